@@ -1,0 +1,1 @@
+"""Runs AI agents in batches, records everything they do, judges it, and says what a difference is worth."""

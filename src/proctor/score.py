@@ -1,0 +1,27 @@
+"""How good a session was, in the eyes of one evaluator.
+
+Knows nothing of evaluators or the store.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["session", "trace", "tool_call"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One judgement: a number, a label, or the error that kept it from being made."""
+
+    evaluator: str
+    value: float | None = None
+    """A check is 1 or 0. None: a label alone, or an error."""
+    label: str = ""
+    explanation: str = ""
+    level: Level = "session"
+    target: str = ""
+    """Which trace or tool call, below the session level."""
+    evaluator_digest: str = ""
+    """Scores of different digests are not comparable."""
+    error: str = ""
+    cost_usd: float | None = None
