@@ -63,3 +63,9 @@ class Runner(Protocol):
         When cancelled, stop and clean up everything the attempt has started, then let the
         cancellation pass.
         """
+
+
+def agent_settings(item: Item) -> dict[str, Any]:
+    """What an item's agent is configured with: its settings, and the command or script it is given."""
+    given = {name: item.details[name] for name in ("command", "script") if name in item.details}
+    return {**item.details.get("settings", {}), **given}

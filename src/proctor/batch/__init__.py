@@ -1,0 +1,1 @@
+"""Many items: order, limits, budget, retry, resume."""

@@ -1,0 +1,21 @@
+"""The only code that writes what a batch produced."""
+
+from proctor.store.batches import Again
+from proctor.store.reading import ItemFilter, Reader, Scope
+from proctor.store.recorder import Recorder
+from proctor.store.rows import item_of
+from proctor.store.store import Store
+from proctor.store.writer import Ownership, Writer, timestamp
+
+__all__ = [
+    "Again",
+    "ItemFilter",
+    "Ownership",
+    "Reader",
+    "Recorder",
+    "Scope",
+    "Store",
+    "Writer",
+    "item_of",
+    "timestamp",
+]

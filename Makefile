@@ -1,0 +1,69 @@
+# `make demo` and `make test` do all their own set-up on a machine with python3 (3.11+), git and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
+STAMP := $(VENV)/.core
+DEV_STAMP := $(VENV)/.dev
+# One worker a core: the tests start real processes, and more of them only queue.
+WORKERS ?= auto
+
+.PHONY: help setup demo test check format bench docs constraints browser clean
+
+help:
+	@echo "make demo    run a small batch with stand-in agents: no key, no network, a minute"
+	@echo "make test    lint, types, every test"
+	@echo "make setup   install Proctor and its development tools in $(VENV)"
+	@echo "make check   lint and types only"
+	@echo "make bench   measure speed against bare loops"
+	@echo "make docs    write docs/commands.md from the commands' own help"
+
+setup: $(DEV_STAMP)
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Proctor needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { rm -rf $(VENV); tools/install-venv $(PYTHON) && $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -m pip install --quiet uv
+
+$(STAMP): $(BIN)/uv pyproject.toml constraints.txt
+	@$(UV) --constraint constraints.txt --editable .
+	@touch $@
+
+$(DEV_STAMP): $(STAMP)
+	@$(UV) --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/python examples/demo/run.py
+
+check: $(DEV_STAMP)
+	@$(BIN)/ruff check src tests benchmarks examples tools
+	@$(BIN)/ruff format --check src tests benchmarks examples tools
+	@$(BIN)/mypy
+
+test: check browser
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Chromium, for looking at reports as a reader would. Without it those tests say so and are skipped.
+browser:
+	@command -v chromium >/dev/null || tools/install-chromium
+
+format: $(DEV_STAMP)
+	@$(BIN)/ruff check --fix src tests benchmarks examples tools
+	@$(BIN)/ruff format src tests benchmarks examples tools
+
+bench: $(DEV_STAMP)
+	@$(BIN)/python benchmarks/run.py
+
+docs: $(DEV_STAMP)
+	@$(BIN)/python tools/write_command_manual.py
+
+# Pins every version without saying where it comes from.
+constraints: $(BIN)/uv
+	@$(BIN)/uv pip compile --quiet --upgrade --all-extras --no-header --no-annotate --no-emit-index-url \
+	  pyproject.toml --output-file constraints.txt
+
+clean:
+	@rm -rf $(VENV) build dist demo .mypy_cache .ruff_cache .hypothesis

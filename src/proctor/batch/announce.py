@@ -1,0 +1,51 @@
+"""Tell those who watch of items that ended, once that is committed.
+
+Knows nothing of what a watcher does with it.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from proctor.batch.attempt import ItemEnd
+from proctor.store import Writer
+
+
+class Announcer:
+    """Collects what ended and tells it after its commit, many at a time."""
+
+    def __init__(self, watch: Callable[[ItemEnd], None], writer: Writer) -> None:
+        self._watch = watch
+        self._writer = writer
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[ItemEnd] = []
+        self.idle = asyncio.Event()
+        """Set while there is nothing left to tell."""
+        self.idle.set()
+
+    def announce(self, end: ItemEnd) -> None:
+        """Tell of this item as soon as it is written for good."""
+        self._waiting.append(end)
+        if self.idle.is_set():
+            self.idle.clear()
+            self._flush()
+
+    def _flush(self) -> None:
+        ends, self._waiting = self._waiting, []
+        committed = self._writer.flush()
+        committed.add_done_callback(lambda _: tell(self._loop, lambda: self._deliver(ends)))
+
+    def _deliver(self, ends: list[ItemEnd]) -> None:
+        for end in ends:
+            self._watch(end)
+        if self._waiting:
+            self._flush()
+        else:
+            self.idle.set()
+
+
+def tell(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
+    """Call something on a loop from another thread, unless the loop has ended."""
+    try:
+        loop.call_soon_threadsafe(what)
+    except RuntimeError:
+        pass

@@ -1,0 +1,280 @@
+"""One attempt at one item: give it a session, let a runner work, write down what it came to.
+
+Whatever happens inside becomes a status and a reason; nothing escapes but what ends the whole
+batch. The session is written as it grows, so that a killed attempt leaves its transcript.
+
+Knows nothing of queues; does not know what the runner does.
+"""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from proctor.agent import Agent
+from proctor.batch import secrecy
+from proctor.batch.budget import Budget
+from proctor.batch.clock import WorkClock
+from proctor.batch.feed import Work
+from proctor.batch.retry import RetryPolicy
+from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError
+from proctor.item import ERROR, QUEUED, RUNNING, SUCCESS, Item
+from proctor.model import Model
+from proctor.runner import Outcome, Runner, Services, agent_settings
+from proctor.session import Event, ModelCall
+from proctor.store import Recorder, Writer, timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemEnd:
+    """An item that has come to its end, for those who watch."""
+
+    id: str
+    item: Item
+    session_id: str
+    outcome: Outcome
+    attempts: int
+    tokens: int
+    cost_usd: float | None
+    work_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What attempts stand on, wherever they run: the outside world, handed in from the edge."""
+
+    home: Path
+    environment: Mapping[str, str]
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    find_agent: Callable[[str, Mapping[str, Any]], Agent]
+    find_runner: Callable[[str], Runner]
+    models: Callable[[Callable[[float], None]], Model]
+    """The models, for one attempt: it says before each pause for how many seconds it is held back."""
+    is_stand_in: Callable[[str], bool]
+    """Whether a model only rehearses."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+
+class Attempts:
+    """Carries out the items of one batch, one attempt a call."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        job: str,
+        seed: int,
+        house: House,
+        writer: Writer,
+        budget: Budget,
+        stop_feeding: Callable[[], None],
+        finished: Callable[[ItemEnd], None] | None = None,
+    ) -> None:
+        self._run_id = run_id
+        self._job = job
+        self._house = house
+        self._writer = writer
+        self._budget = budget
+        self._stop_feeding = stop_feeding
+        self._finished = finished
+        self._chance = random.Random(seed)
+        self._runner = cache(house.find_runner)
+        self._blot = secrecy.blotter(house.environment)
+        self.stopping: AttemptError | None = None
+        """Why everything under way is being cancelled; set before cancelling."""
+        self.out_of_money = False
+
+    async def carry_out(self, work: Work) -> float | None:
+        """Make one attempt; seconds until the next one, None when the item is finished."""
+        session_id = f"{int(self._house.now().timestamp() * 1000):012x}{secrets.token_hex(4)}"
+        cap = work.item.settings.get("budget")
+        if not await self._budget.reserve(session_id, work.id, cap):
+            self._halt()
+            return None
+        work.attempts += 1
+        attempt = _Attempt(self, work, session_id, cap)
+        outcome = await attempt.make()
+        work.tries += 1
+        return self._finish(work, attempt, outcome)
+
+    def _finish(self, work: Work, attempt: "_Attempt", outcome: Outcome) -> float | None:
+        settings = work.item.settings
+        delay = self._house.retry.delay(
+            status=outcome.status,
+            reason=outcome.reason,
+            tries=work.tries,
+            retries=settings.get("retries", 0),
+            retry_on=settings.get("retryOn", ("error", "timeout")),
+            chance=self._chance,
+        )
+        halted = outcome.reason == "halted"
+        if halted:
+            self._halt()
+        waits = halted or delay is not None
+        attempt.write_item(outcome, waits=waits)
+        if self._finished and not waits:
+            self._finished(attempt.end_of_item(outcome))
+        return delay
+
+    def _halt(self) -> None:
+        self.out_of_money = True
+        self._stop_feeding()
+
+
+class _Attempt:
+    """The state of one attempt while it runs."""
+
+    def __init__(self, owner: Attempts, work: Work, session_id: str, cap_usd: float | None) -> None:
+        self._owner = owner
+        self._house = owner._house
+        self._work = work
+        self._session_id = session_id
+        self._cap = cap_usd
+        self._clock = WorkClock(owner._house.monotonic)
+        self._limit_reached: CostLimit | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._stand_in = False
+        self._recorder = self._begin()
+
+    async def make(self) -> Outcome:
+        """Let the runner work; never raises but to end the batch."""
+        self._task = asyncio.current_task()
+        try:
+            outcome = await self._run()
+        except asyncio.CancelledError:
+            if self._limit_reached is None or self._task is None:
+                outcome = _as_outcome(self._owner.stopping or Interrupted("the batch was stopped"))
+                self._write_end(outcome)
+                self.write_item(outcome, waits=outcome.reason == "interrupted")
+                raise
+            # We cancelled ourselves to stop the spending; nobody else asked for it.
+            self._task.uncancel()
+            outcome = _as_outcome(self._limit_reached)
+        self._write_end(outcome)
+        return outcome
+
+    async def _run(self) -> Outcome:
+        try:
+            runner = self._owner._runner(self._work.item.runner)
+            return await runner.run(self._work.item, self._services())
+        except StoreError:
+            raise
+        except AttemptError as error:
+            return _as_outcome(error)
+        except Exception as error:
+            # A fault of ours or of an adapter costs one item, not the batch.
+            said = f"{type(error).__name__}: {error}"
+            return Outcome(status=ERROR, reason="internal_error", error=said)
+
+    def _begin(self) -> Recorder:
+        item, now = self._work.item, timestamp(self._house.now())
+        self._stand_in = bool(item.model) and self._house.is_stand_in(item.model)
+        row = {
+            "runId": self._owner._run_id,
+            "itemId": self._work.id,
+            "attempt": self._work.attempts,
+            "job": self._owner._job,
+            "agent": item.agent,
+            "model": item.model,
+            "standIn": int(self._stand_in),
+            "status": RUNNING,
+            "source": "batch",
+            "startedAt": now,
+        }
+        self._work.started_at = self._work.started_at or now
+        change = {"status": RUNNING, "startedAt": self._work.started_at, "sessionId": self._session_id}
+        self._owner._writer.change("batch_items", (self._owner._run_id, self._work.id), change)
+        return Recorder(self._owner._writer, self._session_id, row, self._house.now, self._owner._blot)
+
+    def _services(self) -> Services:
+        return Services(
+            attempt=self._session_id,
+            number=self._work.attempts,
+            record=self._record,
+            score=self._recorder.score,
+            models=self._house.models(self._clock.waited),
+            agent=self._agent,
+            home=self._house.home,
+            environment=self._environment(self._work.item),
+            now=self._house.now,
+            time_limit=self._clock.time_limit,
+        )
+
+    def _agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
+        agent = self._house.find_agent(name, settings)
+        if agent.stand_in and not self._stand_in:
+            self._stand_in = True
+            self._owner._writer.change("sessions", (self._session_id,), {"standIn": 1})
+        return agent
+
+    def _environment(self, item: Item) -> dict[str, str]:
+        if not item.agent:
+            return {}
+        named = secrecy.referenced(map(str, item.details.get("env", {}).values()))
+        keys = getattr(self._house.find_agent(item.agent, agent_settings(item)), "keys", ())
+        return secrecy.visible(self._house.environment, named={"HOME", *named, *keys})
+
+    def _record(self, event: Event) -> None:
+        self._recorder.record(event)
+        if isinstance(event, ModelCall) and self._limit_reached is None:
+            cost = self._recorder.totals.cost_usd or 0.0
+            over = self._owner._budget.check(self._session_id, self._work.id, cost, self._cap)
+            if over and self._task:
+                self._limit_reached = over
+                self._task.cancel()
+
+    def _write_end(self, outcome: Outcome) -> None:
+        self._recorder.end(
+            outcome.status,
+            outcome.reason,
+            outcome.error,
+            work_seconds=self._clock.work_seconds,
+            waiting_seconds=self._clock.waiting_seconds,
+        )
+        totals = self._recorder.totals
+        cost = 0.0 if totals.cost_usd is None and self._stand_in else totals.cost_usd
+        self._owner._budget.settle(self._session_id, self._work.id, cost)
+        work = self._work
+        work.tokens += totals.usage.total_tokens
+        work.tool_calls += totals.tool_calls
+        if totals.cost_usd is not None:
+            work.cost_usd = (work.cost_usd or 0.0) + totals.cost_usd
+
+    def end_of_item(self, outcome: Outcome) -> ItemEnd:
+        """What watchers are told."""
+        work = self._work
+        return ItemEnd(
+            id=work.id,
+            item=work.item,
+            session_id=self._session_id,
+            outcome=outcome,
+            attempts=work.attempts,
+            tokens=work.tokens,
+            cost_usd=work.cost_usd,
+            work_seconds=self._clock.work_seconds,
+        )
+
+    def write_item(self, outcome: Outcome, *, waits: bool) -> None:
+        """Write what the item has come to: its end, or that it is to be taken up again."""
+        work = self._work
+        values = {
+            "status": QUEUED if waits else outcome.status,
+            "reason": outcome.reason,
+            "error": self._owner._blot("" if outcome.status == SUCCESS else outcome.error),
+            "finishedAt": None if waits else timestamp(self._house.now()),
+            "tokensTotal": work.tokens,
+            "toolCalls": work.tool_calls,
+            "costUsd": work.cost_usd,
+            **outcome.result,
+        }
+        self._owner._writer.change("batch_items", (self._owner._run_id, work.id), values)
+
+
+def _as_outcome(error: AttemptError) -> Outcome:
+    return Outcome(status=error.status, reason=error.reason, error=str(error))

@@ -1,0 +1,169 @@
+"""Carry out one batch, from its first item to its last, or to the moment someone stops it.
+
+Introduces runners to the store, neither of which has heard of the other. Whatever ends the batch,
+its rows say the truth: what is finished is finished, what was under way is known to have been, and
+what has not begun is still in the queue.
+
+Knows nothing of plans, or of how anything is shown.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proctor.batch.announce import Announcer, tell
+from proctor.batch.attempt import Attempts, House, ItemEnd
+from proctor.batch.budget import Budget
+from proctor.batch.engine import Engine, LocalEngine
+from proctor.batch.feed import PAGE, Feed
+from proctor.errors import Aborted, AttemptError, Interrupted, StoreError
+from proctor.store import Ownership, Store, Writer
+from proctor.store.batches import end_items, finish
+from proctor.store.database import Connection
+
+BACKLOG = 20_000
+"""Rows that may wait for the writer before new work waits too: some 20 MB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a batch ended."""
+
+    status: str
+    """`completed`, `aborted`, `halted` or `interrupted`."""
+    reason: str = ""
+
+
+class Conductor:
+    """Carries out a batch that this process owns. Use once."""
+
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        owner: str,
+        house: House,
+        *,
+        engine: Engine | None = None,
+        watch: Callable[[ItemEnd], None] | None = None,
+    ) -> None:
+        """`watch` is told of each item that ended, once that is committed."""
+        self._store = store
+        self._run_id = run_id
+        self._owner = owner
+        self._house = house
+        self._engine = engine or LocalEngine()
+        self._watch = watch
+        self._stopping: AttemptError | None = None
+        self._failure: StoreError | None = None
+        self._attempts: Attempts | None = None
+        self._work: asyncio.Task[None] | None = None
+
+    async def run(self) -> Ending:
+        """Work until nothing is left, money is spent, or someone stops it."""
+        loop = asyncio.get_running_loop()
+        ownership = Ownership(
+            run_id=self._run_id,
+            owner=self._owner,
+            aborted=lambda: tell(loop, self.abort),
+            failed=lambda error: tell(loop, lambda: self._lose(error)),
+        )
+        writer = self._store.writer(ownership)
+        try:
+            await self._work_through(writer)
+            ending = self._ending()
+            await asyncio.wrap_future(writer.ask(lambda connection: self._close(connection, ending)))
+        finally:
+            await asyncio.to_thread(writer.close)
+        return ending
+
+    def abort(self) -> None:
+        """Stop everything for good; what has not begun is not going to."""
+        self._stop(Aborted("the batch was aborted"))
+
+    def interrupt(self) -> None:
+        """Stop everything for now; the batch can be resumed."""
+        self._stop(Interrupted("the batch was interrupted"))
+
+    async def _work_through(self, writer: Writer) -> None:
+        batch = self._store.read.batch(self._run_id, self._house.now())
+        announcer = Announcer(self._watch, writer) if self._watch else None
+        feed = Feed(lambda after: self._queued(after, writer))
+        attempts = self._attempts = Attempts(
+            run_id=self._run_id,
+            job=batch["job"],
+            seed=batch["seed"] or 0,
+            house=self._house,
+            writer=writer,
+            budget=self._budget(batch, writer),
+            stop_feeding=feed.stop,
+            finished=announcer.announce if announcer else None,
+        )
+        attempts.stopping = self._stopping
+        self._work = asyncio.create_task(self._engine.run(feed, attempts.carry_out, batch["concurrency"]))
+        if self._stopping:
+            self._work.cancel()
+        try:
+            await self._work
+        except asyncio.CancelledError:
+            if self._stopping is None and self._failure is None:
+                self._stop(Interrupted("the batch was interrupted"))
+                await asyncio.wait([self._work])
+                raise
+        except BaseExceptionGroup as group:
+            raise self._failure or _first(group) from group
+        if self._failure:
+            raise self._failure
+        if announcer:
+            await announcer.idle.wait()
+
+    def _budget(self, batch: Mapping[str, Any], writer: Writer) -> Budget:
+        _, spent = self._store.read.reserved_and_spent(self._run_id)
+        return Budget(
+            run_id=self._run_id,
+            limit_usd=batch["budgetUsd"],
+            spent_usd=spent,
+            places=batch["concurrency"],
+            writer=writer,
+            now=self._house.now,
+        )
+
+    async def _queued(self, after: int, writer: Writer) -> Sequence[Mapping[str, Any]]:
+        # Asking for the next page is the moment to let the writer catch up.
+        if writer.backlog > BACKLOG:
+            await asyncio.wrap_future(writer.flush())
+        return await asyncio.to_thread(self._store.read.queued, self._run_id, after=after, limit=PAGE)
+
+    def _stop(self, why: AttemptError) -> None:
+        if self._stopping is None:
+            self._stopping = why
+            if self._attempts:
+                self._attempts.stopping = why
+            if self._work:
+                self._work.cancel()
+
+    def _lose(self, error: StoreError) -> None:
+        self._failure = error
+        if self._work:
+            self._work.cancel()
+
+    def _ending(self) -> Ending:
+        if isinstance(self._stopping, Aborted):
+            return Ending(status="aborted", reason="aborted")
+        if self._stopping:
+            return Ending(status="interrupted", reason="interrupted")
+        if self._attempts and self._attempts.out_of_money:
+            return Ending(status="halted", reason="budget")
+        return Ending(status="completed")
+
+    def _close(self, connection: Connection, ending: Ending) -> None:
+        now = self._house.now()
+        if ending.status == "aborted":
+            end_items(connection, self._run_id, "aborted", "the batch was aborted", now)
+        finish(connection, self._run_id, ending.status, ending.reason, now)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,234 @@
+"""`proctor batch` and `proctor resume`: run a plan, and go on with it."""
+
+import asyncio
+import json
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from proctor import __version__
+from proctor.agents import find_agent
+from proctor.batch.launch import create_batch, extend_batch
+from proctor.batch.leftovers import clear_leftovers
+from proctor.batch.preflight import Inspection, Surroundings, inspect
+from proctor.cli.carry_out import Shown, carry_out
+from proctor.cli.house import environment, make_models, now, places
+from proctor.cli.words import count, print_json, printable, say
+from proctor.errors import PlanError, UsageError
+from proctor.item import Item
+from proctor.plan import Overrides, Plan, read_plan
+from proctor.plan.reading import MOST_BYTES
+from proctor.store import Again, Store
+from proctor.store.owner import this_process
+
+batch_app = typer.Typer(add_completion=False)
+resume_app = typer.Typer(add_completion=False)
+apps = {"batch": batch_app, "resume": resume_app}
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")]
+Jsonl = Annotated[
+    bool, typer.Option("--jsonl", help="Print a JSON record for the launch, each item and the end.")
+]
+RetryErrors = Annotated[bool, typer.Option("--retry-errors", help="Also repeat items that ended in `error`.")]
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="Also repeat items that ended in `fail` or `timeout`.")
+]
+
+
+@batch_app.command()
+def batch(
+    context: typer.Context,
+    plan: Annotated[Path, typer.Argument(help="The plan, a YAML file.")],
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="List the items, check that what they name exists, start nothing."),
+    ] = False,
+    resume: Annotated[
+        str, typer.Option("--resume", help="Go on with an earlier run of this plan: RUN, or the last one.")
+    ] = "",
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Items at a time, instead of the plan's.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model of items that name none.")] = None,
+    timeout_sec: Annotated[
+        float | None, typer.Option(min=0.001, help="Seconds an agent may take, for items that say nothing.")
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option(min=0, help="Further attempts, for items that say nothing.")
+    ] = None,
+    merge_on_pass: Annotated[
+        bool | None, typer.Option("--merge-on-pass/--no-merge-on-pass", help="Merge what passes its check.")
+    ] = None,
+    json_logs: Annotated[
+        bool | None, typer.Option("--json-logs/--no-json-logs", help="Keep the agents' own event streams.")
+    ] = None,
+    retry_errors: RetryErrors = False,
+    retry_failed: RetryFailed = False,
+    as_json: Json = False,
+    as_jsonl: Jsonl = False,
+) -> int:
+    """Run every item of PLAN. Ctrl-C stops cleanly; the same command with --resume goes on from there.
+
+    Example:  proctor batch plans/compare.yaml --concurrency 4
+    """
+    overrides = Overrides(
+        concurrency=concurrency,
+        model=model,
+        timeout_sec=timeout_sec,
+        retries=retries,
+        merge_on_pass=merge_on_pass,
+        json_logs=json_logs,
+    )
+    read = _read(plan)
+    models = make_models([plan.resolve().parent, Path.cwd()], read.prices)
+    found = inspect(
+        read, overrides, Surroundings(environment=environment(), find_agent=find_agent, models=models)
+    )
+    if found.problems:
+        raise PlanError(found.problems)
+    if dry_run:
+        return _dry_run(read, overrides, found, as_json=as_json)
+    where = places(context.obj)
+    with where.open_store() as store:
+        again = Again(errors=retry_errors, failures=retry_failed)
+        owner = this_process()
+        path = str(plan.resolve())
+        if resume:
+            run_id = _find(store, read, resume, path)
+            _take_over(store, where.home, run_id, owner, again)
+            _tell_extension(store, run_id, read, overrides, path)
+        else:
+            run_id = read.run_id or _new_run_id()
+            create_batch(
+                store,
+                read,
+                overrides,
+                run_id=run_id,
+                plan_path=path,
+                owner=owner,
+                version=__version__,
+                now=now(),
+            )
+        for remark in found.remarks:
+            say(f"note: {printable(remark)}")
+        return asyncio.run(
+            carry_out(store, where.home, run_id, owner, models, Shown(as_json=as_json, as_jsonl=as_jsonl))
+        )
+
+
+@resume_app.command()
+def resume(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="The run's id, or an unambiguous beginning of it.")],
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Items at a time from now on.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0, help="USD the whole run may spend from now on.")
+    ] = None,
+    retry_errors: RetryErrors = False,
+    retry_failed: RetryFailed = False,
+    as_json: Json = False,
+    as_jsonl: Jsonl = False,
+) -> int:
+    """Go on with a run that was stopped, halted or killed. Finished items are not repeated.
+
+    Example:  proctor resume nightly-42 --budget 40
+    """
+    where = places(context.obj)
+    with where.open_store() as store:
+        found = store.read.batch(run, now())
+        run_id, owner = found["runId"], this_process()
+        changes = {"concurrency": concurrency, "budgetUsd": budget}
+        _take_over(store, where.home, run_id, owner, Again(errors=retry_errors, failures=retry_failed))
+        store.change_batch(run_id, {name: value for name, value in changes.items() if value is not None})
+        models = make_models([Path(found["planPath"]).parent, Path.cwd()], _prices(found))
+        shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
+        return asyncio.run(carry_out(store, where.home, run_id, owner, models, shown))
+
+
+def _read(path: Path) -> Plan:
+    try:
+        # A byte more than a plan may have is enough to know that it is too large.
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the plan {path}: {error.strerror}\nGive the path of a YAML file."
+        ) from error
+    return read_plan(text, file=str(path), folder=path.resolve().parent)
+
+
+def _dry_run(plan: Plan, overrides: Overrides, found: Inspection, *, as_json: bool) -> int:
+    run_id = plan.run_id or ""
+    if as_json:
+        items = [_listed(item) for item in plan.items(overrides)]
+        document = {"runId": run_id, "dryRun": True, "itemCount": found.items, "items": items}
+        print_json(document | {"concurrency": plan.concurrency(overrides), "remarks": found.remarks})
+        return 0
+    for item in plan.items(overrides):
+        where = item.details.get("repository", "–")
+        words = [
+            item.id,
+            str(where),
+            item.agent or "prompt",
+            item.model or "–",
+            f"run {item.repeat}",
+            item.prompt,
+        ]
+        print("  ".join(printable(word, width=72) for word in words))
+    for remark in found.remarks:
+        say(f"note: {printable(remark)}")
+    at_a_time = plan.concurrency(overrides)
+    say(f"{count(found.items, 'item')}, {at_a_time} at a time. All they name exists; nothing was started.")
+    return 0
+
+
+def _listed(item: Item) -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "repo": item.settings.get("repo"),
+        "prompt": item.prompt,
+        "agent": item.agent or None,
+        "model": item.model or None,
+        "repeat": item.repeat,
+        "tags": item.settings.get("tags", []),
+    }
+
+
+def _find(store: Store, plan: Plan, wanted: str, path: str) -> str:
+    if wanted != "last":
+        return str(store.read.batch(wanted, now())["runId"])
+    if plan.run_id:
+        return str(store.read.batch(plan.run_id, now())["runId"])
+    found = store.read.batch_of_plan(path, plan.digest)
+    if found is None:
+        raise UsageError(f"no earlier run was made from {path}\nRun it without --resume, or name the run.")
+    return found
+
+
+def _take_over(store: Store, home: Path, run_id: str, owner: str, again: Again) -> None:
+    cut_off = store.resume_batch(run_id, owner, again, now())
+    clear_leftovers(cut_off, home)
+
+
+def _tell_extension(store: Store, run_id: str, plan: Plan, overrides: Overrides, path: str) -> None:
+    before = store.read.batch(run_id, now())
+    same_plan = before["planDigest"] == plan.digest
+    if same_plan and overrides == Overrides():
+        return
+    told = extend_batch(store, run_id, plan, overrides, plan_path=path)
+    if told.added:
+        why = "; ".join(f"{count(number, 'item')}: {field}" for field, number in told.reasons.items())
+        say(f"{count(told.added, 'new item')} since the last run (new because of {printable(why)})")
+    if told.dropped or told.kept:
+        say(f"no longer in the plan: {told.dropped} dropped from the queue, {told.kept} with results kept")
+
+
+def _new_run_id() -> str:
+    return f"run-{now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def _prices(batch: dict[str, Any]) -> dict[str, Any]:
+    prices: dict[str, Any] = json.loads(batch["optionsJson"]).get("prices") or {}
+    return prices

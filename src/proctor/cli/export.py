@@ -1,0 +1,43 @@
+"""`proctor export`: a run's tables as files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proctor.cli import ending as codes
+from proctor.cli.house import places
+from proctor.cli.scope import RunOption, SessionsOption, SinceOption, UntilOption, scope_of
+from proctor.cli.words import print_json, printable, say
+from proctor.export import export_tables
+
+export_app = typer.Typer(add_completion=False)
+apps = {"export": export_app}
+
+
+@export_app.command()
+def export(
+    context: typer.Context,
+    out: Annotated[Path, typer.Option("--out", help="The folder to write to; made if it is not there.")],
+    run: RunOption = "",
+    sessions: SessionsOption = "",
+    start_date: SinceOption = "",
+    end_date: UntilOption = "",
+    tables: Annotated[str, typer.Option(help="Only these tables, with commas between.")] = "",
+    format_: Annotated[str, typer.Option("--format", help="json, ndjson, csv or parquet.")] = "json",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Write the rows of a run, of some sessions or of some days, and exactly those.
+
+    Example:  proctor export --run nightly-42 --out tables --format ndjson --tables sessions,iterations
+    """
+    with places(context.obj).open_store() as store:
+        scope = scope_of(store, run, sessions, start_date, end_date)
+        wanted = [name.strip() for name in tables.split(",") if name.strip()] or None
+        label = scope.run_id or "export"
+        written = export_tables(store.read, scope, out=out, format=format_, tables=wanted, label=label)
+    if as_json:
+        print_json({"files": [str(path) for path in written]})
+    for path in written:
+        say(f"wrote {printable(path)}")
+    return codes.SUCCEEDED

@@ -1,0 +1,70 @@
+"""The outside world, read once and handed in: environment, folders, clock, who there is.
+
+Only this module knows that there is an `os.environ`.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from proctor.agents import find_agent
+from proctor.batch.attempt import House
+from proctor.models import Models, is_stand_in
+from proctor.runners import find_runner
+from proctor.store import Store
+
+
+def now() -> datetime:
+    """This moment."""
+    return datetime.now(UTC)
+
+
+def environment() -> Mapping[str, str]:
+    """The user's environment."""
+    return os.environ
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where Proctor keeps things."""
+
+    home: Path
+    store: str
+
+    def open_store(self) -> Store:
+        """The store, made or brought up to date if need be."""
+        return Store(self.store)
+
+
+def places(options: Mapping[str, str] | None) -> Places:
+    """Where things are kept: by option, by environment, or in the user's data folder."""
+    given = options or {}
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    home = (
+        Path(given.get("home") or os.environ.get("PROCTOR_HOME") or data / "proctor").expanduser().resolve()
+    )
+    store = given.get("store") or os.environ.get("PROCTOR_STORE") or str(home / "proctor.db")
+    return Places(home=home, store=store)
+
+
+def make_models(folders: Sequence[Path], prices: Mapping[str, Any] | None = None) -> Models:
+    """Every model that can be reached from here; scripted ones are looked for in `folders`."""
+    return Models(os.environ, folders=folders, prices=prices)
+
+
+def make_house(home: Path, models: Models) -> House:
+    """What attempts stand on."""
+    return House(
+        home=home,
+        environment=os.environ,
+        now=now,
+        monotonic=time.monotonic,
+        find_agent=find_agent,
+        find_runner=find_runner,
+        models=models.watched,
+        is_stand_in=is_stand_in,
+    )

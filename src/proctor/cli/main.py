@@ -1,0 +1,116 @@
+"""The `proctor` command: which word starts which module, and how it ends.
+
+Only the module of the command that was called is loaded; `proctor --help` loads none, so that it
+answers in the time Python itself takes to start.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+COMMANDS = {
+    "batch": ("batch", "Run a plan of repositories × prompts × agents."),
+    "resume": ("batch", "Go on with a run that was stopped, halted or killed."),
+    "abort-run": ("runs", "Stop a run, wherever it is being carried out."),
+    "runs": ("runs", "List the runs there are."),
+    "show": ("show", "Show a run, an item or a session."),
+    "watch": ("runs", "Watch a run until it ends."),
+    "delete": ("runs", "Delete a run with its branches, work trees and rows."),
+    "sessions": ("sessions", "List, diff, squash, rebase, merge and clean up sessions."),
+    "export": ("export", "Write a run's tables as JSON, NDJSON, CSV or Parquet."),
+    "report": ("report", "Write a report in Markdown or HTML."),
+    "agents": ("agents", "List the agents and whether they are installed."),
+}
+"""Each command: the module that holds it, and what it is for."""
+
+OPTIONAL_VALUES = {("batch", "--resume"): "last"}
+"""Options that may stand without a value, and the value they then have."""
+
+GLOBALS = {"--store": "store", "--home": "home"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    words = _normalised(list(sys.argv[1:] if arguments is None else arguments))
+    if not words or words[0] in ("--help", "-h", "help"):
+        print(_help())
+        return 0 if words else 2
+    if words[0] == "--version":
+        from proctor import __version__
+
+        print(f"proctor {__version__}")
+        return 0
+    return _run(words)
+
+
+def _run(words: list[str]) -> int:
+    # Loaded here, not above: it brings typer, which the help does without.
+    from proctor.cli import ending
+
+    options, words = _globals(words)
+    with ending.told(as_json="--json" in words or "--jsonl" in words) as end:
+        if not words or words[0] not in COMMANDS:
+            raise ending.unknown_command(words[0] if words else "", COMMANDS)
+        module: Any = import_module(f"proctor.cli.{COMMANDS[words[0]][0]}")
+        end.code = module.apps[words[0]](
+            args=words[1:], prog_name=f"proctor {words[0]}", standalone_mode=False, obj=options
+        )
+    return end.code or 0
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items())
+    return (
+        "proctor COMMAND [OPTIONS]\n"
+        "  Runs AI agents in batches, records everything they do, judges it, and says what a\n"
+        "  difference is worth.\n\n"
+        "  Example:  proctor batch plan.yaml --dry-run\n\n"
+        f"Commands:\n{rows}\n\n"
+        "Everywhere:\n"
+        "  --json        one JSON document on standard output, people's words on standard error\n"
+        "  --store URL   the store: a file, or postgresql://…  [env PROCTOR_STORE]\n"
+        "  --home DIR    where work trees and the store live   [env PROCTOR_HOME]\n"
+        "  --version     print the version\n\n"
+        "`proctor COMMAND --help` tells more of a command.\n"
+        "Exit codes: 0 every item succeeded · 1 finished, some did not · 2 bad usage or plan, nothing\n"
+        "started · 3 halted or aborted before the end · 130 Ctrl-C."
+    )
+
+
+def _normalised(words: list[str]) -> list[str]:
+    """`--num_runs` is `--num-runs`; an option that may stand alone gets its value."""
+    result: list[str] = []
+    for position, word in enumerate(words):
+        if word == "--":
+            return result + words[position:]
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            word = name.replace("_", "-") + equals + value
+        alone = OPTIONAL_VALUES.get((words[0], word))
+        following = words[position + 1] if position + 1 < len(words) else "-"
+        if alone and (following.startswith("-") or following.endswith((".yaml", ".yml"))):
+            word = f"{word}={alone}"
+        result.append(word)
+    return result
+
+
+def _globals(words: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Options that stand before or behind any command, apart from the rest."""
+    found, rest, waiting = {}, list[str](), ""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if waiting:
+            found[waiting], waiting = word, ""
+        elif name in GLOBALS and equals:
+            found[GLOBALS[name]] = value
+        elif name in GLOBALS:
+            waiting = GLOBALS[name]
+        else:
+            rest.append(word)
+    return found, rest
+
+
+if __name__ == "__main__":
+    sys.exit(main())

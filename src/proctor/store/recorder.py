@@ -1,0 +1,261 @@
+"""Turn the events of one attempt into rows.
+
+Events get one running number a session, whatever their kind, so that a transcript can be told in
+the order in which things happened. Text from agents is hostile and long: it is made writable here,
+and what is long is kept once, compressed, under its digest.
+
+Knows nothing of who did the work.
+"""
+
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from proctor.score import Score
+from proctor.session import (
+    Event,
+    Intervention,
+    Iteration,
+    Merge,
+    Message,
+    Metric,
+    ModelCall,
+    Note,
+    ToolCall,
+    Usage,
+    Workspace,
+)
+from proctor.store.writer import Writer, timestamp
+
+INLINE_CHARACTERS = 4096
+"""Longer text goes to `blobs`. Most messages of real agents are shorter, most tool results are not."""
+LARGEST_NUMBER = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What a session came to, summed over its events."""
+
+    usage: Usage
+    cost_usd: float | None
+    """None: no call had a known price."""
+    tool_calls: int
+
+
+class Recorder:
+    """Keeps the session of one attempt. `record` and `score` are what a runner gets."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        session_id: str,
+        row: dict[str, Any],
+        now: Callable[[], datetime],
+        blot: Callable[[str], str] = str,
+    ) -> None:
+        """`blot` takes the user's secrets out of a text before it is kept."""
+        self.session_id = session_id
+        self._writer = writer
+        self._now = now
+        self._blot = blot
+        self._position = 0
+        self._step = 1
+        self._step_started = row["startedAt"]
+        self._usage, self._step_usage = Usage(), Usage()
+        self._cost: float | None = None
+        self._step_cost: float | None = None
+        self._counts = {"modelCalls": 0, "toolCalls": 0, "interventions": 0, "unpricedCalls": 0}
+        self._notes: list[str] = []
+        writer.add("sessions", (session_id,), {"id": session_id, **row})
+
+    @property
+    def totals(self) -> Totals:
+        return Totals(usage=self._usage, cost_usd=self._cost, tool_calls=self._counts["toolCalls"])
+
+    def record(self, event: Event) -> None:
+        """Keep one event, now."""
+        _KEEPERS[type(event)](self, event)
+
+    def score(self, score: Score) -> None:
+        """Keep one judgement of this session."""
+        head = (
+            self.session_id,
+            self._next(),
+            self._stamp(),
+            self._clean(score.evaluator),
+            score.evaluator_digest,
+        )
+        explanation = self._kept(score.explanation)
+        value = (score.level, score.target, finite(score.value), self._clean(score.label), *explanation)
+        self._writer.append("scores", (*head, *value, self._clean(score.error), finite(score.cost_usd)))
+
+    def end(
+        self, status: str, reason: str, error: str, *, work_seconds: float, waiting_seconds: float
+    ) -> None:
+        """Write how it ended, with the sums of what was recorded."""
+        usage = self._usage
+        values = {
+            "status": status,
+            "endReason": reason,
+            "error": self._clean(error),
+            "finishedAt": self._stamp(),
+            "workSeconds": work_seconds,
+            "waitingSeconds": waiting_seconds,
+            "promptTokens": whole(usage.input_tokens),
+            "cachedTokens": whole(usage.cached_tokens),
+            "completionTokens": whole(usage.output_tokens),
+            "reasoningTokens": whole(usage.reasoning_tokens),
+            "totalTokens": whole(usage.total_tokens),
+            "costUsd": finite(self._cost),
+            **self._counts,
+        }
+        self._writer.change("sessions", (self.session_id,), values)
+
+    def _clean(self, text: str) -> str:
+        return self._blot(clean(text))
+
+    def _next(self) -> int:
+        self._position += 1
+        return self._position
+
+    def _stamp(self) -> str:
+        return timestamp(self._now())
+
+    def _head(self) -> tuple[str, int, int, str]:
+        return self.session_id, self._next(), self._step, self._stamp()
+
+    def _kept(self, text: str) -> tuple[str, str | None]:
+        text = self._clean(text)
+        if len(text) <= INLINE_CHARACTERS:
+            return text, None
+        data = text.encode()
+        digest = hashlib.sha256(data).hexdigest()
+        self._writer.append("blobs", (digest, len(data), zlib.compress(data, 3)))
+        return "", digest
+
+    def _message(self, event: Message) -> None:
+        row = (*self._head(), event.role, self._clean(event.name), *self._kept(event.content))
+        self._writer.append("messages", row)
+
+    def _tool_call(self, event: ToolCall) -> None:
+        self._counts["toolCalls"] += 1
+        args = self._kept(json.dumps(dict(event.args), default=str, ensure_ascii=False))
+        success = None if event.success is None else int(event.success)
+        outcome = (success, finite(event.duration_ms), *self._kept(event.result))
+        self._writer.append("tool_calls", (*self._head(), self._clean(event.name), *args, *outcome))
+
+    def _model_call(self, event: ModelCall) -> None:
+        usage, cost = event.usage, finite(event.cost_usd)
+        self._counts["modelCalls"] += 1
+        self._usage += usage
+        self._step_usage += usage
+        if cost is None:
+            self._counts["unpricedCalls"] += 1
+        else:
+            self._cost = (self._cost or 0.0) + cost
+            self._step_cost = (self._step_cost or 0.0) + cost
+        tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
+        price = (cost, event.price_source, json.dumps(dict(event.price)) if event.price else "{}")
+        timing = (finite(event.latency_ms), finite(event.waiting_ms) or 0.0)
+        bodies = (*self._kept(event.request), *self._kept(event.response))
+        head = (
+            *self._head(),
+            self._clean(event.provider),
+            self._clean(event.model),
+            *map(whole, tokens),
+            *price,
+            *timing,
+        )
+        self._writer.append("model_calls", (*head, event.status, self._clean(event.error), *bodies))
+
+    def _intervention(self, event: Intervention) -> None:
+        self._counts["interventions"] += 1
+        self._note(Note(text=f"{event.kind}: {event.text}"))
+
+    def _metric(self, event: Metric) -> None:
+        number = isinstance(event.value, int | float)
+        value = finite(float(event.value)) if isinstance(event.value, int | float) else None
+        label = None if number or event.value is None else self._clean(str(event.value))
+        self._writer.append(
+            "metrics", (self.session_id, self._next(), event.step, self._clean(event.name), value, label)
+        )
+
+    def _note(self, event: Note) -> None:
+        self._notes.append(self._clean(event.text))
+        self._writer.change("sessions", (self.session_id,), {"notes": json.dumps(self._notes)})
+
+    def _iteration(self, event: Iteration) -> None:
+        ended, usage = self._stamp(), self._step_usage
+        test = (event.test_result, event.test_exit_code, finite(event.test_duration_ms))
+        change = (event.commit_sha, event.changed_files, event.lines_added, event.lines_removed)
+        tokens = (whole(usage.input_tokens), whole(usage.output_tokens), whole(usage.total_tokens))
+        row = (
+            *(self.session_id, self._step, self._step_started, ended),
+            *(*change, *test, *self._kept(event.test_output)),
+            *(self._clean(event.model), event.exit_code, *tokens, finite(self._step_cost)),
+            *self._kept(event.output),
+        )
+        self._writer.append("iterations", row)
+        self._step += 1
+        self._step_started, self._step_usage, self._step_cost = ended, Usage(), None
+
+    def _workspace(self, event: Workspace) -> None:
+        known = {
+            "name": event.name,
+            "branch": event.branch,
+            "worktree": event.worktree,
+            "repo": event.repo,
+            "baseBranch": event.base_branch,
+            "baseSha": event.base_sha,
+            "agentVersion": event.agent_version,
+            "thread": event.thread,
+        }
+        values = {name: self._clean(value) for name, value in known.items() if value}
+        if values:
+            self._writer.change("sessions", (self.session_id,), values)
+
+    def _merge(self, event: Merge) -> None:
+        when = self._stamp()
+        head = (self.session_id, self._next(), when, when, event.base_branch, event.mode, event.result)
+        files = json.dumps(list(event.conflict_files))
+        shas = (event.before_sha, event.after_sha)
+        self._writer.append(
+            "merge_history", (*head, files, self._clean(event.message), *shas, self._clean(event.error))
+        )
+
+
+_KEEPERS: dict[type, Callable[[Recorder, Any], None]] = {
+    Message: Recorder._message,
+    ToolCall: Recorder._tool_call,
+    ModelCall: Recorder._model_call,
+    Intervention: Recorder._intervention,
+    Metric: Recorder._metric,
+    Note: Recorder._note,
+    Iteration: Recorder._iteration,
+    Workspace: Recorder._workspace,
+    Merge: Recorder._merge,
+}
+
+
+def clean(text: str) -> str:
+    """Text that every database takes: no NUL, no half of a surrogate pair."""
+    if "\0" in text:
+        text = text.replace("\0", "�")
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def finite(number: float | None) -> float | None:
+    """A number that can be added up, or None: an agent may well print `NaN`."""
+    return number if number is not None and math.isfinite(number) else None
+
+
+def whole(number: int) -> int:
+    """A count that fits a column, whatever an agent claims."""
+    return max(0, min(int(number), LARGEST_NUMBER))

@@ -1,0 +1,44 @@
+"""Items as rows, and rows as items.
+
+Knows nothing of databases.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from proctor.item import QUEUED, Item
+from proctor.store.recorder import clean
+
+
+def row_of(run_id: str, position: int, item: Item) -> tuple[Any, ...]:
+    """A new item's row, in the order of `batch_items`' columns."""
+    return (
+        *(run_id, item.id, position, item.digest, item.repeat, item.runner),
+        *(clean(str(item.settings.get("repo", ""))), clean(item.prompt), item.agent, item.model),
+        *(_json(item.factors), _json(item.details), _json(item.settings), QUEUED, "", "", None, None),
+        *(None, None, 0, 0, None),
+    )
+
+
+def how_of(item: Item) -> tuple[str, str, str]:
+    """The columns that may change while the item stays the same: settings, factors, repository."""
+    return _json(item.settings), _json(item.factors), clean(str(item.settings.get("repo", "")))
+
+
+def item_of(row: Mapping[str, Any]) -> Item:
+    """The item that a row was made from."""
+    return Item(
+        runner=row["runner"],
+        prompt=row["prompt"],
+        agent=row["agent"],
+        model=row["model"],
+        details=json.loads(row["details"]),
+        settings=json.loads(row["settings"]),
+        factors=json.loads(row["factors"]),
+        repeat=row["repeat"],
+    )
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return clean(json.dumps(dict(value), separators=(",", ":"), ensure_ascii=False))

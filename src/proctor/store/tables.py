@@ -1,0 +1,66 @@
+"""The tables and their columns, in the order in which they are written and exported.
+
+A test holds this list against the migrated database.
+"""
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "batches": (
+        *(
+            "runId",
+            "createdAt",
+            "finishedAt",
+            "job",
+            "status",
+            "reason",
+            "planPath",
+            "planText",
+            "planDigest",
+        ),
+        *("defaultsJson", "optionsJson", "concurrency", "seed", "budgetUsd", "owner", "heartbeatAt"),
+        *("abortRequestedAt", "proctorVersion"),
+    ),
+    "batch_items": (
+        *("runId", "id", "position", "digest", "repeat", "runner", "repo", "prompt", "agent", "model"),
+        *("factors", "details", "settings", "status", "reason", "error", "startedAt", "finishedAt"),
+        *("sessionId", "iterSha", "tokensTotal", "toolCalls", "costUsd"),
+    ),
+    "sessions": (
+        *("id", "runId", "itemId", "attempt", "job", "name", "agent", "agentVersion", "model", "standIn"),
+        *("status", "endReason", "error", "repo", "branch", "baseBranch", "baseSha", "worktree", "thread"),
+        *("source", "service", "logGroup", "startedAt", "finishedAt", "workSeconds", "waitingSeconds"),
+        *("promptTokens", "cachedTokens", "completionTokens", "reasoningTokens", "totalTokens", "costUsd"),
+        *("unpricedCalls", "modelCalls", "toolCalls", "interventions", "notes"),
+    ),
+    "iterations": (
+        *("sessionId", "step", "startTime", "endTime", "commitSha", "changedFiles", "linesAdded"),
+        *("linesRemoved", "testResult", "testExitCode", "testDurationMs", "testOutput", "testOutputBlob"),
+        *("model", "exitCode", "promptTokens", "completionTokens", "totalTokens", "costUsd", "output"),
+        "outputBlob",
+    ),
+    "messages": ("sessionId", "position", "step", "timestamp", "role", "name", "content", "contentBlob"),
+    "tool_calls": (
+        *("sessionId", "position", "step", "timestamp", "toolName", "argsJson", "argsJsonBlob", "success"),
+        *("durationMs", "result", "resultBlob"),
+    ),
+    "model_calls": (
+        *("sessionId", "position", "step", "timestamp", "provider", "model", "promptTokens", "cachedTokens"),
+        *("completionTokens", "reasoningTokens", "costUsd", "priceSource", "price", "latencyMs", "waitingMs"),
+        *("status", "error", "request", "requestBlob", "response", "responseBlob"),
+    ),
+    "metrics": ("sessionId", "position", "step", "name", "value", "label"),
+    "scores": (
+        *("sessionId", "position", "timestamp", "evaluator", "evaluatorDigest", "level", "target", "value"),
+        *("label", "explanation", "explanationBlob", "error", "costUsd"),
+    ),
+    "merge_history": (
+        *("sessionId", "position", "startedAt", "finishedAt", "baseBranch", "mode", "result"),
+        *("conflictFiles", "squashMessage", "beforeSha", "afterSha", "error"),
+    ),
+    "ledger": (
+        *("sessionId", "position", "runId", "itemId", "timestamp", "kind", "reservedUsd", "spentUsd"),
+    ),
+    "blobs": ("digest", "size", "data"),
+}
+
+OF_A_SESSION = ("iterations", "messages", "tool_calls", "model_calls", "metrics", "scores", "merge_history")
+"""Tables whose rows belong to one session, by `sessionId`."""

@@ -1,0 +1,242 @@
+"""Write what a batch produces: many small changes, few commits.
+
+Everyone hands rows to one thread, which commits what has gathered some fifty times a second. A row
+that is changed again before it was written costs nothing extra, so a short item is one insert and
+one update however many states it went through.
+
+Each commit also says that the batch's process is alive, finds out whether someone wants it to
+stop, and makes sure that the batch is still ours: a process that was suspended and whose batch
+was taken over in the meantime can no longer write.
+
+Knows nothing of what the rows mean.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from proctor.errors import OwnershipLost, StoreError
+from proctor.store.database import Connection, Database, insertion
+
+T = TypeVar("T")
+Key = tuple[str, ...]
+
+GATHER_SECONDS = 0.02
+"""How long rows wait for company. A commit costs about as much as writing two hundred rows."""
+HEARTBEAT_SECONDS = 1.0
+
+KEYS = {"batches": ("runId",), "batch_items": ("runId", "id"), "sessions": ("id",)}
+"""The tables whose rows change after they were written, and what a row is known by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """Which batch this process carries out, and the name it does so under."""
+
+    run_id: str
+    owner: str
+    aborted: Callable[[], None]
+    """Called once, from the writing thread, when someone has asked for the batch to stop."""
+    failed: Callable[[StoreError], None]
+    """Called once, from the writing thread, when nothing more can be written."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    appended: dict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(list))
+    added: dict[tuple[str, Key], dict[str, Any]] = field(default_factory=dict)
+    changed: dict[tuple[str, Key], dict[str, Any]] = field(default_factory=dict)
+    asked: list[tuple[Callable[[Connection], Any], Future[Any]]] = field(default_factory=list)
+    rows: int = 0
+
+
+class Writer:
+    """The only way into the store while a batch runs. Safe to call from any thread."""
+
+    def __init__(
+        self, database: Database, columns: dict[str, tuple[str, ...]], ownership: Ownership | None = None
+    ) -> None:
+        self._database = database
+        self._columns = columns
+        self._ownership = ownership
+        self._abort_told = False
+        self._pending = _Pending()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._hurry = threading.Event()
+        self._closing = False
+        self._failure: StoreError | None = None
+        self._statements: dict[tuple[str, str, tuple[str, ...]], str] = {}
+        self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def backlog(self) -> int:
+        """How many rows wait to be written; a producer that sees thousands should pause."""
+        return self._pending.rows
+
+    def append(self, table: str, row: tuple[Any, ...]) -> None:
+        """Add a row that will never change, its values in the order of the table's columns."""
+        with self._lock:
+            self._pending.appended[table].append(row)
+            self._pending.rows += 1
+        self._stir()
+
+    def add(self, table: str, key: Key, row: dict[str, Any]) -> None:
+        """Add a row that may change later."""
+        with self._lock:
+            self._pending.added[table, key] = row
+            self._pending.rows += 1
+        self._stir()
+
+    def change(self, table: str, key: Key, values: dict[str, Any]) -> None:
+        """Change some columns of a row."""
+        with self._lock:
+            pending = self._pending
+            row = pending.added.get((table, key)) or pending.changed.get((table, key))
+            if row is None:
+                pending.changed[table, key] = dict(values)
+                pending.rows += 1
+            else:
+                row.update(values)
+        self._stir()
+
+    def ask(self, work: Callable[[Connection], T]) -> "Future[T]":
+        """Run `work` inside the next commit, after all that was handed over before it."""
+        answer: Future[T] = Future()
+        with self._lock:
+            if self._failure or self._closing:
+                answer.set_exception(self._failure or StoreError("the store is closed"))
+                return answer
+            self._pending.asked.append((work, answer))
+        self._hurry.set()
+        self._wake.set()
+        return answer
+
+    def flush(self) -> "Future[None]":
+        """Done when everything handed over so far is committed."""
+        return self.ask(_nothing)
+
+    def close(self) -> None:
+        """Write what is left and stop. Raises what went wrong in the last commit."""
+        with self._lock:
+            self._closing = True
+        self._hurry.set()
+        self._wake.set()
+        self._thread.join()
+        if self._failure:
+            raise self._failure
+
+    def _stir(self) -> None:
+        if self._failure:
+            raise self._failure
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def _work(self) -> None:
+        connection: Connection | None = None
+        try:
+            connection = self._database.connect()
+            while not self._closing:
+                self._wake.wait(HEARTBEAT_SECONDS if self._ownership else None)
+                if self._wake.is_set() and not self._closing:
+                    self._hurry.wait(GATHER_SECONDS)
+                self._commit(connection)
+            self._commit(connection)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _commit(self, connection: Connection) -> None:
+        with self._lock:
+            batch, self._pending = self._pending, _Pending()
+            self._wake.clear()
+            self._hurry.clear()
+        answers: list[tuple[Future[Any], Any]] = []
+        try:
+            connection.begin()
+            self._hold(connection)
+            self._write(connection, batch)
+            answers = [(answer, work(connection)) for work, answer in batch.asked]
+            connection.commit()
+        except Exception as error:
+            # Those who wait for this commit must hear of it even though `_fail` never saw them.
+            connection.rollback()
+            failure = _as_store_error(error)
+            for _, answer in batch.asked:
+                answer.set_exception(failure)
+            raise failure from error
+        for answer, value in answers:
+            answer.set_result(value)
+
+    def _hold(self, connection: Connection) -> None:
+        if self._ownership is None:
+            return
+        mine = self._ownership
+        found = connection.rows(
+            'SELECT "owner", "abortRequestedAt" FROM "batches" WHERE "runId" = ?', (mine.run_id,)
+        )
+        if not found or found[0]["owner"] != mine.owner:
+            raise OwnershipLost(f"the batch {mine.run_id} was taken over by another process")
+        now = timestamp(datetime.now(UTC))
+        connection.run('UPDATE "batches" SET "heartbeatAt" = ? WHERE "runId" = ?', (now, mine.run_id))
+        if found[0]["abortRequestedAt"] and not self._abort_told:
+            self._abort_told = True
+            mine.aborted()
+
+    def _write(self, connection: Connection, batch: _Pending) -> None:
+        groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[Any, ...]]] = defaultdict(list)
+        for (table, _), row in batch.added.items():
+            groups["insert", table, tuple(row)].append(tuple(row.values()))
+        for table, rows in batch.appended.items():
+            groups["insert", table, self._columns[table]].extend(rows)
+        for (table, key), values in batch.changed.items():
+            groups["update", table, tuple(values)].append((*values.values(), *key))
+        for group, parameters in groups.items():
+            connection.run_many(self._statement(group), parameters)
+
+    def _statement(self, group: tuple[str, str, tuple[str, ...]]) -> str:
+        if group not in self._statements:
+            kind, table, columns = group
+            make = _insert if kind == "insert" else _update
+            self._statements[group] = make(table, columns)
+        return self._statements[group]
+
+    def _fail(self, error: Exception) -> None:
+        with self._lock:
+            self._failure = _as_store_error(error)
+            waiting, self._pending = self._pending.asked, _Pending()
+        for _, answer in waiting:
+            answer.set_exception(self._failure)
+        if self._ownership:
+            self._ownership.failed(self._failure)
+
+
+def timestamp(moment: datetime) -> str:
+    """A moment as the store writes it: UTC, to the millisecond, sortable as text."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _insert(table: str, columns: tuple[str, ...]) -> str:
+    # The same text may be handed over twice; nothing else can be.
+    return insertion(table, columns) + (" ON CONFLICT DO NOTHING" if table == "blobs" else "")
+
+
+def _update(table: str, columns: tuple[str, ...]) -> str:
+    values = ", ".join(f'"{name}" = ?' for name in columns)
+    where = " AND ".join(f'"{name}" = ?' for name in KEYS[table])
+    return f'UPDATE "{table}" SET {values} WHERE {where}'
+
+
+def _as_store_error(error: Exception) -> StoreError:
+    return error if isinstance(error, StoreError) else StoreError(f"the store cannot be written: {error}")
+
+
+def _nothing(_: Connection) -> None:
+    return None
