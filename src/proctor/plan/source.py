@@ -1,0 +1,161 @@
+"""A text the user wrote, as plain data that still knows where each part of it stands.
+
+Every file of the product that people write in YAML comes through here, so that whatever is wrong
+with it can be shown at its line and column. A value that may be a secret is never part of what is
+shown: anything below `env`, and anything whose name speaks of keys, tokens or passwords.
+
+Knows nothing of YAML, of what the data means, or of disks.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, NoReturn
+
+from proctor.errors import Place, PlanError, Problem
+
+Path = tuple[str | int, ...]
+"""How to get from the whole to a part: names in mappings, indices in lists."""
+
+MOST_PROBLEMS = 100
+"""Nobody reads more at once, and one wrong name in 10,000 items would make 10,000."""
+
+LONGEST_EXCERPT = 160
+LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+_SECRET = re.compile(r"key|token|secret|passw|passphrase|credential|^env$", re.IGNORECASE)
+_COUNT_OF_TOKENS = re.compile(r"(max|min)[a-z_-]*tokens", re.IGNORECASE)
+
+
+class Spot(NamedTuple):
+    """Where a value stands, and where the parts of it do. Lines and columns count from 1."""
+
+    line: int
+    column: int
+    inside: "dict[str, KeySpot] | list[Spot] | None" = None
+
+
+class KeySpot(NamedTuple):
+    """Where a mapping's key stands, and its value."""
+
+    line: int
+    column: int
+    value: Spot
+
+
+class Span(NamedTuple):
+    """From one character of the text up to another, which is not part of it."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@lru_cache(maxsize=1000)
+def is_secret_name(name: str) -> bool:
+    """Whether what stands under this name may be nobody else's business."""
+    return bool(_SECRET.search(name)) and not _COUNT_OF_TOKENS.fullmatch(name)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file's data and the place of each part. The data may share parts: never change it."""
+
+    file: str
+    text: str = field(repr=False)
+    data: Any
+    spot: Spot = field(repr=False)
+    secrets: Sequence[Span] = field(repr=False, default=())
+    problems: Sequence[Problem] = ()
+    """What is wrong already, though the data could be read: a key given twice, an unknown tag."""
+
+    def place(self, path: Path, *, of_key: bool = False) -> Place:
+        """Where the value at `path` stands, or its key; the nearest part around it if there is none."""
+        line, column = self._position(path, of_key)
+        return Place(self.file, line, column)
+
+    def deepest(self, path: Path) -> Path:
+        """As much of `path` as the text really has."""
+        spot = self.spot
+        for depth, step in enumerate(path):
+            below = _below(spot, step)
+            if below is None:
+                return path[:depth]
+            spot = below.value
+        return path
+
+    def problem(self, path: Path, problem: str, remedy: str = "", *, of_key: bool = False) -> Problem:
+        """Something wrong with the part at `path`, ready to be shown."""
+        line, column = self._position(path, of_key)
+        return self.problem_at(line, column, problem, remedy)
+
+    def problem_at(self, line: int, column: int, problem: str, remedy: str = "") -> Problem:
+        """Something wrong at a line and column, with that line as its excerpt."""
+        at = Place(self.file, line, column)
+        return Problem(at=at, problem=problem, remedy=remedy, excerpt=self._excerpt(line))
+
+    def _position(self, path: Path, of_key: bool) -> tuple[int, int]:
+        line, column, spot = self.spot.line, self.spot.column, self.spot
+        for step in path:
+            below = _below(spot, step)
+            if below is None:
+                return spot.line, spot.column
+            line, column, spot = below
+        return (line, column) if of_key else (spot.line, spot.column)
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return LINE_BREAK.split(self.text)
+
+    @cached_property
+    def _secrets_of_line(self) -> Mapping[int, list[Span]]:
+        by_line: dict[int, list[Span]] = {}
+        for span in self.secrets:
+            for line in range(span.line, span.end_line + 1):
+                by_line.setdefault(line, []).append(span)
+        return by_line
+
+    def _excerpt(self, line: int) -> str:
+        if line > len(self._lines):
+            return ""
+        shown = self._lines[line - 1]
+        # From right to left, so that the columns of the spans still to be hidden stay true.
+        for span in sorted(self._secrets_of_line.get(line, ()), reverse=True):
+            start = span.column - 1 if span.line == line else 0
+            end = span.end_column - 1 if span.end_line == line else len(shown)
+            if start < end:
+                shown = f"{shown[:start]}…{shown[end:]}"
+        return shortened(shown.rstrip(), LONGEST_EXCERPT)
+
+
+def is_secret(path: Path) -> bool:
+    """Whether the value at `path` must not be shown."""
+    return any(isinstance(step, str) and is_secret_name(step) for step in path)
+
+
+def shortened(text: str, length: int) -> str:
+    """At most `length` characters of `text`, with an ellipsis where something is left out."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def refuse(problems: Sequence[Problem]) -> NoReturn:
+    """Raise everything that is wrong together, in the order of the lines."""
+    ordered = sorted(problems, key=lambda problem: (problem.at.file, problem.at.line, problem.at.column))
+    shown = list(dict.fromkeys(ordered))
+    left_out = len(shown) - MOST_PROBLEMS
+    if left_out > 0:
+        last = shown[MOST_PROBLEMS - 1].at
+        more = "1 more problem" if left_out == 1 else f"{left_out:,} more problems"
+        shown[MOST_PROBLEMS:] = [Problem(at=last, problem=f"and {more} after this one")]
+    raise PlanError(shown)
+
+
+def _below(spot: Spot, step: str | int) -> KeySpot | None:
+    inside = spot.inside
+    if isinstance(inside, dict) and isinstance(step, str):
+        return inside.get(step)
+    if isinstance(inside, list) and isinstance(step, int) and 0 <= step < len(inside):
+        element = inside[step]
+        return KeySpot(element.line, element.column, element)
+    return None

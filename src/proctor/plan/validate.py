@@ -1,0 +1,175 @@
+"""Check a source against a pydantic model, and say what is wrong in plain words at its place.
+
+Works for every kind of file: the caller says how a part of its file is called in a sentence and what
+may stand in it.
+
+Knows nothing of YAML or of any particular file.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from proctor.errors import Problem
+from proctor.plan.source import Path, Source, is_secret, shortened
+from proctor.plan.suggest import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """How a mapping with settings of its own is spoken of."""
+
+    name: str
+    """In the middle of a sentence: `item 3`."""
+    kind: str
+    """At the start of one: `An item`."""
+    settings: Sequence[str]
+    """The names it may have."""
+
+
+Vocabulary = Callable[[Path], Part | None]
+"""The part at a path; None where no mapping with settings of its own is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is wrong with a source, and with which parts of it."""
+
+    problems: Sequence[Problem] = ()
+    paths: Sequence[Path] = ()
+    """Of the values that are not as the model wants them."""
+
+
+def check_shape(source: Source, model: type[BaseModel], vocabulary: Vocabulary) -> Findings:
+    """Everything wrong with `source`, in its text or by `model`."""
+    try:
+        model.model_validate(source.data)
+    except ValidationError as error:
+        speaker = _Speaker(source, vocabulary)
+        details = error.errors(include_url=False)
+        problems = [speaker.problem(detail) for detail in details]
+        return Findings([*source.problems, *problems], [detail["loc"] for detail in details])
+    return Findings(source.problems)
+
+
+def subject(path: Path, vocabulary: Vocabulary) -> str:
+    """What a sentence about the value at `path` starts with: "`timeoutSec` of item 3"."""
+    part, rest = _part_of(path, vocabulary)
+    if not rest:
+        return part.name
+    dotted = "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in rest)
+    return f"`{shortened(dotted.lstrip('.'), 60)}` of {part.name}"
+
+
+def shown(value: Any) -> str:
+    """A value as a sentence can hold it: short, and named for what it is."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {shortened(str(value), 40)}"
+        case str():
+            return f"the text {shortened(repr(value), 40)}"
+        case list():
+            return "a list"
+        case _:
+            return "a mapping"
+
+
+def _part_of(path: Path, vocabulary: Vocabulary) -> tuple[Part, Path]:
+    for depth in range(len(path), -1, -1):
+        part = vocabulary(path[:depth])
+        if part is not None:
+            return part, path[depth:]
+    return Part("the file", "The file", ()), path
+
+
+class _Speaker:
+    """Turns pydantic's errors about one source into problems."""
+
+    def __init__(self, source: Source, vocabulary: Vocabulary) -> None:
+        self.source, self.vocabulary = source, vocabulary
+
+    def problem(self, error: Mapping[str, Any]) -> Problem:
+        path: Path = tuple(error["loc"])
+        if error["type"] == "missing":
+            return self._missing(path)
+        if error["type"] == "extra_forbidden":
+            return self._unknown(path)
+        path = self.source.deepest(path)
+        wanted, remedy = _wanted(error)
+        secret = is_secret(path)
+        if error["type"] == "literal_error" and isinstance(error["input"], str) and not secret:
+            remedy = did_you_mean(error["input"], _choices(error)) or remedy
+        found = _kind(error["input"]) if secret else shown(error["input"])
+        about = subject(path, self.vocabulary)
+        says_it_all = error["type"] in ("value_error", "too_short")
+        problem = f"{about} {wanted}" if says_it_all else f"{about} {wanted}, not {found}"
+        return self.source.problem(path, problem, remedy)
+
+    def _missing(self, path: Path) -> Problem:
+        part, _ = _part_of(path[:-1], self.vocabulary)
+        remedy = f"{part.kind} needs one. Add `{path[-1]}`."
+        return self.source.problem(path[:-1], f"{part.name} has no `{path[-1]}`", remedy)
+
+    def _unknown(self, path: Path) -> Problem:
+        part, _ = _part_of(path[:-1], self.vocabulary)
+        name = str(path[-1])
+        words = [did_you_mean(name, part.settings), f"{part.kind} may have: {', '.join(part.settings)}."]
+        problem = f"{part.name} has no setting `{shortened(name, 60)}`"
+        return self.source.problem(path, problem, " ".join(filter(None, words)), of_key=True)
+
+
+def _wanted(error: Mapping[str, Any]) -> tuple[str, str]:
+    """What the value should be, and what to do; in pydantic's words where we have none."""
+    context = error.get("ctx") or {}
+    match error["type"]:
+        case "string_type":
+            is_plain = isinstance(error["input"], (bool, int, float))
+            return "should be text", "Put it in quotes." if is_plain else ""
+        case "int_type" | "int_from_float" | "int_parsing":
+            return "should be a whole number", ""
+        case "float_type":
+            return "should be a number", ""
+        case "bool_type":
+            return "should be true or false", "Write `true` or `false`, without quotes."
+        case "list_type":
+            return "should be a list", ""
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return "should be a mapping of names to values", ""
+        case "finite_number":
+            return "should be a finite number", ""
+        case "greater_than":
+            return f"should be more than {context['gt']:g}", ""
+        case "greater_than_equal":
+            return f"should be at least {context['ge']:g}", ""
+        case "less_than_equal":
+            return f"should be at most {context['le']:g}", ""
+        case "too_short":
+            return "should not be empty", ""
+        case "literal_error":
+            return f"should be {_spoken(_choices(error))}", ""
+        case "value_error":
+            return str(context["error"]), ""
+        case _:
+            return f"is not right ({error['msg']})", ""
+
+
+def _choices(error: Mapping[str, Any]) -> list[str]:
+    return [word.strip("' ") for word in error["ctx"]["expected"].replace(" or ", ", ").split(",")]
+
+
+def _spoken(names: Sequence[str]) -> str:
+    quoted = [f"`{name}`" for name in names]
+    return f"one of {', '.join(quoted)}" if len(quoted) > 1 else quoted[0]
+
+
+def _kind(value: Any) -> str:
+    """What sort of value it is, without a word of it."""
+    if isinstance(value, (bool, int, float)):
+        return "a number or a truth value"
+    return "text" if isinstance(value, str) else shown(value)

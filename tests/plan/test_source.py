@@ -1,0 +1,287 @@
+"""Any YAML file of the product: what it means, where each part stands, and what is refused."""
+
+import math
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.errors import PlanError
+from proctor.plan.reading import MOST_BYTES, read_source
+from proctor.plan.source import MOST_PROBLEMS
+
+# The same examples every time, and no stop-watch: other tests share the machine.
+repeatable = settings(derandomize=True, deadline=None)
+
+
+def data(text: str | bytes):
+    source = read_source(text, file="plan.yaml")
+    assert not source.problems
+    return source.data
+
+
+def problems(text: str | bytes) -> list[str]:
+    try:
+        return [str(problem) for problem in read_source(text, file="plan.yaml").problems]
+    except PlanError as error:
+        return [str(problem) for problem in error.problems]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("no", "no"),
+        ("on", "on"),
+        ("yes", "yes"),
+        ("off", "off"),
+        ("1:30", "1:30"),
+        ("2024-01-31", "2024-01-31"),
+        ("1_000", "1_000"),
+        ("012", 12),
+        ("0o14", 12),
+        ("0xC", 12),
+        ("-7", -7),
+        ("+7", 7),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("-.inf", -math.inf),
+        ("'12'", "12"),
+        ('"true"', "true"),
+        ("!!str 12", "12"),
+        ("!!int '12'", 12),
+        ("!!float 12", 12.0),
+        ("! 12", "12"),
+        ("1.2.3", "1.2.3"),
+        ("0b11", "0b11"),
+        ("|\n  no\n", "no\n"),
+    ],
+)
+def test_scalars_mean_what_yaml_1_2_says(written, meant):
+    found = data(f"a: {written}")["a"]
+    assert found == meant and type(found) is type(meant)
+
+
+def test_not_a_number_is_a_number():
+    assert math.isnan(data("a: .nan")["a"])
+
+
+def test_keys_are_text_as_written():
+    assert data("1: a\ntrue: b\nnull: c\n012: d") == {"1": "a", "true": "b", "null": "c", "012": "d"}
+
+
+def test_a_merge_key_gives_what_the_mapping_has_not_itself():
+    text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc: {y: 3, <<: [*a, *b]}\nd: {<<: *b}"
+    read = data(text)
+    assert read["c"] == {"x": 1, "y": 3, "z": 2}
+    assert read["d"] == {"y": 2, "z": 2}
+
+
+def test_a_quoted_merge_key_is_a_key():
+    assert data('"<<": 1') == {"<<": 1}
+
+
+def test_each_key_and_value_knows_its_place():
+    source = read_source("a: 1\nb:\n  - {c: 2}\n  - d:   3\n", file="plan.yaml")
+    assert str(source.place(("b", 0, "c"))) == "plan.yaml:3:9"
+    assert str(source.place(("b", 1, "d"))) == "plan.yaml:4:10"
+    assert str(source.place(("b", 1, "d"), of_key=True)) == "plan.yaml:4:5"
+    assert str(source.place(("b", 1, "missing"))) == "plan.yaml:4:5"
+
+
+def test_columns_count_characters_not_bytes():
+    source = read_source("{ä: 1, 🙂: 2}", file="plan.yaml")
+    assert str(source.place(("🙂",), of_key=True)) == "plan.yaml:1:8"
+
+
+def test_a_key_given_twice_is_refused_where_it_is_given_again():
+    assert problems("a: 1\nb: 2\na: 3\n") == [
+        "plan.yaml:3:1: `a` is given twice\n   3 | a: 3\nKeep one of them. The first is on line 1."
+    ]
+
+
+@pytest.mark.parametrize("same", ["1: a\n'1': b", "<<: {x: 1}\n<<: {y: 1}", "a: 1\n? a\n: 2"])
+def test_the_same_key_in_another_guise_is_given_twice(same):
+    assert any("given twice" in problem for problem in problems(same))
+
+
+def test_everything_wrong_is_reported_together_in_the_order_of_the_lines():
+    found = problems("a: !!binary aGk=\nb: 1\nb: 2\nc: *nowhere\n")
+    assert [problem.split(": ")[0] for problem in found] == [
+        "plan.yaml:1:4",
+        "plan.yaml:3:1",
+        "plan.yaml:4:4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("a: b: c", "1:5", "not YAML"),
+        ("a: [1, 2", "2:1", "not YAML"),
+        ('x: 1\na: "open\nb: c\n', "2:4", "not YAML"),
+        ("a: 1\n\tb: 2", "2:1", "not YAML"),
+        ("a: 1\n---\nb: 2", "2:1", "second document"),
+        ("a: !!python/object:os.system ls", "1:4", "tag"),
+        ("a: !!map 3", "1:4", "tag"),
+        ("a: !!int x", "1:4", "!!int"),
+        ("? [a]\n: b", "1:3", "name"),
+        ("? {a: b}\n: b", "1:3", "name"),
+        ("&a [*a]", "1:5", "inside"),
+        ("a: &a {b: *a}", "1:11", "inside"),
+        ("a: *b", "1:4", "stands for nothing"),
+        ("a: b\x00c", "1:5", "U+0000"),
+        ("a: \x1b[31m", "1:4", "U+001B"),
+        ("a: \ud800", "1:4", "U+D800"),
+        (b"a: 1\nb: \xff", "2:4", "0xff"),
+        ('a: "x\\0"', "1:4", "cannot be passed on"),
+        ('"x\\0": 1', "1:1", "cannot be passed on"),
+        ("a: " + "9" * 5000, "1:4", "5,000 digits"),
+        ("a: 0x" + "f" * 5000, "1:4", "digits"),
+        ("a: {<<: 3}", "1:9", "`<<`"),
+        ("a: {<<: [{}, 3]}", "1:14", "`<<`"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_at_its_place(text, place, words):
+    found = problems(text)
+    assert len(found) == 1 and found[0].startswith(f"plan.yaml:{place}: ") and words in found[0]
+
+
+def bomb(levels: int) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+def merge_bomb(levels: int) -> str:
+    lines = ["a0: &a0 {x: x, y: y}"]
+    lines += [
+        f"a{n}: &a{n} {{l: *a{n - 1}, r: *a{n - 1}, <<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, levels)
+    ]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("text", [bomb(9), bomb(60), merge_bomb(60)])
+def test_an_alias_bomb_is_refused_before_it_goes_off(text):
+    [found] = problems(text)
+    assert "more than 1,000,000 values" in found
+
+
+def test_aliases_that_come_to_little_are_fine():
+    assert len(data(bomb(4))["a3"]) == 9
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "{a: " * 100_000, "- " * 100_000, "? " * 100_000])
+def test_deep_nesting_is_refused_and_ends_no_process(text):
+    found = problems(text)
+    assert any("64 levels" in problem or "name" in problem for problem in found)
+
+
+def test_depth_counts_what_aliases_stand_for():
+    links = "\n".join(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 80))
+    assert "64 levels" in problems(f"a0: &a0 x\n{links}")[-1]
+
+
+def test_a_giant_file_is_refused_unread():
+    [found] = problems("a: " + "x" * MOST_BYTES)
+    assert "16 MiB" in found
+
+
+def test_a_thousand_problems_are_shown_as_a_hundred_and_a_count():
+    found = problems("a: 1\n" * 1001)
+    assert len(found) == 1000
+    with pytest.raises(PlanError) as caught:
+        read_source("a: 1\n" * 1001 + "b: *nowhere", file="plan.yaml")
+    assert len(caught.value.problems) == MOST_PROBLEMS + 1
+    assert "901 more problems" in str(caught.value.problems[-1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "env: {A: hunter2, A: hunter2}",
+        "env:\n  A: hunter2\n  A: hunter2",
+        "api_key: !what hunter2",
+        "x: {password: hunter2, y: 1, y: 2}",
+        "x: {y: 1, y: 2, authToken: 'hunter2\n\n  hunter2', z: 1, z: 2}",
+        "env:\n  A: 'hunter2",
+        "env:\n  A: hunter2: x",
+        "GITHUB_TOKEN: hunter2: x",
+        "x: &x !what hunter2\nenv: {A: *x}",
+        "x: &x {A: !what hunter2}\nenv: *x",
+        "x: &x {A: !what hunter2}\nenv: {<<: *x}",
+        "env: [[!what hunter2]]",
+        "secret: |\n  hunter2\nsecret: hunter2",
+    ],
+)
+def test_a_secret_is_never_shown(text):
+    found = problems(text)
+    assert found and "hunter2" not in "".join(found)
+
+
+def test_a_count_of_tokens_is_no_secret():
+    assert "12" in problems("max_tokens: !what 12")[0]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text():
+    assert data("\ufeffa: 1") == data(b"\xef\xbb\xbfa: 1") == {"a": 1}
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
+def test_an_empty_file_holds_nothing(text):
+    assert data(text) is None
+
+
+# Where YAML 1.1, which writes these, and YAML 1.2, which reads them, agree: the former leaves texts such
+# as 1e3 and 0o7 without quotes, and the latter reads them as numbers.
+words = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0")).filter(
+    lambda text: text[:1] not in set("0123456789+-.<")
+)
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | words,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@repeatable
+@given(plain, st.sampled_from([True, False, None]))
+def test_plain_data_survives_being_written_and_read(value, flow):
+    text = yaml.safe_dump(value, default_flow_style=flow)
+    assert read_source(text, file="plan.yaml").data == value
+
+
+tricky = st.text(
+    alphabet=st.sampled_from(list("ab1:-,[]{}&*!|>'\"%@`#?<~ \n\t\\.x\0\x85\u2028é🙂")), max_size=60
+)
+
+
+@settings(repeatable, max_examples=400)
+@given(st.one_of(st.text(), tricky, st.binary()))
+def test_no_text_makes_anything_worse_than_a_plan_error(text):
+    try:
+        source = read_source(text, file="plan.yaml")
+    except PlanError as error:
+        source = error
+    assert source.problems or source.place(("a", 0), of_key=True).line >= 1
+
+
+@settings(repeatable, max_examples=300)
+@given(tricky)
+def test_a_machine_without_libyaml_reads_the_same(text):
+    def outcome(loader):
+        try:
+            read = read_source(text, file="plan.yaml", loader=loader)
+        except PlanError:
+            return "refused"
+        return repr(read.data), len(read.problems)
+
+    pure, fast = outcome(yaml.SafeLoader), outcome(yaml.CSafeLoader)
+    # The two parsers differ in a few corners of the syntax; where both read, they read the same.
+    assert "refused" in (pure, fast) or pure == fast
