@@ -1,0 +1,9 @@
+"""Agents: one adapter a file, found by the file's name.
+
+Files whose names begin with an underscore hold what several adapters share; they are no agents.
+"""
+
+from proctor.agents._keys import keys_of, with_keys
+from proctor.agents._loader import agent_names, find_agent
+
+__all__ = ["agent_names", "find_agent", "keys_of", "with_keys"]

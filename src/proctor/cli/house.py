@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from proctor.agents import find_agent
+from proctor.agents import find_agent, with_keys
 from proctor.batch.attempt import House
 from proctor.models import Models, is_stand_in
 from proctor.runners import find_runner
@@ -63,7 +63,7 @@ def make_house(home: Path, models: Models) -> House:
         environment=os.environ,
         now=now,
         monotonic=time.monotonic,
-        find_agent=find_agent,
+        find_agent=lambda name, settings: with_keys(find_agent(name, settings), os.environ),
         find_runner=find_runner,
         models=models.watched,
         is_stand_in=is_stand_in,

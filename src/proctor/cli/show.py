@@ -45,7 +45,7 @@ def show(
         elif found[0] == "item":
             _show_item(store, found[1], as_json)
         else:
-            _show_session(store, found[1], full, as_json)
+            show_session(store, found[1], full, as_json)
     return codes.SUCCEEDED
 
 
@@ -131,7 +131,8 @@ def _item_document(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, **opened}
 
 
-def _show_session(store: Store, row: Mapping[str, Any], full: bool, as_json: bool) -> None:
+def show_session(store: Store, row: Mapping[str, Any], full: bool, as_json: bool) -> None:
+    """Print a session: what was said and done, what it changed, how it was judged."""
     tables = ("iterations", "messages", "tool_calls", "model_calls", "metrics", "scores", "merge_history")
     parts = {table: store.read.of_session(table, row["id"]) for table in tables}
     if as_json:

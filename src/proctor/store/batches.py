@@ -13,9 +13,10 @@ from typing import Any
 
 from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
+from proctor.session import Merge
 from proctor.store.database import Connection, Row, insertion
 from proctor.store.owner import is_alive
-from proctor.store.rows import how_of, row_of
+from proctor.store.rows import how_of, merge_row, row_of
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 from proctor.store.writer import timestamp
 
@@ -159,6 +160,15 @@ def finish(connection: Connection, run_id: str, status: str, reason: str, now: d
         'UPDATE "batches" SET "status" = ?, "reason" = ?, "finishedAt" = ? WHERE "runId" = ?',
         (status, reason, timestamp(now), run_id),
     )
+
+
+def keep_merge(connection: Connection, session_id: str, merge: Merge, now: datetime) -> None:
+    """Keep a try to merge that was made after the session had ended."""
+    (last,) = connection.rows(
+        'SELECT COALESCE(MAX("position"), 0) AS "n" FROM "merge_history" WHERE "sessionId" = ?', (session_id,)
+    )
+    row = merge_row(session_id, last["n"] + 1, timestamp(now), merge)
+    connection.run(insertion("merge_history", COLUMNS["merge_history"]), row)
 
 
 def delete(connection: Connection, run_id: str) -> None:

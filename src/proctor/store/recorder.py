@@ -9,7 +9,6 @@ Knows nothing of who did the work.
 
 import hashlib
 import json
-import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,11 +29,12 @@ from proctor.session import (
     Usage,
     Workspace,
 )
+from proctor.store.cleaning import clean, finite, whole
+from proctor.store.rows import merge_row
 from proctor.store.writer import Writer, timestamp
 
 INLINE_CHARACTERS = 4096
 """Longer text goes to `blobs`. Most messages of real agents are shorter, most tool results are not."""
-LARGEST_NUMBER = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,13 +220,8 @@ class Recorder:
             self._writer.change("sessions", (self.session_id,), values)
 
     def _merge(self, event: Merge) -> None:
-        when = self._stamp()
-        head = (self.session_id, self._next(), when, when, event.base_branch, event.mode, event.result)
-        files = json.dumps(list(event.conflict_files))
-        shas = (event.before_sha, event.after_sha)
-        self._writer.append(
-            "merge_history", (*head, files, self._clean(event.message), *shas, self._clean(event.error))
-        )
+        row = merge_row(self.session_id, self._next(), self._stamp(), event)
+        self._writer.append("merge_history", tuple(self._blot(v) if isinstance(v, str) else v for v in row))
 
 
 _KEEPERS: dict[type, Callable[[Recorder, Any], None]] = {
@@ -240,22 +235,3 @@ _KEEPERS: dict[type, Callable[[Recorder, Any], None]] = {
     Workspace: Recorder._workspace,
     Merge: Recorder._merge,
 }
-
-
-def clean(text: str) -> str:
-    """Text that every database takes: no NUL, no half of a surrogate pair."""
-    if "\0" in text:
-        text = text.replace("\0", "�")
-    if text.isascii():
-        return text
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def finite(number: float | None) -> float | None:
-    """A number that can be added up, or None: an agent may well print `NaN`."""
-    return number if number is not None and math.isfinite(number) else None
-
-
-def whole(number: int) -> int:
-    """A count that fits a column, whatever an agent claims."""
-    return max(0, min(int(number), LARGEST_NUMBER))

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from proctor.item import QUEUED, Item
-from proctor.store.recorder import clean
+from proctor.session import Merge
+from proctor.store.cleaning import clean
 
 
 def row_of(run_id: str, position: int, item: Item) -> tuple[Any, ...]:
@@ -24,6 +25,13 @@ def row_of(run_id: str, position: int, item: Item) -> tuple[Any, ...]:
 def how_of(item: Item) -> tuple[str, str, str]:
     """The columns that may change while the item stays the same: settings, factors, repository."""
     return _json(item.settings), _json(item.factors), clean(str(item.settings.get("repo", "")))
+
+
+def merge_row(session_id: str, position: int, when: str, merge: Merge) -> tuple[Any, ...]:
+    """A try to merge, in the order of `merge_history`'s columns."""
+    files = json.dumps(list(merge.conflict_files))
+    head = (session_id, position, when, when, merge.base_branch, merge.mode, merge.result, files)
+    return (*head, clean(merge.message), merge.before_sha, merge.after_sha, clean(merge.error))
 
 
 def item_of(row: Mapping[str, Any]) -> Item:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from proctor.item import Item
+from proctor.session import Merge
 from proctor.store import batches
 from proctor.store.batches import Again
 from proctor.store.database import Connection, Readers, Row, open_database
@@ -81,6 +82,10 @@ class Store:
             batches.finish(connection, run_id, status, reason, now)
 
         self._transaction(work)
+
+    def keep_merge(self, session_id: str, merge: Merge, now: datetime) -> None:
+        """Keep a try to merge that was made after the session had ended."""
+        self._transaction(lambda connection: batches.keep_merge(connection, session_id, merge, now))
 
     def delete_batch(self, run_id: str) -> None:
         """Remove a batch and every row that belongs to it, and nothing else."""

@@ -1,0 +1,130 @@
+"""Find an agent by its name and give it its settings.
+
+The file's name is the agent's name (`mini-swe-agent` is `mini_swe_agent.py`); other packages have
+an entry point in the group `proctor.agents`; `module:Class` works wherever a name does. Only the
+agent that is asked for is imported.
+
+Knows no agent by name.
+"""
+
+import difflib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType, UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+
+from proctor.agent import Agent
+from proctor.errors import NotFound, UsageError
+
+GROUP = "proctor.agents"
+
+
+def agent_names() -> list[str]:
+    """The names a plan may use, ours and those of installed packages, in order."""
+    return sorted({*_own_names(), *(entry.name for entry in entry_points(group=GROUP))})
+
+
+def find_agent(name: str, settings: Mapping[str, Any]) -> Agent:
+    """The agent called `name`, with its settings; `NotFound` or `UsageError` says what is wrong."""
+    adapter = _adapter(name)
+    _check(name, adapter, settings)
+    return cast(Agent, adapter(**settings))
+
+
+def _own_names() -> list[str]:
+    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
+    return [module.name.replace("_", "-") for module in modules if not module.name.startswith("_")]
+
+
+def _adapter(name: str) -> type:
+    if name in _own_names():
+        return _only_adapter(import_module(f"proctor.agents.{name.replace('-', '_')}"))
+    for entry in entry_points(group=GROUP, name=name):
+        return _as_adapter(entry.value, entry.load())
+    module_name, colon, class_name = name.partition(":")
+    if colon:
+        return _named(name, module_name, class_name)
+    raise NotFound(f"there is no agent `{name}`{_near(name, agent_names())}")
+
+
+def _named(name: str, module_name: str, class_name: str) -> type:
+    try:
+        return _as_adapter(name, getattr(import_module(module_name), class_name))
+    except (ImportError, AttributeError, ValueError) as cause:
+        raise NotFound(f"there is no agent `{name}`: {cause}") from cause
+
+
+def _only_adapter(module: ModuleType) -> type:
+    """The one class of an agent's file that can work; its other classes are its own affair."""
+    found = [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type)
+        and each.__module__ == module.__name__
+        and not each.__name__.startswith("_")
+        and is_dataclass(each)
+        and hasattr(each, "work")
+    ]
+    if len(found) != 1:
+        raise TypeError(f"{module.__name__} holds {len(found)} adapters; an agent's file holds one")
+    return found[0]
+
+
+def _as_adapter(name: str, found: Any) -> type:
+    if not (isinstance(found, type) and is_dataclass(found) and hasattr(found, "work")):
+        raise NotFound(f"`{name}` is no agent: an adapter is a dataclass with a method `work`")
+    return found
+
+
+def _check(name: str, adapter: type, settings: Mapping[str, Any]) -> None:
+    hints = get_type_hints(adapter)
+    known = {each.name: each for each in fields(adapter) if each.init}
+    for given, value in settings.items():
+        if given not in known:
+            raise UsageError(f"agent `{name}` has no setting `{given}`{_near(given, sorted(known))}")
+        if not _fits(value, hints[given]):
+            raise UsageError(
+                f"agent `{name}`: `{given}` must be {_spoken(hints[given])}, not {type(value).__name__}"
+            )
+    for each in known.values():
+        if each.default is MISSING and each.default_factory is MISSING and each.name not in settings:
+            raise UsageError(f"agent `{name}` needs a setting `{each.name}`")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether plain data from a plan can be what the field's annotation says."""
+    if hint is Any:
+        return True
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, each) for each in inner)
+    if origin is None:
+        if isinstance(value, bool):
+            return hint is bool
+        return isinstance(value, int | float if hint is float else hint)
+    if issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(_fits(each, inner[1]) for each in value.values())
+    if issubclass(origin, Sequence):
+        return isinstance(value, list | tuple) and all(_fits(each, inner[0]) for each in value)
+    return isinstance(value, origin)
+
+
+def _spoken(hint: Any) -> str:
+    """A type in the words of a plan file."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(_spoken(each) for each in inner)
+    if origin is not None:
+        return "a map" if issubclass(origin, Mapping) else f"a list of {_spoken(inner[0])}"
+    plain = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+    return plain.get(hint, "nothing" if hint is type(None) else str(getattr(hint, "__name__", hint)))
+
+
+def _near(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"\nDid you mean `{near[0]}`?" if near else "\n"
+    return f"{hint} There is: {', '.join(names)}." if names else f"{hint} It has none."

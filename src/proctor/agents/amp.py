@@ -1,0 +1,92 @@
+"""Amp: run headless, its own event stream read.
+
+Amp talks only to its own service, so its calls are not seen on the way: messages, tools and tokens
+are read from what it prints, and its key has to be handed to it.
+
+Knows nothing of models beyond the one switch that Amp has.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from proctor.agent import Assignment, Availability, WorkDone
+from proctor.agents._program import UNANSWERED_SECONDS, watch
+from proctor.agents._stream_json import StreamJson
+from proctor.errors import WorkspaceError
+from proctor.session import Note, Record
+
+INSTALL = "npm install -g @sourcegraph/amp"
+MODEL_SWITCHES: Mapping[str, tuple[str, ...]] = {"": (), "default": (), "gpt-5": ("--try-gpt5",)}
+"""What Amp can be told about the model. It chooses by itself otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amp:
+    """Sourcegraph's Amp, one prompt a run."""
+
+    arguments: list[str] = field(default_factory=list)
+    """More arguments for the program, put before ours."""
+    unanswered_seconds: float = UNANSWERED_SECONDS
+    """How long it may wait for an answer to a question before it is ended."""
+
+    stand_in: ClassVar[bool] = False
+    keys: ClassVar[tuple[str, ...]] = ("AMP_API_KEY",)
+
+    def availability(self, environment: Mapping[str, str]) -> Availability:
+        """Whether the program and its key are there; asks the program for its version."""
+        program = _program(environment)
+        if program is None:
+            return Availability(ready=False, problem="`amp` is not on the PATH", remedy=INSTALL)
+        version = _version(program, environment)
+        if not environment.get("AMP_API_KEY"):
+            return Availability(
+                ready=False,
+                version=version,
+                problem="AMP_API_KEY is not set",
+                remedy="Set AMP_API_KEY to an access token from Amp's settings page.",
+            )
+        return Availability(ready=True, version=version)
+
+    async def work(self, assignment: Assignment, record: Record) -> WorkDone:
+        """Hand Amp the prompt and record what it says it does."""
+        environment = assignment.environment
+        program = _program(environment)
+        if program is None:
+            raise WorkspaceError(f"`amp` is not on the PATH; install it with: {INSTALL}")
+        if assignment.model not in MODEL_SWITCHES:
+            record(Note(text=f"amp cannot be told to use `{assignment.model}`; it chose a model itself"))
+        switches = MODEL_SWITCHES.get(assignment.model, ())
+        return await watch(
+            [program, *self.arguments, "-x", *switches, "--stream-json"],
+            assignment,
+            StreamJson(record=record, model=assignment.model),
+            record,
+            typed=assignment.prompt,
+            secrets=[secret for name in self.keys if (secret := environment.get(name))],
+            unanswered_seconds=self.unanswered_seconds,
+        )
+
+
+def _program(environment: Mapping[str, str]) -> str | None:
+    chosen = environment.get("AMP_BIN") or environment.get("AMP_CLI_PATH") or "amp"
+    return shutil.which(chosen, path=environment.get("PATH", ""))
+
+
+def _version(program: str, environment: Mapping[str, str]) -> str:
+    try:
+        said = subprocess.run(
+            [program, "--version"],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=20,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return said.strip().splitlines()[0][:80] if said.strip() else ""

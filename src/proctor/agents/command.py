@@ -1,0 +1,164 @@
+"""Any program as an agent: it gets the prompt, works in the tree, and prints what it likes.
+
+The prompt is on standard input and in PROCTOR_PROMPT, the model in PROCTOR_MODEL. Lines of its
+output that are JSON objects of these shapes become events (all members but `type` may be missing):
+
+    {"type": "message", "role": "assistant", "text": "…"}
+    {"type": "tool", "name": "edit", "args": {…}, "success": true, "duration_ms": 12}
+    {"type": "usage", "model": "…", "input_tokens": 900, "cached_tokens": 100,
+     "output_tokens": 40, "cost_usd": 0.01}
+
+So do lines of Claude Code's stream JSON. Everything else is kept as text, and the last paragraph of
+it is the program's answer unless it said one in an event.
+
+Knows no program by name.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast, get_args
+
+from proctor.agent import Assignment, Availability, WorkDone
+from proctor.agents._program import watch
+from proctor.agents._stream_json import StreamJson, json_object
+from proctor.errors import UsageError
+from proctor.session import Message, ModelCall, Record, Role, ToolCall, Usage
+from proctor.streams import Clip, clipped
+from proctor.untrusted import whole_number
+
+STREAM_TYPES = frozenset({"system", "assistant", "user", "result"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A program of the user's own."""
+
+    command: str | list[str]
+    """A list is a program and its arguments; text is for the shell."""
+
+    stand_in: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not self.command or self.command == [""]:
+            raise UsageError("agent `command` needs a program to run; `command` is empty")
+
+    def availability(self, environment: Mapping[str, str]) -> Availability:
+        """Whether the program is there. Of a shell's command only the shell can say."""
+        if isinstance(self.command, str):
+            return Availability(ready=True)
+        program = self.command[0]
+        # A path is looked for in the tree, which there is none of yet.
+        if "/" in program or shutil.which(program, path=environment.get("PATH", "")):
+            return Availability(ready=True)
+        return Availability(
+            ready=False, problem=f"`{program}` is not on the PATH", remedy=f"Install `{program}`."
+        )
+
+    async def work(self, assignment: Assignment, record: Record) -> WorkDone:
+        """Run the program in the tree; its exit code alone says whether it failed."""
+        told = {"PROCTOR_PROMPT": assignment.prompt, "PROCTOR_MODEL": assignment.model}
+        told = {name: value.replace("\0", "") for name, value in told.items() if _fits(value)}
+        assignment = replace(assignment, environment={**assignment.environment, **told})
+        reader = _Lines(record, assignment.model)
+        return await watch(self.command, assignment, reader, record, typed=assignment.prompt)
+
+
+def _fits(value: str) -> bool:
+    """Linux refuses a variable beyond 128 KiB; such a prompt is on standard input alone."""
+    return len(value.encode("utf-8", "replace")) < 120_000
+
+
+class _Lines:
+    """Events in our own shape or Claude Code's; other lines gathered as text."""
+
+    def __init__(self, record: Record, model: str) -> None:
+        self._record = record
+        self._model = model
+        self._stream = StreamJson(record=record, model=model)
+        self._paragraph = Clip()
+        self._paragraph_is_over = False
+        self._answered = False
+        # A program's ordinary output may well speak of waiting for input; only an event can ask.
+        self.awaiting = False
+
+    @property
+    def failure(self) -> str:
+        return self._stream.failure
+
+    def feed(self, line: str) -> bool:
+        event = json_object(line)
+        if event is None:
+            self._gather(line)
+            return False
+        kind = str(event.get("type"))
+        if kind in STREAM_TYPES:
+            return self._stream.take(event)
+        own = OWN_EVENTS.get(kind)
+        if own is None:
+            self._gather(line)
+            return False
+        made = own(event, self._model)
+        self._answered = self._answered or (isinstance(made, Message) and made.role == "assistant")
+        self._record(made)
+        return True
+
+    def finish(self) -> None:
+        self._stream.finish()
+        text = self._paragraph.text.strip()
+        if text and not self._answered and not self._stream.said:
+            self._record(Message(role="assistant", content=text))
+
+    def _gather(self, line: str) -> None:
+        if not line.strip():
+            self._paragraph_is_over = True
+            return
+        if self._paragraph_is_over:
+            self._paragraph, self._paragraph_is_over = Clip(), False
+        self._paragraph.add(f"{line}\n")
+
+
+def _message(event: Mapping[str, Any], model: str) -> Message:  # noqa: ARG001 (one shape for all)
+    role = event.get("role")
+    return Message(
+        role=cast(Role, role) if role in get_args(Role) else "assistant",
+        content=str(event.get("text", event.get("content", ""))),
+    )
+
+
+def _tool(event: Mapping[str, Any], model: str) -> ToolCall:  # noqa: ARG001 (one shape for all)
+    args, success = event.get("args"), event.get("success")
+    return ToolCall(
+        name=str(event.get("name", "")),
+        args=args if isinstance(args, dict) else {},
+        success=success if isinstance(success, bool) else None,
+        result=clipped(str(event.get("result", ""))),
+        duration_ms=_number(event.get("duration_ms")),
+    )
+
+
+def _usage(event: Mapping[str, Any], model: str) -> ModelCall:
+    cost = _number(event.get("cost_usd"))
+    return ModelCall(
+        model=str(event.get("model") or model),
+        usage=Usage(
+            input_tokens=whole_number(event.get("input_tokens")),
+            cached_tokens=whole_number(event.get("cached_tokens")),
+            output_tokens=whole_number(event.get("output_tokens")),
+        ),
+        cost_usd=cost,
+        price_source="" if cost is None else "agent",
+    )
+
+
+def _number(value: Any) -> float | None:
+    """A length or an amount as the program gave it; nonsense counts as not given."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < 1e15 else None
+
+
+OWN_EVENTS: Mapping[str, Callable[[Mapping[str, Any], str], Message | ToolCall | ModelCall]] = {
+    "message": _message,
+    "tool": _tool,
+    "usage": _usage,
+}

@@ -1,0 +1,291 @@
+"""`proctor sessions`: the branches that agents left, looked at and brought home by hand."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from proctor.batch import secrecy
+from proctor.cli import ending as codes
+from proctor.cli.house import Places, environment, now, places
+from proctor.cli.scope import RunOption
+from proctor.cli.show import show_session
+from proctor.cli.tables import print_table
+from proctor.cli.words import print_json, printable, say
+from proctor.errors import UsageError
+from proctor.item import RUNNING
+from proctor.runners import merging
+from proctor.runners.source import Source, open_source
+from proctor.store import Scope, Store
+
+sessions_app = typer.Typer(add_completion=False, help="The sessions agents left: look, merge, clean up.")
+apps = {"sessions": sessions_app}
+
+Session = Annotated[str, typer.Argument(help="A session's id or its beginning, its name or its branch.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Message = Annotated[str, typer.Option("--message", "-m", help="The commit's message, instead of the prompt.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A session with its branch, its repository and what it was asked."""
+
+    row: Mapping[str, Any]
+    item: Mapping[str, Any]
+    source: Source
+
+    @property
+    def branch(self) -> str:
+        return str(self.row["branch"])
+
+    @property
+    def base_branch(self) -> str:
+        return str(self.row["baseBranch"])
+
+    @property
+    def title(self) -> str:
+        """What its one commit is called when nobody says otherwise."""
+        first = str(self.item.get("prompt", "")).strip().splitlines()[:1]
+        return f"{(first or ['A session'])[0][:72]}\n\n{self.row['name']}"
+
+
+@sessions_app.command("list")
+def list_sessions(
+    context: typer.Context,
+    run: RunOption = "",
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
+    as_json: Json = False,
+) -> int:
+    """List sessions, newest first.
+
+    Example:  proctor sessions list --run nightly-42
+    """
+    with places(context.obj).open_store() as store:
+        run_id = store.read.batch(run, now())["runId"] if run else ""
+        rows = store.read.sessions(Scope(run_id=run_id), limit=limit)
+    if as_json:
+        print_json({"sessions": rows})
+    else:
+        heads = ("SESSION", "STATUS", "REASON", "AGENT", "MODEL", "STARTED", "BRANCH")
+        print_table(heads, map(_cells, rows))
+    return codes.SUCCEEDED
+
+
+@sessions_app.command()
+def show(
+    context: typer.Context,
+    session: Session,
+    full: Annotated[bool, typer.Option("--full", help="Print long texts whole.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Show a session's transcript, tool calls, changes and check.
+
+    Example:  proctor sessions show 019a8c --full
+    """
+    with places(context.obj).open_store() as store:
+        show_session(store, store.read.session(session), full, as_json)
+    return codes.SUCCEEDED
+
+
+@sessions_app.command()
+def diff(
+    context: typer.Context,
+    session: Session,
+    name_only: Annotated[bool, typer.Option("--name-only", help="Only the names of the files.")] = False,
+    stat: Annotated[bool, typer.Option("--stat", help="Only how many lines of each file.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Print what a session changed, as a patch.
+
+    Example:  proctor sessions diff 019a8c | git apply
+    """
+    flags = [flag for flag, wanted in (("--name-only", name_only), ("--stat", stat)) if wanted]
+    with places(context.obj).open_store() as store:
+        found = _find(store, session)
+        text = merging.diff(found.source, found.branch, found.base_branch, *flags)
+    _print_text(text, {"sessionId": found.row["id"], "branch": found.branch, "diff": text}, as_json)
+    return codes.SUCCEEDED
+
+
+@sessions_app.command()
+def log(context: typer.Context, session: Session, as_json: Json = False) -> int:
+    """Print a session's commits, the newest first.
+
+    Example:  proctor sessions log 019a8c
+    """
+    with places(context.obj).open_store() as store:
+        found = _find(store, session)
+        text = merging.log(found.source, found.branch, found.base_branch)
+    _print_text(text, {"sessionId": found.row["id"], "branch": found.branch, "log": text}, as_json)
+    return codes.SUCCEEDED
+
+
+@sessions_app.command()
+def squash(context: typer.Context, session: Session, message: Message = "", as_json: Json = False) -> int:
+    """Make a session's commits one.
+
+    Example:  proctor sessions squash 019a8c -m "Fix the parser"
+    """
+    with places(context.obj).open_store() as store:
+        found = _find(store, session)
+        sha = merging.squash(found.source, found.branch, found.base_branch, message or found.title)
+    return _told(found, {"commitSha": sha}, f"{found.branch} is now one commit, {sha[:12]}", as_json)
+
+
+@sessions_app.command()
+def rebase(
+    context: typer.Context,
+    session: Session,
+    onto: Annotated[str, typer.Option(help="Another branch than the one it began from.")] = "",
+    as_json: Json = False,
+) -> int:
+    """Move a session's commits onto its base branch as it is now.
+
+    Example:  proctor sessions rebase 019a8c
+    """
+    where = places(context.obj)
+    with where.open_store() as store:
+        found = _find(store, session)
+    base = onto or found.base_branch
+    sha, conflicts = asyncio.run(merging.rebase(found.source, found.branch, base, where.home))
+    if conflicts:
+        words = f"{found.branch} conflicts with {base} in {', '.join(conflicts)}; it stays as it was"
+        _told(found, {"conflictFiles": list(conflicts)}, words, as_json)
+        return codes.SOME_DID_NOT
+    return _told(found, {"commitSha": sha}, f"{found.branch} now stands on {base}, at {sha[:12]}", as_json)
+
+
+@sessions_app.command()
+def merge(
+    context: typer.Context,
+    session: Session,
+    message: Message = "",
+    onto: Annotated[str, typer.Option(help="Another branch than the one it began from.")] = "",
+    check: Annotated[bool, typer.Option(help="Run the check again when the base branch has moved.")] = True,
+    as_json: Json = False,
+) -> int:
+    """Squash a session onto its base branch, check again if that has moved, fast-forward. Never pushes.
+
+    Example:  proctor sessions merge 019a8c
+    """
+    where = places(context.obj)
+    with where.open_store() as store:
+        found = _find(store, session)
+        request = merging.Request(
+            source=found.source,
+            branch=found.branch,
+            base_branch=onto or found.base_branch,
+            message=message or found.title,
+            home=where.home,
+        )
+        merged = asyncio.run(merging.merge(request, _check(found) if check else None))
+        for tried in merged.merges:
+            store.keep_merge(found.row["id"], tried, now())
+    end = merged.result
+    document = {"result": end.result, "conflictFiles": list(end.conflict_files), "commitSha": end.after_sha}
+    if end.result == "success":
+        return _told(
+            found, document, f"{found.branch} is merged to {end.base_branch}, {end.after_sha[:12]}", as_json
+        )
+    why = f"conflicts in {', '.join(end.conflict_files)}" if end.conflict_files else end.error
+    _told(found, document | {"error": why}, f"{found.branch} is not merged: {why}", as_json)
+    return codes.SOME_DID_NOT
+
+
+@sessions_app.command()
+def cleanup(
+    context: typer.Context,
+    session: Annotated[str, typer.Argument(help="A session; without one, --run.")] = "",
+    run: RunOption = "",
+    branches: Annotated[bool, typer.Option("--branches", help="Remove the branches too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing branches.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Remove the work trees that were kept, of one session or of a whole run.
+
+    Example:  proctor sessions cleanup --run nightly-42
+    """
+    if bool(session) == bool(run):
+        raise UsageError("say what to clean up\nGive a session, or --run RUN.")
+    where = places(context.obj)
+    with where.open_store() as store:
+        rows = _to_clean(store, session, run)
+        asked = branches and not yes
+        if asked and not typer.confirm(f"Remove the branches of {len(rows)} sessions?", err=True):
+            return codes.SOME_DID_NOT
+        kept = [problem for row in rows if (problem := _clean(where, row, branches))]
+    if as_json:
+        print_json({"sessions": [row["id"] for row in rows], "kept": kept})
+    say(f"cleaned up {len(rows)} sessions")
+    for problem in kept:
+        say(f"note: {printable(problem)}")
+    return codes.SUCCEEDED
+
+
+def _find(store: Store, session: str) -> _Found:
+    row = store.read.session(session)
+    if not row["branch"]:
+        raise UsageError(f"session {row['id']} has no branch\nOnly sessions of a repository have one.")
+    items = store.read.item(row["itemId"] or "", row["runId"] or "") if row["itemId"] else []
+    return _Found(row, items[0] if items else {}, open_source(Path(row["repo"]), environment()))
+
+
+def _check(found: _Found) -> merging.Check | None:
+    details = json.loads(found.item.get("details", "{}"))
+    command = details.get("scriptCommand")
+    if not command:
+        return None
+    seen = secrecy.visible(environment(), named=secrecy.referenced(map(str, details.get("env", {}).values())))
+    limit = json.loads(found.item["settings"]).get("timeoutSec")
+    return merging.checker(command, seen, f"merge-{found.row['id']}", limit)
+
+
+def _to_clean(store: Store, session: str, run: str) -> list[dict[str, Any]]:
+    if session:
+        rows = [store.read.session(session)]
+    else:
+        rows = list(store.read.table("sessions", Scope(run_id=store.read.batch(run, now())["runId"])))
+    if any(row["status"] == RUNNING for row in rows) and _is_running(store, rows):
+        raise UsageError("the run is still running\nWait for it, or stop it:  proctor abort-run RUN")
+    return rows
+
+
+def _is_running(store: Store, rows: list[dict[str, Any]]) -> bool:
+    return any(
+        row["runId"] and store.read.batch(row["runId"], now())["status"] == RUNNING for row in rows[:1]
+    )
+
+
+def _clean(where: Places, row: Mapping[str, Any], branches: bool) -> str:
+    if branches and row["branch"] and Path(row["repo"]).is_dir():
+        source = open_source(Path(row["repo"]), environment())
+        if source.git.commit_of(f"refs/heads/{row['branch']}"):
+            return merging.clean_up(where.home, row["id"], source, row["branch"])
+    return merging.clean_up(where.home, row["id"])
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    started = (row["startedAt"] or "")[:19].replace("T", " ")
+    return row["id"], row["status"], row["endReason"], row["agent"], row["model"], started, row["branch"]
+
+
+def _told(found: _Found, document: dict[str, Any], words: str, as_json: bool) -> int:
+    if as_json:
+        print_json({"sessionId": found.row["id"], "branch": found.branch, **document})
+    say(printable(words))
+    return codes.SUCCEEDED
+
+
+def _print_text(text: str, document: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(document)
+    elif sys.stdout.isatty():
+        print(printable(text, lines=True))
+    else:
+        # A patch must arrive as it is; nobody's terminal is in the way.
+        sys.stdout.write(text)

@@ -1,0 +1,86 @@
+"""OpenAI's chat completions, which nearly every other provider and local server speaks as well.
+
+Knows nothing of HTTP, prices or retries.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from proctor.model import Request, ToolRequest
+from proctor.models.providers import Endpoint
+from proctor.models.wire import Reading
+from proctor.session import Usage
+from proctor.untrusted import whole_number
+
+RENAMED_LIMIT = re.compile(r"o[1-9]|gpt-5")
+"""OpenAI's reasoning models refuse `max_tokens`; they want `max_completion_tokens`."""
+
+
+def url(endpoint: Endpoint) -> str:
+    """Where chat completions are posted."""
+    return f"{endpoint.base_url}/chat/completions"
+
+
+def headers(endpoint: Endpoint) -> dict[str, str]:
+    """The key goes in a bearer token; without a key nothing is sent."""
+    sent = {"Content-Type": "application/json"}
+    if endpoint.key:
+        sent["Authorization"] = f"Bearer {endpoint.key}"
+    return sent
+
+
+def body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    """Everything as it is: requests are kept in this format's shape."""
+    asked: dict[str, Any] = {**request.parameters, "model": endpoint.model, "messages": request.messages}
+    # A whole answer is read here; a stream would come out as nonsense.
+    asked.pop("stream", None)
+    if request.tools:
+        asked["tools"] = request.tools
+    if request.seed is not None:
+        asked["seed"] = request.seed
+    if endpoint.provider == "openai" and "max_tokens" in asked and RENAMED_LIMIT.match(endpoint.model):
+        asked["max_completion_tokens"] = asked.pop("max_tokens")
+    return asked
+
+
+def read(answer: Mapping[str, Any]) -> Reading:
+    """The first choice, its tool calls, and the tokens with their cached and reasoning parts."""
+    choice = answer["choices"][0]
+    message = choice["message"]
+    said = message.get("content")
+    wanted = message.get("tool_calls")
+    return Reading(
+        said if isinstance(said, str) else _joined(said) or message.get("refusal") or "",
+        _usage(answer.get("usage") or {}),
+        tuple(map(_tool_request, wanted)) if wanted else (),
+        choice.get("finish_reason") or "stop",
+    )
+
+
+def _joined(parts: Any) -> str:
+    """Some servers answer in parts; only the text of them is an answer."""
+    if not isinstance(parts, list):
+        return ""
+    return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+
+
+def _tool_request(call: Mapping[str, Any]) -> ToolRequest:
+    function = call["function"]
+    return ToolRequest(
+        id=str(call.get("id") or ""),
+        name=str(function["name"]),
+        arguments=function.get("arguments") or "{}",
+    )
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
+    return Usage(
+        input_tokens=whole_number(usage.get("prompt_tokens")),
+        # DeepSeek has a name of its own for it.
+        cached_tokens=whole_number(usage.get("prompt_cache_hit_tokens") if cached is None else cached),
+        output_tokens=whole_number(usage.get("completion_tokens")),
+        reasoning_tokens=whole_number(reasoning),
+    )

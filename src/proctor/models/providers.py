@@ -1,0 +1,204 @@
+"""Which provider a model's name means, and how that provider is reached.
+
+A name is `provider/model`. A bare name that only one provider has (`gpt-4o`, `claude-sonnet-4-5`)
+finds its provider; a provider nobody has heard of works when the environment says where it is
+(`ACME_BASE_URL`); what is left goes to `PROCTOR_DEFAULT_PROVIDER`, whole.
+
+Opens no connection, and reads no environment but the mapping it is handed.
+"""
+
+import difflib
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+from proctor.errors import NotFound
+
+Wire = Literal["openai", "anthropic"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """A service that answers for many models."""
+
+    base_url: str
+    wire: Wire = "openai"
+    """Which of the two formats it speaks."""
+    base_variables: tuple[str, ...] = ()
+    """Where the user may say that it is elsewhere; the first that is set counts."""
+    key_variables: tuple[str, ...] = ()
+    """Where its key is found. Empty: it wants none."""
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    "anthropic": Provider(
+        base_url="https://api.anthropic.com",
+        wire="anthropic",
+        base_variables=("ANTHROPIC_BASE_URL",),
+        key_variables=("ANTHROPIC_API_KEY",),
+    ),
+    "deepseek": Provider(
+        base_url="https://api.deepseek.com/v1",
+        base_variables=("DEEPSEEK_BASE_URL",),
+        key_variables=("DEEPSEEK_API_KEY",),
+    ),
+    "gemini": Provider(
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        base_variables=("GEMINI_BASE_URL",),
+        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    ),
+    "groq": Provider(
+        base_url="https://api.groq.com/openai/v1",
+        base_variables=("GROQ_BASE_URL",),
+        key_variables=("GROQ_API_KEY",),
+    ),
+    "lmstudio": Provider(base_url="http://127.0.0.1:1234/v1", base_variables=("LMSTUDIO_BASE_URL",)),
+    "local": Provider(base_url="http://127.0.0.1:8080/v1", base_variables=("LOCAL_BASE_URL",)),
+    "mistral": Provider(
+        base_url="https://api.mistral.ai/v1",
+        base_variables=("MISTRAL_BASE_URL",),
+        key_variables=("MISTRAL_API_KEY",),
+    ),
+    "ollama": Provider(
+        base_url="http://127.0.0.1:11434/v1", base_variables=("OLLAMA_BASE_URL", "OLLAMA_HOST")
+    ),
+    "openai": Provider(
+        base_url="https://api.openai.com/v1",
+        base_variables=("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+        key_variables=("OPENAI_API_KEY",),
+    ),
+    "openrouter": Provider(
+        base_url="https://openrouter.ai/api/v1",
+        base_variables=("OPENROUTER_BASE_URL",),
+        key_variables=("OPENROUTER_API_KEY",),
+    ),
+    "together": Provider(
+        base_url="https://api.together.xyz/v1",
+        base_variables=("TOGETHER_BASE_URL",),
+        key_variables=("TOGETHER_API_KEY",),
+    ),
+    "vllm": Provider(
+        base_url="http://127.0.0.1:8000/v1",
+        base_variables=("VLLM_BASE_URL",),
+        key_variables=("VLLM_API_KEY",),
+    ),
+    "xai": Provider(
+        base_url="https://api.x.ai/v1", base_variables=("XAI_BASE_URL",), key_variables=("XAI_API_KEY",)
+    ),
+}
+
+BARE_NAMES = (
+    (re.compile(r"(gpt-|chatgpt-|o[1-9](-|$))"), "openai"),
+    (re.compile(r"claude-"), "anthropic"),
+    (re.compile(r"gemini-"), "gemini"),
+)
+"""Families of names that one provider alone gives to its models."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where one model is asked, and with which key."""
+
+    provider: str
+    model: str
+    """What the provider itself calls it."""
+    base_url: str
+    wire: Wire
+    key: str = field(default="", repr=False)
+    key_variable: str = ""
+    """The variable a key is looked for in; empty when none is wanted."""
+
+    @property
+    def missing_key(self) -> str | None:
+        """The variable to set before this can be asked; None when nothing is missing.
+
+        A server on this machine is asked without a key, whatever its provider.
+        """
+        if self.key or not self.key_variable or is_loopback(self.base_url):
+            return None
+        return self.key_variable
+
+
+def find_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
+    """Say where `name` is asked; raise `NotFound` with the names there are when nobody has it."""
+    prefix, slash, rest = name.partition("/")
+    if slash and rest and (provider := _provider(prefix, environment)):
+        return _endpoint(prefix, provider, rest, environment)
+    if not slash:
+        for family, owner in BARE_NAMES:
+            if family.match(name):
+                return _endpoint(owner, PROVIDERS[owner], name, environment)
+    if (fallback := environment.get("PROCTOR_DEFAULT_PROVIDER")) and name:
+        found = _provider(fallback, environment)
+        if found is None:
+            raise NotFound(f"PROCTOR_DEFAULT_PROVIDER: {_unknown_provider(fallback)}")
+        return _endpoint(fallback, found, name, environment)
+    raise NotFound(_unknown_model(name))
+
+
+def is_loopback(url: str) -> bool:
+    """Whether `url` is on this machine, so that no key leaves it and none is needed."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _provider(name: str, environment: Mapping[str, str]) -> Provider | None:
+    if known := PROVIDERS.get(name):
+        return known
+    variable = re.sub(r"\W", "_", name).upper()
+    if elsewhere := environment.get(f"{variable}_BASE_URL"):
+        return Provider(base_url=elsewhere, key_variables=(f"{variable}_API_KEY",))
+    return None
+
+
+def _endpoint(name: str, provider: Provider, model: str, environment: Mapping[str, str]) -> Endpoint:
+    base = next((url for each in provider.base_variables if (url := environment.get(each))), "")
+    key_variable = next(
+        (each for each in provider.key_variables if environment.get(each)),
+        provider.key_variables[0] if provider.key_variables else "",
+    )
+    return Endpoint(
+        provider=name,
+        model=model,
+        base_url=_tidy(name, base) if base else provider.base_url,
+        wire=provider.wire,
+        key=environment.get(key_variable, "").strip() if key_variable else "",
+        key_variable=key_variable,
+    )
+
+
+def _tidy(provider: str, url: str) -> str:
+    """Users write what other programs accept: `0.0.0.0:11434`, a trailing slash, `/v1` or not."""
+    url = url.strip().rstrip("/")
+    if "://" not in url:
+        url = f"http://{url}"
+    if provider == "ollama":
+        # OLLAMA_HOST is also the address the server listens on; one cannot connect to "any".
+        url = url.replace("://0.0.0.0", "://127.0.0.1").removesuffix("/v1")
+        return (url if urlsplit(url).port else f"{url}:11434") + "/v1"
+    if provider == "anthropic":
+        return url.removesuffix("/v1")
+    return url
+
+
+def _unknown_model(name: str) -> str:
+    prefix, slash, _ = name.partition("/")
+    problem = _unknown_provider(prefix) if slash else f"no provider has a model `{name}`"
+    return (
+        f"{problem}\nWrite `provider/model`; providers: {', '.join(sorted(PROVIDERS))}, scripted. "
+        "Another one works with NAME_BASE_URL set, or set PROCTOR_DEFAULT_PROVIDER."
+    )
+
+
+def _unknown_provider(name: str) -> str:
+    near = difflib.get_close_matches(name, [*PROVIDERS, "scripted"], n=2)
+    hint = f" (did you mean {' or '.join(f'`{each}`' for each in near)}?)" if near else ""
+    return f"there is no provider `{name}`{hint}"

@@ -1,0 +1,213 @@
+"""A model that answers from rules in a file: the same request always gets the same answer.
+
+    latency_seconds: 0.2            # optional, before every answer
+    failures: {every: 10, status: 429}
+    rules:
+      - match: capital of (\\w+)     # searched in the last user message, case ignored
+        reply: I think it is {1}ville.
+      - after: 1                    # only once the model has answered that often in this conversation
+        reply: [Done., "{seed}"]    # of several replies the seed chooses one
+      - tool: {name: run, arguments: {command: make}}
+        usage: {input_tokens: 900, output_tokens: 12}
+
+The first rule that fits answers. A reply may hold {prompt}, {model}, {seed} and the groups of its
+`match`: {0}, {1}, … or {name}. Tokens are counted as a quarter of the characters unless given.
+
+A stand-in: every report names it as one. Knows nothing of prices or networks.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import ModelError, NotFound, RateLimited, UsageError
+from proctor.item import digest_of
+from proctor.model import Request, ToolRequest
+from proctor.models.wire import Reading
+from proctor.session import Usage
+from proctor.untrusted import whole_number
+
+PREFIX = "scripted/"
+BUILT_IN: Mapping[str, Mapping[str, Any]] = {
+    "echo": {"rules": [{"reply": "{prompt}"}]},
+    "ok": {"rules": [{"reply": "OK"}]},
+}
+SCRIPT_KEYS = ("rules", "latency_seconds", "failures")
+RULE_KEYS = ("match", "after", "reply", "tool", "tools", "usage")
+LARGEST_SCRIPT_BYTES = 4 * 1024 * 1024
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """When to say what."""
+
+    match: re.Pattern[str] | None = None
+    """None: fits every message."""
+    after: int = 0
+    replies: tuple[str, ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
+    usage: Usage | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Scripted:
+    """The rules of one file, and how often they were asked."""
+
+    name: str
+    rules: tuple[Rule, ...]
+    latency_seconds: float = 0.0
+    fail_every: int = 0
+    """0: never."""
+    fail_status: int = 500
+    calls: int = field(default=0, init=False)
+
+    async def read(self, request: Request) -> Reading:
+        """Answer from the first rule that fits; none is a `ModelError` that says so."""
+        self.calls += 1
+        if self.latency_seconds:
+            await asyncio.sleep(self.latency_seconds)
+        if self.fail_every and self.calls % self.fail_every == 0:
+            said = f"{self.name} answered {self.fail_status}, as its script says"
+            raise RateLimited(said) if self.fail_status == 429 else ModelError(said)
+        prompt = _last_user_message(request.messages)
+        answered = sum(message["role"] == "assistant" for message in request.messages)
+        for rule in self.rules:
+            found = rule.match.search(prompt) if rule.match else None
+            if answered >= rule.after and (found or rule.match is None):
+                return _reading(rule, request, prompt, found)
+        raise ModelError(f"no rule of {self.name} fits {prompt[:80]!r}", reason="bad_request")
+
+
+def find_script(model: str, folders: Iterable[Path]) -> Scripted:
+    """The script `scripted/NAME` means: one of ours, or NAME(.yaml) in one of the folders."""
+    name = model.removeprefix(PREFIX)
+    if name in BUILT_IN:
+        return scripted(model, BUILT_IN[name])
+    searched = list(folders)
+    for folder in searched:
+        for candidate in (folder / name, folder / f"{name}.yaml", folder / f"{name}.yml"):
+            # A plan may come from someone else; its models stay beside it.
+            if candidate.is_file() and candidate.resolve().is_relative_to(folder.resolve()):
+                return scripted(model, _load(candidate))
+    places = ", ".join(map(str, searched)) or "no folder"
+    raise NotFound(f"there is no script `{name}` in {places}\nBuilt in: {', '.join(sorted(BUILT_IN))}.")
+
+
+def scripted(model: str, script: Any) -> Scripted:
+    """Make a model of parsed rules; a mistake in them is a `UsageError` that names it."""
+    if isinstance(script, list):
+        script = {"rules": script}
+    if not isinstance(script, Mapping) or not isinstance(script.get("rules"), list) or not script["rules"]:
+        raise UsageError(f"{model}: a script is a list of rules, or a map with `rules:`")
+    _known(model, script, SCRIPT_KEYS)
+    failures = script.get("failures") or {}
+    try:
+        return Scripted(
+            name=model,
+            rules=tuple(
+                _rule(f"{model}: rule {number}", rule) for number, rule in enumerate(script["rules"], 1)
+            ),
+            latency_seconds=float(script.get("latency_seconds", 0)),
+            fail_every=int(failures.get("every", 0)),
+            fail_status=int(failures.get("status", 500)),
+        )
+    except (ValueError, TypeError, AttributeError) as cause:
+        raise UsageError(f"{model}: {cause}") from cause
+
+
+def _rule(where: str, rule: Any) -> Rule:
+    if not isinstance(rule, Mapping):
+        raise UsageError(f"{where} is no map")
+    _known(where, rule, RULE_KEYS)
+    replies = rule.get("reply", [])
+    tools = [*([rule["tool"]] if "tool" in rule else []), *rule.get("tools", [])]
+    if not replies and not tools:
+        raise UsageError(f"{where} has neither `reply` nor `tool`")
+    if not all(isinstance(tool, Mapping) and isinstance(tool.get("name"), str) for tool in tools):
+        raise UsageError(f"{where}: a tool is a map with `name` and `arguments`")
+    try:
+        match = re.compile(rule["match"], re.IGNORECASE) if "match" in rule else None
+    except (re.error, TypeError) as cause:
+        raise UsageError(f"{where}: `match` is no regular expression: {cause}") from cause
+    return Rule(
+        match=match,
+        after=int(rule.get("after", 0)),
+        replies=tuple(map(str, replies)) if isinstance(replies, list) else (str(replies),),
+        tools=tuple(tools),
+        usage=_usage(rule["usage"]) if "usage" in rule else None,
+    )
+
+
+def _known(where: str, given: Mapping[str, Any], keys: Sequence[str]) -> None:
+    for key in given:
+        if key not in keys:
+            raise UsageError(f"{where} has no setting `{key}`; it may have: {', '.join(keys)}")
+
+
+def _load(file: Path) -> Any:
+    # Imported here so that a batch on real models does not pay for it.
+    import yaml
+
+    if file.stat().st_size > LARGEST_SCRIPT_BYTES:
+        raise UsageError(f"{file}: larger than {LARGEST_SCRIPT_BYTES >> 20} MiB")
+    try:
+        return yaml.load(file.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError) as cause:
+        raise UsageError(f"{file}: {cause}") from cause
+
+
+def _last_user_message(messages: Sequence[Mapping[str, Any]]) -> str:
+    for message in reversed(messages):
+        if message["role"] == "user":
+            content = message.get("content")
+            return content if isinstance(content, str) else json.dumps(content)
+    return ""
+
+
+def _reading(rule: Rule, request: Request, prompt: str, found: re.Match[str] | None) -> Reading:
+    text = _filled(_chosen(rule.replies, request, prompt), request, prompt, found) if rule.replies else ""
+    tools = tuple(
+        ToolRequest(
+            id=f"call_{number}",
+            name=tool["name"],
+            arguments=_filled(_written(tool.get("arguments", {})), request, prompt, found),
+        )
+        for number, tool in enumerate(rule.tools, 1)
+    )
+    usage = rule.usage or Usage(
+        input_tokens=sum(len(str(each.get("content") or "")) for each in request.messages) // 4 + 1,
+        output_tokens=(len(text) + sum(len(tool.arguments) for tool in tools)) // 4 + 1,
+    )
+    return Reading(text, usage, tools, "tool_calls" if tools else "stop")
+
+
+def _written(arguments: Any) -> str:
+    """Arguments given as text go out as they are, so that a script can write broken JSON."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
+def _chosen(replies: tuple[str, ...], request: Request, prompt: str) -> str:
+    if len(replies) == 1:
+        return replies[0]
+    return replies[int(digest_of([request.seed, prompt]), 16) % len(replies)]
+
+
+def _filled(template: str, request: Request, prompt: str, found: re.Match[str] | None) -> str:
+    """Put values in for the placeholders; other braces stay, since replies may hold code."""
+    if "{" not in template:
+        return template
+    values: dict[str, Any] = {"prompt": prompt, "model": request.model, "seed": request.seed or 0}
+    if found:
+        values |= {"0": found[0]} | {str(n): group for n, group in enumerate(found.groups(), 1)}
+        values |= found.groupdict()
+    return PLACEHOLDER.sub(lambda hole: str(values.get(hole[1], hole[0])), template)
+
+
+def _usage(given: Mapping[str, Any]) -> Usage:
+    _known("usage", given, ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"))
+    return Usage(**{name: whole_number(value) for name, value in given.items()})

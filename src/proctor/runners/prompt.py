@@ -1,0 +1,82 @@
+"""A plain prompt: one call of a model, its answer recorded and, if anything is expected, checked.
+
+The shortest path through the product, and the one its speed is measured on: thousands of these run
+a second, so nothing here is done twice.
+
+Knows nothing of providers, prices or the store.
+"""
+
+from asyncio import CancelledError
+from collections.abc import Mapping
+from typing import Any
+
+from proctor.errors import AttemptError
+from proctor.expect import check_answer
+from proctor.item import FAIL, Item, digest_of
+from proctor.model import Request
+from proctor.runner import Outcome, Services
+from proctor.score import Score
+from proctor.session import Iteration, Message, ModelCall, Note
+
+DONE = Outcome()
+
+
+class Prompt:
+    """Carries out items that are one question to one model."""
+
+    async def run(self, item: Item, services: Services) -> Outcome:
+        """Ask, record, check. A model that does not answer passes as its `ModelError`."""
+        record = services.record
+        request = _request(item)
+        for message in request.messages:
+            record(Message(role=message["role"], content=message["content"]))
+        try:
+            async with services.time_limit(item.settings.get("timeoutSec"), "the model"):
+                answer = await services.models.answer(request)
+        except AttemptError as error:
+            record(ModelCall(model=item.model, status=error.reason, error=str(error)))
+            raise
+        except CancelledError:
+            record(ModelCall(model=item.model, status="cancelled"))
+            raise
+        record(answer.call)
+        record(Message(role="assistant", content=answer.text))
+        if answer.finish_reason == "length":
+            record(Note(text="the answer was cut off at its length limit"))
+        record(Iteration(model=item.model))
+        expect = item.details.get("expect")
+        return _judged(expect, answer.text, services) if expect else DONE
+
+
+def _request(item: Item) -> Request:
+    details = item.details
+    messages = [{"role": "user", "content": item.prompt}]
+    if system := details.get("system"):
+        messages.insert(0, {"role": "system", "content": system})
+    seed = details.get("seed")
+    return Request(
+        model=item.model,
+        messages=messages,
+        parameters=details.get("settings", {}),
+        # Repeats of one item must not be the same draw, and must be the same draws when run again.
+        seed=None if seed is None else seed + item.repeat - 1,
+    )
+
+
+def _judged(expect: Mapping[str, Any], answer: str, services: Services) -> Outcome:
+    broken = []
+    for check in check_answer(expect, answer):
+        services.score(
+            Score(
+                evaluator=f"expect.{check.name}",
+                value=1.0 if check.holds else 0.0,
+                label="pass" if check.holds else "fail",
+                explanation=check.explanation,
+                evaluator_digest=digest_of([check.name, expect[check.name]])[:16],
+            )
+        )
+        if not check.holds:
+            broken.append(check.explanation)
+    if not broken:
+        return DONE
+    return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken))

@@ -1,0 +1,250 @@
+"""Amp, played by a program that prints streams of the recorded shapes."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+from proctor.agents import find_agent, keys_of, with_keys
+from proctor.agents.amp import Amp
+from proctor.errors import WorkspaceError
+from proctor.session import Intervention, Message, ModelCall, Note, ToolCall, Workspace
+
+KEY = "amp-secret-0123456789"
+INIT = {"type": "system", "subtype": "init", "session_id": "T-1", "tools": ["Read", "edit_file"]}
+
+
+def assistant(*content, identity="", **usage):
+    return {
+        "type": "assistant",
+        "message": {"id": identity, "model": "m", "content": content, "usage": usage},
+    }
+
+
+def use(identity, name="Read", **given):
+    return {"type": "tool_use", "id": identity, "name": name, "input": given}
+
+
+def returned(identity, content="ok", is_error=False):
+    block = {"type": "tool_result", "tool_use_id": identity, "content": content, "is_error": is_error}
+    return {"type": "user", "message": {"content": [block]}}
+
+
+def text(said):
+    return {"type": "text", "text": said}
+
+
+def result(said="Done.", is_error=False, **more):
+    return {"type": "result", "subtype": "success", "is_error": is_error, "result": said, **more}
+
+
+@pytest.fixture
+def amp(place):
+    """Install an `amp` that notes how it was called, then prints these lines and exits."""
+
+    def install(*lines, exit_code=0, then="", stderr=""):
+        said = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        place.program(
+            "amp",
+            f"#!{sys.executable}\n"
+            "import sys, os, json, time\n"
+            "if '--version' in sys.argv: print('0.0.17 (fake)'); sys.exit()\n"
+            "called = {'args': sys.argv[1:], 'typed': sys.stdin.read(), 'key': os.environ.get('AMP_API_KEY'),"
+            " 'folder': os.getcwd()}\n"
+            f"json.dump(called, open({str(place.home / 'called.json')!r}, 'w'))\n"
+            f"for line in {said!r}: print(line, flush=True); time.sleep(0.01)\n"
+            f"sys.stderr.write({stderr!r})\n"
+            f"{then}\n"
+            f"sys.exit({exit_code})\n",
+        )
+
+    return install
+
+
+def called(place):
+    return json.loads((place.home / "called.json").read_text())
+
+
+async def test_a_good_run_is_recorded_with_its_tools_tokens_and_thread(place, amp):
+    amp(
+        INIT,
+        assistant(text("Looking."), use("u1", path="a.py"), input_tokens=900, output_tokens=40),
+        returned("u1", [text("x = 1")]),
+        assistant(text("Done."), input_tokens=1000, output_tokens=60, cache_read_input_tokens=500),
+        result(),
+    )
+
+    done = await place.work(Amp(), "Fix it.")
+
+    assert (done.exit_code, done.failure) == (0, "")
+    assert place.recorded(Workspace) == [Workspace(thread="T-1")]
+    assert [message.content for message in place.recorded(Message)] == ["Looking.", "Done."]
+    (tool,) = place.recorded(ToolCall)
+    assert (tool.name, tool.args, tool.success, tool.result) == ("Read", {"path": "a.py"}, True, "x = 1")
+    assert 5 < tool.duration_ms < 5000
+    calls = place.recorded(ModelCall)
+    assert [(call.model, call.usage.input_tokens, call.usage.output_tokens) for call in calls] == [
+        ("m", 900, 40),
+        ("m", 1500, 60),
+    ]
+    assert calls[1].usage.cached_tokens == 500
+    assert called(place)["args"] == ["-x", "--stream-json"]
+    assert called(place)["typed"] == "Fix it."
+    assert called(place)["folder"] == str(place.folder)
+
+
+async def test_totals_at_the_end_replace_those_of_the_messages(place, amp):
+    usage = {"input_tokens": 2500, "output_tokens": 300, "cache_creation_input_tokens": 100}
+    amp(INIT, assistant(text("Done."), input_tokens=900, output_tokens=1), result(usage=usage))
+
+    await place.work(Amp())
+
+    (call,) = place.recorded(ModelCall)
+    assert (call.model, call.usage.input_tokens, call.usage.output_tokens) == ("m", 2600, 300)
+
+
+async def test_a_message_printed_in_several_lines_is_counted_once(place, amp):
+    amp(
+        assistant(text("a"), identity="m1", input_tokens=10, output_tokens=1),
+        assistant(use("u1"), identity="m1", input_tokens=10, output_tokens=5),
+        result("a"),
+    )
+    await place.work(Amp())
+    assert [call.usage.total_tokens for call in place.recorded(ModelCall)] == [15]
+
+
+async def test_an_error_in_the_result_is_a_failure_whatever_the_exit_code(place, amp):
+    amp(INIT, result("Out of credits.", is_error=True))
+    done = await place.work(Amp())
+    assert (done.exit_code, done.failure) == (0, "Out of credits.")
+
+
+async def test_a_tool_that_failed_is_recorded_as_failed_and_one_without_result_as_unknown(place, amp):
+    amp(
+        assistant(use("u1", "Bash", command="make"), use("u2", "edit_file")),
+        returned("u1", "Exit code 2", True),
+        result(),
+    )
+    await place.work(Amp())
+    assert [(call.name, call.success) for call in place.recorded(ToolCall)] == [
+        ("Bash", False),
+        ("edit_file", None),
+    ]
+
+
+async def test_lines_that_are_no_events_and_events_nobody_knows_are_passed_over(place, amp):
+    amp("Welcome to Amp!", "{half a line", {"type": "news"}, {"no": "type"}, [1], result("Fine."))
+    done = await place.work(Amp())
+    assert done.failure == ""
+    assert [message.content for message in place.recorded(Message)] == ["Fine."]
+    assert "Welcome to Amp!" in done.output
+
+
+async def test_an_exit_with_an_error_is_a_failure_with_its_last_words(place, amp):
+    amp(INIT, exit_code=1, stderr="debug\nAPI request failed: 404\n")
+    done = await place.work(Amp())
+    assert (done.exit_code, done.failure) == (1, "it exited with 1: API request failed: 404")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Waiting for user input…",
+        "Allow this command? [y/N]",
+        {"type": "system", "subtype": "permission_request", "message": "May I run make?"},
+        {"type": "awaiting_input", "message": "Which file?"},
+    ],
+)
+async def test_an_amp_that_asks_is_an_intervention_and_is_ended_rather_than_waited_for(place, amp, question):
+    amp(INIT, question, then="time.sleep(60)")
+
+    done = await asyncio.wait_for(place.work(Amp(unanswered_seconds=0.2)), 20)
+
+    assert len(place.recorded(Intervention)) == 1
+    assert "nobody is there" in done.failure
+    assert place.left_running() == []
+
+
+async def test_an_amp_that_asks_and_goes_on_by_itself_is_let_go_on(place, amp):
+    amp("Waiting for user input…", assistant(text("Never mind.")), then="time.sleep(0.4)")
+    done = await place.work(Amp(unanswered_seconds=0.2))
+    assert (done.exit_code, done.failure) == (0, "")
+
+
+async def test_a_refused_tool_is_an_intervention_once(place, amp):
+    amp(
+        assistant(use("u1", "Bash", command="rm -rf /")),
+        returned("u1", "The tool was rejected by the user", True),
+        result(permission_denials=[{"tool_use_id": "u1"}, {"tool_use_id": "u7", "tool_name": "Web"}]),
+    )
+    await place.work(Amp())
+    assert ["rm" in each.text or "Bash" in each.text for each in place.recorded(Intervention)] == [
+        True,
+        False,
+    ]
+
+
+async def test_one_that_sits_silent_is_ended_when_cancelled_and_its_transcript_is_kept(place, amp):
+    amp(INIT, assistant(text("Thinking."), input_tokens=70, output_tokens=5), then="time.sleep(60)")
+    working = asyncio.create_task(place.work(Amp()))
+    while not place.recorded(Message):
+        await asyncio.sleep(0.02)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert place.left_running() == []
+    assert [call.usage.total_tokens for call in place.recorded(ModelCall)] == [75]
+
+
+@pytest.mark.parametrize(
+    ("model", "switches", "notes"),
+    [("gpt-5", ["--try-gpt5"], 0), ("", [], 0), ("default", [], 0), ("gpt-4o", [], 1)],
+)
+async def test_the_only_choice_of_model_is_passed_on_and_any_other_is_said(
+    place, amp, model, switches, notes
+):
+    amp(result())
+    await place.work(Amp(), model=model)
+    assert called(place)["args"] == ["-x", *switches, "--stream-json"]
+    assert len(place.recorded(Note)) == notes
+
+
+async def test_its_key_reaches_it_and_nothing_else(place, amp):
+    amp(INIT, f"using {KEY}", assistant(text(f"my key is {KEY}")), stderr=f"oops {KEY}", exit_code=1)
+    agent = find_agent("amp", {})
+    assert keys_of(agent) == ("AMP_API_KEY",)
+
+    done = await place.work(with_keys(agent, {"AMP_API_KEY": KEY, "OTHER_KEY": "x"}))
+
+    assert called(place)["key"] == KEY
+    assert KEY not in repr(done) and KEY not in repr(place.events)
+    assert "AMP_API_KEY" not in place.environment
+
+
+async def test_without_a_key_to_hand_over_the_agent_stays_as_it_is(place, amp):
+    agent = find_agent("amp", {})
+    assert with_keys(agent, {}) is agent
+    assert keys_of(find_agent("builtin", {})) == ()
+    wrapped = with_keys(agent, {"AMP_API_KEY": KEY})
+    assert wrapped.stand_in is False and KEY not in repr(wrapped)
+
+
+async def test_what_is_missing_is_said_with_its_remedy(place, amp):
+    bare = {"PATH": str(place.home / "bin")}
+    missing = Amp().availability(bare)
+    assert not missing.ready and "npm install" in missing.remedy
+    with pytest.raises(WorkspaceError, match="npm install"):
+        await place.work(Amp(), environment=bare)
+    amp(result())
+    keyless = Amp().availability(place.environment)
+    assert (keyless.ready, keyless.version) == (False, "0.0.17 (fake)")
+    assert "AMP_API_KEY" in keyless.problem
+    assert Amp().availability({**place.environment, "AMP_API_KEY": KEY}).ready
+
+
+async def test_another_binary_can_be_chosen(place, amp):
+    amp(result("from elsewhere"))
+    elsewhere = (place.home / "bin" / "amp").rename(place.home / "my-amp")
+    await place.work(Amp(), environment={**place.environment, "AMP_BIN": str(elsewhere)})
+    assert place.recorded(Message)[-1].content == "from elsewhere"

@@ -1,0 +1,156 @@
+"""Any program as an agent."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+from proctor.agents.command import Command
+from proctor.errors import WorkspaceError
+from proctor.session import Message, ModelCall, Note, ToolCall
+
+
+def printing(*lines):
+    """A program that prints these lines; what is no text is printed as JSON."""
+    said = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    return [sys.executable, "-c", f"print({said!r})"]
+
+
+async def test_a_program_is_told_its_task_three_ways_and_works_in_the_tree(place):
+    script = 'read typed; echo "$typed|$PROCTOR_PROMPT|$PROCTOR_MODEL|$HOME" > told.txt'
+
+    done = await place.work(Command(command=script), "Fix it.", model="gpt-4o")
+
+    assert (done.exit_code, done.failure) == (0, "")
+    told = (place.folder / "told.txt").read_text().strip()
+    assert told == f"Fix it.|Fix it.|gpt-4o|{place.home}"
+
+
+async def test_it_sees_no_environment_but_its_own(place, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    done = await place.work(Command(command=["env"]))
+    assert "sk-secret" not in done.output
+    assert "PROCTOR_PROMPT" in done.output
+
+
+async def test_events_in_our_own_shape_are_recorded(place):
+    usage = {"type": "usage", "input_tokens": 900, "cached_tokens": 100, "output_tokens": 40, "cost_usd": 0.5}
+    await place.work(
+        Command(
+            command=printing(
+                {"type": "message", "role": "assistant", "text": "Done."},
+                {"type": "tool", "name": "edit", "args": {"a": 1}, "success": False, "duration_ms": 12},
+                usage,
+                "other output",
+            )
+        ),
+        model="tiny",
+    )
+    assert place.recorded(Message) == [Message(role="assistant", content="Done.")]
+    assert place.recorded(ToolCall) == [ToolCall(name="edit", args={"a": 1}, success=False, duration_ms=12.0)]
+    (call,) = place.recorded(ModelCall)
+    assert (call.model, call.usage.input_tokens, call.usage.cached_tokens) == ("tiny", 900, 100)
+    assert (call.cost_usd, call.price_source) == (0.5, "agent")
+
+
+async def test_events_with_nonsense_in_them_do_no_harm(place):
+    await place.work(
+        Command(
+            command=printing(
+                {"type": "tool", "name": 7, "args": "x", "success": "yes", "duration_ms": -1},
+                {"type": "usage", "input_tokens": "1", "output_tokens": -3, "cost_usd": "free"},
+                {"type": "message", "role": "king", "text": ["a"]},
+                {"type": ["list"]},
+                {"type": "assistant", "message": "no map"},
+                {"type": "assistant", "message": {"content": [None, 3, {"type": "tool_use"}]}},
+                "{broken",
+            )
+        )
+    )
+    assert place.recorded(ToolCall)[0] == ToolCall(name="7", args={}, success=None)
+    (call,) = place.recorded(ModelCall)
+    assert (call.usage.total_tokens, call.cost_usd) == (0, None)
+    assert place.recorded(Message)[0].role == "assistant"
+
+
+async def test_the_last_paragraph_of_plain_output_is_the_answer(place):
+    done = await place.work(Command(command=printing("Compiling…", "", "All done.", "2 files changed.", "")))
+    assert place.recorded(Message) == [Message(role="assistant", content="All done.\n2 files changed.")]
+    assert "Compiling…" in done.output
+
+
+async def test_stream_json_of_claude_code_is_understood(place):
+    use = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "a.py"}]}
+    await place.work(
+        Command(
+            command=printing(
+                {"type": "assistant", "message": {"content": [use]}},
+                {"type": "user", "message": {"content": [result]}},
+                {"type": "result", "is_error": False, "result": "Looked.", "usage": {"input_tokens": 5}},
+            )
+        )
+    )
+    (call,) = place.recorded(ToolCall)
+    assert (call.name, call.args, call.success, call.result) == ("Bash", {"command": "ls"}, True, "a.py")
+    assert place.recorded(Message)[-1].content == "Looked."
+
+
+async def test_a_program_that_exits_with_an_error_has_failed_and_says_why(place):
+    done = await place.work(Command(command="echo trying; echo 'no such thing' >&2; exit 3"))
+    assert done.exit_code == 3
+    assert done.failure == "it exited with 3: no such thing"
+    assert "trying" in done.output and "no such thing" in done.output
+
+
+async def test_a_program_that_is_not_there_is_said_so(place):
+    with pytest.raises(WorkspaceError, match="no-such-program"):
+        await place.work(Command(command=["no-such-program"]))
+    missing = Command(command=["no-such-program"]).availability(place.environment)
+    assert not missing.ready and "no-such-program" in missing.problem
+    assert Command(command=["sh"]).availability(place.environment).ready
+
+
+async def test_events_are_left_out_of_the_output_when_nobody_wants_them(place):
+    command = Command(command=printing({"type": "message", "text": "hi"}, "plain"))
+    assert "message" in (await place.work(command)).output
+    done = await place.work(command, keep_events=False)
+    assert "message" not in done.output and "plain" in done.output
+
+
+async def test_endless_output_is_kept_in_bounded_memory(place):
+    loud = [sys.executable, "-c", "print('x' * 80 + '\\n') or [print('y' * 1000) for _ in range(20000)]"]
+    done = await place.work(Command(command=loud))
+    assert done.exit_code == 0
+    assert len(done.output) < 300_000
+    assert len(place.recorded(Message)[0].content) < 300_000
+
+
+async def test_a_prompt_too_large_for_a_variable_is_still_typed(place):
+    done = await place.work(Command(command="wc -c; env | grep -c PROCTOR_PROMPT || true"), "x" * 200_000)
+    assert done.failure == ""
+    assert done.output.split() == ["200000", "0"]
+
+
+async def test_a_prompt_cannot_smuggle_in_a_variable(place):
+    done = await place.work(Command(command=["env"]), "hello\0SMUGGLED=1")
+    assert "\nSMUGGLED=1" not in done.output
+
+
+async def test_a_daemon_left_behind_is_ended_and_said(place):
+    await place.work(Command(command="setsid sleep 61 & echo started"))
+    assert any("sleep" in note.text for note in place.recorded(Note))
+    assert place.left_running() == []
+
+
+async def test_a_cancelled_program_leaves_no_process_and_its_words_are_kept(place):
+    working = asyncio.create_task(place.work(Command(command="echo thinking; setsid sleep 62 & sleep 62")))
+    while not place.left_running():
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(0.2)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert place.left_running() == []
+    assert place.recorded(Message) == [Message(role="assistant", content="thinking")]

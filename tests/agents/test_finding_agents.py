@@ -1,0 +1,95 @@
+"""Finding an agent by name and giving it its settings."""
+
+import subprocess
+import sys
+
+import pytest
+
+from proctor.agents import agent_names, find_agent
+from proctor.agents.command import Command
+from proctor.errors import NotFound, UsageError
+
+
+def test_the_files_of_the_folder_are_the_agents():
+    assert {"amp", "builtin", "command", "scripted"} <= set(agent_names())
+    assert not [name for name in agent_names() if name.startswith(("_", "-"))]
+
+
+@pytest.mark.parametrize("name", ["amp", "builtin", "command", "scripted"])
+def test_every_agent_says_whether_it_is_a_stand_in_and_whether_it_is_ready(name):
+    settings = {"command": {"command": "true"}, "scripted": {"script": [{"say": "hi"}]}}
+    agent = find_agent(name, settings.get(name, {}))
+    assert agent.stand_in is (name == "scripted")
+    assert agent.availability({"PATH": ""}).ready is (name != "amp")
+
+
+def test_a_setting_becomes_a_field():
+    assert find_agent("command", {"command": ["make", "all"]}) == Command(command=["make", "all"])
+
+
+def test_a_class_anywhere_can_be_named(tmp_path, monkeypatch):
+    (tmp_path / "parrots.py").write_text(
+        "from dataclasses import dataclass\n"
+        "@dataclass(frozen=True)\n"
+        "class Parrot:\n"
+        "    voice: str = 'plain'\n"
+        "    stand_in = True\n"
+        "    def availability(self, environment): ...\n"
+        "    async def work(self, assignment, record): ...\n"
+        "number = 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_agent("parrots:Parrot", {"voice": "loud"}).voice == "loud"
+    for wrong in ("parrots:Owl", "parrots:number", "nowhere:Parrot", "parrots:", ":Parrot"):
+        with pytest.raises(NotFound):
+            find_agent(wrong, {})
+
+
+def test_an_installed_package_brings_an_agent_through_an_entry_point(tmp_path, monkeypatch):
+    (tmp_path / "owls.py").write_text(
+        "from dataclasses import dataclass\n@dataclass\nclass Owl:\n    async def work(self, a, r): ...\n"
+    )
+    info = tmp_path / "owls-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: owls\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[proctor.agents]\nowl = owls:Owl\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "owl" in agent_names()
+    assert type(find_agent("owl", {})).__name__ == "Owl"
+
+
+def test_an_unknown_agent_is_not_found_and_the_nearest_is_offered():
+    with pytest.raises(NotFound, match="Did you mean `scripted`") as raised:
+        find_agent("scriptd", {})
+    assert "builtin, command" in str(raised.value)
+    for sly in ("_loader", "../amp", "", "__init__"):
+        with pytest.raises(NotFound):
+            find_agent(sly, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("builtin", {"max_step": 3}, "no setting `max_step`\nDid you mean `max_steps`"),
+        ("builtin", {"max_steps": "three"}, "`max_steps` must be a whole number, not str"),
+        ("builtin", {"max_steps": True}, "`max_steps` must be a whole number, not bool"),
+        ("amp", {"arguments": [1]}, "`arguments` must be a list of text"),
+        ("command", {"command": {"a": 1}}, "`command` must be text or a list of text"),
+        ("command", {}, "needs a setting `command`"),
+        ("command", {"command": []}, "`command` is empty"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_there_is(name, settings, words):
+    with pytest.raises(UsageError, match=words):
+        find_agent(name, settings)
+
+
+def test_finding_one_agent_does_not_load_the_others():
+    program = (
+        "import sys; from proctor.agents import agent_names, find_agent; agent_names()\n"
+        "find_agent('scripted', {'script': [{'say': 'hi'}]})\n"
+        "print(sorted(name for name in sys.modules if name in"
+        " ('proctor.agents.amp', 'proctor.agents.builtin', 'proctor.agents.command', 'aiohttp', 'pydantic')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,87 @@
+"""Stream JSON as Claude Code and its relatives print it."""
+
+import json
+
+import pytest
+
+from proctor.agents._stream_json import StreamJson
+from proctor.session import Message, ModelCall
+
+
+def read(*events, **settings):
+    recorded = []
+    reader = StreamJson(record=recorded.append, **settings)
+    for event in events:
+        reader.feed(json.dumps(event))
+    reader.finish()
+    reader.finish()
+    return reader, recorded
+
+
+def calls(recorded):
+    return [event for event in recorded if isinstance(event, ModelCall)]
+
+
+USED = {"input_tokens": 2468, "output_tokens": 112, "cache_read_input_tokens": 400}
+
+
+def test_totals_by_model_win_since_they_survive_a_broken_stream():
+    used = {"inputTokens": 2468, "outputTokens": 112, "cacheReadInputTokens": 400}
+    _, recorded = read({"type": "result", "usage": {"input_tokens": 0}, "modelUsage": {"big": used}})
+    (call,) = calls(recorded)
+    assert (call.model, call.usage.input_tokens, call.usage.cached_tokens) == ("big", 2868, 400)
+
+
+@pytest.mark.parametrize(("has_cached", "total"), [(False, 2868), (True, 2468)])
+def test_input_is_counted_with_the_cached_part_however_the_agent_counts(has_cached, total):
+    _, recorded = read({"type": "result", "usage": USED}, input_has_cached=has_cached, model="asked")
+    assert [(call.model, call.usage.input_tokens) for call in calls(recorded)] == [("asked", total)]
+
+
+def test_a_cost_the_agent_invented_is_not_believed():
+    _, recorded = read({"type": "result", "usage": USED, "total_cost_usd": 3.5})
+    assert calls(recorded)[0].cost_usd is None
+
+
+@pytest.mark.parametrize(
+    ("event", "failure"),
+    [
+        ({"subtype": "success", "is_error": True, "result": "401"}, "401"),
+        ({"subtype": "error_max_turns"}, "error_max_turns"),
+        ({"is_error": True}, "it reported an error"),
+        ({"subtype": "success", "is_error": False, "result": "fine"}, ""),
+    ],
+)
+def test_an_error_is_a_failure_even_when_it_is_called_a_success(event, failure):
+    reader, _ = read({"type": "result", **event})
+    assert reader.failure == failure
+
+
+def test_the_final_text_is_not_said_twice():
+    said = {"type": "assistant", "message": {"content": [{"type": "text", "text": "Done."}]}}
+    _, recorded = read(said, {"type": "result", "result": "Done."})
+    assert recorded == [Message(role="assistant", content="Done.")]
+
+
+def test_the_thread_is_known_from_whatever_names_it_first():
+    started = {"type": "system", "subtype": "init", "session_id": "T-1", "claude_code_version": "2.1"}
+    for events in (
+        [started, {"type": "result", "session_id": "T-1"}],
+        [{"type": "result", "session_id": "T-1"}],
+    ):
+        _, recorded = read(*events)
+        assert [event.thread for event in recorded] == ["T-1"]
+    _, recorded = read(started)
+    assert recorded[0].agent_version == "2.1"
+
+
+def test_half_characters_and_giant_numbers_cannot_reach_a_record():
+    recorded = []
+    reader = StreamJson(record=recorded.append)
+    reader.feed(
+        '{"type": "assistant", "message": {"content":'
+        ' [{"type": "text", "text": "a\\ud800b \\ud83d\\ude00"}]}}'
+    )
+    reader.feed('{"type": "result", "usage": {"input_tokens": 1e400, "output_tokens": 99999999999999999999}}')
+    reader.finish()
+    assert recorded == [Message(role="assistant", content="a?b 😀")]

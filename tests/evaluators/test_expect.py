@@ -1,0 +1,120 @@
+"""What may be expected of an answer."""
+
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from proctor.errors import UsageError
+from proctor.evaluator import Evidence
+from proctor.evaluators.expect import Expect
+from proctor.expect import check_answer, problems_of
+from proctor.session import Message
+
+PERSON = {"type": "object", "required": ["name"], "properties": {"age": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("expect", "answer", "holds"),
+    [
+        ({"contains": "Paris"}, "It is Paris.", True),
+        ({"contains": "paris"}, "It is Paris.", False),
+        ({"contains": ["Paris", "France"]}, "Paris, France", True),
+        ({"contains": ["Paris", "Texas"]}, "Paris, France", False),
+        ({"equals": "42"}, " 42\n", True),
+        ({"equals": 42}, "42", True),
+        ({"equals": "42"}, "It is 42", False),
+        ({"regex": r"^\d+ apples$"}, "12 apples", True),
+        ({"regex": r"^\d+ apples$"}, "no apples", False),
+        ({"json_schema": PERSON}, '{"name": "A", "age": 3}', True),
+        ({"json_schema": PERSON}, 'Here:\n```json\n{"name": "A"}\n```\n', True),
+        ({"json_schema": PERSON}, '{"name": "A", "age": "three"}', False),
+        ({"json_schema": PERSON}, "no JSON", False),
+        ({"json_schema": PERSON}, "[" * 100_000, False),
+    ],
+)
+def test_an_expectation_holds_or_not(expect, answer, holds):
+    assert problems_of(expect) == []
+    (check,) = check_answer(expect, answer)
+    assert check.holds is holds
+    assert check.name in expect
+
+
+def test_what_does_not_hold_says_why_and_how_the_answer_began():
+    expect = {"contains": "PARIS", "equals": "42", "regex": "z+", "json_schema": PERSON}
+    contains, equals, regex, schema = check_answer(expect, "I think it is " + "x" * 500)
+    assert contains.explanation.startswith("answer does not contain 'PARIS'; it began 'I think it is xxx")
+    assert len(contains.explanation) < 200
+    assert "answer is not '42'" in equals.explanation
+    assert "does not match 'z+'" in regex.explanation
+    assert "no JSON" in schema.explanation
+    assert check_answer({"equals": "x"}, " ")[0].explanation.endswith("it was empty")
+    wrong = check_answer({"json_schema": PERSON}, '{"name": "A", "age": "three"}')[0]
+    assert "$.age" in wrong.explanation
+
+
+@pytest.mark.parametrize(
+    ("expect", "words"),
+    [
+        ({}, "any of: contains, equals, regex, json_schema"),
+        ("Paris", "any of"),
+        ({"contain": "x"}, "`contain` is no expectation"),
+        ({"contains": []}, "takes a text"),
+        ({"contains": [3]}, "takes a text"),
+        ({"regex": "("}, "no regular expression"),
+        ({"regex": 3}, "takes a regular expression"),
+        ({"json_schema": {"type": "objekt"}}, "no JSON schema"),
+        ({"json_schema": []}, "a map"),
+        ({"equals": ["x"]}, "takes a text"),
+    ],
+)
+def test_a_mistake_is_found_before_anything_is_asked(expect, words):
+    problems = problems_of(expect)
+    assert len(problems) == 1 and words in problems[0]
+
+
+def test_every_mistake_is_reported():
+    assert len(problems_of({"contains": [], "regex": "(", "nope": 1})) == 3
+
+
+def test_a_schema_cannot_make_us_fetch_an_address():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        schema = {"$ref": f"http://127.0.0.1:{server.getsockname()[1]}/schema.json"}
+        answered = threading.Thread(target=check_answer, args=({"json_schema": schema}, "{}"), daemon=True)
+        answered.start()
+        with pytest.raises(TimeoutError):
+            server.accept()
+        answered.join(10)
+    (check,) = check_answer({"json_schema": schema}, "{}")
+    assert not check.holds and "not in it" in check.explanation
+
+
+def test_the_schema_library_is_loaded_only_for_a_schema():
+    program = (
+        "import sys; from proctor.expect import check_answer, problems_of\n"
+        "problems_of({'regex': 'a', 'contains': 'a'}); check_answer({'regex': 'a', 'contains': 'a'}, 'a')\n"
+        "print('jsonschema' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+async def test_a_session_is_judged_by_its_last_answer():
+    said = [("assistant", "London"), ("assistant", "Paris"), ("user", "Thanks")]
+    evidence = Evidence(messages=[Message(role=role, content=content) for role, content in said])
+
+    good = await Expect(expect={"contains": "Paris"}).judge(evidence)
+    bad = await Expect(expect={"contains": "Paris", "equals": "London"}).judge(evidence)
+
+    assert (good.evaluator, good.value, good.label) == ("expect", 1.0, "pass")
+    assert (bad.value, bad.label) == (0.0, "fail")
+    assert "answer is not 'London'" in bad.explanation
+    assert good.evaluator_digest != bad.evaluator_digest
+
+
+def test_an_evaluator_with_a_mistake_is_not_made():
+    with pytest.raises(UsageError, match="no regular expression"):
+        Expect(expect={"regex": "("})

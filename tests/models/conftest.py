@@ -1,0 +1,49 @@
+"""A provider on loopback that answers as a test tells it to."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Provider:
+    """A server that keeps what it was asked and answers with the next of its answers."""
+
+    def __init__(self) -> None:
+        self.bodies: list[Any] = []
+        self.headers: list[Any] = []
+        self.answers: list[Handler | web.Response] = []
+        self.disconnected = asyncio.Event()
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.bodies.append(await request.json())
+        self.headers.append(request.headers.copy())
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, web.Response):
+            # A response can be sent once; tests reuse the last one.
+            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+        try:
+            return await answer(request)
+        except asyncio.CancelledError:
+            self.disconnected.set()
+            raise
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[Provider]:
+    served = Provider()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", served.handle)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    served.url = f"http://127.0.0.1:{port}"
+    yield served
+    await runner.cleanup()

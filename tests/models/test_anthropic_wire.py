@@ -1,0 +1,101 @@
+"""Asking a model over Anthropic's messages, against a server on loopback."""
+
+import pytest
+from aiohttp import web
+
+from proctor.errors import ModelError
+from proctor.model import Request
+from proctor.models import Models
+
+KEY = "sk-ant-0123456789abcdef"
+
+
+def message(*blocks, stop_reason="end_turn"):
+    usage = {
+        "input_tokens": 50,
+        "cache_read_input_tokens": 30,
+        "cache_creation_input_tokens": 20,
+        "output_tokens": 9,
+    }
+    return web.json_response({"content": list(blocks), "stop_reason": stop_reason, "usage": usage})
+
+
+@pytest.fixture
+async def models(provider):
+    made = Models({"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": KEY})
+    yield made
+    await made.close()
+
+
+def ask(*messages, **more):
+    return Request(model="claude-sonnet-4-5", messages=messages, **more)
+
+
+async def test_an_answer_counts_cached_tokens_as_part_of_the_input(provider, models):
+    provider.answers = [message({"type": "text", "text": "Pa"}, {"type": "text", "text": "ris"})]
+
+    answer = await models.answer(ask({"role": "user", "content": "?"}))
+
+    assert (answer.text, answer.finish_reason) == ("Paris", "stop")
+    usage = answer.call.usage
+    assert (usage.input_tokens, usage.cached_tokens, usage.cache_write_tokens) == (100, 30, 20)
+    assert answer.call.cost_usd == pytest.approx((50 * 3 + 30 * 0.3 + 20 * 3.75 + 9 * 15) / 1e6)
+    assert answer.call.price_source.startswith("genai-prices")
+    assert provider.headers[0]["x-api-key"] == KEY
+
+
+async def test_system_text_stands_apart_and_a_limit_is_always_sent(provider, models):
+    provider.answers = [message({"type": "text", "text": "ok"})]
+    stop = {"stop": "END", "max_tokens": 77}
+
+    await models.answer(
+        ask({"role": "system", "content": "Be brief."}, {"role": "user", "content": "?"}, parameters=stop)
+    )
+    await models.answer(ask({"role": "user", "content": "?"}))
+
+    first, second = provider.bodies
+    assert first["system"] == "Be brief."
+    assert first["messages"] == [{"role": "user", "content": [{"type": "text", "text": "?"}]}]
+    assert (first["stop_sequences"], first["max_tokens"]) == (["END"], 77)
+    assert "stop" not in first
+    assert second["max_tokens"] > 0 and "system" not in second
+
+
+async def test_a_conversation_with_tools_is_told_in_blocks(provider, models):
+    use = {"type": "tool_use", "id": "u1", "name": "run", "input": {"command": "ls"}}
+    provider.answers = [message(use, stop_reason="tool_use")]
+    call = {"id": "u0", "type": "function", "function": {"name": "run", "arguments": '{"command": "pwd"}'}}
+    broken = {"id": "u9", "type": "function", "function": {"name": "run", "arguments": "{oops"}}
+    tool = {"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}
+
+    answer = await models.answer(
+        ask(
+            {"role": "user", "content": "look"},
+            {"role": "assistant", "content": "", "tool_calls": [call, broken]},
+            {"role": "tool", "tool_call_id": "u0", "content": "/"},
+            {"role": "tool", "tool_call_id": "u9", "content": "error"},
+            tools=[tool],
+        )
+    )
+
+    body = provider.bodies[0]
+    assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
+    assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use", "tool_use"]
+    assert body["messages"][1]["content"][0]["input"] == {"command": "pwd"}
+    assert [block["tool_use_id"] for block in body["messages"][2]["content"]] == ["u0", "u9"]
+    assert body["tools"] == [{"name": "run", "description": "", "input_schema": {"type": "object"}}]
+    wanted = answer.tool_requests[0]
+    assert (wanted.id, wanted.name, wanted.arguments) == ("u1", "run", '{"command": "ls"}')
+    assert answer.finish_reason == "tool_calls"
+
+
+async def test_an_overloaded_provider_is_named_with_its_words(provider, models):
+    provider.answers = [web.json_response({"error": {"type": "x", "message": "too long"}}, status=413)]
+    with pytest.raises(ModelError, match=r"anthropic answered 413 .*too long"):
+        await models.answer(ask({"role": "user", "content": "?"}))
+
+
+async def test_an_answer_in_another_shape_is_a_model_failure(provider, models):
+    provider.answers = [web.json_response({"content": [{"type": "text"}]})]
+    with pytest.raises(ModelError, match="no known shape"):
+        await models.answer(ask({"role": "user", "content": "?"}))

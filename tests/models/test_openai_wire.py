@@ -1,0 +1,136 @@
+"""Asking a model over OpenAI's chat completions, against a server on loopback."""
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import web
+
+from proctor.errors import ModelError
+from proctor.model import Request
+from proctor.models import Models
+from proctor.models.client import Client, Patience
+
+# Of no known shape, so that only knowing it helps to hide it.
+KEY = "0123456789abcdefplain"
+QUICK = Patience(first_pause_seconds=0.01, most_waiting_seconds=2)
+
+
+def completion(text="Paris", **more):
+    message = {"role": "assistant", "content": text, **more}
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "prompt_tokens_details": {"cached_tokens": 40},
+        "completion_tokens_details": {"reasoning_tokens": 7},
+    }
+    return web.json_response(
+        {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage, "id": "x"}
+    )
+
+
+@pytest.fixture
+async def models(provider):
+    environment = {"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": KEY}
+    made = Models(environment, client=Client(QUICK), prices={"openai/tiny": {"input": 1, "output": 10}})
+    yield made
+    await made.close()
+
+
+def ask(text="What is the capital of France?", **more):
+    return Request(model="openai/tiny", messages=[{"role": "user", "content": text}], **more)
+
+
+async def test_an_answer_comes_with_its_tokens_price_and_time(provider, models):
+    provider.answers = [completion()]
+
+    answer = await models.answer(ask())
+
+    assert answer.text == "Paris"
+    call = answer.call
+    assert (call.provider, call.model, call.status) == ("openai", "openai/tiny", "ok")
+    assert (call.usage.input_tokens, call.usage.cached_tokens) == (100, 40)
+    assert (call.usage.output_tokens, call.usage.reasoning_tokens) == (20, 7)
+    assert call.cost_usd == pytest.approx((100 * 1 + 20 * 10) / 1e6)
+    assert call.price_source == "plan"
+    assert 0 < call.latency_ms < 5000
+    assert call.waiting_ms == 0
+
+
+async def test_everything_asked_for_is_sent_and_the_model_has_its_own_name(provider, models):
+    provider.answers = [completion()]
+    tools = [{"type": "function", "function": {"name": "run", "parameters": {}}}]
+    shape = {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}
+
+    await models.answer(ask(tools=tools, seed=7, parameters={"temperature": 0.5, "response_format": shape}))
+
+    body = provider.bodies[0]
+    assert body["model"] == "tiny"
+    assert body["messages"] == [{"role": "user", "content": "What is the capital of France?"}]
+    assert (body["seed"], body["temperature"], body["tools"]) == (7, 0.5, tools)
+    assert body["response_format"] == shape
+    assert provider.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_a_whole_answer_is_asked_for_whatever_the_parameters_say(provider, models):
+    provider.answers = [completion()]
+    await models.answer(ask(parameters={"stream": True}))
+    assert "stream" not in provider.bodies[0]
+
+
+async def test_tool_calls_are_handed_on_as_the_model_wrote_them(provider, models):
+    calls = [{"id": "c1", "type": "function", "function": {"name": "run", "arguments": '{"command": '}}]
+    provider.answers = [completion(None, tool_calls=calls)]
+
+    answer = await models.answer(ask())
+
+    assert answer.text == ""
+    assert [(each.id, each.name, each.arguments) for each in answer.tool_requests] == [
+        ("c1", "run", '{"command": ')
+    ]
+
+
+async def test_bodies_are_kept_only_when_wanted_and_hold_no_key(provider):
+    provider.answers = [completion()]
+    environment = {"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": KEY}
+    models = Models(environment, keep_bodies=True)
+
+    call = (await models.answer(ask())).call
+    await models.close()
+
+    assert json.loads(call.request)["messages"][0]["content"].startswith("What")
+    assert json.loads(call.response)["id"] == "x"
+    assert KEY not in repr(call)
+
+
+async def test_token_counts_that_make_no_sense_count_as_none(provider, models):
+    usage = {"prompt_tokens": "many", "completion_tokens": -5}
+    choice = {"message": {"content": "hi"}}
+    provider.answers = [web.json_response({"choices": [choice], "usage": usage})]
+    assert (await models.answer(ask())).call.usage.total_tokens == 0
+
+
+async def test_a_missing_key_is_said_before_anything_is_sent():
+    models = Models({})
+    with pytest.raises(ModelError, match="OPENAI_API_KEY") as raised:
+        await models.answer(Request(model="gpt-4o", messages=[{"role": "user", "content": "hi"}]))
+    assert raised.value.reason == "auth"
+    assert models.missing_key("gpt-4o") == "OPENAI_API_KEY"
+
+
+async def test_reasoning_models_of_openai_get_their_limit_by_its_new_name(provider, models):
+    provider.answers = [completion()]
+    messages = [{"role": "user", "content": "hi"}]
+    await models.answer(Request(model="gpt-5-mini", messages=messages, parameters={"max_tokens": 9}))
+    assert provider.bodies[0]["max_completion_tokens"] == 9
+    assert "max_tokens" not in provider.bodies[0]
+
+
+async def test_two_hundred_calls_at_once_all_get_their_own_answer(provider, models):
+    async def echo(request):
+        body = await request.json()
+        return completion(body["messages"][0]["content"])
+
+    provider.answers = [echo]
+    answers = await asyncio.gather(*(models.answer(ask(str(number))) for number in range(200)))
+    assert [answer.text for answer in answers] == [str(number) for number in range(200)]

@@ -1,0 +1,74 @@
+"""What a call costs."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from proctor.models.prices import price_call, price_of
+from proctor.session import Usage
+
+NOW = datetime(2026, 11, 15, tzinfo=UTC)
+MILLION = Usage(input_tokens=1_000_000, output_tokens=100_000)
+
+
+def test_a_declared_price_wins_over_everything():
+    declared = {
+        "openai/gpt-4o": {"input": 1, "cached": 0.5, "output": 2},
+        "scripted/ok": {"input": 1, "output": 1},
+    }
+    usage = Usage(input_tokens=1000, cached_tokens=400, output_tokens=100)
+
+    cost, source, rates = price_call("openai/gpt-4o", usage, declared, at=NOW)
+
+    assert cost == pytest.approx((600 * 1 + 400 * 0.5 + 100 * 2) / 1e6)
+    assert (source, rates) == ("plan", {"input": 1, "cached": 0.5, "output": 2})
+    assert price_call("scripted/ok", MILLION, declared, at=NOW)[1] == "plan"
+
+
+def test_a_declared_price_may_name_the_model_alone():
+    assert price_call("openai/mine", MILLION, {"mine": {"input": 1, "output": 0}}, at=NOW)[0] == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["scripted/x", "ollama/llama3:8b", "local/y", "replay/z", "openrouter/a/b:free"]
+)
+def test_what_runs_here_is_free(name):
+    assert price_call(name, MILLION, {}, at=NOW)[:2] == (0.0, "free")
+
+
+@pytest.mark.parametrize("name", ["openai/never-heard-of", "acme/gpt-4o", "acme/x"])
+def test_an_unknown_price_is_unknown_and_not_nothing(name):
+    assert price_call(name, MILLION, {}, at=NOW) == (None, "", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "provider"),
+    [
+        ("openai/gpt-4o", "openai"),
+        ("anthropic/claude-sonnet-4-5", "anthropic"),
+        ("gemini/gemini-2.5-pro", "google"),
+        ("deepseek/deepseek-chat", "deepseek"),
+        ("openrouter/openai/gpt-4o", "openrouter"),
+    ],
+)
+@pytest.mark.parametrize("size", [10_000, 300_000])
+def test_our_quick_sums_agree_with_the_table_itself(name, provider, size):
+    import genai_prices
+
+    usage = Usage(input_tokens=size, cached_tokens=size // 2, output_tokens=5000)
+    theirs = genai_prices.calc_price(
+        genai_prices.Usage(input_tokens=size, cache_read_tokens=size // 2, output_tokens=5000),
+        model_ref=name.partition("/")[2],
+        provider_id=provider,
+        genai_request_timestamp=NOW,
+    )
+
+    assert price_call(name, usage, {}, at=NOW)[0] == pytest.approx(float(theirs.total_price))
+
+
+def test_a_long_prompt_is_charged_at_the_dearer_rate():
+    price = price_of("anthropic/claude-sonnet-4-5", {}, at=NOW)
+    assert price is not None
+    short, dear = price.for_call(Usage(input_tokens=200_000)), price.for_call(Usage(input_tokens=200_001))
+    assert dear[0] > 1.9 * short[0]
+    assert dear[1]["input"] == 2 * short[1]["input"]
