@@ -7,10 +7,24 @@ An adapter is a dataclass; its fields are the `settings:` a plan may give it.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from proctor.model import Model
 from proctor.session import Record
+
+Reach = Literal["own", "in_process", "gateway"]
+"""How an agent gets to its models: by a service of its own (or not at all), through
+`Assignment.models`, or through our gateway, under `Assignment.access`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """The way to models that an agent program is given: our gateway, under a token of this attempt."""
+
+    url: str
+    """`http://127.0.0.1:PORT`. OpenAI's wire begins at `/v1`, Anthropic's and Gemini's at the root."""
+    token: str
+    """What the agent gives as its API key. Worth nothing elsewhere, and nothing after the attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +44,8 @@ class Assignment:
     seed: int | None = None
     models: Model | None = None
     """For agents that call a model in this process. None: there is none to call."""
+    access: Access | None = None
+    """For agents that reach models over HTTP. None: this agent does not."""
     keep_events: bool = True
     """Whether the agent's own event stream is kept in the record (`jsonLogs`)."""
 
@@ -72,3 +88,14 @@ class Agent(Protocol):
         Raise `AgentError` when it gave up, `ModelError` when its model did, anything else when
         it broke. When cancelled, leave no process behind.
         """
+
+
+def reach_of(agent: Agent) -> Reach:
+    """How an agent gets to its models; those that say nothing have their own way."""
+    reach: Reach = getattr(agent, "reach", "own")
+    return reach
+
+
+def tells_all(agent: Agent) -> bool:
+    """Whether its own events tell what was said and done; if not, the gateway's traffic has to."""
+    return bool(getattr(agent, "tells_all", True))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from proctor.agent import Assignment, Availability, WorkDone
+from proctor.agent import Assignment, Availability, Reach, WorkDone
 from proctor.agents._tools import ToolFailed, Workbench, described, use
 from proctor.errors import ModelError, WorkspaceError
 from proctor.model import Answer, Model, Request, ToolRequest
@@ -39,6 +39,7 @@ class Builtin:
     """For the model: temperature, max_tokens and the like."""
 
     stand_in: ClassVar[bool] = False
+    reach: ClassVar[Reach] = "in_process"
 
     def availability(self, environment: Mapping[str, str]) -> Availability:  # noqa: ARG002 (needs nothing)
         """It is always there; whether its model is, is asked elsewhere."""

@@ -25,7 +25,7 @@ from proctor.batch.retry import RetryPolicy
 from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError
 from proctor.item import ERROR, QUEUED, RUNNING, SUCCESS, Item
 from proctor.model import Model
-from proctor.runner import Outcome, Runner, Services, agent_settings
+from proctor.runner import Outcome, Runner, Services
 from proctor.session import Event, ModelCall
 from proctor.store import Recorder, Writer, timestamp
 
@@ -53,6 +53,7 @@ class House:
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     find_agent: Callable[[str, Mapping[str, Any]], Agent]
+    """Find an agent by name, with its settings and the keys of its own service."""
     find_runner: Callable[[str], Runner]
     models: Callable[[Callable[[float], None]], Model]
     """The models, for one attempt: it says before each pause for how many seconds it is held back."""
@@ -217,8 +218,7 @@ class _Attempt:
         if not item.agent:
             return {}
         named = secrecy.referenced(map(str, item.details.get("env", {}).values()))
-        keys = getattr(self._house.find_agent(item.agent, agent_settings(item)), "keys", ())
-        return secrecy.visible(self._house.environment, named={"HOME", *named, *keys})
+        return secrecy.visible(self._house.environment, named={"HOME", *named})
 
     def _record(self, event: Event) -> None:
         self._recorder.record(event)

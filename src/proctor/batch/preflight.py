@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from proctor.agent import Agent
+from proctor.agent import Agent, reach_of
 from proctor.batch import secrecy
 from proctor.errors import Problem, UsageError, WorkspaceError
 from proctor.expect import problems_of
@@ -139,7 +139,7 @@ class _Look:
 
     def _calls_models(self, item: Item) -> bool:
         try:
-            return bool(getattr(self._s.find_agent(item.agent, _Settings(item).given), "calls_models", False))
+            return reach_of(self._s.find_agent(item.agent, _Settings(item).given)) != "own"
         except UsageError:
             return False
 
