@@ -1,0 +1,173 @@
+"""What the items came to: how many passed, with intervals, by every factor that varies.
+
+A rate is successes among the items that were judged: passed, failed or out of time. Errors are ours,
+not the agent's; they are left out of the rate, counted, and the rate with them as failures is given
+beside it.
+
+Knows nothing of sessions, money or how results are shown.
+"""
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from proctor.analyse.intervals import Rate, wilson
+from proctor.analyse.selection import Row, Selection
+from proctor.item import ERROR, FAIL, STATUSES, SUCCESS, TIMEOUT
+
+JUDGED = (SUCCESS, FAIL, TIMEOUT)
+MOST_LEVELS = 50
+"""A factor with more levels than this is a list of tasks, not a comparison; it is named, not drawn."""
+# Enough to tell two levels from fifty; reading every item's factors would take longer than all else.
+SAMPLED_ITEMS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """A group of items and what they came to."""
+
+    counts: Mapping[str, int]
+    """By status; every status is there."""
+    tokens: int = 0
+    cost_usd: float | None = None
+    """None: no item of the group has a known cost."""
+    priced_items: int = 0
+    """How many items `cost_usd` is the sum of."""
+
+    @property
+    def items(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def rate(self) -> Rate:
+        """Successes among the items that were judged."""
+        return wilson(self.counts[SUCCESS], sum(self.counts[status] for status in JUDGED))
+
+    @property
+    def rate_with_errors(self) -> Rate:
+        """What the rate would be if every error counted as a failure."""
+        judged = sum(self.counts[status] for status in JUDGED)
+        return wilson(self.counts[SUCCESS], judged + self.counts[ERROR])
+
+    @property
+    def cost_per_item_usd(self) -> float | None:
+        """The mean over the items whose cost is known."""
+        return None if self.cost_usd is None else self.cost_usd / self.priced_items
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """The items that have one value of a factor."""
+
+    name: str
+    """Empty: the items that do not have the factor at all."""
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """Something that differs between items, with the items of each of its levels."""
+
+    name: str
+    levels: tuple[Level, ...]
+    """Best success rate first. Empty when there are too many to compare."""
+    is_too_many: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why items ended as they did."""
+
+    status: str
+    reason: str
+    items: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcomes:
+    """What all items of a scope came to."""
+
+    tally: Tally
+    reasons: tuple[Reason, ...]
+    factors: tuple[Factor, ...]
+    """Only those that vary."""
+
+
+def outcomes(selection: Selection) -> Outcomes:
+    """Count the items by status, reason and the levels of every factor that varies."""
+    many = _with_many_levels(selection)
+    rows = _grouped(selection, many)
+    names = sorted({name for row in rows for name in row["levels"]})
+    factors = [_factor(name, rows) for name in names]
+    varying = [factor for factor in factors if len(factor.levels) > 1 or factor.is_too_many]
+    listed = [Factor(name=name, levels=(), is_too_many=True) for name in many if name not in names]
+    return Outcomes(tally=_tally(rows), reasons=_reasons(rows), factors=(*varying, *listed))
+
+
+def _with_many_levels(selection: Selection) -> list[str]:
+    """The factors that have too many levels to compare, judged by a sample of the items."""
+    (count,) = selection.of_items('COUNT(*) AS "n"')
+    every = max(1, count["n"] // SAMPLED_ITEMS)
+    sample = selection.of_items('i."factors" AS "factors"', f'AND i."position" % {every} = 0')
+    levels: dict[str, set[str]] = defaultdict(set)
+    for row in sample:
+        for name, level in _levels(row["factors"]).items():
+            levels[name].add(level)
+    return sorted(name for name, found in levels.items() if len(found) > MOST_LEVELS)
+
+
+def _grouped(selection: Selection, left_out: Sequence[str]) -> list[Row]:
+    """One pass over the items: every combination of levels, status and reason, with its sums."""
+    factors, parameters = selection.factors_without(left_out)
+    rows = selection.of_items(
+        f'{factors} AS "levels", i."status" AS "status", i."reason" AS "reason", COUNT(*) AS "items", '
+        'SUM(i."tokensTotal") AS "tokens", SUM(i."costUsd") AS "cost", COUNT(i."costUsd") AS "priced"',
+        "GROUP BY 1, 2, 3",
+        parameters=parameters,
+    )
+    return [row | {"levels": _levels(row["levels"])} for row in rows]
+
+
+def _levels(factors: str) -> dict[str, str]:
+    return {
+        name: level if isinstance(level, str) else json.dumps(level)
+        for name, level in json.loads(factors).items()
+    }
+
+
+def _tally(rows: Iterable[Row]) -> Tally:
+    counts, tokens, costs, priced = dict.fromkeys(STATUSES, 0), 0, list[float](), 0
+    for row in rows:
+        counts[row["status"]] += row["items"]
+        tokens += row["tokens"]
+        costs.append(row["cost"] or 0.0)
+        priced += row["priced"]
+    # Exactly summed, so that the order in which the database answers makes no difference.
+    cost = math.fsum(costs) if priced else None
+    return Tally(counts=counts, tokens=tokens, cost_usd=cost, priced_items=priced)
+
+
+def _reasons(rows: Iterable[Row]) -> tuple[Reason, ...]:
+    counted: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        if row["reason"]:
+            counted[row["status"], row["reason"]] += row["items"]
+    ordered = sorted(counted.items(), key=lambda entry: (STATUSES.index(entry[0][0]), -entry[1], entry[0]))
+    return tuple(Reason(status=status, reason=reason, items=n) for (status, reason), n in ordered)
+
+
+def _factor(name: str, rows: Iterable[Row]) -> Factor:
+    by_level: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_level[row["levels"].get(name, "")].append(row)
+    if len(by_level) > MOST_LEVELS:
+        return Factor(name=name, levels=(), is_too_many=True)
+    levels = [Level(name=level, tally=_tally(mine)) for level, mine in by_level.items()]
+    return Factor(name=name, levels=tuple(sorted(levels, key=_best_first)))
+
+
+def _best_first(level: Level) -> tuple[float, int, str]:
+    rate = level.tally.rate.value
+    return (1.0 if rate is None else -rate), -level.tally.items, level.name

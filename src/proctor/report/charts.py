@@ -1,0 +1,281 @@
+"""Small plots as SVG: readable in a report, in a page, on paper and in the dark.
+
+No script and no colours of their own: everything is drawn with classes (`c-…`) whose colours a
+stylesheet gives, so that dark mode is a matter of CSS. `STYLE` is such a stylesheet. Every mark has a
+tooltip; every plot says in words what it shows.
+
+Knows nothing of batches: it draws labels and numbers.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+
+from proctor.report.words import short, shown
+
+STYLE = files("proctor.report").joinpath("templates/charts.css").read_text(encoding="utf-8")
+WIDTH = 480
+"""Of the drawing; a page scales it. Narrow, so that its letters can be read on a phone."""
+# Letters of the label font are about this wide; a browser cannot be asked.
+LETTER = 6.6
+ROW = 30
+
+Say = Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One bar: a value with what it is called and, where known, the interval around it."""
+
+    label: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+    """What stands at the right; empty: the value."""
+    kind: str = "main"
+    """The class of its colour: `main`, or a status."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One point of a scatter or a line, with the interval around its height."""
+
+    label: str
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+def bars(title: str, entries: Sequence[Bar], *, top: float | None = None, say: Say = short) -> str:
+    """Horizontal bars, one below the other, with their intervals as whiskers."""
+    left = _label_width([entry.label for entry in entries])
+    right = max([len(entry.note or _said(entry.value, say)) for entry in entries], default=0) * LETTER + 14
+    span = WIDTH - left - right
+    reach = top or _top([value for entry in entries for value in (entry.value, entry.high)])
+    steps = ticks(reach)
+    scale = span / max(reach, steps[-1])
+    bottom = 8 + ROW * len(entries)
+    drawn = [_x_axis(steps, left, scale, 8, bottom, say)]
+    for index, entry in enumerate(entries):
+        drawn.append(_bar(entry, left, 8 + ROW * index, scale, say))
+    return _svg(title, bottom + 26, drawn)
+
+
+def stacked(title: str, entries: Sequence[Bar]) -> str:
+    """One bar made of parts, with a legend that gives each part's size."""
+    total = sum(entry.value or 0 for entry in entries)
+    drawn, x, legend_x, legend_y = list[str](), 0.0, 0.0, 60.0
+    for entry in entries:
+        value = entry.value or 0
+        if not value or not total:
+            continue
+        share = value / total
+        width = WIDTH * share
+        words = f"{entry.label}: {value:,.0f} ({share:.0%})"
+        gap = min(2.0, width / 3)
+        drawn.append(_rect(x, 8, width - gap, 30, f"c-fill c-{entry.kind}", words))
+        if width > 46:
+            drawn.append(_text(x + (width - gap) / 2, 28, f"{share:.0%}", "c-on", "middle"))
+        text = f"{entry.label} {value:,.0f}"
+        if legend_x + len(text) * LETTER + 32 > WIDTH:
+            legend_x, legend_y = 0.0, legend_y + 22
+        drawn.append(_rect(legend_x, legend_y - 10, 11, 11, f"c-fill c-{entry.kind}", words))
+        drawn.append(_text(legend_x + 17, legend_y, text, "c-label", "start"))
+        legend_x += len(text) * LETTER + 38
+        x += width
+    if not total:
+        drawn.append(_text(0, 28, "nothing yet", "c-tick", "start"))
+    return _svg(title, legend_y + 12, drawn)
+
+
+def histogram(
+    title: str,
+    edges: Sequence[tuple[float, float]],
+    counts: Sequence[int],
+    *,
+    say: Say = short,
+    axis: str = "",
+) -> str:
+    """How many values fall between which, as bars side by side."""
+    left, base, plot_top = 44, 190, 12
+    steps = ticks(max([*counts, 1]), 4)
+    height = (base - plot_top) / max(max([*counts, 1]), steps[-1])
+    width = (WIDTH - left - 8) / max(len(counts), 1)
+    drawn = [_y_axis(steps, left, base, height, short)]
+    every = max(1, math.ceil(len(counts) / 7))
+    for index, ((low, high), count) in enumerate(zip(edges, counts, strict=True)):
+        x, tall = left + index * width, count * height
+        words = f"{say(low)} to {say(high)}: {count:,}"
+        drawn.append(_rect(x + 1, base - tall, max(width - 2, 1), tall, "c-fill c-main", words))
+        if high - low > 1.5 * (edges[0][1] - edges[0][0]):
+            # The long tail, in one bar of its own.
+            drawn.append(_text(x + width, base + 17, "more", "c-tick", "end"))
+        elif index % every == 0 and (not index or index < len(counts) - 1):
+            drawn.append(_text(x, base + 17, say(low), "c-tick", "middle" if index else "start"))
+    drawn.append(_text(WIDTH - 8, base + 36, axis, "c-tick", "end"))
+    return _svg(title, base + 44, drawn)
+
+
+def scatter(
+    title: str,
+    points: Sequence[Point],
+    *,
+    x_axis: str,
+    y_axis: str,
+    say_x: Say = short,
+    say_y: Say = short,
+    y_top: float | None = None,
+) -> str:
+    """Points with the interval of their height, each with its name beside it."""
+    left, right, base, plot_top = 54, 20, 250, 34
+    x_steps = ticks(_top([point.x for point in points]))
+    y_steps = ticks(y_top or _top([value for point in points for value in (point.y, point.high)]), 4)
+    wide, high = (WIDTH - left - right) / x_steps[-1], (base - plot_top) / y_steps[-1]
+    drawn = [
+        _y_axis(y_steps, left, base, high, say_y),
+        _x_axis(x_steps, left, wide, plot_top, base, say_x),
+        _text(0, 12, y_axis, "c-tick", "start"),
+        _text(WIDTH - right, base + 38, x_axis, "c-tick", "end"),
+    ]
+    names = list[tuple[float, float]]()
+    for point in sorted(points, key=lambda point: -point.y):
+        x, y = left + point.x * wide, base - point.y * high
+        words = f"{point.label}: {say_x(point.x)}, {say_y(point.y)}"
+        if point.low is not None and point.high is not None:
+            drawn.append(_line(x, base - point.low * high, x, base - point.high * high, "c-whisker"))
+        drawn.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" class="c-fill c-main">{_title(words)}</circle>'
+        )
+        names.append((x, _free_height(x, y - 7, names)))
+        beside, anchor = (x + 11, "start") if x < WIDTH * 0.6 else (x - 11, "end")
+        drawn.append(_text(beside, names[-1][1], point.label, "c-label", anchor, longest=26))
+    return _svg(title, base + 46, drawn)
+
+
+def line(
+    title: str, points: Sequence[Point], *, x_axis: str = "", say_x: Say = short, say_y: Say = short
+) -> str:
+    """A line through points, with a band where they have intervals."""
+    left, right, base, plot_top = 54, 20, 200, 14
+    if not points:
+        return _svg(title, 40, [_text(0, 28, "nothing yet", "c-tick", "start")])
+    x_steps = ticks(_top([point.x for point in points]))
+    y_steps = ticks(_top([value for point in points for value in (point.y, point.high)]), 4)
+    wide, high = (WIDTH - left - right) / x_steps[-1], (base - plot_top) / y_steps[-1]
+
+    def at(point: Point, y: float | None) -> str:
+        return f"{left + point.x * wide:.1f},{base - (point.y if y is None else y) * high:.1f}"
+
+    band = [at(point, point.high) for point in points] + [at(point, point.low) for point in reversed(points)]
+    drawn = [
+        _y_axis(y_steps, left, base, high, say_y),
+        _x_axis(x_steps, left, wide, plot_top, base, say_x),
+        f'<polygon points="{" ".join(band)}" class="c-band"/>',
+        f'<polyline points="{" ".join(at(point, None) for point in points)}" class="c-line"/>',
+        _text(WIDTH - right, base + 36, x_axis, "c-tick", "end"),
+    ]
+    for point in points:
+        x, y = at(point, None).split(",")
+        words = f"{point.label}: {say_y(point.y)}"
+        drawn.append(f'<circle cx="{x}" cy="{y}" r="3.5" class="c-fill c-main">{_title(words)}</circle>')
+    return _svg(title, base + 44, drawn)
+
+
+def ticks(top: float, wanted: int = 5) -> list[float]:
+    """Round numbers from 0 to `top` or just beyond it."""
+    if not math.isfinite(top) or top <= 0:
+        return [0.0, 1.0]
+    power = 10.0 ** math.floor(math.log10(top / wanted))
+    step = next(
+        factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * wanted >= top * (1 - 1e-9)
+    )
+    return [index * step for index in range(math.ceil(top / step - 1e-9) + 1)]
+
+
+def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
+    said = entry.note or _said(entry.value, say)
+    words = f"{entry.label}: {said}"
+    parts = [_text(left - 10, y + 19, entry.label, "c-label", "end", longest=int((left - 10) / LETTER))]
+    if entry.value is not None:
+        # Lighter under a whisker, which would be lost on a full colour.
+        kind = f"c-fill c-{entry.kind}" + (" c-estimate" if entry.low is not None else "")
+        parts.append(_rect(left, y + 5, entry.value * scale, ROW - 12, kind, words))
+    if entry.low is not None and entry.high is not None:
+        low, high, middle = left + entry.low * scale, left + entry.high * scale, y + ROW / 2 - 1
+        parts.append(_line(low, middle, high, middle, "c-whisker"))
+        parts += [_line(x, middle - 4, x, middle + 4, "c-whisker") for x in (low, high)]
+    parts.append(_text(WIDTH, y + 19, said, "c-number", "end"))
+    return "".join(parts)
+
+
+def _x_axis(steps: Sequence[float], left: float, scale: float, top: float, base: float, say: Say) -> str:
+    drawn = [_line(left, top, left, base, "c-axis")]
+    for index, step in enumerate(steps):
+        x = left + step * scale
+        drawn.append(_line(x, top, x, base, "c-grid") if index else "")
+        drawn.append(_text(x, base + 17, say(step), "c-tick", "middle"))
+    return "".join(drawn)
+
+
+def _y_axis(steps: Sequence[float], left: float, base: float, scale: float, say: Say) -> str:
+    drawn = []
+    for index, step in enumerate(steps):
+        y = base - step * scale
+        drawn.append(_line(left, y, WIDTH - 8, y, "c-grid" if index else "c-axis"))
+        drawn.append(_text(left - 8, y + 4, say(step), "c-tick", "end"))
+    return "".join(drawn)
+
+
+def _svg(title: str, height: float, drawn: Sequence[str]) -> str:
+    name = escape(shown(title, 200), quote=True)
+    return (
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{name}" '
+        f'xmlns="http://www.w3.org/2000/svg">{"".join(drawn)}</svg>'
+    )
+
+
+def _text(x: float, y: float, text: str, kind: str, anchor: str, *, longest: int = 60) -> str:
+    whole, cut = shown(text, 300), shown(text, max(longest, 4))
+    more = _title(whole) if cut != whole else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(cut)}{more}</text>'
+        if cut
+        else ""
+    )
+
+
+def _rect(x: float, y: float, width: float, height: float, kind: str, words: str) -> str:
+    size = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{max(height, 0):.1f}" rx="2"'
+    return f'<rect {size} class="{escape(kind, quote=True)}">{_title(words)}</rect>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
+
+
+def _free_height(x: float, y: float, taken: Sequence[tuple[float, float]]) -> float:
+    """The next height below `y` at which a name collides with none of those already written."""
+    while any(abs(x - other) < WIDTH / 4 and abs(y - height) < 14 for other, height in taken):
+        y += 4
+    return y
+
+
+def _title(words: str) -> str:
+    return f"<title>{escape(shown(words, 300))}</title>"
+
+
+def _label_width(labels: Sequence[str]) -> float:
+    longest = max((len(shown(label, 300)) for label in labels), default=0)
+    return min(longest * LETTER + 16, WIDTH * 0.34)
+
+
+def _said(value: float | None, say: Say) -> str:
+    return "–" if value is None else say(value)
+
+
+def _top(values: Sequence[float | None]) -> float:
+    return max((value for value in values if value is not None), default=0.0) or 1.0

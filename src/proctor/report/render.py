@@ -1,0 +1,87 @@
+"""A summary as a report: Markdown to read anywhere, or one HTML file to hand around.
+
+The HTML needs nothing but itself: no script, no outside resource, and a policy in its head that
+forbids both. It is light or dark as the reader's machine is, and prints.
+
+Knows nothing of stores; computes nothing.
+"""
+
+import base64
+import hashlib
+import re
+from datetime import timedelta
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup
+
+from proctor.analyse.summary import Summary
+from proctor.report import charts, figures, words
+
+_TEMPLATES = ("report.html.j2", "report.md.j2", "report.css")
+
+
+def html(summary: Summary) -> str:
+    """The report as one HTML file that needs nothing else."""
+    style = f"{_template('report.css')}{charts.STYLE}"
+    model = next((factor for factor in summary.outcomes.factors if factor.name == "model"), None)
+    plots = {
+        "outcomes": figures.outcome_bar(summary.outcomes.tally),
+        "factors": {
+            factor.name: Markup(figures.rates(factor)) for factor in summary.outcomes.factors if factor.levels
+        },
+        "durations": figures.duration_histogram(summary.durations) if summary.durations.items else "",
+        "cost": figures.cost_against_success(model) if model else "",
+        "tokens": figures.tokens_by_model(summary.models) if summary.models else "",
+    }
+    safe = {name: Markup(plot) if isinstance(plot, str) else plot for name, plot in plots.items()}
+    template = _environment(escaped=True).get_template("report.html.j2")
+    return template.render(
+        s=summary, title=title(summary), plots=safe, style=Markup(style), digest=_sha256(style)
+    )
+
+
+def markdown(summary: Summary) -> str:
+    """The report as Markdown."""
+    text = _environment(escaped=False).get_template("report.md.j2").render(s=summary, title=title(summary))
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def title(summary: Summary) -> str:
+    """What the report is about, in a few words."""
+    scope = summary.scope
+    if scope.run_id:
+        return f"Run {scope.run_id}"
+    if scope.session_ids:
+        return words.plural(len(scope.session_ids), "session")
+    start = f"from {scope.start:%Y-%m-%d} " if scope.start else ""
+    # The end is the first moment that no longer counts; people name the last day that does.
+    end = f"until {scope.end - timedelta(microseconds=1):%Y-%m-%d}" if scope.end else ""
+    return f"Sessions {start}{end}".strip() if start or end else "All sessions"
+
+
+@cache
+def _environment(*, escaped: bool) -> Environment:
+    made = Environment(
+        loader=DictLoader({name: _template(name) for name in _TEMPLATES}),
+        autoescape=escaped,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    made.filters |= {
+        name: getattr(words, name)
+        for name in ("whole", "short", "percent", "usd", "seconds", "milliseconds", "moment", "shown")
+    }
+    made.filters["md"] = words.in_markdown
+    made.globals |= {"plural": words.plural, "interval": words.interval, "order": figures.ORDER}
+    return made
+
+
+def _template(name: str) -> str:
+    return files("proctor.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _sha256(style: str) -> str:
+    return base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()

@@ -1,0 +1,105 @@
+"""Intervals against published tables and against their own definitions."""
+
+import math
+import statistics
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.analyse.intervals import mean, median, median_ranks, student_quantile, wilson
+
+
+@pytest.mark.parametrize(
+    ("p", "freedom", "expected"),
+    [
+        (0.975, 1, 12.7062),
+        (0.975, 2, 4.30265),
+        (0.975, 5, 2.57058),
+        (0.95, 7, 1.89458),
+        (0.975, 10, 2.22814),
+        (0.995, 4, 4.60409),
+        (0.975, 30, 2.04227),
+        (0.975, 120, 1.97993),
+        (0.9995, 3, 12.9240),
+        (0.975, 100_000, 1.95999),
+        (0.025, 10, -2.22814),
+        (0.5, 3, 0.0),
+    ],
+)
+def test_the_t_quantile_is_the_one_in_the_tables(p, freedom, expected):
+    assert student_quantile(p, freedom) == pytest.approx(expected, abs=6e-5)
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [(8, 10, 0.4902, 0.9433), (0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (50, 100, 0.4038, 0.5962)],
+)
+def test_a_rate_has_wilsons_interval(successes, trials, low, high):
+    rate = wilson(successes, trials)
+
+    assert rate.value == successes / trials
+    assert (rate.low, rate.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
+
+
+def test_a_rate_of_nothing_is_unknown_and_not_zero():
+    rate = wilson(0, 0)
+
+    assert (rate.value, rate.low, rate.high) == (None, None, None)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_a_rates_interval_holds_the_rate_and_stays_between_0_and_1(case):
+    rate = wilson(*case)
+
+    assert 0 <= rate.low <= rate.value <= rate.high <= 1
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
+def test_a_mean_from_sums_is_the_mean_of_the_numbers(values):
+    found = mean(len(values), sum(values), sum(value * value for value in values))
+
+    assert found.value == pytest.approx(statistics.fmean(values), abs=1e-6)
+    assert found.low <= found.value <= found.high
+
+
+def test_a_means_interval_uses_the_sample_deviation_and_students_t():
+    values = [2.0, 4.0, 4.0, 5.0, 9.0]
+    reach = 2.77645 * statistics.stdev(values) / math.sqrt(5)
+
+    found = mean(5, sum(values), sum(value * value for value in values))
+
+    assert (found.low, found.high) == (
+        pytest.approx(4.8 - reach, abs=1e-4),
+        pytest.approx(4.8 + reach, abs=1e-4),
+    )
+
+
+def test_one_number_has_a_mean_but_no_interval():
+    assert (mean(1, 3.0, 9.0).value, mean(1, 3.0, 9.0).low) == (3.0, None)
+
+
+@pytest.mark.parametrize(
+    ("n", "ranks"), [(5, None), (6, (1, 6)), (10, (2, 9)), (20, (6, 15)), (100, (40, 61))]
+)
+def test_the_order_statistics_around_a_median_are_the_ones_in_the_tables(n, ranks):
+    assert median_ranks(n) == ranks
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.integers(6, 1500))
+def test_the_ranks_around_a_median_cover_it_often_enough_and_no_more_than_needed(n):
+    low, high = median_ranks(n)
+    missed = 2 * sum(math.comb(n, k) for k in range(low)) / 2**n
+
+    assert low + high == n + 1
+    assert missed <= 0.0501
+    assert missed + 2 * math.comb(n, low) / 2**n > 0.049
+
+
+def test_a_median_stands_between_its_bounds():
+    found = median([5, 1, 4, 2, 3, 6, 8, 7])
+
+    assert (found.low, found.value, found.high) == (1, 4.5, 8)

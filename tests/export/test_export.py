@@ -1,0 +1,227 @@
+"""Tables as files: the documented names and columns, and exactly the rows asked for."""
+
+import csv
+import json
+import re
+from importlib.resources import files
+
+import duckdb
+import pytest
+from filled import HOSTILE, NOW, add_batch, carry_out, items, new_store
+
+from proctor.errors import UsageError
+from proctor.export import TABLES, export_tables
+from proctor.export.formats import parquet_type
+from proctor.export.rows import columns
+from proctor.store import Scope
+
+RUN = Scope(run_id="compare")
+
+
+def export(store, tmp_path, form, tables=None, scope=RUN, label="compare"):
+    return export_tables(store.read, scope, out=tmp_path / "out", format=form, tables=tables, label=label)
+
+
+def test_json_is_one_file_with_every_table(store, tmp_path):
+    (path,) = export(store, tmp_path, "json")
+    document = json.loads(path.read_text())
+
+    assert path.name == "batch-compare.json"
+    assert list(document) == list(TABLES)
+    assert {table: len(rows) for table, rows in document.items()} == {
+        "sessions": 42,
+        "iterations": 24,
+        "tool_calls": 84,
+        "merge_history": 18,
+        "batches": 1,
+        "batch_items": 36,
+        "messages": 42,
+        "model_calls": 42,
+        "metrics": 0,
+        "scores": 18,
+    }
+
+
+def test_documented_columns_come_first_and_in_the_documents_order(store, tmp_path):
+    (path,) = export(store, tmp_path, "json")
+    document = json.loads(path.read_text())
+
+    assert list(document["batches"][0])[:3] == ["runId", "createdAt", "defaultsJson"]
+    assert " ".join(list(document["batch_items"][0])[:13]) == (
+        "id runId sessionId repo prompt status error startedAt finishedAt model iterSha tokensTotal toolCalls"
+    )
+    assert not {"owner", "heartbeatAt"} & set(document["batches"][0])
+
+
+def test_rows_carry_ids_that_join(store, tmp_path):
+    document = json.loads(export(store, tmp_path, "json")[0].read_text())
+    iterations = {row["id"] for row in document["iterations"]}
+    sessions = {row["id"] for row in document["sessions"]}
+
+    assert len(iterations) == 24
+    assert {row["sessionId"] for row in document["tool_calls"]} == sessions
+    assert iterations <= {row["iterationId"] for row in document["tool_calls"]}
+    assert all(next(iter(row)) == "id" for row in document["tool_calls"])
+    assert len({row["id"] for row in document["tool_calls"]}) == 84
+
+
+def test_json_has_true_false_and_null_and_objects_where_they_belong(store, tmp_path):
+    document = json.loads(export(store, tmp_path, "json")[0].read_text())
+
+    assert {row["success"] for row in document["tool_calls"]} == {True, False, None}
+    assert document["batch_items"][0]["factors"]["model"] == "gpt-5"
+    assert document["batches"][0]["defaultsJson"] == '{"baseBranch":"main"}'
+    assert isinstance(document["tool_calls"][0]["argsJson"], str)
+    assert ["wrote outside its tree", "permission: may I?"] in [row["notes"] for row in document["sessions"]]
+
+
+def test_long_texts_come_whole(store, tmp_path):
+    document = json.loads(export(store, tmp_path, "json", ["tool_calls"])[0].read_text())
+    edits = [row for row in document["tool_calls"] if row["toolName"] == "edit"]
+
+    assert all(json.loads(row["argsJson"]) == {"text": "x" * 5000} for row in edits)
+    assert not [name for name in edits[0] if name.endswith("Blob")]
+
+
+def test_ndjson_is_one_file_a_table_with_one_object_a_line(store, tmp_path):
+    paths = export(store, tmp_path, "ndjson", ["sessions", "iterations"])
+
+    assert [path.name for path in paths] == ["sessions-compare.ndjson", "iterations-compare.ndjson"]
+    lines = paths[0].read_text().split("\n")
+    assert len(lines) == 43 and lines[-1] == ""
+    assert {json.loads(line)["runId"] for line in lines[:-1]} == {"compare"}
+
+
+def test_csv_holds_iterations_and_tool_calls_unless_told_otherwise(store, tmp_path):
+    assert [path.name for path in export(store, tmp_path, "csv")] == [
+        "iterations-compare.csv",
+        "tool_calls-compare.csv",
+    ]
+    assert [path.name for path in export(store, tmp_path, "csv", ["batch_items"])] == [
+        "batch_items-compare.csv"
+    ]
+
+
+def read_csv(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file, strict=True))
+
+
+def test_csv_can_be_read_back(store, tmp_path):
+    (path,) = export(store, tmp_path, "csv", ["tool_calls"])
+    rows = read_csv(path)
+
+    assert tuple(rows[0]) == columns("tool_calls")
+    assert len(rows) == 84
+    assert {row["success"] for row in rows} == {"true", "false", ""}
+    assert b"\r\n" in path.read_bytes()
+
+
+def test_csv_is_safe_to_open_in_a_spreadsheet(tmp_path):
+    prompts = ["=cmd()", "+1+1", "-2*3", "@SUM(A1)", "\tx", "\rx", "-5", 'fine, "really"\nyes', "bell\x07"]
+    asked = [type(items()[0])(runner="prompt", prompt=prompt) for prompt in prompts]
+    with new_store(tmp_path, "sheet", asked) as store:
+        (path,) = export(store, tmp_path, "csv", ["batch_items"], Scope(run_id="sheet"), "sheet")
+
+    assert [row["prompt"] for row in read_csv(path)] == [
+        *("'=cmd()", "'+1+1", "'-2*3", "'@SUM(A1)", "'\tx", "'\rx"),
+        *("-5", 'fine, "really"\nyes', "bell"),
+    ]
+    assert [row["position"] for row in read_csv(path)] == [str(index) for index in range(9)]
+
+
+def test_parquet_has_the_same_rows_with_types(store, tmp_path):
+    paths = export(store, tmp_path, "parquet")
+
+    assert [path.name for path in paths] == [f"{table}-compare.parquet" for table in TABLES]
+    by_table = dict(zip(TABLES, map(str, paths), strict=True))
+    calls = duckdb.read_parquet(by_table["tool_calls"])
+    assert dict(zip(calls.columns, map(str, calls.types), strict=True))["success"] == "BOOLEAN"
+    assert calls.aggregate("count(*), sum(durationMs), count(success)").fetchall() == [
+        (84, sum(range(36)) * 100.0 + sum(range(5, 36, 6)) * 100.0, 42)
+    ]
+    assert duckdb.read_parquet(by_table["metrics"]).fetchall() == []
+    prompts = duckdb.read_parquet(by_table["batch_items"]).project("prompt").fetchall()
+    assert (HOSTILE,) in prompts
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in paths)
+
+
+def test_parquet_knows_the_type_of_every_column():
+    sql = files("proctor.store.migrations").joinpath("0001_the_record.sql").read_text()
+    stored = {"TEXT": "VARCHAR", "BIGINT": "BIGINT", "DOUBLE PRECISION": "DOUBLE"}
+    for table in TABLES:
+        (body,) = re.findall(rf'CREATE TABLE "{table}" \((.*?)\n\)', sql, re.DOTALL)
+        types = dict(re.findall(r'^  "(\w+)" (TEXT|BIGINT|DOUBLE PRECISION)', body, re.MULTILINE))
+        for name in columns(table):
+            if name not in ("success", "standIn", "iterationId") and name in types:
+                assert (table, name, parquet_type(name)) == (table, name, stored[types[name]])
+
+
+def test_exactly_the_rows_asked_for_are_written(store, tmp_path):
+    add_batch(store, "other", items())
+    carry_out(store, "other", finished=3)
+    chosen = [row["id"] for row in store.read.sessions(RUN)][:2]
+
+    (path,) = export(store, tmp_path, "json", scope=Scope(session_ids=chosen), label="export")
+
+    document = json.loads(path.read_text())
+    assert path.name == "export.json"
+    assert {row["id"] for row in document["sessions"]} == set(chosen)
+    assert {row["sessionId"] for row in document["messages"]} == set(chosen)
+    # The two newest sessions are the two attempts of the last item.
+    assert len(document["batch_items"]) == 1
+    assert [row["runId"] for row in document["batches"]] == ["compare"]
+
+
+def test_a_range_of_dates_without_sessions_gives_empty_tables(store, tmp_path):
+    (path,) = export(store, tmp_path, "json", scope=Scope(end=NOW), label="export")
+
+    assert json.loads(path.read_text()) == {table: [] for table in TABLES}
+
+
+def test_the_same_export_twice_is_the_same_file(store, tmp_path):
+    first = export(store, tmp_path, "json")[0].read_bytes()
+
+    assert export(store, tmp_path, "json")[0].read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("form", "tables", "message"),
+    [
+        ("jsno", None, "no format jsno\nDid you mean json"),
+        ("csv", ["iteration"], "no table iteration\nDid you mean iterations"),
+        ("json", ["ledger"], "no table ledger"),
+    ],
+)
+def test_a_wrong_word_is_refused_with_the_right_one(store, tmp_path, form, tables, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        export(store, tmp_path, form, tables)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(store, tmp_path):
+    (tmp_path / "out").write_text("mine")
+
+    with pytest.raises(UsageError, match="is a file"):
+        export(store, tmp_path, "json")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_runs_name_cannot_lead_out_of_the_folder(tmp_path):
+    with new_store(tmp_path, "../../evil", []) as store:
+        (path,) = export(store, tmp_path, "json", scope=Scope(run_id="../../evil"), label="../../evil")
+
+    assert path.parent == tmp_path / "out"
+
+
+def test_an_export_that_breaks_leaves_nothing_behind(store, tmp_path):
+    before = export(store, tmp_path, "ndjson", ["sessions"])[0].read_bytes()
+    writer = store.writer()
+    (row,) = store.read.items("compare", limit=1, offset=20)
+    writer.change("batch_items", ("compare", row["id"]), {"factors": "not json"})
+    writer.close()
+
+    with pytest.raises(ValueError):
+        export(store, tmp_path, "ndjson", ["sessions", "batch_items"])
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["sessions-compare.ndjson"]
+    assert (tmp_path / "out" / "sessions-compare.ndjson").read_bytes() == before

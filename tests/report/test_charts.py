@@ -1,0 +1,123 @@
+"""Plots: well-formed, in scale, and safe with any label."""
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.report import charts
+from proctor.report.charts import Bar, Point
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parsed(plot):
+    return ElementTree.fromstring(plot)
+
+
+def rects(plot):
+    return list(parsed(plot).iter(f"{SVG}rect"))
+
+
+def test_bars_are_as_long_as_their_values():
+    plot = charts.bars("t", [Bar(label="a", value=1), Bar(label="b", value=0.25)], top=1.0)
+    long, quarter = [float(rect.attrib["width"]) for rect in rects(plot)]
+
+    assert quarter == pytest.approx(long / 4, abs=0.1)
+
+
+def test_an_unknown_value_has_no_bar():
+    assert rects(charts.bars("t", [Bar(label="a", value=None)])) == []
+
+
+def test_an_interval_is_drawn_where_it_lies():
+    plot = charts.bars("t", [Bar(label="a", value=0.5, low=0.25, high=1.0)], top=1.0)
+    (bar,) = rects(plot)
+    whisker = next(line for line in parsed(plot).iter(f"{SVG}line") if line.attrib["class"] == "c-whisker")
+    zero, half = float(bar.attrib["x"]), float(bar.attrib["width"])
+
+    assert float(whisker.attrib["x1"]) == pytest.approx(zero + half / 2, abs=0.1)
+    assert float(whisker.attrib["x2"]) == pytest.approx(zero + half * 2, abs=0.1)
+
+
+def test_the_parts_of_a_stacked_bar_share_its_width():
+    plot = charts.stacked(
+        "t", [Bar(label="x", value=3, kind="success"), Bar(label="y", value=1, kind="fail")]
+    )
+    parts = [rect for rect in rects(plot) if rect.attrib["height"] == "30.0"]
+
+    assert [float(part.attrib["x"]) for part in parts] == [0, charts.WIDTH * 0.75]
+    assert [part.find(f"{SVG}title").text for part in parts] == ["x: 3 (75%)", "y: 1 (25%)"]
+
+
+def test_a_long_label_is_cut_and_whole_in_its_tooltip():
+    label = "anthropic/claude-opus-with-a-very-long-name-indeed-that-goes-on"
+    (text,) = [
+        text
+        for text in parsed(charts.bars("t", [Bar(label=label, value=1)])).iter(f"{SVG}text")
+        if text.attrib["class"] == "c-label"
+    ]
+
+    assert text.text.endswith("…") and len(text.text) < 30
+    assert text.find(f"{SVG}title").text == label
+
+
+def test_the_names_of_points_that_coincide_do_not_cover_each_other():
+    points = [Point(label=name, x=1, y=0.5) for name in ("one", "two", "three")]
+    plot = parsed(charts.scatter("t", points, x_axis="x", y_axis="y", y_top=1.0))
+    heights = [
+        float(text.attrib["y"]) for text in plot.iter(f"{SVG}text") if text.attrib["class"] == "c-label"
+    ]
+
+    assert len(heights) == 3
+    assert min(abs(a - b) for i, a in enumerate(heights) for b in heights[:i]) >= 12
+
+
+@pytest.mark.parametrize(
+    ("top", "expected"),
+    [
+        (1.0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (7, [0, 2, 4, 6, 8]),
+        (0, [0, 1]),
+        (1234, [0, 250, 500, 750, 1000, 1250]),
+    ],
+)
+def test_ticks_are_round_numbers_that_reach_the_top(top, expected):
+    assert charts.ticks(top) == pytest.approx(expected)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.floats(1e-9, 1e15))
+def test_there_are_never_too_many_ticks(top):
+    found = charts.ticks(top)
+
+    assert 2 <= len(found) <= 7
+    assert found[-1] >= top * (1 - 1e-9)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.text(), st.floats(0, 1e9))
+def test_any_label_gives_a_well_formed_plot(label, value):
+    for plot in (
+        charts.bars(label, [Bar(label=label, value=value)]),
+        charts.stacked(label, [Bar(label=label, value=value)]),
+        charts.histogram(label, [(0.0, 1.0)], [3], axis=label),
+        charts.scatter(label, [Point(label=label, x=value, y=value)], x_axis=label, y_axis=label),
+        charts.line(label, [Point(label=label, x=value, y=value, low=0, high=value)], x_axis=label),
+    ):
+        assert parsed(plot).attrib["role"] == "img"
+
+
+@pytest.mark.parametrize(
+    "plot",
+    [
+        charts.bars("t", []),
+        charts.stacked("t", []),
+        charts.histogram("t", [], []),
+        charts.scatter("t", [], x_axis="x", y_axis="y"),
+        charts.line("t", []),
+    ],
+)
+def test_a_plot_of_nothing_is_still_a_plot(plot):
+    assert parsed(plot).tag == f"{SVG}svg"

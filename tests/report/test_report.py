@@ -1,0 +1,162 @@
+"""Reports: every section, nothing hidden, and hostile text that stays text."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+
+import pytest
+from filled import NOW, filled_store, new_store
+
+from proctor.analyse import summarise
+from proctor.report import html, markdown
+from proctor.store import Scope
+
+LATER = NOW + timedelta(hours=1)
+SECTIONS = ("Summary", "Model Usage", "Token Analysis", "Tool Usage", "Performance", "Batch Results")
+
+
+@pytest.fixture
+def summary(store):
+    return summarise(store.read, Scope(run_id="compare"), LATER)
+
+
+def words(page):
+    """The text of a page as a reader sees it."""
+    inside = re.sub(r"<(style|title)[^>]*>.*?</\1>", "", page, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", inside))
+
+
+class Tags(HTMLParser):
+    """Collects the elements and attributes of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.seen = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+
+@pytest.mark.parametrize("section", [*SECTIONS, "Cost", "Failures", "Checks, Changes and Merges"])
+def test_both_formats_have_every_section(summary, section):
+    assert f"\n## {section}\n" in markdown(summary)
+    assert f">{section}</h2>" in html(summary)
+
+
+def test_errors_are_left_out_of_the_rate_and_said(summary):
+    for text in (markdown(summary), words(html(summary))):
+        assert "60 %" in text and "42 to 75 %" in text
+        assert "6 items ended in an error of ours" in text
+        assert "would be 50 %" in text
+
+
+def test_stand_ins_are_named_before_any_figure(summary):
+    for text in (markdown(summary), words(html(summary))):
+        told = text.index("21 sessions of 42 used a stand-in")
+        assert told < text.index("60 %")
+        assert "scripted with gpt-5 (6)" in text
+
+
+def test_a_missing_price_is_said(summary):
+    for text in (markdown(summary), words(html(summary)).replace("&nbsp;", " ")):
+        assert "no price" in text
+        assert "18 calls of 42" in text
+        assert "≥ $0.24" in text
+
+
+def test_a_page_needs_nothing_but_itself(summary):
+    tags = Tags(html(summary)).seen
+
+    assert not {"script", "link", "img", "iframe", "object", "form", "base"} & {tag for tag, _ in tags}
+    assert not [
+        (tag, name)
+        for tag, attributes in tags
+        for name in attributes
+        if name in ("src", "href", "style") or name.startswith("on")
+    ]
+    (policy,) = [attributes["content"] for _, attributes in tags if "http-equiv" in attributes]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+
+
+def test_hostile_text_stays_text_in_a_page(summary):
+    page = html(summary)
+
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", page)
+
+
+def test_hostile_text_stays_text_in_markdown(summary):
+    text = markdown(summary)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+
+    assert "<script" not in text
+    assert r"\`rm -rf\`" in text and r"\*\*bold\*\*" in text and r"\[x\](javascript" in text
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", text)
+    assert r"/projects/blog\|wiki" in text
+    failures = text[text.index("## Failures") :].splitlines()[2:22]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in failures} == {10}
+    assert len(rows) > 40
+
+
+def test_every_plot_is_there_and_says_what_it_shows(summary):
+    plots = re.findall(r"<svg.*?</svg>", html(summary), re.DOTALL)
+    labels = [ElementTree.fromstring(plot).attrib["aria-label"] for plot in plots]
+
+    assert labels == [
+        "Items by status: success 18, fail 6, timeout 6, error 6",
+        "Success rate by agent, with 95 % intervals",
+        "Success rate by model, with 95 % intervals",
+        "Success rate by repo, with 95 % intervals",
+        "Tokens by model",
+        "Mean cost of an item against success rate, by model",
+        "How many items took how long",
+    ]
+
+
+def test_a_run_that_has_not_begun_can_be_reported(tmp_path):
+    with new_store(tmp_path) as store:
+        summary = summarise(store.read, Scope(run_id="compare"), LATER)
+
+    for text in (markdown(summary), words(html(summary))):
+        assert "nothing judged yet" in text
+        assert "36 items had not ended" in text
+        assert "No item has ended yet" in text
+
+
+def test_a_run_without_items_can_be_reported(tmp_path):
+    with new_store(tmp_path, "empty", []) as store:
+        summary = summarise(store.read, Scope(run_id="empty"), LATER)
+
+    for text in (markdown(summary), words(html(summary))):
+        assert "There are no items." in text
+        assert "No model call was recorded." in text
+
+
+def test_a_run_under_way_says_what_is_missing(tmp_path):
+    with filled_store(tmp_path, finished=6) as store:
+        summary = summarise(store.read, Scope(run_id="compare"), LATER)
+
+    for text in (markdown(summary), words(html(summary))):
+        assert "30 items had not ended" in text
+        assert "queued" in text and "running" in text
+
+
+def test_a_report_of_dates_or_sessions_says_so(store):
+    start, end = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
+    chosen = [row["id"] for row in store.read.sessions(Scope())][:3]
+
+    by_date = summarise(store.read, Scope(start=start, end=end), LATER)
+    by_session = summarise(store.read, Scope(session_ids=chosen), LATER)
+
+    assert markdown(by_date).startswith("# Sessions from 2026-03-01 until 2026-03-01\n")
+    assert markdown(by_session).startswith("# 3 sessions\n")
+    assert markdown(by_session).count("compare") > 1
+
+
+def test_the_same_summary_gives_the_same_report(summary):
+    assert html(summary) == html(summary)
+    assert markdown(summary) == markdown(summary)
