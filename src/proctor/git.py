@@ -1,0 +1,149 @@
+"""The few things we ask of git, through the `git` program.
+
+Every call is made so that it asks nobody, runs no hook of the repository, starts no upkeep in the
+background, signs nothing, and hears nothing of the `GIT_…` variables of whoever started us. What we
+commit is by `Proctor <proctor@localhost>`.
+
+Blocks: call it from a thread. Knows nothing of sessions, agents or where work trees are kept.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proctor.errors import ProctorError
+from proctor.streams import clipped
+
+TIME_LIMIT_SECONDS = 300
+"""For one call. The slowest honest one is filling a large tree on a slow disk."""
+
+_ALWAYS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.quotePath=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "commit.gpgsign=false",
+    "fetch.writeCommitGraph=false",
+    "protocol.file.allow=always",
+    "advice.detachedHead=false",
+    "merge.autoStash=false",
+    "merge.ff=true",
+    "rebase.autoStash=false",
+)
+_IDENTITY = {
+    "GIT_AUTHOR_NAME": "Proctor",
+    "GIT_AUTHOR_EMAIL": "proctor@localhost",
+    "GIT_COMMITTER_NAME": "Proctor",
+    "GIT_COMMITTER_EMAIL": "proctor@localhost",
+}
+
+
+class GitError(ProctorError):
+    """git did not do what it was asked."""
+
+    def __init__(self, command: Sequence[str], exit_code: int, said: str) -> None:
+        self.command, self.exit_code, self.said = tuple(command), exit_code, said
+        words = clipped(" ".join(command), 200)
+        super().__init__(f"`git {words}` exited with {exit_code}: {clipped(said.strip(), 1000)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """How much two commits differ."""
+
+    files: int = 0
+    """Binary ones count too."""
+    lines_added: int = 0
+    lines_removed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Git:
+    """git in one folder."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    """Where git finds its programs and the user's own settings: PATH, HOME. `GIT_…` is left out."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Variables for every call besides: `GIT_DIR`, `GIT_INDEX_FILE`."""
+
+    def __call__(
+        self, *words: str, typed: str | None = None, allowed: Sequence[int] = (0,), **variables: str
+    ) -> str:
+        """Run git and return what it printed; raise `GitError` on an exit code that is not allowed."""
+        exit_code, printed, said = self.ask(*words, typed=typed, **variables)
+        if exit_code not in allowed:
+            raise GitError(words, exit_code, said or printed)
+        return printed
+
+    def ask(self, *words: str, typed: str | None = None, **variables: str) -> tuple[int, str, str]:
+        """Run git and return its exit code, what it printed and what it complained about."""
+        command = ["git", *(part for setting in _ALWAYS for part in ("-c", setting)), *words]
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self._environment(variables),
+            stdin=subprocess.DEVNULL if typed is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            data = None if typed is None else typed.encode("utf-8", "surrogateescape")
+            printed, said = process.communicate(data, timeout=TIME_LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise GitError(words, 124, f"still running after {TIME_LIMIT_SECONDS} s") from None
+        return process.returncode, _text(printed), _text(said)
+
+    def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        inherited = {name: value for name, value in self.environment.items() if not name.startswith("GIT_")}
+        ours = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_EDITOR": "true", "LC_ALL": "C"}
+        return inherited | ours | _IDENTITY | dict(self.settings) | dict(variables)
+
+    def line(self, *words: str, **variables: str) -> str:
+        """What git printed, without the line end; empty when it answers no."""
+        exit_code, printed, _ = self.ask(*words, **variables)
+        return printed.strip() if exit_code == 0 else ""
+
+    def commit_of(self, name: str) -> str:
+        """The id of the commit a name stands for; empty when there is none."""
+        return self.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether one commit is part of another's history; it is of its own."""
+        return self.ask("merge-base", "--is-ancestor", older, newer)[0] == 0
+
+    def branches(self, limit: int = 20) -> list[str]:
+        """Names of local branches, without those of our own sessions; the most recent ones first."""
+        listed = self("for-each-ref", "--sort=-committerdate", "--format=%(refname:short)", "refs/heads")
+        return [name for name in listed.splitlines() if not name.startswith("batch/")][:limit]
+
+    def changes(self, older: str, newer: str) -> Changes:
+        """Count what differs between two commits; a file that was moved is one file."""
+        listed = self("diff", "--numstat", "-z", "-M", "--no-ext-diff", "--no-textconv", older, newer, "--")
+        # A moved file has its two names in fields of their own, without figures.
+        figures = [field.split("\t") for field in listed.split("\0") if field.count("\t") >= 2]
+        return Changes(
+            files=len(figures),
+            lines_added=sum(int(added) for added, *_ in figures if added != "-"),
+            lines_removed=sum(int(removed) for _, removed, *_ in figures if removed != "-"),
+        )
+
+    def commit_tree(self, tree: str, parents: Sequence[str], message: str) -> str:
+        """Make a commit of a tree, without touching any branch, index or file."""
+        flags = [word for parent in parents for word in ("-p", parent)]
+        return self("commit-tree", tree, *flags, "-F", "-", typed=message).strip()
+
+    def at(self, folder: Path, **settings: str) -> "Git":
+        """The same git in another folder."""
+        return Git(folder, self.environment, settings)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace").replace("\r\n", "\n")

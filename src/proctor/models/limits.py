@@ -1,0 +1,287 @@
+"""How many calls a provider takes at once, found out by asking and shared by everyone.
+
+Each provider and model has one pool for all items together. It begins generously, is cut when the
+provider says 429, and grows again only while it is full and nothing goes wrong. A provider that
+says when to come back is not asked before; a usage window that is spent holds the pool until it
+opens again, and nobody's attempt fails of it.
+
+Knows nothing of HTTP, wire formats or stores.
+"""
+
+import asyncio
+import math
+import re
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from proctor.errors import ModelError, RateLimited
+
+T = TypeVar("T")
+Waited = Callable[[float], None]
+
+SLICE_SECONDS = 1.0
+"""A wait of unknown length is told in slices, and corrected when it is over."""
+UNTOLD_TRIES = 20
+"""A provider that keeps saying 429 and never says until when is given up after so many tries."""
+_PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How a pool looks for its limit."""
+
+    first: int = 200
+    """Calls at once to begin with. Fewer would cost a batch of long calls its first seconds."""
+    most: int = 10_000
+    leap: float = 4.0
+    """How it grows until the first 429."""
+    cut: float = 0.8
+    creep: float = 0.05
+    """How it grows after that."""
+    debounce_seconds: float = 15.0
+    """Calls that were under way when the limit was cut will fail too; they are not counted again."""
+    saturation: float = 0.8
+    """A pool that is emptier than this learns nothing from its success."""
+    longest_pause_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolState:
+    """A pool as one sees it from outside."""
+
+    name: str
+    limit: int
+    in_use: int
+    waiting: int
+    calls: int
+    limited: int
+    """How often the provider said 429."""
+    waited_seconds: float
+    """All calls together."""
+    held_seconds: float
+    """Until the pool lets calls through again; 0 when it does."""
+
+
+class Pool:
+    """The calls to one provider and model. Use it on one event loop."""
+
+    def __init__(
+        self, name: str, pace: Pace | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.name = name
+        self.share = 1.0
+        """The part of the limit that is this process's; others on the same store have the rest."""
+        self.limit: float = (pace or Pace()).first
+        self._pace = pace or Pace()
+        self._clock = clock
+        self._in_use = 0
+        self._peak = 0
+        self._clean = 0
+        self._leaping = True
+        self._cut_at = -math.inf
+        self._held_until = -math.inf
+        self._untold = 0
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._calls = 0
+        self._limited = 0
+        self._waited = 0.0
+
+    @property
+    def state(self) -> PoolState:
+        """What it looks like now."""
+        return PoolState(
+            name=self.name,
+            limit=self._places,
+            in_use=self._in_use,
+            waiting=len(self._queue),
+            calls=self._calls,
+            limited=self._limited,
+            waited_seconds=self._waited,
+            held_seconds=max(0.0, self._held_until - self._clock()),
+        )
+
+    async def call(self, ask: Callable[[], Awaitable[T]], waited: Waited | None = None) -> T:
+        """Ask when there is a place, and again as often as the provider says it is too much."""
+        untold = 0
+        while True:
+            await self._enter(waited)
+            try:
+                answer = await ask()
+            except RateLimited as error:
+                self._leave()
+                self._cut(error.retry_after_seconds)
+                untold += error.retry_after_seconds is None
+                if untold >= UNTOLD_TRIES:
+                    raise
+            except ModelError:
+                # A provider in trouble is no reason to ask less, but none to ask more either.
+                self._clean = 0
+                self._leave()
+                raise
+            except BaseException:
+                self._leave()
+                raise
+            else:
+                self._succeed()
+                self._leave()
+                return answer
+
+    def hold(self, seconds: float) -> None:
+        """Let no call through for so long: the provider said so, or another process heard it."""
+        until = self._clock() + seconds
+        if until > self._held_until:
+            self._held_until = until
+            asyncio.get_running_loop().call_later(seconds, self._admit)
+
+    def agree(self, limit: float, share: float) -> None:
+        """Take over what the processes on this store have found out together."""
+        self.limit = max(1.0, min(limit, self._pace.most))
+        self.share = share
+        self._admit()
+
+    @property
+    def _places(self) -> int:
+        return max(1, int(self.limit * self.share))
+
+    @property
+    def _is_open(self) -> bool:
+        return self._in_use < self._places and self._clock() >= self._held_until
+
+    async def _enter(self, waited: Waited | None) -> None:
+        if self._is_open and not self._queue:
+            self._take()
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(place)
+        self._admit()
+        began = self._clock()
+        try:
+            await _in_slices(place, began, self._clock, waited)
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self._leave()
+            elif place in self._queue:
+                self._queue.remove(place)
+            raise
+        finally:
+            self._waited += self._clock() - began
+
+    def _take(self) -> None:
+        self._in_use += 1
+        self._calls += 1
+        self._peak = max(self._peak, self._in_use)
+
+    def _leave(self) -> None:
+        self._in_use -= 1
+        if self._queue:
+            self._admit()
+
+    def _admit(self) -> None:
+        while self._queue and self._is_open:
+            place = self._queue.popleft()
+            if not place.done():
+                self._take()
+                place.set_result(None)
+
+    def _succeed(self) -> None:
+        self._untold = 0
+        self._clean += 1
+        round_ends = self._places / 2 if self._leaping else self._places
+        if self._clean < round_ends:
+            return
+        full = self._peak >= self._pace.saturation * self._places
+        self._clean, self._peak = 0, self._in_use
+        if full:
+            grown = (
+                self.limit * self._pace.leap
+                if self._leaping
+                else self.limit + max(1, self.limit * self._pace.creep)
+            )
+            self.limit = min(self._pace.most, grown)
+
+    def _cut(self, retry_after_seconds: float | None) -> None:
+        self._limited += 1
+        self._clean = 0
+        self._leaping = False
+        now = self._clock()
+        if now - self._cut_at >= self._pace.debounce_seconds:
+            self._cut_at = now
+            # What was really in use, not what would have been allowed, was too much.
+            self.limit = max(1.0, min(self.limit, (self._in_use + 1) / self.share) * self._pace.cut)
+        if retry_after_seconds is None:
+            self._untold += 1
+            retry_after_seconds = min(self._pace.longest_pause_seconds, 0.5 * 2.0 ** min(self._untold, 10))
+        self.hold(retry_after_seconds)
+
+
+class Pools:
+    """All pools of one process."""
+
+    def __init__(self, pace: Pace | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pace = pace
+        self._clock = clock
+        self._pools: dict[str, Pool] = {}
+
+    def pool(self, name: str) -> Pool:
+        """The pool of one provider and model."""
+        if name not in self._pools:
+            self._pools[name] = Pool(name, self._pace, clock=self._clock)
+        return self._pools[name]
+
+    @property
+    def states(self) -> list[PoolState]:
+        """Every pool as it looks now."""
+        return [pool.state for pool in self._pools.values()]
+
+
+def spent_window_seconds(headers: Mapping[str, str], now: datetime) -> float | None:
+    """How long until a spent usage window opens again, from a provider's headers; None: none is spent."""
+    pauses = []
+    for name, left in headers.items():
+        lower = name.lower()
+        if "ratelimit" in lower and "remaining" in lower and left.strip() == "0":
+            # `x-ratelimit-remaining-requests` goes with `x-ratelimit-reset-requests`.
+            pauses.append(_duration(headers.get(_sibling(headers, lower), ""), now))
+    known = [pause for pause in pauses if pause is not None]
+    return max(known) if known else None
+
+
+def _sibling(headers: Mapping[str, str], remaining: str) -> str:
+    wanted = remaining.replace("remaining", "reset")
+    return next((name for name in headers if name.lower() == wanted), "")
+
+
+def _duration(text: str, now: datetime) -> float | None:
+    """Seconds, from `6m0s`, `12.5`, or a moment such as `2026-11-15T08:00:00Z`."""
+    text = text.strip()
+    if parts := _PARTS.findall(text):
+        return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        pass
+    try:
+        until = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return max(0.0, ((until if until.tzinfo else until.replace(tzinfo=UTC)) - now).total_seconds())
+
+
+async def _in_slices(
+    place: "asyncio.Future[None]", began: float, clock: Callable[[], float], waited: Waited | None
+) -> None:
+    told = 0.0
+    try:
+        while not place.done():
+            if waited:
+                waited(SLICE_SECONDS)
+                told += SLICE_SECONDS
+            await asyncio.wait([place], timeout=SLICE_SECONDS)
+    finally:
+        if waited:
+            waited(clock() - began - told)

@@ -1,0 +1,315 @@
+"""One program at work under its warden.
+
+Holds the link to the warden, which is all that has to be awaited: its words say that the program
+has started and how it ended, and closing it ends everything. `processes.py` is what others call.
+
+Knows nothing of agents, items or git.
+"""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from proctor import warden
+from proctor.errors import ProctorError
+from proctor.streams import ClippedInlet, Inlet, Lines
+
+T = TypeVar("T")
+
+ATTEMPT_MARKER = "PROCTOR_ATTEMPT"
+"""In the environment of everything an attempt starts, so that it can be found again."""
+PROGRAM_MARKER = "PROCTOR_PROGRAM"
+"""The same for one program: ending one must not end another of the same attempt."""
+
+
+class CouldNotStart(ProctorError):
+    """There is no such program or folder, or it may not be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a program ended."""
+
+    exit_code: int
+    """Its own, or 128 + n when signal n ended it."""
+    signal: int | None = None
+    """The signal that ended it; None: it exited by itself."""
+    leftovers: tuple[str, ...] = ()
+    """Commands it had left running, which were ended. Only told when the program ended by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What is to be started, and how."""
+
+    command: Sequence[str] | str
+    """A program and its arguments, or one string for `/bin/sh -c`."""
+    folder: Path
+    environment: Mapping[str, str]
+    """The whole environment; the markers are added."""
+    attempt: str
+    typed: str | None
+    """What stands on standard input; None: nothing."""
+    grace_seconds: float
+    together: bool
+    """Whether standard error goes where standard output goes."""
+
+
+class Program:
+    """A program at work."""
+
+    def __init__(self, link: socket.socket, process: "subprocess.Popen[bytes]", marker: str, grace: float):
+        self._link, self._process, self._marker, self._grace = link, process, marker, grace
+        self.output = Inlet()
+        """Standard output in pieces, for those whom lines do not suit."""
+        self._errors = ClippedInlet()
+        self._is_read = False
+        self._told_to_end = False
+        self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watching = asyncio.ensure_future(self._watch())
+
+    async def lines(self) -> AsyncIterator[str]:
+        """Standard output line by line, as it comes, until the program closes it.
+
+        Bytes that are no UTF-8 are replaced; of a line of more than 8 MiB only the start is given.
+        """
+        self._is_read = True
+        lines = Lines()
+        while chunk := await self.output.chunk():
+            for line in lines.feed(chunk):
+                yield line
+        for line in lines.rest():
+            yield line
+
+    @property
+    def stderr(self) -> str:
+        """What came on standard error so far, head and tail."""
+        return self._errors.clip.text
+
+    async def ended(self) -> int:
+        """Wait for the end of the program and of all it started; its exit code.
+
+        Output that nobody has begun to read is thrown away, so that it cannot keep the program waiting.
+        """
+        return (await self.ending()).exit_code
+
+    async def ending(self) -> Ending:
+        """As `ended`, with everything there is to say about it."""
+        draining = None if self._is_read else asyncio.ensure_future(self.output.drain())
+        try:
+            ending = await asyncio.shield(self._watching)
+        finally:
+            if draining:
+                draining.cancel()
+        await at_most(1, self._errors.closed())
+        return ending
+
+    async def end(self) -> None:
+        """Have everything ended now: TERM, the grace period, KILL. Returns when it is."""
+        if not self._told_to_end:
+            self._told_to_end = True
+            try:
+                self._link.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass  # it has ended already
+        # The warden needs no longer than this, unless something cannot be killed at all.
+        await asyncio.wait({self._watching}, timeout=self._grace + 1)
+
+    def let_go(self) -> None:
+        """Close the pipes, read to their end or not."""
+        self.output.close()
+        self._errors.close()
+
+    def expect_reader(self) -> None:
+        """Say that someone will read `output`, so that it is not thrown away."""
+        self._is_read = True
+
+    async def begin(self, environment: Mapping[str, str]) -> None:
+        """Give the warden what it needs to start, and wait until it has."""
+        loop = asyncio.get_running_loop()
+        if self._process.stdout is not None:
+            await loop.connect_read_pipe(partial(_same, self.output), self._process.stdout)
+        if self._process.stderr is not None:
+            await loop.connect_read_pipe(partial(_same, self._errors), self._process.stderr)
+        try:
+            await loop.sock_sendall(self._link, _packed(environment))
+        except ConnectionError:
+            pass  # the warden is gone; `_watch` says so
+        await self._started
+
+    async def _watch(self) -> Ending:
+        """Follow the warden's words to its end."""
+        said = [line async for line in self._words()]
+        # Its end of the link closes as it exits, so this waits for microseconds.
+        self._process.wait()
+        if not said or (said[-1] != "done" and not said[-1].startswith("failed")):
+            # Someone killed the warden. What it watched still carries the marker.
+            await asyncio.to_thread(end_marked, self._marker, self._grace)
+        # A killed warden may have started the program without having said so.
+        code = self._process.returncode
+        self._hear("started" if code < 0 else f"failed the warden exited with {code}")
+        return _ending_of(said)
+
+    async def _words(self) -> AsyncIterator[str]:
+        loop = asyncio.get_running_loop()
+        lines = Lines()
+        try:
+            while chunk := await loop.sock_recv(self._link, 65536):
+                for line in lines.feed(chunk):
+                    self._hear(line)
+                    yield line
+        except ConnectionError:
+            pass
+        finally:
+            self._link.close()
+
+    def _hear(self, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        if self._started.done():
+            return
+        if word == "started":
+            self._started.set_result(None)
+        elif word == "failed":
+            self._started.set_exception(CouldNotStart(rest))
+            # Whoever waited may have been cancelled; then nobody needs to hear of it.
+            self._started.exception()
+
+
+async def start(launch: Launch) -> Program:
+    """Start a warden and its program. When cancelled meanwhile, nothing of it remains."""
+    marker = uuid.uuid4().hex
+    markers = {ATTEMPT_MARKER: launch.attempt, PROGRAM_MARKER: marker}
+    link, far = socket.socketpair()
+    link.setblocking(False)
+    try:
+        process = _start_warden(launch, far, f"{PROGRAM_MARKER}={marker}")
+    except (OSError, ValueError) as problem:
+        link.close()
+        raise CouldNotStart(str(problem)) from problem
+    finally:
+        far.close()
+    program = Program(link, process, f"{PROGRAM_MARKER}={marker}", launch.grace_seconds)
+    try:
+        await program.begin({**launch.environment, **markers})
+    except BaseException:
+        await undisturbed(program.end())
+        program.let_go()
+        raise
+    return program
+
+
+def _start_warden(launch: Launch, far: socket.socket, marker: str) -> "subprocess.Popen[bytes]":
+    command = launch.command
+    words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+    if not words:
+        raise ValueError("the command is empty")
+    about = [str(far.fileno()), str(launch.grace_seconds), marker]
+    with _standard_input(launch.typed) as stdin:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", warden.__file__, *about, *words],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if launch.together else subprocess.PIPE,
+            cwd=launch.folder,
+            env=_warden_environment(launch),
+            pass_fds=[far.fileno()],
+            start_new_session=True,
+        )
+
+
+def _warden_environment(launch: Launch) -> dict[str, str]:
+    """What the warden itself gets: nothing of the program's, but the way to Python's own library."""
+    # Without the second, Python would set LC_CTYPE for all that the warden starts.
+    own = {ATTEMPT_MARKER: launch.attempt, "PYTHONCOERCECLOCALE": "0"}
+    if library := launch.environment.get("LD_LIBRARY_PATH"):
+        own["LD_LIBRARY_PATH"] = library
+    return own
+
+
+def _standard_input(typed: str | None) -> IO[bytes]:
+    """A file that ends: nothing has to be written while the program runs, nothing waits for more."""
+    if typed is None:
+        return Path(os.devnull).open("rb")
+    if hasattr(os, "memfd_create"):
+        file: IO[bytes] = os.fdopen(os.memfd_create("typed"), "w+b")
+    else:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by the caller)
+    file.write(typed.encode("utf-8", "replace"))
+    file.seek(0)
+    return file
+
+
+def _packed(environment: Mapping[str, str]) -> bytes:
+    body = b"\0".join(os.fsencode(f"{name}={value}") for name, value in environment.items())
+    return b"%08d" % len(body) + body
+
+
+def _same(protocol: asyncio.Protocol) -> asyncio.Protocol:
+    return protocol
+
+
+def _ending_of(said: Sequence[str]) -> Ending:
+    words = [line.partition(" ") for line in said]
+    statuses = [int(rest) for word, _, rest in words if word == "status"]
+    # Without a status the warden was killed, and then the program.
+    code = os.waitstatus_to_exitcode(statuses[0]) if statuses else -9
+    left = tuple(rest for word, _, rest in words if word == "left")
+    if code >= 0:
+        return Ending(exit_code=code, leftovers=left)
+    return Ending(exit_code=128 - code, signal=-code, leftovers=left)
+
+
+def end_marked(marker: str, grace_seconds: float) -> list[str]:
+    """End all that carries `NAME=value` in its environment, and what descends from it; their commands."""
+    spared = {os.getpid()} | warden.ancestors_of(os.getpid())
+
+    # One that scrubbed its environment is known by its parent only, and stays when that has ended.
+    known: dict[int, bytes] = {}
+
+    def found() -> list[int]:
+        marked = [pid for pid in warden.marked_with(marker) if pid not in spared]
+        orphans = [
+            pid for pid, born in known.items() if warden.birth_of(pid) == born and warden.is_alive(pid)
+        ]
+        below = [pid for parent in (*marked, *orphans) for pid in warden.descendants_of(parent)]
+        every = [pid for pid in dict.fromkeys((*marked, *orphans, *below)) if pid not in spared]
+        known.update({pid: warden.birth_of(pid) for pid in every})
+        return every
+
+    names = sorted(map(warden.name_of, found()))
+    # A warden among them takes a grace period for its own; it must not be killed before that is over.
+    warden.end_all(found, grace_seconds + 0.5, time.sleep)
+    return names
+
+
+async def at_most(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    """Wait for `work`, but not for long; it is given up without a word."""
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        pass
+
+
+async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
+    """Finish `work` even when cancelled meanwhile; the cancellation passes afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as late:
+            cancelled = late
+    if cancelled is not None:
+        raise cancelled
+    return task.result()

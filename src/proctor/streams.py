@@ -1,0 +1,185 @@
+"""What a program prints, read as it comes and kept in bounded memory.
+
+Text from programs is hostile: endless, without line ends, without encoding. Whatever comes, no more
+than a known amount is held, and a reader that is slow makes the program wait.
+
+Knows nothing of processes.
+"""
+
+import asyncio
+from codecs import getincrementaldecoder
+from collections import deque
+from collections.abc import Callable, Iterator
+
+LINE_LIMIT = 8 * 1024 * 1024
+"""Bytes of one line that are kept; a model's answer with everything in it has been seen at 3 MB."""
+KEPT_CHARACTERS = 64 * 1024
+"""Of a long output, this much of its beginning and this much of its end are kept."""
+HELD_BYTES = 1024 * 1024
+"""How far a program may run ahead of whoever reads it."""
+
+
+class Clip:
+    """The beginning and the end of a text of any length, in little memory."""
+
+    def __init__(self, keep: int = KEPT_CHARACTERS) -> None:
+        self._keep = keep
+        self._head: list[str] = []
+        self._head_size = 0
+        self._tail: deque[str] = deque()
+        self._tail_size = 0
+        self._gone = 0
+
+    def add(self, text: str) -> None:
+        """Take the next piece."""
+        room = self._keep - self._head_size
+        if room > 0:
+            self._head.append(text[:room])
+            self._head_size += len(self._head[-1])
+            text = text[room:]
+        if text:
+            self._tail.append(text)
+            self._tail_size += len(text)
+            self._forget()
+
+    def _forget(self) -> None:
+        while self._tail_size - len(self._tail[0]) >= self._keep:
+            gone = len(self._tail.popleft())
+            self._tail_size -= gone
+            self._gone += gone
+
+    @property
+    def text(self) -> str:
+        """All of it, or head and tail with a line between that says how much is missing."""
+        tail = "".join(self._tail)
+        cut = max(0, len(tail) - self._keep)
+        missing = self._gone + cut
+        between = f"\n[… {missing} characters left out …]\n" if missing else ""
+        return "".join(self._head) + between + tail[cut:]
+
+
+def clipped(text: str, keep: int = KEPT_CHARACTERS) -> str:
+    """The head and tail of a text that is already here."""
+    clip = Clip(keep)
+    clip.add(text)
+    return clip.text
+
+
+def text_decoder() -> Callable[[bytes], str]:
+    """Decode a stream piece by piece, replacing what is no UTF-8, and NULs, which no store takes."""
+    decode = getincrementaldecoder("utf-8")("replace").decode
+    return lambda data: decode(data).replace("\0", "\ufffd")
+
+
+class Lines:
+    """Cut a stream of bytes into lines of text."""
+
+    def __init__(self, limit: int = LINE_LIMIT) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> Iterator[str]:
+        """Take the next piece; the lines that are complete with it."""
+        first, *others = chunk.split(b"\n")
+        self._keep(first)
+        for part in others:
+            yield self._line()
+            self._keep(part)
+
+    def rest(self) -> Iterator[str]:
+        """The last line, when the stream ended without a line end."""
+        if self._size:
+            yield self._line()
+
+    def _keep(self, part: bytes) -> None:
+        # Beyond the limit bytes are counted and dropped.
+        room = self._limit - self._size
+        self._size += len(part)
+        if room > 0 and part:
+            self._parts.append(part[:room])
+
+    def _line(self) -> str:
+        kept = b"".join(self._parts)
+        dropped = self._size - len(kept)
+        self._parts, self._size = [], 0
+        text = kept.decode("utf-8", "replace").replace("\0", "\ufffd").removesuffix("\r")
+        return f"{text}[… {dropped} bytes left out …]" if dropped else text
+
+
+class Inlet(asyncio.Protocol):
+    """One end of a pipe, read in pieces by one reader."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._held = 0
+        self._transport: asyncio.ReadTransport | None = None
+        self._news = asyncio.Event()
+        self._over = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.ReadTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._held += len(data)
+        self._news.set()
+        if self._held > HELD_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
+        self._over = True
+        self._news.set()
+
+    async def chunk(self) -> bytes:
+        """The next piece; empty when the pipe has been closed."""
+        while not self._chunks:
+            if self._over:
+                return b""
+            self._news.clear()
+            await self._news.wait()
+        data = self._chunks.popleft()
+        self._held -= len(data)
+        if self._held <= HELD_BYTES and self._transport is not None:
+            self._transport.resume_reading()
+        return data
+
+    async def drain(self) -> None:
+        """Throw away everything up to the end."""
+        while await self.chunk():
+            pass
+
+    def close(self) -> None:
+        """Let go of the pipe, read or not."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class ClippedInlet(asyncio.Protocol):
+    """One end of a pipe of which only head and tail are kept."""
+
+    def __init__(self) -> None:
+        self.clip = Clip()
+        self._decode = text_decoder()
+        self._transport: asyncio.BaseTransport | None = None
+        self._closed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.clip.add(self._decode(data))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
+        self._closed.set()
+
+    async def closed(self) -> None:
+        """Wait until everything has been read."""
+        if self._transport is not None:
+            await self._closed.wait()
+
+    def close(self) -> None:
+        """Let go of the pipe, read or not."""
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,171 @@
+"""Shared rate limits: one pool for all calls to a provider and model."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from proctor.errors import ModelError, RateLimited
+from proctor.models.limits import Pace, Pool, Pools, spent_window_seconds
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Provider:
+    """Answers after a moment, and remembers how many it was answering at once."""
+
+    def __init__(self, *, seconds: float = 0.01, most: int = 10**9, retry_after: float | None = 0.05) -> None:
+        self.seconds, self.most, self.retry_after = seconds, most, retry_after
+        self.now = self.peak = self.refused = self.answered = 0
+
+    async def __call__(self) -> str:
+        if self.now >= self.most:
+            self.refused += 1
+            raise RateLimited("429", retry_after_seconds=self.retry_after)
+        self.now += 1
+        self.peak = max(self.peak, self.now)
+        await asyncio.sleep(self.seconds)
+        self.now -= 1
+        self.answered += 1
+        return "yes"
+
+
+async def ask(pool: Pool, provider: Provider, times: int, waited=None) -> list[str]:
+    return await asyncio.gather(*(pool.call(provider, waited) for _ in range(times)))
+
+
+async def test_no_more_calls_are_made_at_once_than_the_pool_allows():
+    provider = Provider()
+    await ask(Pool("p", Pace(first=5, most=5)), provider, 30)
+    assert (provider.peak, provider.answered) == (5, 30)
+
+
+async def test_a_full_pool_without_trouble_grows():
+    pool = Pool("p", Pace(first=4, most=64))
+    await ask(pool, Provider(), 200)
+    assert pool.limit == 64
+
+
+async def test_a_pool_that_is_hardly_used_does_not_grow():
+    pool, provider = Pool("p", Pace(first=100)), Provider(seconds=0)
+    for _ in range(300):
+        await pool.call(provider)
+    assert pool.limit == 100
+
+
+async def test_a_429_cuts_the_pool_to_less_than_what_was_in_use_and_every_call_still_gets_its_answer():
+    pool, provider = Pool("p", Pace(first=40, debounce_seconds=0.02)), Provider(most=10, seconds=0.005)
+    assert await ask(pool, provider, 120) == ["yes"] * 120
+    assert provider.refused > 0
+    assert pool.limit < 40
+
+
+async def test_one_storm_of_429s_is_one_cut():
+    refused = 0
+
+    async def provider() -> str:
+        nonlocal refused
+        await asyncio.sleep(0.01)
+        if refused < 20:
+            refused += 1
+            raise RateLimited("429", retry_after_seconds=0.01)
+        return "yes"
+
+    pool = Pool("p", Pace(first=50, debounce_seconds=60))
+    await asyncio.gather(*(pool.call(provider) for _ in range(50)))
+    assert pool.state.limited == 20
+    assert 39 <= pool.limit <= 50
+
+
+async def test_after_a_429_nobody_asks_before_the_provider_said():
+    asked: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def provider() -> str:
+        asked.append(loop.time())
+        if len(asked) == 1:
+            raise RateLimited("429", retry_after_seconds=0.2)
+        return "yes"
+
+    pool = Pool("p", Pace(first=1))
+    await asyncio.gather(*(pool.call(provider) for _ in range(3)))
+    assert len(asked) == 4
+    assert all(later - asked[0] >= 0.19 for later in asked[1:])
+
+
+async def test_waiting_is_told_and_adds_up_to_the_time_really_waited():
+    told: list[float] = []
+    pool = Pool("p", Pace(first=1, most=1))
+    await ask(pool, Provider(seconds=0.05), 4, told.append)
+    assert sum(told) == pytest.approx(0.05 * (1 + 2 + 3), abs=0.1)
+    assert pool.state.waited_seconds == pytest.approx(sum(told), abs=0.05)
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_leaves_no_trace():
+    pool, provider = Pool("p", Pace(first=1, most=1)), Provider(seconds=0.05)
+    first = asyncio.create_task(pool.call(provider))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(pool.call(provider))
+    await asyncio.sleep(0)
+    second.cancel()
+    assert await first == "yes"
+    assert await pool.call(provider) == "yes"
+    assert (pool.state.in_use, pool.state.waiting) == (0, 0)
+
+
+async def test_a_held_pool_lets_go_by_itself():
+    pool, provider = Pool("p"), Provider(seconds=0)
+    pool.hold(0.1)
+    assert pool.state.held_seconds > 0
+    assert await pool.call(provider) == "yes"
+
+
+async def test_a_provider_that_never_says_until_when_is_given_up_in_the_end():
+    pool = Pool("p", Pace(longest_pause_seconds=0.001))
+    with pytest.raises(RateLimited):
+        await pool.call(Provider(most=0, retry_after=None))
+
+
+async def test_other_errors_pass_and_free_the_place():
+    async def broken() -> str:
+        raise ModelError("500")
+
+    pool = Pool("p", Pace(first=1, most=1))
+    with pytest.raises(ModelError):
+        await pool.call(broken)
+    assert pool.state.in_use == 0
+
+
+async def test_processes_that_share_a_store_share_the_limit():
+    pool, provider = Pool("p", Pace(first=40, most=10)), Provider()
+    pool.agree(10, 0.5)
+    await ask(pool, provider, 30)
+    assert provider.peak == 5
+
+
+async def test_there_is_one_pool_for_each_name():
+    pools = Pools()
+    assert pools.pool("openai/a") is pools.pool("openai/a")
+    assert [state.name for state in pools.states] == ["openai/a"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"}, 360),
+        ({"X-RateLimit-Remaining-Tokens": "0", "X-RateLimit-Reset-Tokens": "120ms"}, 0.12),
+        (
+            {
+                "anthropic-ratelimit-requests-remaining": "0",
+                "anthropic-ratelimit-requests-reset": "2026-01-01T00:01:00Z",
+            },
+            60,
+        ),
+        ({"x-ratelimit-remaining-requests": "12", "x-ratelimit-reset-requests": "6m0s"}, None),
+        ({"x-ratelimit-remaining-requests": "0"}, None),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_a_spent_usage_window_is_read_from_the_headers(headers, seconds):
+    assert spent_window_seconds(headers, NOW) == seconds

@@ -1,0 +1,521 @@
+"""The coding session from prompt to verdict."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+from coding_sessions import NOW, Attempt, attempt, git, repository, snapshot
+
+from proctor.errors import AgentError, ModelError, TimeLimit, WorkspaceError
+from proctor.runners.naming import session_name, slug_of, title_of
+from proctor.session import Iteration, Message
+
+
+@pytest.fixture
+def repo(tmp_path):
+    return repository(tmp_path / "project")
+
+
+# What happens to the work
+
+
+async def test_what_the_agent_changed_is_committed_on_a_branch_of_the_users_repository(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo more >> hello.txt; echo new > added.txt; rm src/app.py")
+
+    outcome = await work.run("Fix the bug\n\nin detail")
+
+    assert outcome.status == "success"
+    assert git(repo, "diff", "--name-status", f"main...{work.branch}").split() == [
+        *("A", "added.txt"),
+        *("M", "hello.txt"),
+        *("D", "src/app.py"),
+    ]
+    assert outcome.result == {"iterSha": git(repo, "rev-parse", work.branch)}
+    assert git(repo, "log", "-1", "--format=%an <%ae>|%B", work.branch).splitlines() == [
+        "Proctor <proctor@localhost>|Fix the bug",
+        "",
+        work.branch,
+    ]
+    assert (work.iteration.changed_files, work.iteration.lines_added, work.iteration.lines_removed) == (
+        3,
+        2,
+        1,
+    )
+
+
+async def test_the_record_begins_with_the_prompt_and_says_where_the_session_works(tmp_path, repo):
+    work = attempt(tmp_path, repo, "pwd > where.txt")
+
+    await work.run("Do it", item_settings={"keep": "always"})
+
+    assert work.events[0] == Message(role="user", content="Do it")
+    assert work.workspace.base_sha == git(repo, "rev-parse", "main")
+    assert work.workspace.name == work.branch
+    assert git(repo, "show", f"{work.branch}:where.txt") == work.workspace.worktree
+    assert isinstance(work.events[-1], Iteration)
+
+
+async def test_commits_of_the_agents_own_are_kept(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo a > a; git add a; git commit -q -m 'mine'; echo b > b")
+
+    await work.run()
+
+    log = git(repo, "log", "--format=%an: %s", f"main..{work.branch}").splitlines()
+    assert log == ["Proctor: Fix the bug", "Proctor agent: mine"]
+    assert work.iteration.changed_files == 2
+
+
+async def test_nothing_is_added_to_commits_that_hold_everything(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo a > a; git add a; git commit -q -m 'mine'")
+
+    await work.run()
+
+    assert git(repo, "log", "--format=%s", f"main..{work.branch}") == "mine"
+
+
+async def test_ignored_files_are_not_part_of_the_work(tmp_path):
+    repo = repository(tmp_path / "project", {".gitignore": "*.log\n"})
+    (repo / ".git/info/exclude").write_text("private\n")
+    work = attempt(tmp_path, repo, "touch a.log private; echo x > kept")
+
+    await work.run()
+
+    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "kept"
+
+
+async def test_binary_files_count_as_changed_and_a_moved_file_counts_once(tmp_path, repo):
+    work = attempt(tmp_path, repo, "head -c 1000 /dev/urandom > 'a b.bin'; git mv hello.txt bye.txt")
+
+    await work.run()
+
+    assert (work.iteration.changed_files, work.iteration.lines_added) == (2, 0)
+
+
+# Who decides
+
+
+async def test_the_check_decides_and_its_output_is_kept(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo x > done")
+
+    outcome = await work.run(scriptCommand="echo testing; test -f done; echo all well")
+
+    assert (outcome.status, outcome.reason, outcome.error) == ("success", "completed", "")
+    assert (work.iteration.test_result, work.iteration.test_exit_code) == ("pass", 0)
+    assert work.iteration.test_output == "testing\nall well\n"
+    assert work.iteration.test_duration_ms > 0
+
+
+async def test_a_check_that_does_not_pass_fails_the_item_and_says_what_it_said_last(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo x > done")
+
+    outcome = await work.run(scriptCommand="echo one; echo '2 tests failed'; exit 3")
+
+    assert (outcome.status, outcome.reason) == ("fail", "checks_failed")
+    assert outcome.error == "`echo one; echo '2 tests failed'; exit 3` exited with 3: 2 tests failed"
+    assert (work.iteration.test_result, work.iteration.test_exit_code) == ("fail", 3)
+    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "done"
+
+
+async def test_a_check_passes_work_of_an_agent_that_says_it_failed(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo x > done; exit 9")
+
+    outcome = await work.run(scriptCommand="test -f done")
+
+    assert outcome.status == "success"
+    assert work.iteration.exit_code == 9
+
+
+async def test_an_agent_that_says_it_failed_and_changed_nothing_has_failed_whatever_the_check_says(
+    tmp_path, repo
+):
+    work = attempt(tmp_path, repo, "echo no idea; exit 9")
+
+    outcome = await work.run(scriptCommand="true")
+
+    assert (outcome.status, outcome.reason) == ("fail", "agent_failed")
+    assert work.iteration.output == "no idea\n"
+    assert work.iteration.test_result == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [("echo x > a; exit 2", "agent_failed"), ("true", "no_changes"), ("echo x > a", "completed")],
+)
+async def test_without_a_check_the_agents_word_and_the_changes_decide(tmp_path, repo, command, reason):
+    outcome = await attempt(tmp_path, repo, command).run()
+
+    assert outcome.reason == reason
+    assert outcome.status == ("success" if reason == "completed" else "fail")
+    if reason == "no_changes":
+        assert "no scriptCommand" in outcome.error
+
+
+async def test_a_check_that_takes_too_long_is_ended_and_is_a_timeout(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo x > a")
+
+    outcome = await work.run(scriptCommand="echo begun; sleep 60", item_settings={"timeoutSec": 0.5})
+
+    assert (outcome.status, outcome.reason) == ("timeout", "timeout")
+    assert "0.5 s" in outcome.error
+    assert (work.iteration.test_result, work.iteration.test_output) == ("fail", "begun\n")
+
+
+async def test_what_the_check_leaves_in_the_tree_is_not_the_agents_work(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo x > a")
+
+    await work.run(scriptCommand="echo junk > coverage.xml")
+
+    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "a"
+
+
+@dataclass
+class Raises:
+    """An agent that writes a file and then breaks off."""
+
+    error: BaseException
+    stand_in: ClassVar[bool] = True
+
+    async def work(self, assignment, record):
+        (assignment.folder / "half.txt").write_text("half\n")
+        raise self.error
+
+
+async def test_an_agent_that_gives_up_is_judged_by_what_it_left(tmp_path, repo):
+    work = Attempt(tmp_path / "home", repo, Raises(AgentError("too hard")))
+
+    outcome = await work.run()
+
+    assert (outcome.status, outcome.reason, outcome.error) == ("fail", "agent_failed", "too hard")
+    assert work.iteration.changed_files == 1
+
+
+@pytest.mark.parametrize("error", [ModelError("no answer"), RuntimeError("a bug")])
+async def test_other_errors_pass_after_what_was_done_has_been_kept(tmp_path, repo, error):
+    work = Attempt(tmp_path / "home", repo, Raises(error))
+
+    with pytest.raises(type(error)):
+        await work.run()
+
+    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "half.txt"
+    assert work.iteration.changed_files == 1
+
+
+async def test_an_agent_that_takes_too_long_is_ended_and_its_work_so_far_is_kept(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo half > half.txt; git add half.txt; sleep 60")
+
+    with pytest.raises(TimeLimit):
+        await work.run(item_settings={"timeoutSec": 0.5})
+
+    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "half.txt"
+    assert work.iteration.commit_sha == git(repo, "rev-parse", work.branch)
+
+
+@pytest.mark.parametrize("details", [{}, {"scriptCommand": "touch ../reached; sleep 60"}])
+async def test_an_aborted_session_keeps_and_publishes_what_was_done(tmp_path, repo, details):
+    command = "echo half > half.txt" + ("" if details else "; touch ../reached; sleep 60")
+    work = attempt(tmp_path, repo, command)
+    task = asyncio.ensure_future(work.run(**details))
+    while not (work.folder / "reached").exists():
+        await asyncio.sleep(0.01)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "half.txt"
+    assert work.iteration.changed_files == 1
+
+
+# What it is called
+
+
+@pytest.mark.parametrize(
+    ("prompt", "slug"),
+    [
+        ("Implement auth feature", "implement-auth-feature"),
+        ("  Fix: the *BUG* in `x.lock`  ", "fix-the-bug-in-x-lock"),
+        ("a" * 29 + " b c", "a" * 29),
+        ("日本語", "session"),
+        ("", "session"),
+        ("../../etc/passwd\n~^:?*[\\@{", "etc-passwd"),
+    ],
+)
+def test_a_session_is_named_for_its_prompt(tmp_path, prompt, slug):
+    assert slug_of(prompt) == slug
+    name = session_name(prompt, NOW, "a1b2c3d4e5f60718", 1)
+    assert name == f"batch/{slug}/20260304-050607/a1b2c3d4"
+    git(tmp_path, "check-ref-format", f"refs/heads/{name}")
+
+
+def test_later_attempts_and_names_that_are_taken_get_others():
+    first = session_name("x", NOW, "a1b2c3d4e5f60718", 1)
+    assert session_name("x", NOW, "a1b2c3d4e5f60718", 3) == f"{first}-3"
+    assert session_name("x", NOW, "a1b2c3d4e5f60718", 1, {first}) == f"{first}e"
+
+
+def test_a_commit_is_titled_with_the_first_line_that_says_something():
+    assert title_of("\n\n  Fix it \nplease") == "Fix it"
+    assert len(title_of("x" * 500)) == 72
+    assert title_of(" \n") != ""
+
+
+async def test_an_item_run_twice_in_the_same_second_gets_two_branches(tmp_path, repo):
+    first, second = attempt(tmp_path, repo, "echo 1 > a"), attempt(tmp_path, repo, "echo 2 > a")
+    await first.run()
+    await second.run()
+
+    assert second.branch.startswith(first.branch)
+    assert git(repo, "show", f"{first.branch}:a") == "1"
+    assert git(repo, "show", f"{second.branch}:a") == "2"
+
+
+# What the agent finds
+
+
+async def test_the_agent_has_a_home_a_port_and_a_temporary_folder_of_its_own(tmp_path, repo):
+    secret = {
+        "SSH_AUTH_SOCK": "/run/agent",
+        "GIT_DIR": "/elsewhere",
+        "XDG_RUNTIME_DIR": "/run",
+        "LANG": "C.UTF-8",
+    }
+    work = attempt(tmp_path, repo, 'env -0 > "$TMPDIR/../../seen"; echo x > a')
+
+    await work.run(
+        "Say hi",
+        environment=secret,
+        env={"GREETING": "${LANG}!", "PORT": "1"},
+        item_settings={"keep": "always"},
+    )
+
+    seen = dict(pair.split("=", 1) for pair in (work.folder / "seen").read_text().split("\0") if pair)
+    home = work.folder / "home"
+    assert seen["HOME"] == str(home)
+    assert all(
+        seen[f"XDG_{name}_HOME"].startswith(str(home)) for name in ("CONFIG", "DATA", "CACHE", "STATE")
+    )
+    assert seen["TMPDIR"].startswith(str(home))
+    assert seen["PWD"] == work.workspace.worktree
+    assert seen["PROCTOR_PROMPT"] == "Say hi"
+    assert seen["PROCTOR_MODEL"] == "m1"
+    assert seen["PROCTOR_ATTEMPT"] == work.id
+    assert seen["GREETING"] == "C.UTF-8!"
+    assert (int(seen["PROCTOR_PORT"]), seen["PORT"]) == (int(seen["PROCTOR_PORT"]), "1")
+    assert not any(name.startswith(("GIT_", "SSH_")) or name == "XDG_RUNTIME_DIR" for name in seen)
+
+
+async def test_a_variable_of_the_plan_that_refers_to_nothing_is_an_error(tmp_path, repo):
+    with pytest.raises(WorkspaceError, match="API_KEY"):
+        await attempt(tmp_path, repo, "true").run(env={"KEY": "${API_KEY}"})
+
+
+async def test_a_prompt_too_long_for_the_environment_does_not_keep_the_agent_from_starting(tmp_path, repo):
+    work = attempt(tmp_path, repo, 'printf %s "$PROCTOR_PROMPT" | wc -c > size')
+
+    await work.run("é" * 300_000)
+
+    assert int(git(repo, "show", f"{work.branch}:size")) == 100_000
+
+
+async def test_sessions_at_the_same_time_have_different_ports(tmp_path, repo):
+    works = [attempt(tmp_path, repo, "echo $PORT > port") for _ in range(6)]
+    await asyncio.gather(*(work.run(f"p{number}") for number, work in enumerate(works)))
+
+    ports = {git(repo, "show", f"{work.branch}:port") for work in works}
+    assert len(ports) == 6
+
+
+async def test_setup_runs_first_and_what_it_makes_is_not_the_agents_work(tmp_path, repo):
+    work = attempt(tmp_path, repo, "cp 'made/by setup' copied")
+
+    outcome = await work.run(setup="mkdir made; echo x > 'made/by setup'; echo y > '*weird [name]'")
+
+    assert outcome.status == "success"
+    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "copied"
+    assert any("since setup made it" in note for note in work.notes)
+
+
+async def test_a_setup_that_fails_is_our_error_and_the_agent_does_not_start(tmp_path, repo):
+    work = attempt(tmp_path, repo, "touch ../started")
+
+    with pytest.raises(WorkspaceError, match=r"(?s)`npm ci; exit 4` exited with 4.*npm") as caught:
+        await work.run(setup="npm ci; exit 4", item_settings={"keep": "always"})
+
+    assert caught.value.reason == "setup_failed"
+    assert not (work.folder / "started").exists()
+
+
+async def test_the_agent_is_given_the_settings_of_the_plan(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo x > a")
+
+    await work.run(settings={"effort": "high"}, command="make", script=[])
+
+    assert work.settings == {"effort": "high", "command": "make"}
+
+
+# Where it starts from
+
+
+async def test_the_base_may_be_a_branch_of_origin_a_tag_or_a_commit(tmp_path, repo):
+    git(repo, "tag", "v1")
+    sha = git(repo, "rev-parse", "main")
+    git(repo, "update-ref", "refs/remotes/origin/develop", sha)
+    for base in ("develop", "v1", sha[:10]):
+        work = attempt(tmp_path, repo, "git describe --tags > version")
+        outcome = await work.run(base, baseBranch=base)
+        assert outcome.status == "success"
+        assert work.workspace.base_sha == sha
+        assert git(repo, "show", f"{work.branch}:version") == "v1"
+
+
+async def test_a_base_that_is_not_there_is_named_beside_those_that_are(tmp_path, repo):
+    git(repo, "branch", "develop")
+    with pytest.raises(
+        WorkspaceError, match=r"no branch, tag or commit `trunk`.*(develop, main|main, develop)"
+    ):
+        await attempt(tmp_path, repo, "true").run(baseBranch="trunk")
+
+
+async def test_a_folder_that_is_no_repository_is_said_to_be_none(tmp_path, repo):
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(WorkspaceError, match="not a git repository"):
+        await attempt(tmp_path, tmp_path / "plain", "true").run()
+    with pytest.raises(WorkspaceError, match="no folder"):
+        await attempt(tmp_path, tmp_path / "nowhere", "true").run()
+    assert not list((tmp_path / "home").glob("worktrees/*"))
+
+
+async def test_a_subfolder_means_the_repository_around_it(tmp_path, repo):
+    work = attempt(tmp_path, repo / "src", "ls > listing")
+
+    await work.run()
+
+    assert git(repo, "show", f"{work.branch}:listing").split() == ["hello.txt", "listing", "src"]
+    assert any("works in all of it" in note for note in work.notes)
+
+
+async def make_bare(tmp_path, repo):
+    git(tmp_path, "clone", "--quiet", "--bare", str(repo), "bare.git")
+    return tmp_path / "bare.git"
+
+
+async def make_linked(tmp_path, repo):
+    git(repo, "worktree", "add", "--quiet", "-b", "side", str(tmp_path / "linked"))
+    return tmp_path / "linked"
+
+
+async def make_borrowing(tmp_path, repo):
+    git(tmp_path, "clone", "--quiet", "--shared", str(repo), "borrowing")
+    alternates = tmp_path / "borrowing/.git/objects/info/alternates"
+    alternates.write_text(os.path.relpath(repo / ".git/objects", tmp_path / "borrowing/.git/objects") + "\n")
+    return tmp_path / "borrowing"
+
+
+async def make_shallow(tmp_path, repo):
+    for number in range(3):
+        git(repo, "commit", "--quiet", "--allow-empty", "-m", str(number))
+    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{repo}", "shallow")
+    return tmp_path / "shallow"
+
+
+async def make_sha256(tmp_path, repo):
+    return repository(tmp_path / "sha256", flags=["--object-format=sha256"])
+
+
+async def make_strange(tmp_path, repo):
+    return repository(tmp_path / "a b" / "-ünder [x].git.lock")
+
+
+@pytest.mark.parametrize(
+    "make", [make_bare, make_linked, make_borrowing, make_shallow, make_sha256, make_strange]
+)
+async def test_every_kind_of_repository_can_be_worked_on(tmp_path, repo, make):
+    kind = await make(tmp_path, repo)
+    work = attempt(tmp_path, kind, "echo more >> hello.txt; git commit -q -a -m mine; echo x > a")
+
+    outcome = await work.run()
+
+    assert outcome.status == "success", outcome
+    assert git(kind, "diff", "--name-only", f"main...{work.branch}").split() == ["a", "hello.txt"]
+    assert work.notes == []
+    git(kind, "fsck", "--strict")
+
+
+async def test_line_ends_and_filters_are_those_of_the_users_repository(tmp_path):
+    repo = repository(tmp_path / "project", {".gitattributes": "*.up filter=upper\n", "a.up": "quiet\n"})
+    git(repo, "config", "filter.upper.smudge", 'tr a-z A-Z | sed "s/\\\\$/!/"')
+    git(repo, "config", "filter.upper.clean", "tr A-Z a-z")
+    work = attempt(tmp_path, repo, "cp a.up seen.txt")
+
+    await work.run()
+
+    assert git(repo, "show", f"{work.branch}:seen.txt") == "QUIET"
+
+
+# What stays
+
+
+@pytest.mark.parametrize(
+    ("keep", "command", "stays"),
+    [
+        ("always", "echo x > a", True),
+        ("on_failure", "echo x > a", False),
+        ("on_failure", "exit 1", True),
+        ("never", "exit 1", False),
+        (None, "echo x > a", False),
+    ],
+)
+async def test_the_tree_stays_or_goes_as_the_plan_says_and_the_branch_stays(
+    tmp_path, repo, keep, command, stays
+):
+    work = attempt(tmp_path, repo, command)
+
+    await work.run(item_settings={"keep": keep})
+
+    assert work.folder.exists() == stays
+    assert git(repo, "rev-parse", "--verify", work.branch)
+
+
+def test_a_tree_that_resists_is_removed_all_the_same(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o500)
+    deep = tmp_path / "tree" / "deep" / "er"
+    deep.mkdir(parents=True)
+    (deep / "file").touch(mode=0o400)
+    (deep / "link").symlink_to(outside)
+    deep.chmod(0o500)
+    deep.parent.chmod(0)
+    code = "import sys, pathlib; from proctor.runners.workspace import remove_folder as remove; "
+    code += "print(repr(remove(pathlib.Path(sys.argv[1]))))"
+    # Permissions mean nothing to root, unless it gives up its powers.
+    powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+
+    words = [*powerless, sys.executable, "-c", code, str(tmp_path / "tree")]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+    assert printed == "''\n"
+    assert not (tmp_path / "tree").exists()
+    assert outside.stat().st_mode & 0o777 == 0o500
+
+
+async def test_many_sessions_of_one_repository_start_at_once(tmp_path, repo):
+    before = snapshot(repo)
+    works = [
+        attempt(
+            tmp_path,
+            repo,
+            f"echo {n} > n; git add n; git commit -q -m {n}; git stash list; git config a.b {n}",
+        )
+        for n in range(16)
+    ]
+
+    outcomes = await asyncio.gather(*(work.run(f"Task {n}") for n, work in enumerate(works)))
+
+    assert {outcome.status for outcome in outcomes} == {"success"}
+    assert [git(repo, "show", f"{work.branch}:n") for work in works] == [str(n) for n in range(16)]
+    assert [note for work in works for note in work.notes] == []
+    assert snapshot(repo) == before

@@ -1,0 +1,306 @@
+"""Work that passed is brought onto the base branch one at a time, and never at the cost of the user's."""
+
+import asyncio
+import fcntl
+import os
+
+import pytest
+from coding_sessions import attempt, git, repository
+
+from proctor.errors import WorkspaceError
+from proctor.runners.merging import Request, clean_up, diff, log, merge, rebase, squash
+from proctor.runners.source import open_source
+
+ON_PASS = {"mergeOnPass": True}
+
+
+@pytest.fixture
+def repo(tmp_path):
+    """`main` is not checked out: the user works on `mine`."""
+    repo = repository(tmp_path / "project", {"a.txt": "a\n", "b.txt": "b\n"})
+    git(repo, "checkout", "--quiet", "-b", "mine")
+    return repo
+
+
+def when(path, then):
+    """A command that waits for a file before it goes on."""
+    return f"while [ ! -e {path} ]; do sleep 0.01; done; {then}"
+
+
+async def test_work_that_passed_becomes_one_commit_on_the_base_branch(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo 1 > n; git add n; git commit -qm one; echo 2 > n")
+    before = git(repo, "rev-parse", "main")
+
+    outcome = await work.run("Add n\n\nplease", scriptCommand="test -f n", item_settings=ON_PASS)
+
+    assert outcome.status == "success"
+    assert git(repo, "log", "--format=%s", f"{before}..main") == "Add n"
+    assert git(repo, "show", "main:n") == "2"
+    assert git(repo, "rev-parse", "main^") == before
+    (merged,) = work.merges
+    assert (merged.result, merged.base_branch) == ("success", "main")
+    assert (merged.before_sha, merged.after_sha) == (before, git(repo, "rev-parse", "main"))
+    assert git(repo, "log", "--format=%s", f"{before}..{work.branch}").splitlines() == ["Add n", "one"]
+    assert work.notes == []
+
+
+async def test_work_that_did_not_pass_is_not_merged(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo 1 > n")
+    before = git(repo, "rev-parse", "main")
+
+    await work.run(scriptCommand="false", item_settings=ON_PASS)
+
+    assert git(repo, "rev-parse", "main") == before
+    assert work.merges == []
+
+
+async def test_a_checkout_of_the_base_branch_moves_with_it_and_keeps_its_own_changes(tmp_path, repo):
+    git(repo, "checkout", "--quiet", "main")
+    (repo / "b.txt").write_text("by hand\n")
+    (repo / "untracked").write_text("mine\n")
+    work = attempt(tmp_path, repo, "echo better > a.txt")
+
+    outcome = await work.run(item_settings=ON_PASS)
+
+    assert outcome.status == "success"
+    assert (repo / "a.txt").read_text() == "better\n"
+    assert (repo / "b.txt").read_text() == "by hand\n"
+    assert git(repo, "status", "--porcelain").split() == ["M", "b.txt", "??", "untracked"]
+    assert git(repo, "log", "-1", "--format=%s") == "Fix the bug"
+
+
+async def test_a_checkout_whose_changes_would_be_lost_keeps_the_base_branch_where_it_is(tmp_path, repo):
+    git(repo, "checkout", "--quiet", "main")
+    (repo / "a.txt").write_text("by hand\n")
+    before = git(repo, "rev-parse", "main")
+    work = attempt(tmp_path, repo, "echo better > a.txt")
+
+    outcome = await work.run(item_settings=ON_PASS)
+
+    assert (outcome.status, outcome.reason) == ("error", "merge_failed")
+    assert "a.txt" in outcome.error and "overwritten" in outcome.error
+    assert work.merges[-1].result == "error"
+    assert git(repo, "rev-parse", "main") == before
+    assert (repo / "a.txt").read_text() == "by hand\n"
+    assert git(repo, "show", f"{work.branch}:a.txt") == "better"
+
+
+async def test_a_checkout_in_a_linked_work_tree_is_found(tmp_path, repo):
+    git(repo, "worktree", "add", "--quiet", str(tmp_path / "linked"), "main")
+    work = attempt(tmp_path, repo, "echo better > a.txt")
+
+    await work.run(item_settings=ON_PASS)
+
+    assert (tmp_path / "linked/a.txt").read_text() == "better\n"
+    assert git(tmp_path / "linked", "status", "--porcelain") == ""
+
+
+async def test_a_base_that_is_no_local_branch_cannot_be_merged_to(tmp_path, repo):
+    git(repo, "tag", "v1")
+    work = attempt(tmp_path, repo, "echo better > a.txt")
+
+    outcome = await work.run(baseBranch="v1", item_settings=ON_PASS)
+
+    assert (outcome.status, outcome.reason) == ("error", "merge_failed")
+    assert "v1 is not a branch" in outcome.error
+
+
+async def test_when_the_base_has_moved_the_check_runs_again_on_the_result(tmp_path, repo):
+    check = f"echo checked >> {tmp_path}/checks; cat a.txt b.txt"
+    first = attempt(tmp_path, repo, "echo 1 > a.txt")
+    second = attempt(tmp_path, repo, when(tmp_path / "go", "echo 2 > b.txt"))
+    running = asyncio.ensure_future(second.run("second", scriptCommand=check, item_settings=ON_PASS))
+    while not second.events[1:]:
+        await asyncio.sleep(0.01)
+    await first.run("first", scriptCommand=check, item_settings=ON_PASS)
+    (tmp_path / "go").touch()
+
+    outcome = await running
+
+    assert outcome.status == "success"
+    assert git(repo, "log", "--format=%s", "main").splitlines() == ["second", "first", "first"]
+    assert (git(repo, "show", "main:a.txt"), git(repo, "show", "main:b.txt")) == ("1", "2")
+    assert (tmp_path / "checks").read_text() == "checked\n" * 3
+    assert first.notes == second.notes == []
+
+
+async def test_work_that_passes_alone_but_not_on_the_moved_base_is_not_merged(tmp_path, repo):
+    check = "if [ -e one -a -e two ]; then echo together they break; exit 3; fi"
+    work = attempt(tmp_path, repo, when(tmp_path / "go", "touch two"))
+    running = asyncio.ensure_future(work.run("two", scriptCommand=check, item_settings=ON_PASS))
+    while not work.events[1:]:
+        await asyncio.sleep(0.01)
+    await attempt(tmp_path, repo, "touch one").run("one", scriptCommand=check, item_settings=ON_PASS)
+    before = git(repo, "rev-parse", "main")
+    (tmp_path / "go").touch()
+
+    outcome = await running
+
+    assert (outcome.status, outcome.reason) == ("fail", "checks_failed_after_rebase")
+    assert "together they break" in outcome.error
+    assert git(repo, "rev-parse", "main") == before
+    assert work.merges[-1].result == "error"
+
+
+async def test_a_conflict_is_a_failure_that_names_its_files_and_leaves_the_branch(tmp_path, repo):
+    work = attempt(tmp_path, repo, when(tmp_path / "go", "echo theirs > a.txt; echo more >> b.txt"))
+    running = asyncio.ensure_future(work.run("two", item_settings=ON_PASS))
+    while not work.events[1:]:
+        await asyncio.sleep(0.01)
+    await attempt(tmp_path, repo, "echo ours > a.txt").run("one", item_settings=ON_PASS)
+    before = git(repo, "rev-parse", "main")
+    (tmp_path / "go").touch()
+
+    outcome = await running
+
+    assert (outcome.status, outcome.reason) == ("fail", "merge_conflict")
+    assert outcome.error == "conflicts with main in a.txt"
+    assert (work.merges[-1].result, work.merges[-1].conflict_files) == ("conflict", ("a.txt",))
+    assert git(repo, "rev-parse", "main") == before
+    assert git(repo, "show", f"{work.branch}:a.txt") == "theirs"
+
+
+async def test_a_queue_of_many_sessions_loses_none_and_breaks_nothing(tmp_path, repo):
+    works = [
+        attempt(tmp_path, repo, f"echo {n} > n{n}; echo {n} > {'same' if n % 3 == 0 else f'm{n}'}")
+        for n in range(9)
+    ]
+
+    outcomes = await asyncio.gather(
+        *(
+            work.run(f"Task {n}", scriptCommand="test -e a.txt", item_settings=ON_PASS)
+            for n, work in enumerate(works)
+        )
+    )
+
+    merged = [n for n, outcome in enumerate(outcomes) if outcome.status == "success"]
+    failed = [outcome.reason for outcome in outcomes if outcome.status != "success"]
+    assert failed == ["merge_conflict"] * 2
+    assert sorted(git(repo, "log", "--format=%s", "main").splitlines()[:-1]) == [f"Task {n}" for n in merged]
+    assert {f"n{n}" for n in merged} < set(git(repo, "ls-tree", "--name-only", "main").split())
+    assert git(repo, "log", "--merges", "main") == ""
+    assert not list((tmp_path / "home/worktrees").glob("merging-*"))
+
+
+async def test_commits_the_user_makes_meanwhile_are_never_lost(tmp_path, repo):
+    git(repo, "checkout", "--quiet", "main")
+    by_hand = "git -c user.name=U -c user.email=u@localhost commit -q --allow-empty -m 'by hand'"
+    # The user commits while the check of the session runs.
+    check = f"if [ ! -e {tmp_path}/once ]; then touch {tmp_path}/once; cd {repo} && {by_hand}; fi"
+    work = attempt(tmp_path, repo, "echo better > b.txt")
+
+    outcome = await work.run(scriptCommand=check, item_settings=ON_PASS)
+
+    assert outcome.status == "success"
+    assert git(repo, "log", "--format=%s", "main").splitlines() == ["Fix the bug", "by hand", "first"]
+
+
+async def test_merging_waits_for_whoever_else_merges_to_the_same_repository(tmp_path, repo):
+    source = open_source(repo, {"PATH": os.environ["PATH"]})
+    lock = tmp_path / "home/repos" / f"{source.key}.merge.lock"
+    lock.parent.mkdir(parents=True)
+    work = attempt(tmp_path, repo, "echo better > a.txt")
+    with lock.open("w") as another:
+        fcntl.flock(another, fcntl.LOCK_EX)
+        running = asyncio.ensure_future(work.run(item_settings=ON_PASS))
+        while not git(repo, "branch", "--list", "batch/*"):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert work.merges == []
+        assert not running.done()
+
+    assert (await running).status == "success"
+    assert git(repo, "show", "main:a.txt") == "better"
+
+
+async def test_nothing_to_merge_is_no_empty_commit(tmp_path, repo):
+    before = git(repo, "rev-parse", "main")
+
+    outcome = await attempt(tmp_path, repo, "true").run(scriptCommand="true", item_settings=ON_PASS)
+
+    assert outcome.status == "success"
+    assert git(repo, "rev-parse", "main") == before
+
+
+# What can be done with a session afterwards
+
+
+@pytest.fixture
+async def session(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo 1 > n; git add n; git commit -qm one; echo 2 > n")
+    await work.run("Add n", item_settings={"keep": "always"})
+    return work
+
+
+@pytest.fixture
+def source(repo):
+    return open_source(repo, {"PATH": os.environ["PATH"]})
+
+
+def test_a_session_can_be_shown(source, session):
+    assert "+2" in diff(source, session.branch, "main")
+    assert diff(source, session.branch, "main", "--name-only") == "n\n"
+    assert "Add n" in log(source, session.branch, "main")
+
+
+def test_a_session_can_be_squashed(repo, source, session):
+    sha = squash(source, session.branch, "main", "All of it")
+
+    assert git(repo, "log", "--format=%H %s", f"main..{session.branch}") == f"{sha} All of it"
+    assert git(repo, "show", f"{session.branch}:n") == "2"
+
+
+async def test_a_session_can_be_rebased(tmp_path, repo, source, session):
+    git(repo, "checkout", "--quiet", "main")
+    git(repo, "commit", "--quiet", "--allow-empty", "-m", "later")
+
+    sha, conflicts = await rebase(source, session.branch, "main", tmp_path / "home")
+
+    assert conflicts == ()
+    assert git(repo, "rev-parse", session.branch) == sha
+    assert git(repo, "log", "--format=%s", session.branch).splitlines() == ["Add n", "one", "later", "first"]
+    assert git(repo, "status", "--porcelain") == ""
+
+
+async def test_a_rebase_that_conflicts_changes_nothing(tmp_path, repo, source, session):
+    git(repo, "checkout", "--quiet", "main")
+    (repo / "n").write_text("3\n")
+    git(repo, "add", "n")
+    git(repo, "commit", "--quiet", "-m", "later")
+    before = git(repo, "rev-parse", session.branch)
+
+    assert await rebase(source, session.branch, "main", tmp_path / "home") == ("", ("n",))
+    assert git(repo, "rev-parse", session.branch) == before
+
+
+async def test_a_session_can_be_merged_later(tmp_path, repo, source, session):
+    request = Request(
+        source=source, branch=session.branch, base_branch="main", message="Add n", home=tmp_path / "home"
+    )
+
+    merged = await merge(request, None)
+
+    assert merged.result.result == "success"
+    assert git(repo, "show", "main:n") == "2"
+
+
+def test_a_session_can_be_cleared_away_with_its_branch_or_without(tmp_path, repo, source, session):
+    assert clean_up(tmp_path / "home", session.id) == ""
+    assert not session.folder.exists()
+    assert git(repo, "rev-parse", session.branch)
+
+    assert clean_up(tmp_path / "home", session.id, source, session.branch) == ""
+    assert git(repo, "branch", "--list", "batch/*") == ""
+
+
+def test_only_branches_of_sessions_can_be_squashed_or_removed(tmp_path, repo, source):
+    with pytest.raises(WorkspaceError, match="not under batch/"):
+        squash(source, "mine", "main", "x")
+    with pytest.raises(WorkspaceError, match="not under batch/"):
+        clean_up(tmp_path / "home", "s", source, "main")
+
+
+@pytest.mark.parametrize("session", ["", ".", ".."])
+def test_clearing_away_no_session_in_particular_is_refused(tmp_path, session):
+    with pytest.raises(ValueError, match="no session's id"):
+        clean_up(tmp_path / "home", session)

@@ -1,0 +1,430 @@
+"""Whatever a program starts has ended when we say so. Real processes; /proc is the witness."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from proctor import warden
+from proctor.processes import Clip, CouldNotStart, end_attempt, run, started
+
+ENVIRONMENT = {"PATH": os.environ["PATH"]}
+
+
+@pytest.fixture
+def attempt():
+    """An id of its own for each test; whatever a failing test leaves is ended."""
+    name = f"test-{uuid.uuid4().hex}"
+    yield name
+    end_attempt(name, grace_seconds=0)
+
+
+def running(words):
+    """The processes whose command line holds these words, whatever became of their environment."""
+    found = []
+    for pid in warden.every_process():
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if words in command and warden.is_alive(pid):
+            found.append(pid)
+    return found
+
+
+def unlike_any_other():
+    """A number of seconds to sleep by which a sleeper can be told from all others."""
+    return f"{1000 + uuid.uuid4().int % 1_000_000}.{uuid.uuid4().int % 1_000_000}"
+
+
+async def until(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        await asyncio.sleep(0.01)
+
+
+# What a program says
+
+
+async def test_output_of_both_kinds_comes_in_the_order_it_was_printed(tmp_path, attempt):
+    finished = await run(
+        "echo one; echo two >&2; echo three; exit 7",
+        folder=tmp_path,
+        environment=ENVIRONMENT,
+        attempt=attempt,
+    )
+    assert finished.output == "one\ntwo\nthree\n"
+    assert finished.exit_code == 7
+    assert finished.signal is None
+    assert not finished.timed_out
+
+
+async def test_lines_come_while_the_program_runs(tmp_path, attempt):
+    gate = tmp_path / "gate"
+    command = f"echo first; while [ ! -e {gate} ]; do sleep 0.01; done; printf 'second\\r\\nlast'"
+    async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
+        lines = program.lines()
+        assert await anext(lines) == "first"
+        gate.touch()
+        assert [line async for line in lines] == ["second", "last"]
+        assert await program.ended() == 0
+
+
+async def test_standard_error_is_kept_apart_and_complete_at_the_end(tmp_path, attempt):
+    command = "echo out; echo problem >&2; exit 2"
+    async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
+        assert await program.ended() == 2
+        assert program.stderr == "problem\n"
+
+
+async def test_a_hundred_megabytes_of_output_are_kept_as_head_and_tail(tmp_path, attempt):
+    command = "echo begin; head -c 100000000 /dev/zero | tr '\\0' x; echo; echo end"
+    finished = await run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, keep=1000)
+    assert finished.output.startswith("begin\nxxx")
+    assert finished.output.endswith("xxx\nend\n")
+    assert f"[… {100_000_011 - 2000} characters left out …]" in finished.output
+    assert len(finished.output) < 2100
+
+
+async def test_a_line_without_end_is_cut_and_the_next_one_is_whole(tmp_path, attempt):
+    command = "head -c 20000000 /dev/zero | tr '\\0' y; echo; echo next"
+    async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
+        long, following = [line async for line in program.lines()]
+    assert long.startswith("yyy")
+    assert long.endswith(f"[… {20_000_000 - 8 * 1024 * 1024} bytes left out …]")
+    assert following == "next"
+
+
+async def test_bytes_that_are_no_text_are_replaced(tmp_path, attempt):
+    command = r"printf 'a\377b\000c\n'"
+    finished = await run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+    assert finished.output == "a\ufffdb\ufffdc\n"
+    async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
+        assert [line async for line in program.lines()] == ["a\ufffdb\ufffdc"]
+
+
+async def test_output_nobody_reads_does_not_keep_the_program_waiting(tmp_path, attempt):
+    command = "head -c 5000000 /dev/zero; exit 4"
+    async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
+        assert await program.ended() == 4
+
+
+async def test_a_program_that_closes_its_output_and_goes_on_is_waited_for(tmp_path, attempt):
+    command = "echo said; exec >&- 2>&-; sleep 0.3; touch done; exit 5"
+    async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
+        assert [line async for line in program.lines()] == ["said"]
+        assert not (tmp_path / "done").exists()
+        assert await program.ended() == 5
+    assert (tmp_path / "done").exists()
+
+
+# What a program is given
+
+
+async def test_what_is_typed_arrives_and_then_standard_input_ends(tmp_path, attempt):
+    text = "prompt ä\n" * 100_000
+    finished = await run(["wc", "-c"], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, typed=text)
+    assert finished.output.split() == [str(len(text.encode()))]
+
+
+async def test_standard_input_is_empty_when_nothing_is_typed(tmp_path, attempt):
+    finished = await run(["cat"], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, time_limit=20)
+    assert (finished.exit_code, finished.output, finished.timed_out) == (0, "", False)
+
+
+async def test_the_environment_is_what_was_given_and_the_markers(tmp_path, attempt, monkeypatch):
+    monkeypatch.setenv("OF_OUR_OWN", "secret")
+    given = {**ENVIRONMENT, "WITH_LINES": "a\nb"}
+    finished = await run(["env", "-0"], folder=tmp_path, environment=given, attempt=attempt)
+    seen = dict(pair.split("=", 1) for pair in finished.output.split("\ufffd") if pair)
+    assert seen.pop("PROCTOR_ATTEMPT") == attempt
+    assert seen.pop("PROCTOR_PROGRAM")
+    assert seen == given
+
+
+async def test_programs_are_found_on_the_path_they_are_given(tmp_path, attempt):
+    tool = tmp_path / "bin" / "only-here"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho found in $PWD\n")
+    tool.chmod(0o755)
+    path = {"PATH": f"{tool.parent}:{ENVIRONMENT['PATH']}"}
+    finished = await run(["only-here"], folder=tmp_path, environment=path, attempt=attempt)
+    assert finished.output == f"found in {tmp_path}\n"
+
+
+async def test_a_missing_program_or_folder_is_said_at_once(tmp_path, attempt):
+    with pytest.raises(CouldNotStart, match="no-such-program"):
+        await run(["no-such-program"], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+    with pytest.raises(CouldNotStart, match="nowhere"):
+        await run(["true"], folder=tmp_path / "nowhere", environment=ENVIRONMENT, attempt=attempt)
+    with pytest.raises(CouldNotStart, match="empty"):
+        await run([], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+
+
+async def test_a_signal_that_ended_the_program_is_told_from_an_exit_code(tmp_path, attempt):
+    killed = await run("kill -SEGV $$", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+    exited = await run("exit 139", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+    assert (killed.exit_code, killed.signal) == (139, signal.SIGSEGV)
+    assert (exited.exit_code, exited.signal) == (139, None)
+
+
+async def test_a_broken_pipe_ends_a_program_as_it_would_in_a_shell(tmp_path, attempt):
+    command = ["bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}"]
+    finished = await run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+    assert finished.output == "y\n141\n"
+
+
+# What a program leaves behind
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("sleep {n} & exit 0", id="in the background"),
+        pytest.param("setsid sleep {n} & exit 0", id="in a session of its own"),
+        pytest.param("(setsid sh -c 'sleep {n} & sleep {n}' &) ; exit 0", id="forked twice"),
+        pytest.param("env -i setsid sleep {n} & exit 0", id="with its environment scrubbed"),
+        pytest.param("nohup setsid sleep {n} >/dev/null 2>&1 </dev/null & exit 0", id="a daemon"),
+        pytest.param("(trap '' TERM HUP; exec setsid sleep {n}) & exit 0", id="deaf to TERM"),
+        pytest.param("setsid sh -c 'sleep 0.02; exec sleep {n}' & exit 0", id="starting after the end"),
+        pytest.param("sleep {n} & kill -STOP $!; exit 0", id="stopped"),
+    ],
+)
+async def test_nothing_outlives_a_program_that_has_exited(tmp_path, attempt, command):
+    mark = unlike_any_other()
+    finished = await run(
+        command.format(n=mark), folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, grace_seconds=0.3
+    )
+    assert running(mark) == []
+    assert finished.exit_code == 0
+    assert any("sleep" in name for name in finished.leftovers)
+
+
+async def test_a_program_that_cleans_up_after_itself_is_not_said_to_have_left_anything(tmp_path, attempt):
+    command = "sleep 0.05 & sleep 0.05 & wait; seq 1000 | head -n 1"
+    finished = await run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+    assert finished.leftovers == ()
+
+
+async def test_a_time_limit_ends_everything_and_keeps_the_output(tmp_path, attempt):
+    mark = unlike_any_other()
+    command = f"echo before; setsid sleep {mark} & env -i setsid sleep {mark} & sleep {mark}; echo after"
+    finished = await run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, time_limit=0.3)
+    assert finished.timed_out
+    assert finished.output == "before\n"
+    assert finished.signal == signal.SIGTERM
+    assert running(mark) == []
+
+
+async def test_a_program_that_ends_politely_is_given_the_time_and_no_more_is_taken(tmp_path, attempt):
+    command = (
+        "trap 'echo ending; sleep 0.2; echo saved; exit 9' TERM; echo ready; while :; do sleep 0.05; done"
+    )
+    began = time.monotonic()
+    finished = await run(
+        command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, time_limit=0.3, grace_seconds=30
+    )
+    assert finished.output.endswith("ending\nsaved\n")
+    assert finished.exit_code == 9
+    assert time.monotonic() - began < 15
+
+
+async def test_a_program_that_ignores_term_is_killed_after_the_grace_period(tmp_path, attempt):
+    mark = unlike_any_other()
+    command = f"trap '' TERM INT HUP; setsid sleep {mark} & sleep {mark}; sleep {mark}"
+    finished = await run(
+        command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, time_limit=0.2, grace_seconds=0.4
+    )
+    assert finished.signal == signal.SIGKILL
+    assert finished.duration_ms >= 600
+    assert running(mark) == []
+
+
+async def test_cancelling_ends_everything_before_the_cancellation_passes(tmp_path, attempt):
+    mark = unlike_any_other()
+    command = f"trap '' TERM; setsid sleep {mark} & sleep {mark}"
+    task = asyncio.ensure_future(
+        run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, grace_seconds=0.3)
+    )
+    await until(lambda: len(running(f"sleep {mark}")) >= 3)
+    task.cancel()
+    await asyncio.sleep(0.05)
+    task.cancel()  # an impatient caller changes nothing
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert running(mark) == []
+
+
+@pytest.mark.parametrize("after_seconds", [0, 0.001, 0.01, 0.02, 0.03, 0.05])
+async def test_cancelling_at_any_moment_of_the_start_leaves_nothing(tmp_path, attempt, after_seconds):
+    mark = unlike_any_other()
+    task = asyncio.ensure_future(
+        run(["sleep", mark], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+    )
+    await asyncio.sleep(after_seconds)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert running(mark) == []
+
+
+async def test_leaving_the_block_early_ends_the_program(tmp_path, attempt):
+    mark = unlike_any_other()
+    command = f"echo up; sleep {mark}"
+    async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
+        async for _ in program.lines():
+            break
+    assert running(mark) == []
+
+
+async def test_ending_one_program_leaves_another_of_the_same_attempt_alone(tmp_path, attempt):
+    mark = unlike_any_other()
+    async with started(["sleep", mark], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as other:
+        await run(["true"], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+        assert running(mark) != []
+        await other.end()
+        assert await other.ended() == 128 + signal.SIGTERM
+    assert running(mark) == []
+
+
+async def test_killing_the_warden_does_not_save_what_it_watched(tmp_path, attempt):
+    mark = unlike_any_other()
+    command = f"setsid sleep {mark} & kill -KILL $PPID; sleep {mark}"
+    finished = await run(
+        command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, grace_seconds=0.5
+    )
+    assert finished.exit_code == 137
+    assert running(mark) == []
+
+
+# When this process is no longer there
+
+
+def someone_who_runs(command, attempt, folder):
+    """Another Proctor, running a program under this attempt."""
+    code = (
+        "import asyncio, sys; from pathlib import Path; from proctor.processes import run\n"
+        "asyncio.run(run(sys.argv[1], folder=Path(sys.argv[2]), environment={'PATH': sys.argv[3]},"
+        " attempt=sys.argv[4], grace_seconds=0.3))"
+    )
+    words = [sys.executable, "-c", code, command, str(folder), ENVIRONMENT["PATH"], attempt]
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL)
+
+
+async def test_when_proctor_is_killed_its_programs_end_by_themselves(tmp_path, attempt):
+    mark = unlike_any_other()
+    proctor = someone_who_runs(f"env -i setsid sleep {mark} & sleep {mark}", attempt, tmp_path)
+    await until(lambda: len(running(f"sleep {mark}")) >= 3)
+    proctor.kill()
+    proctor.wait()
+    await until(lambda: running(mark) == [])
+
+
+async def test_what_an_attempt_left_can_be_found_and_ended_later(tmp_path, attempt):
+    mark = unlike_any_other()
+    marked = {**ENVIRONMENT, "PROCTOR_ATTEMPT": attempt}
+    # The parent ends when it is asked to; the child, of which nothing tells whose it is, does not.
+    orphan = subprocess.Popen(
+        ["sh", "-c", f"(trap '' TERM; exec env -i setsid sleep {mark}) & sleep {mark}"],
+        env=marked,
+        start_new_session=True,
+    )
+    await until(lambda: len(running(f"sleep {mark}")) >= 3)
+    ended = await asyncio.to_thread(end_attempt, attempt, grace_seconds=0.2)
+    orphan.wait()
+    assert running(mark) == []
+    assert any("sleep" in name for name in ended)
+    assert end_attempt(attempt) == []
+
+
+async def test_ending_an_attempt_spares_this_process_and_those_it_came_from(tmp_path, attempt):
+    mark = unlike_any_other()
+    code = (
+        "import subprocess, sys; from proctor.processes import end_attempt\n"
+        "subprocess.Popen(['sleep', sys.argv[2]])\n"
+        "print(end_attempt(sys.argv[1], grace_seconds=0.2))"
+    )
+    marked = {**ENVIRONMENT, "PROCTOR_ATTEMPT": attempt}
+    words = ["sh", "-c", '"$0" -c "$1" "$2" "$3"; echo still here', sys.executable, code, attempt, mark]
+    found = await asyncio.to_thread(subprocess.run, words, env=marked, capture_output=True, text=True)
+    assert found.stdout == f"['sleep {mark}']\nstill here\n"
+
+
+# Many at once
+
+
+async def test_a_hundred_programs_run_at_once_without_a_thread_for_each(tmp_path, attempt):
+    async def one(number):
+        finished = await run(
+            f"echo {number}; exit {number}", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt
+        )
+        return finished.exit_code, finished.output
+
+    before = threading.active_count()
+    ends = await asyncio.gather(*map(one, range(100)))
+    assert threading.active_count() == before
+    assert ends == [(number, f"{number}\n") for number in range(100)]
+    assert warden.marked_with(f"PROCTOR_ATTEMPT={attempt}") == []
+
+
+def test_programs_can_be_run_from_the_event_loop_of_any_thread(tmp_path, attempt):
+    codes = []
+
+    def elsewhere():
+        finished = run("exit 3", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+        codes.append(asyncio.run(finished).exit_code)
+
+    threads = [threading.Thread(target=elsewhere) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert codes == [3, 3, 3, 3]
+
+
+def test_no_file_stays_open_and_no_zombie_stays_behind(tmp_path, attempt):
+    async def some():
+        for _ in range(3):
+            await run("echo x; exit 1", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, typed="y")
+            async with started("yes", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt):
+                pass
+            with pytest.raises(CouldNotStart):
+                await run(["nope"], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+
+    before = open_files()
+    asyncio.run(some())
+    assert open_files() == before
+    assert warden.children_of(os.getpid()) == []
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+# Head and tail
+
+
+@pytest.mark.parametrize("sizes", [[1] * 50, [7] * 8, [100], [3, 40, 2, 9]])
+def test_a_clip_keeps_the_beginning_and_the_end_however_the_text_comes(sizes):
+    text = "".join(chr(0x4E00 + place) for place in range(sum(sizes)))
+    clip = Clip(10)
+    start = 0
+    for size in sizes:
+        clip.add(text[start : start + size])
+        start += size
+    assert clip.text == f"{text[:10]}\n[… {len(text) - 20} characters left out …]\n{text[-10:]}"
+
+
+def test_a_clip_leaves_a_text_that_fits_as_it_is():
+    clip = Clip(10)
+    clip.add("exactly ")
+    clip.add("20 letters.")
+    assert clip.text == "exactly 20 letters."
