@@ -6,7 +6,7 @@ import pytest
 
 from proctor import git as git_module
 from proctor.git import Changes, Git, GitError
-from proctor.warden import is_alive
+from proctor.processes.warden import is_alive
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor import warden
-from proctor.processes import Clip, CouldNotStart, end_attempt, run, started
+from proctor.processes import Clip, CouldNotStart, end_attempt, run, started, warden
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 

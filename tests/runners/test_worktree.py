@@ -11,8 +11,8 @@ import pytest
 from coding_sessions import NOW, Attempt, attempt, git, repository, snapshot
 
 from proctor.errors import AgentError, ModelError, TimeLimit, WorkspaceError
-from proctor.runners.naming import session_name, slug_of, title_of
 from proctor.session import Iteration, Message
+from proctor.workspace.naming import session_name, slug_of, title_of
 
 
 @pytest.fixture
@@ -489,7 +489,7 @@ def test_a_tree_that_resists_is_removed_all_the_same(tmp_path):
     (deep / "link").symlink_to(outside)
     deep.chmod(0o500)
     deep.parent.chmod(0)
-    code = "import sys, pathlib; from proctor.runners.workspace import remove_folder as remove; "
+    code = "import sys, pathlib; from proctor.workspace.tree import remove_folder as remove; "
     code += "print(repr(remove(pathlib.Path(sys.argv[1]))))"
     # Permissions mean nothing to root, unless it gives up its powers.
     powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []

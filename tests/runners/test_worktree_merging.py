@@ -8,8 +8,8 @@ import pytest
 from coding_sessions import attempt, git, repository
 
 from proctor.errors import WorkspaceError
-from proctor.runners.merging import Request, clean_up, diff, log, merge, rebase, squash
-from proctor.runners.source import open_source
+from proctor.workspace.merging import Request, clean_up, diff, log, merge, rebase, squash
+from proctor.workspace.source import open_source
 
 ON_PASS = {"mergeOnPass": True}
 

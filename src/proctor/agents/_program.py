@@ -13,8 +13,8 @@ from typing import Protocol
 from proctor.agent import Assignment, WorkDone
 from proctor.errors import WorkspaceError
 from proctor.processes import CouldNotStart, started
+from proctor.processes.streams import Clip
 from proctor.session import Note, Record
-from proctor.streams import Clip
 
 # Long enough for a question the agent then answers itself; short beside any agent's time limit.
 UNANSWERED_SECONDS = 30.0
@@ -35,6 +35,9 @@ class Reader(Protocol):
 
     def finish(self) -> None:
         """Record what is known only at the end, however that came."""
+
+    def hear(self, complaint: str) -> None:
+        """Take what stood on standard error, head and tail, when the program has ended."""
 
 
 async def watch(
@@ -77,6 +80,7 @@ async def watch(
         record(Note(text=f"left running by the agent, and ended: {', '.join(ending.leftovers)}"))
     if complaint:
         printed.add(complaint)
+        reader.hear(complaint)
     failure = reader.failure
     if unanswered:
         failure = failure or "it asked and waited for an answer that nobody is there to give"

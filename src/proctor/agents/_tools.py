@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proctor.processes import CouldNotStart, run
-from proctor.streams import clipped
+from proctor.processes.streams import clipped
 
 LARGEST_FILE_BYTES = 2 * 1024 * 1024
 LINES_AT_ONCE = 400

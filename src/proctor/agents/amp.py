@@ -6,19 +6,17 @@ are read from what it prints, and its key has to be handed to it.
 Knows nothing of models beyond the one switch that Amp has.
 """
 
-import shutil
-import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from proctor.agent import Assignment, Availability, WorkDone
+from proctor.agents._installed import Installable
 from proctor.agents._program import UNANSWERED_SECONDS, watch
 from proctor.agents._stream_json import StreamJson
-from proctor.errors import WorkspaceError
 from proctor.session import Note, Record
 
-INSTALL = "npm install -g @sourcegraph/amp"
+PROGRAM = Installable("amp", "amp", "npm install -g @sourcegraph/amp", also_named_by=("AMP_CLI_PATH",))
 MODEL_SWITCHES: Mapping[str, tuple[str, ...]] = {"": (), "default": (), "gpt-5": ("--try-gpt5",)}
 """What Amp can be told about the model. It chooses by itself otherwise."""
 
@@ -37,25 +35,20 @@ class Amp:
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
         """Whether the program and its key are there; asks the program for its version."""
-        program = _program(environment)
-        if program is None:
-            return Availability(ready=False, problem="`amp` is not on the PATH", remedy=INSTALL)
-        version = _version(program, environment)
-        if not environment.get("AMP_API_KEY"):
-            return Availability(
-                ready=False,
-                version=version,
-                problem="AMP_API_KEY is not set",
-                remedy="Set AMP_API_KEY to an access token from Amp's settings page.",
-            )
-        return Availability(ready=True, version=version)
+        found = PROGRAM.availability(environment)
+        if not found.ready or environment.get("AMP_API_KEY"):
+            return found
+        return replace(
+            found,
+            ready=False,
+            problem="AMP_API_KEY is not set",
+            remedy="Set AMP_API_KEY to an access token from Amp's settings page.",
+        )
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Hand Amp the prompt and record what it says it does."""
         environment = assignment.environment
-        program = _program(environment)
-        if program is None:
-            raise WorkspaceError(f"`amp` is not on the PATH; install it with: {INSTALL}")
+        program = PROGRAM.require(environment)
         if assignment.model not in MODEL_SWITCHES:
             record(Note(text=f"amp cannot be told to use `{assignment.model}`; it chose a model itself"))
         switches = MODEL_SWITCHES.get(assignment.model, ())
@@ -68,25 +61,3 @@ class Amp:
             secrets=[secret for name in self.keys if (secret := environment.get(name))],
             unanswered_seconds=self.unanswered_seconds,
         )
-
-
-def _program(environment: Mapping[str, str]) -> str | None:
-    chosen = environment.get("AMP_BIN") or environment.get("AMP_CLI_PATH") or "amp"
-    return shutil.which(chosen, path=environment.get("PATH", ""))
-
-
-def _version(program: str, environment: Mapping[str, str]) -> str:
-    try:
-        said = subprocess.run(
-            [program, "--version"],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=20,
-            check=False,
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return said.strip().splitlines()[0][:80] if said.strip() else ""

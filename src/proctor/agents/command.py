@@ -20,11 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast, get_args
 
 from proctor.agent import Assignment, Availability, WorkDone
+from proctor.agents._json import a_number, json_object
 from proctor.agents._program import watch
-from proctor.agents._stream_json import StreamJson, json_object
+from proctor.agents._stream_json import StreamJson
 from proctor.errors import UsageError
+from proctor.processes.streams import Clip, clipped
 from proctor.session import Message, ModelCall, Record, Role, ToolCall, Usage
-from proctor.streams import Clip, clipped
 from proctor.untrusted import whole_number
 
 STREAM_TYPES = frozenset({"system", "assistant", "user", "result"})
@@ -109,6 +110,9 @@ class _Lines:
         if text and not self._answered and not self._stream.said:
             self._record(Message(role="assistant", content=text))
 
+    def hear(self, complaint: str) -> None:
+        """A program may write anything there; none of it is an event."""
+
     def _gather(self, line: str) -> None:
         if not line.strip():
             self._paragraph_is_over = True
@@ -133,12 +137,12 @@ def _tool(event: Mapping[str, Any], model: str) -> ToolCall:  # noqa: ARG001 (on
         args=args if isinstance(args, dict) else {},
         success=success if isinstance(success, bool) else None,
         result=clipped(str(event.get("result", ""))),
-        duration_ms=_number(event.get("duration_ms")),
+        duration_ms=a_number(event.get("duration_ms")),
     )
 
 
 def _usage(event: Mapping[str, Any], model: str) -> ModelCall:
-    cost = _number(event.get("cost_usd"))
+    cost = a_number(event.get("cost_usd"))
     return ModelCall(
         model=str(event.get("model") or model),
         usage=Usage(
@@ -149,12 +153,6 @@ def _usage(event: Mapping[str, Any], model: str) -> ModelCall:
         cost_usd=cost,
         price_source="" if cost is None else "agent",
     )
-
-
-def _number(value: Any) -> float | None:
-    """A length or an amount as the program gave it; nonsense counts as not given."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value < 1e15 else None
 
 
 OWN_EVENTS: Mapping[str, Callable[[Mapping[str, Any], str], Message | ToolCall | ModelCall]] = {

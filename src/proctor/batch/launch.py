@@ -1,8 +1,8 @@
 """Make a batch of a plan, or bring an earlier one up to what the plan says now.
 
 Items are known by what they ask for, so a changed plan extends its batch: what is the same keeps
-its results, what is new is added and told with the field that made it new, what is gone and was
-never begun is dropped.
+its results, what is new is added and told with the field that made it new, what is gone and has
+no result is dropped.
 
 Knows nothing of how items are carried out.
 """
@@ -67,7 +67,7 @@ def extend_batch(store: Store, run_id: str, plan: Plan, overrides: Overrides, *,
         else:
             new.append(item)
     gone = [row for item_id, row in earlier.items() if item_id not in known]
-    dropped = [row["id"] for row in gone if row["status"] == QUEUED and row["startedAt"] is None]
+    dropped = [row["id"] for row in gone if row["status"] == QUEUED]
     store.extend_batch(
         run_id,
         _from_plan(plan, overrides, plan_path),

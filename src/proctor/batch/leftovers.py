@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.processes import end_attempt
-from proctor.runners.workspace import remove_folder, session_folder
+from proctor.workspace.tree import remove_folder, session_folder
 
 
 def clear_leftovers(sessions: Iterable[Mapping[str, Any]], home: Path) -> None:

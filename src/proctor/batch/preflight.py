@@ -21,7 +21,7 @@ from proctor.expect import problems_of
 from proctor.item import Item
 from proctor.plan import Overrides, Plan
 from proctor.runner import agent_settings
-from proctor.runners.source import open_source
+from proctor.workspace.source import open_source
 
 # What /bin/sh itself knows, and the words with which a line of shell may begin.
 SHELL_WORDS = frozenset(

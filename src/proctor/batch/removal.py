@@ -9,9 +9,9 @@ from pathlib import Path
 
 from proctor.errors import ProctorError
 from proctor.git import Git
-from proctor.runners.source import SESSION_REFS
-from proctor.runners.workspace import remove_folder, session_folder
 from proctor.store import Scope, Store
+from proctor.workspace.source import SESSION_REFS
+from proctor.workspace.tree import remove_folder, session_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ blotted out before anything is written.
 Knows nothing of agents or stores.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
@@ -56,5 +57,7 @@ def blotter(environment: Mapping[str, str]) -> Callable[[str], str]:
     }
     if not secrets:
         return str
+    # In JSON, a quote or a backslash in a secret is written in its own way.
+    secrets |= {json.dumps(value)[1:-1] for value in secrets}
     pattern = re.compile("|".join(map(re.escape, sorted(secrets, key=len, reverse=True))))
     return lambda text: pattern.sub("[secret]", text)

@@ -19,9 +19,9 @@ from proctor.cli.tables import print_table
 from proctor.cli.words import print_json, printable, say
 from proctor.errors import UsageError
 from proctor.item import RUNNING
-from proctor.runners import merging
-from proctor.runners.source import Source, open_source
 from proctor.store import Scope, Store
+from proctor.workspace import merging
+from proctor.workspace.source import Source, open_source
 
 sessions_app = typer.Typer(add_completion=False, help="The sessions agents left: look, merge, clean up.")
 apps = {"sessions": sessions_app}

@@ -7,32 +7,28 @@ Knows nothing of wire formats, prices or records.
 """
 
 import asyncio
-import json
 import random
-import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from proctor.errors import ModelError, RateLimited
+from proctor.errors import ModelError
 from proctor.models.providers import Endpoint
-from proctor.untrusted import parse_json
+from proctor.models.refusals import Again, clean, parsed, refusal
 
 if TYPE_CHECKING:
     import aiohttp
 
+T = TypeVar("T")
 Waited = Callable[[float], None]
 """Called with the seconds about to be waited, so that a time limit can be put off by them."""
 
 # The longest whole answer worth reading; a million tokens of text stay below it.
 LARGEST_ANSWER_BYTES = 32 * 1024 * 1024
-CLIPPED_ERROR_CHARACTERS = 500
-# Keys as the usual providers shape them, also when half hidden by asterisks.
-KEY_SHAPES = re.compile(r"\b(?:sk|pk|gsk|xai|rk|key|Bearer)[-_ ][\w*.-]{6,}")
-
-NUMBER = re.compile(r"\s*\d{1,9}(\.\d{0,9})?\s*")
+# Each token of a stream comes in a wrapping of a hundred bytes and more.
+LARGEST_FLOW_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,21 +82,43 @@ class Client:
 
     async def post(self, target: Target, body: bytes, waited: Waited | None = None) -> Posted:
         """Get the answer to `body`, or raise the `ModelError` that says why there is none."""
+        (answer, raw), tries = await self._patiently(self._once, target, body, waited)
+        return Posted(answer, raw, (self._clock() - tries.started) * 1000, tries.waited_seconds * 1000)
+
+    async def open(self, target: Target, body: bytes, waited: Waited | None = None) -> "Flow":
+        """Have `body` answered piece by piece; whoever calls this closes the flow.
+
+        As patient as `post` before the first byte, and not after it. A refusal that stands is a
+        flow too, with its status; a `ModelError` is raised when there was no answer at all.
+        """
+        flow, tries = await self._patiently(self._begin, target, body, waited)
+        flow.started, flow.waited_seconds = tries.started, tries.waited_seconds
+        return flow
+
+    async def _patiently(
+        self,
+        once: Callable[["aiohttp.ClientSession", Target, bytes], Awaitable[T]],
+        target: Target,
+        body: bytes,
+        waited: Waited | None,
+    ) -> "tuple[T, _Tries]":
         session = self._session or self._open()
-        waiting = 0.0
+        tries = _Tries()
         for number in range(1, self._patience.tries + 1):
-            started = self._clock()
+            tries.started = self._clock()
             try:
-                answer, raw = await self._once(session, target, body)
-                return Posted(answer, raw, (self._clock() - started) * 1000, waiting * 1000)
-            except _Again as again:
+                return await once(session, target, body), tries
+            except Again as again:
                 pause = self._pause(number, again.retry_after_seconds)
-                if number == self._patience.tries or waiting + pause > self._patience.most_waiting_seconds:
+                most = self._patience.most_waiting_seconds
+                if number == self._patience.tries or tries.waited_seconds + pause > most:
+                    if again.standing is not None:
+                        return again.standing, tries
                     raise again.error from again.__cause__
             if waited is not None:
                 waited(pause)
             await asyncio.sleep(pause)
-            waiting += pause
+            tries.waited_seconds += pause
         raise AssertionError("the last try either answers or raises")
 
     async def close(self) -> None:
@@ -131,23 +149,49 @@ class Client:
     async def _once(
         self, session: "aiohttp.ClientSession", target: Target, body: bytes
     ) -> tuple[Mapping[str, Any], bytes]:
-        try:
+        with self._told(target.endpoint):
             # A redirect would carry the key to an address nobody has agreed to.
             async with session.post(
                 target.url, data=body, headers=target.headers, allow_redirects=False
             ) as response:
                 raw = await _read(response, target.endpoint)
                 if response.status == 200:
-                    return _parsed(raw, target.endpoint), raw
-                raise _refusal(response.status, response.headers, raw, target.endpoint)
+                    return parsed(raw, target.endpoint), raw
+                raise refusal(response.status, response.headers, raw, target.endpoint)
+
+    async def _begin(self, session: "aiohttp.ClientSession", target: Target, body: bytes) -> "Flow":
+        with self._told(target.endpoint):
+            response = await session.post(
+                target.url, data=body, headers=target.headers, allow_redirects=False
+            )
+            try:
+                if response.status == 200:
+                    return Flow(self, target.endpoint, response)
+                raw = await _read(response, target.endpoint)
+            except BaseException:
+                response.close()
+                raise
+            response.release()
+        refused = Flow(self, target.endpoint, response, raw)
+        error = refusal(response.status, response.headers, raw, target.endpoint)
+        if isinstance(error, Again):
+            error.standing = refused
+            raise error
+        return refused
+
+    @contextmanager
+    def _told(self, endpoint: Endpoint) -> Iterator[None]:
+        """Say what went wrong with a connection in words that hold no key."""
+        try:
+            yield
         except self._malformed:
             # An address or a header that cannot be sent. Its text may hold the key, so it is not shown.
-            said = f"{target.endpoint.provider} cannot be asked: its base URL or its key is malformed"
+            said = f"{endpoint.provider} cannot be asked: its base URL or its key is malformed"
             raise ModelError(said, reason="bad_request") from None
         except self._failures as failure:
             said = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
-            error = ModelError(f"{target.endpoint.provider} did not answer: {clean(said, target.endpoint)}")
-            raise _Again(error) from failure
+            error = ModelError(f"{endpoint.provider} did not answer: {clean(said, endpoint)}")
+            raise Again(error) from failure
 
     def _pause(self, number: int, retry_after_seconds: float | None) -> float:
         """Twice as long each time, and spread out so that a thousand calls do not return at once."""
@@ -156,13 +200,65 @@ class Client:
         return self._patience.first_pause_seconds * 2.0 ** (number - 1) * (0.5 + self._jitter())
 
 
-class _Again(Exception):
-    """This try failed in a way that another may not."""
+@dataclass(slots=True)
+class _Tries:
+    """How a call went until it was answered."""
 
-    def __init__(self, error: ModelError, retry_after_seconds: float | None = None) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.retry_after_seconds = retry_after_seconds
+    started: float = 0.0
+    """When the last try began."""
+    waited_seconds: float = 0.0
+
+
+class Flow:
+    """An answer that is still arriving, or a refusal that has arrived whole."""
+
+    def __init__(
+        self,
+        client: Client,
+        endpoint: Endpoint,
+        response: "aiohttp.ClientResponse",
+        refused: bytes | None = None,
+    ) -> None:
+        self._client = client
+        self._endpoint = endpoint
+        self._response = response
+        self._refused = refused
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.started = 0.0
+        """When the try that is being answered began, on the client's clock."""
+        self.waited_seconds = 0.0
+
+    @property
+    def latency_ms(self) -> float:
+        """The time the try has taken so far."""
+        return (self._client._clock() - self.started) * 1000
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The bytes as they arrive; a `ModelError` when they stop too early or never end."""
+        if self._refused is not None:
+            yield self._refused
+            return
+        size = 0
+        try:
+            with self._client._told(self._endpoint):
+                while chunk := await self._response.content.readany():
+                    size += len(chunk)
+                    if size > LARGEST_FLOW_BYTES:
+                        sent = f"{self._endpoint.provider} sent more than {LARGEST_FLOW_BYTES >> 20} MiB"
+                        raise ModelError(sent)
+                    yield chunk
+        except Again as broken:
+            raise ModelError(str(broken.error).replace("did not answer", "broke off")) from broken
+
+    def close(self) -> None:
+        """Be done with it. What has not arrived is not waited for: the connection is closed."""
+        if self._refused is None:
+            self._response.close()
+
+    def release(self) -> None:
+        """As `close`, for an answer that has arrived whole: its connection serves the next one."""
+        self._response.release()
 
 
 async def _read(response: "aiohttp.ClientResponse", endpoint: Endpoint) -> bytes:
@@ -178,68 +274,3 @@ async def _read(response: "aiohttp.ClientResponse", endpoint: Endpoint) -> bytes
         if size > LARGEST_ANSWER_BYTES:
             raise ModelError(f"{endpoint.provider} sent more than {LARGEST_ANSWER_BYTES >> 20} MiB")
     return b"".join(chunks)
-
-
-def _parsed(raw: bytes, endpoint: Endpoint) -> Mapping[str, Any]:
-    try:
-        answer = parse_json(raw)
-    except ValueError as cause:
-        began = clean(raw[:200].decode(errors="replace"), endpoint)
-        raise ModelError(f"{endpoint.provider} answered no JSON; it began {began!r}") from cause
-    if not isinstance(answer, dict):
-        raise ModelError(f"{endpoint.provider} answered JSON that is no object")
-    # OpenRouter reports some failures of the provider behind it with status 200.
-    if (error := answer.get("error")) and not (answer.get("choices") or answer.get("content")):
-        said = clean(json.dumps(error, ensure_ascii=False), endpoint)
-        raise ModelError(f"{endpoint.provider} answered with an error: {said}")
-    return answer
-
-
-def _refusal(status: int, headers: Mapping[str, str], raw: bytes, endpoint: Endpoint) -> Exception:
-    said = f"{endpoint.provider} answered {status} for {endpoint.model}: {_said(raw, endpoint)}"
-    if status == 429:
-        if b"insufficient_quota" in raw:
-            # The account is empty. Waiting does not fill it.
-            return ModelError(said, reason="quota")
-        wait = _retry_after(headers)
-        return _Again(RateLimited(said, retry_after_seconds=wait), wait)
-    if status in (401, 403):
-        hint = f" (the key is taken from {endpoint.key_variable})" if endpoint.key_variable else ""
-        return ModelError(said + hint, reason="auth")
-    if status >= 500 or status == 408:
-        return _Again(ModelError(said), _retry_after(headers))
-    return ModelError(said, reason="bad_request")
-
-
-def _said(raw: bytes, endpoint: Endpoint) -> str:
-    """The provider's own words, where the body has the usual shape; else how the body begins."""
-    text = raw[: 64 * 1024].decode(errors="replace")
-    try:
-        error = parse_json(text)["error"]
-        text = error if isinstance(error, str) else str(error["message"])
-    except (ValueError, LookupError, TypeError):
-        pass
-    return clean(text, endpoint) or "nothing said"
-
-
-def clean(text: str, endpoint: Endpoint) -> str:
-    """Short enough for a table, one line, and without the key, which some providers repeat."""
-    if endpoint.key:
-        text = text.replace(endpoint.key, "[key]")
-    text = KEY_SHAPES.sub("[key]", " ".join(text[: 4 * CLIPPED_ERROR_CHARACTERS].split()))
-    return text if len(text) <= CLIPPED_ERROR_CHARACTERS else text[:CLIPPED_ERROR_CHARACTERS] + "…"
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait as the provider wants it, given in seconds or as a date; None: not said."""
-    try:
-        milliseconds, wanted = headers.get("retry-after-ms", ""), headers.get("Retry-After", "")
-        if NUMBER.fullmatch(milliseconds):
-            return float(milliseconds) / 1000
-        if NUMBER.fullmatch(wanted):
-            return float(wanted)
-        # Counted on the provider's own clock: ours may be wrong.
-        until, now = parsedate_to_datetime(wanted), parsedate_to_datetime(headers["Date"])
-        return max(0.0, (until - now).total_seconds())
-    except (ValueError, TypeError, KeyError):
-        return None

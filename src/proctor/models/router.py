@@ -17,9 +17,10 @@ from typing import Protocol
 from proctor.errors import ModelError, UsageError
 from proctor.model import Answer, Model, Request
 from proctor.models import anthropic, openai
-from proctor.models.client import Client, Target, Waited, clean
+from proctor.models.client import Client, Target, Waited
 from proctor.models.prices import Price, price_of
 from proctor.models.providers import find_endpoint
+from proctor.models.refusals import clean
 from proctor.models.scripted import PREFIX, Scripted, find_script
 from proctor.models.wire import Reading, WireFormat
 from proctor.session import ModelCall

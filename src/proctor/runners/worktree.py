@@ -16,12 +16,12 @@ from proctor.agent import Assignment, WorkDone
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
 from proctor.processes import Finished, clipped, run, undisturbed
-from proctor.runner import Outcome, Services
-from proctor.runners.keeping import Kept, keep
-from proctor.runners.preparing import Session, in_thread, prepare, tidy
-from proctor.runners.queueing import Merged, Request, checker, merge
-from proctor.runners.workspace import leave_out, publish
+from proctor.runner import Outcome, Services, agent_settings
 from proctor.session import Iteration, Message
+from proctor.workspace.keeping import Kept, keep
+from proctor.workspace.preparing import Session, in_thread, prepare, tidy
+from proctor.workspace.queueing import Merged, Request, checker, merge
+from proctor.workspace.tree import leave_out, publish
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,7 @@ async def _set_up(session: Session) -> None:
 async def _let_agent_work(session: Session) -> WorkDone:
     """The agent's own account of its work; a failure it reports is one, not an exception."""
     item, services = session.item, session.services
-    settings = dict(item.details.get("settings") or {})
-    settings |= {name: item.details[name] for name in ("command", "script") if item.details.get(name)}
-    agent = services.agent(item.agent, settings)
+    agent = services.agent(item.agent, agent_settings(item))
     assignment = Assignment(
         prompt=item.prompt,
         folder=session.tree.folder,

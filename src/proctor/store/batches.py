@@ -72,10 +72,18 @@ def extend(
     settle: Iterable[Item],
     drop: Iterable[str],
 ) -> None:
-    """Bring a batch up to its plan: new items, new settings of unfinished ones, some no more."""
+    """Bring a batch up to its plan: new items, new settings of unfinished ones, some no more.
+
+    Of what is dropped, an item that was begun stays as a fact, but is not taken up again.
+    """
     change(connection, run_id, batch)
     mine = '"runId" = ? AND "id" = ?'
-    connection.run_many(f'DELETE FROM "batch_items" WHERE {mine}', [(run_id, item_id) for item_id in drop])
+    dropped = [(run_id, item_id) for item_id in drop]
+    connection.run_many(f'DELETE FROM "batch_items" WHERE {mine} AND "startedAt" IS NULL', dropped)
+    connection.run_many(
+        f'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ? WHERE {mine}',
+        [(ERROR, "removed", "the plan no longer has it", *which) for which in dropped],
+    )
     connection.run_many(
         f'UPDATE "batch_items" SET "settings" = ?, "factors" = ?, "repo" = ? WHERE {mine} AND "status" = ?',
         [(*how_of(item), run_id, item.id, QUEUED) for item in settle],
@@ -86,33 +94,48 @@ def extend(
     add_items(connection, run_id, add, first=last["n"] + 1)
 
 
-def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> None:
-    """Take a batch that nobody carries out; raises when somebody does."""
+def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> datetime:
+    """Take a batch that nobody carries out; when its process was last heard of.
+
+    Raises when somebody does carry it out.
+    """
     (found,) = connection.rows(
         'SELECT "status", "owner", "heartbeatAt" FROM "batches" WHERE "runId" = ?', (run_id,)
     )
-    if found["status"] == RUNNING and is_alive(found["owner"], moment(found["heartbeatAt"]), now):
-        raise UsageError(
-            f"run {run_id} is being carried out by process {found['owner'].split(':')[-3]}\n"
-            f"Look at it (proctor watch {run_id}) or stop it (proctor abort-run {run_id})."
-        )
-    connection.run(
+    owned_by = found["owner"]
+    if found["status"] == RUNNING and is_alive(owned_by, moment(found["heartbeatAt"]), now):
+        raise _taken(run_id, owned_by)
+    # Only from the owner that was seen: of two who claim it at once, one comes too late.
+    claimed = connection.run(
         'UPDATE "batches" SET "status" = ?, "reason" = ?, "owner" = ?, "heartbeatAt" = ?, '
-        '"abortRequestedAt" = NULL, "finishedAt" = NULL WHERE "runId" = ?',
-        (RUNNING, "", owner, timestamp(now), run_id),
+        '"abortRequestedAt" = NULL, "finishedAt" = NULL WHERE "runId" = ? AND "owner" = ?',
+        (RUNNING, "", owner, timestamp(now), run_id, owned_by),
+    )
+    if not claimed:
+        raise _taken(run_id, "")
+    return moment(found["heartbeatAt"]) or now
+
+
+def _taken(run_id: str, owner: str) -> UsageError:
+    _, pid, *_ = [*owner.rsplit(":", 3), "", ""]
+    who = f"process {pid}" if pid else "another process"
+    return UsageError(
+        f"run {run_id} is being carried out by {who}\n"
+        f"Look at it (proctor watch {run_id}) or stop it (proctor abort-run {run_id})."
     )
 
 
-def take_up(connection: Connection, run_id: str, again: Again, now: datetime) -> list[Row]:
-    """Queue what is not finished; the sessions that were cut off, which may have left things behind."""
+def take_up(
+    connection: Connection, run_id: str, again: Again, now: datetime, *, last_seen: datetime
+) -> list[Row]:
+    """Queue what is not finished; the sessions that were cut off, which may have left things behind.
+
+    `last_seen` is when their process still lived, which is the last that is known of them.
+    """
     cut_off = connection.rows(
         'SELECT * FROM "sessions" WHERE "runId" = ? AND "status" = ?', (run_id, RUNNING)
     )
-    connection.run(
-        'UPDATE "sessions" SET "status" = ?, "endReason" = ?, "finishedAt" = ?, '
-        '"error" = ? WHERE "runId" = ? AND "status" = ?',
-        (ERROR, "interrupted", timestamp(now), "its process went away", run_id, RUNNING),
-    )
+    _end_sessions(connection, run_id, "interrupted", "its process went away", last_seen)
     reasons = ", ".join("?" * len(UNFINISHED_REASONS))
     wanted = f'"status" = ? OR ("status" = ? AND "reason" IN ({reasons}))'
     parameters: list[Any] = [QUEUED, "", "", run_id, RUNNING, ERROR, *UNFINISHED_REASONS]
@@ -141,16 +164,11 @@ def request_abort(connection: Connection, run_id: str, now: datetime) -> None:
 
 def end_items(connection: Connection, run_id: str, reason: str, error: str, now: datetime) -> int:
     """Give every item that was not finished the status `error`; how many those were."""
-    when = timestamp(now)
-    connection.run(
-        'UPDATE "sessions" SET "status" = ?, "endReason" = ?, "error" = ?, "finishedAt" = ? '
-        'WHERE "runId" = ? AND "status" = ?',
-        (ERROR, reason, error, when, run_id, RUNNING),
-    )
+    _end_sessions(connection, run_id, reason, error, now)
     return connection.run(
         'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = ? '
         'WHERE "runId" = ? AND "status" IN (?, ?)',
-        (ERROR, reason, error, when, run_id, QUEUED, RUNNING),
+        (ERROR, reason, error, timestamp(now), run_id, QUEUED, RUNNING),
     )
 
 
@@ -174,10 +192,12 @@ def keep_merge(connection: Connection, session_id: str, merge: Merge, now: datet
 def delete(connection: Connection, run_id: str) -> None:
     """Remove a batch and every row that belongs to it, and nothing else."""
     mine = 'SELECT "id" FROM "sessions" WHERE "runId" = ?'
-    for table in (*OF_A_SESSION, "ledger"):
+    for table in OF_A_SESSION:
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', (run_id,))
-    for table in ("sessions", "batch_items", "batches"):
+    for table in ("ledger", "sessions", "batch_items", "batches"):
         connection.run(f'DELETE FROM "{table}" WHERE "runId" = ?', (run_id,))
+    # A text that someone is about to refer to must not go.
+    connection.hold("blobs")
     held = " UNION ALL ".join(
         f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'
         for table in OF_A_SESSION
@@ -187,11 +207,49 @@ def delete(connection: Connection, run_id: str) -> None:
     connection.run(f'DELETE FROM "blobs" WHERE "digest" NOT IN ({held})')
 
 
+def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, when: datetime) -> None:
+    """End the sessions nobody was left to end, with the sums of what they had recorded."""
+    of_session = 'FROM "{}" c WHERE c."sessionId" = "sessions"."id"'
+    calls, tools = of_session.format("model_calls"), of_session.format("tool_calls")
+    prompt, completion = 'COALESCE(SUM(c."promptTokens"), 0)', 'COALESCE(SUM(c."completionTokens"), 0)'
+    sums = {
+        "promptTokens": f"{prompt} {calls}",
+        "cachedTokens": f'COALESCE(SUM(c."cachedTokens"), 0) {calls}',
+        "completionTokens": f"{completion} {calls}",
+        "reasoningTokens": f'COALESCE(SUM(c."reasoningTokens"), 0) {calls}',
+        "totalTokens": f"{prompt} + {completion} {calls}",
+        "costUsd": f'SUM(c."costUsd") {calls}',
+        "modelCalls": f"COUNT(*) {calls}",
+        "unpricedCalls": f'COUNT(*) - COUNT(c."costUsd") {calls}',
+        "toolCalls": f"COUNT(*) {tools}",
+    }
+    summed = ", ".join(f'"{name}" = (SELECT {what})' for name, what in sums.items())
+    cut_off = [
+        row["itemId"]
+        for row in connection.rows(
+            'SELECT "itemId" FROM "sessions" WHERE "runId" = ? AND "status" = ?', (run_id, RUNNING)
+        )
+    ]
+    connection.run(
+        f'UPDATE "sessions" SET {summed}, "status" = ?, "endReason" = ?, "error" = ?, "finishedAt" = ? '
+        'WHERE "runId" = ? AND "status" = ?',
+        (ERROR, reason, error, timestamp(when), run_id, RUNNING),
+    )
+    attempts = 'FROM "sessions" s WHERE s."runId" = "batch_items"."runId" AND s."itemId" = "batch_items"."id"'
+    connection.run_many(
+        f'UPDATE "batch_items" SET "tokensTotal" = (SELECT COALESCE(SUM(s."totalTokens"), 0) {attempts}), '
+        f'"toolCalls" = (SELECT COALESCE(SUM(s."toolCalls"), 0) {attempts}), '
+        f'"costUsd" = (SELECT SUM(s."costUsd") {attempts}) WHERE "runId" = ? AND "id" = ?',
+        [(run_id, item_id) for item_id in cut_off],
+    )
+
+
 def _settle_leftovers(connection: Connection, run_id: str, now: datetime) -> None:
     """Free the money of attempts that were cut off, charging what they are known to have spent."""
     open_ones = connection.rows(
         'SELECT "sessionId", "itemId", MAX("position") AS "last", SUM("reservedUsd") AS "held" FROM "ledger" '
-        'WHERE "runId" = ? GROUP BY "sessionId", "itemId" HAVING SUM("reservedUsd") > 0',
+        'WHERE "runId" = ? GROUP BY "sessionId", "itemId" '
+        "HAVING SUM(CASE WHEN \"kind\" = 'settle' THEN 1 ELSE 0 END) = 0",
         (run_id,),
     )
     for row in open_ones:

@@ -8,8 +8,10 @@ of every command, thirty times what `sqlite3` takes, and writing costs twice the
 Knows nothing of batches or sessions.
 """
 
+import re
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,9 @@ Row = dict[str, Any]
 
 # Longer than the longest transaction seen with 100,000 items; a writer that waits longer is stuck.
 LOCK_TIMEOUT_SECONDS = 30
+SCRIPT_LOCK = 5_077_628
+"""Any number that nobody else locks in a PostgreSQL database."""
+_PASSWORD = re.compile(r"(?<=[^:/@]):[^:/@]+(?=@)|(?<=[?&])password=[^&]*&?", re.IGNORECASE)
 
 
 class Connection(Protocol):
@@ -39,10 +44,13 @@ class Connection(Protocol):
         """Run one statement for each set of parameters."""
 
     def script(self, sql: str) -> None:
-        """Run several statements, separated by semicolons."""
+        """Run several statements, separated by semicolons, while nobody else runs a script."""
 
     def begin(self) -> None:
         """Begin a transaction that will write."""
+
+    def hold(self, table: str) -> None:
+        """Keep all others from writing to a table until the transaction ends."""
 
     def commit(self) -> None: ...
 
@@ -55,6 +63,7 @@ class Database(Protocol):
     """Where a store lives."""
 
     url: str
+    """As it may be shown: without a password."""
 
     def connect(self) -> Connection:
         """A new connection, for the calling thread."""
@@ -80,9 +89,7 @@ class SqliteDatabase:
             raw = sqlite3.connect(
                 self.path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
             )
-            # The busy timeout does not cover the change to WAL itself when two processes begin at once.
-            if raw.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                raw.execute("PRAGMA journal_mode=WAL")
+            _write_ahead(raw)
             # NORMAL loses no committed batch when the process dies, only when the machine does.
             raw.execute("PRAGMA synchronous=NORMAL")
             raw.execute("PRAGMA cache_size=-32000")
@@ -121,6 +128,9 @@ class SqliteConnection:
     def begin(self) -> None:
         self.run("BEGIN IMMEDIATE")
 
+    def hold(self, table: str) -> None:
+        """Whoever has begun to write is the only one anyway."""
+
     def commit(self) -> None:
         self.run("COMMIT")
 
@@ -136,7 +146,8 @@ class PostgresDatabase:
     """A server, for several machines on one store."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
+        self._url = url
+        self.url = _PASSWORD.sub("", url)
 
     def connect(self) -> "PostgresConnection":
         # An extra: imported only by those who use it.
@@ -147,7 +158,7 @@ class PostgresDatabase:
                 "a PostgreSQL store needs psycopg\nInstall it: pip install 'proctor[postgres]'"
             ) from error
         try:
-            return PostgresConnection(psycopg.connect(self.url, autocommit=True))
+            return PostgresConnection(psycopg.connect(self._url, autocommit=True))
         except psycopg.Error as error:
             raise StoreError(f"cannot open the store: {error}") from error
 
@@ -184,11 +195,16 @@ class PostgresConnection:
             cursor.executemany(_percent(sql), list(parameters))
 
     def script(self, sql: str) -> None:
+        # Two that create the same table at once would get an error, with or without IF NOT EXISTS.
+        self.run(f"SELECT pg_advisory_xact_lock({SCRIPT_LOCK})")
         for statement in _statements(sql):
             self.run(statement)
 
     def begin(self) -> None:
         self.run("BEGIN")
+
+    def hold(self, table: str) -> None:
+        self.run(f'LOCK TABLE "{table}" IN EXCLUSIVE MODE')
 
     def commit(self) -> None:
         self.run("COMMIT")
@@ -226,6 +242,19 @@ class Readers:
         self._local = threading.local()
 
 
+def _write_ahead(raw: sqlite3.Connection) -> None:
+    """Switch a new file to write-ahead logging, which several processes may try at once."""
+    patience = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    while raw.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            raw.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError:
+            # The busy timeout does not cover this change.
+            if time.monotonic() > patience:
+                raise
+            time.sleep(0.01)
+
+
 def _statements(sql: str) -> Iterator[str]:
     without_comments = "\n".join(line for line in sql.splitlines() if not line.startswith("--"))
     return (part.strip() for part in without_comments.split(";") if part.strip())
@@ -245,9 +274,13 @@ def _as_rows(cursor: Any) -> list[Row]:
 def _plain(names: Sequence[str], row: Sequence[Any]) -> Row:
     # PostgreSQL's sums of whole numbers are Decimal, which neither JSON nor arithmetic with float likes.
     return {
-        name: int(value) if type(value).__name__ == "Decimal" else value
+        name: _number(value) if type(value).__name__ == "Decimal" else value
         for name, value in zip(names, row, strict=True)
     }
+
+
+def _number(value: Any) -> int | float:
+    return int(value) if value == int(value) else float(value)
 
 
 @contextmanager
@@ -256,7 +289,7 @@ def _told_as_store_error() -> Iterator[None]:
         yield
     except StoreError:
         raise
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OverflowError, UnicodeError) as error:
         raise StoreError(f"the store answers: {error}") from error
     except Exception as error:
         if type(error).__module__.startswith("psycopg"):

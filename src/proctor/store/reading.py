@@ -209,6 +209,9 @@ class Reader:
         mine = f'FROM "sessions" s WHERE {where}'
         if name == "sessions":
             rows = self._connection.stream(f'SELECT * {mine} ORDER BY "startedAt", "id"', parameters)
+        elif name in ("batches", "batch_items") and scope == Scope():
+            # Also what has no session yet.
+            rows = self._connection.stream(f'SELECT * FROM "{name}" ORDER BY "runId"')
         elif name in ("batches", "batch_items") and scope.run_id:
             rows = self._connection.stream(f'SELECT * FROM "{name}" WHERE "runId" = ?', (scope.run_id,))
         elif name == "batches":

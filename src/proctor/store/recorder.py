@@ -10,7 +10,7 @@ Knows nothing of who did the work.
 import hashlib
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -29,10 +29,12 @@ from proctor.session import (
     Usage,
     Workspace,
 )
-from proctor.store.cleaning import clean, finite, whole
+from proctor.store.cleaning import amount, clean, finite, short, whole
 from proctor.store.rows import merge_row
 from proctor.store.writer import Writer, timestamp
 
+MOST_NOTES = 100
+"""An agent may ask for a permission a thousand times; all of them are counted, these are kept."""
 INLINE_CHARACTERS = 4096
 """Longer text goes to `blobs`. Most messages of real agents are shorter, most tool results are not."""
 
@@ -87,12 +89,13 @@ class Recorder:
             self.session_id,
             self._next(),
             self._stamp(),
-            self._clean(score.evaluator),
+            self.line(score.evaluator),
             score.evaluator_digest,
         )
         explanation = self._kept(score.explanation)
-        value = (score.level, score.target, finite(score.value), self._clean(score.label), *explanation)
-        self._writer.append("scores", (*head, *value, self._clean(score.error), finite(score.cost_usd)))
+        target, label, error = self.line(score.target), self.line(score.label), self.line(score.error)
+        value = (score.level, target, finite(score.value), label, *explanation)
+        self._writer.append("scores", (*head, *value, error, amount(score.cost_usd)))
 
     def end(
         self, status: str, reason: str, error: str, *, work_seconds: float, waiting_seconds: float
@@ -102,22 +105,26 @@ class Recorder:
         values = {
             "status": status,
             "endReason": reason,
-            "error": self._clean(error),
+            "error": self.line(error),
             "finishedAt": self._stamp(),
             "workSeconds": work_seconds,
             "waitingSeconds": waiting_seconds,
-            "promptTokens": whole(usage.input_tokens),
-            "cachedTokens": whole(usage.cached_tokens),
-            "completionTokens": whole(usage.output_tokens),
-            "reasoningTokens": whole(usage.reasoning_tokens),
-            "totalTokens": whole(usage.total_tokens),
-            "costUsd": finite(self._cost),
+            "promptTokens": usage.input_tokens,
+            "cachedTokens": usage.cached_tokens,
+            "completionTokens": usage.output_tokens,
+            "reasoningTokens": usage.reasoning_tokens,
+            "totalTokens": usage.total_tokens,
+            "costUsd": self._cost,
             **self._counts,
         }
         self._writer.change("sessions", (self.session_id,), values)
 
+    def line(self, text: str) -> str:
+        """What is meant to be a line or two, as it may be kept: no secret, not long, writable."""
+        return short(self._clean(text))
+
     def _clean(self, text: str) -> str:
-        return self._blot(clean(text))
+        return self._blot(clean(text)) if text else text
 
     def _next(self) -> int:
         self._position += 1
@@ -139,18 +146,18 @@ class Recorder:
         return "", digest
 
     def _message(self, event: Message) -> None:
-        row = (*self._head(), event.role, self._clean(event.name), *self._kept(event.content))
+        row = (*self._head(), event.role, self.line(event.name), *self._kept(event.content))
         self._writer.append("messages", row)
 
     def _tool_call(self, event: ToolCall) -> None:
         self._counts["toolCalls"] += 1
-        args = self._kept(json.dumps(dict(event.args), default=str, ensure_ascii=False))
+        args = self._kept(_as_json(event.args))
         success = None if event.success is None else int(event.success)
         outcome = (success, finite(event.duration_ms), *self._kept(event.result))
-        self._writer.append("tool_calls", (*self._head(), self._clean(event.name), *args, *outcome))
+        self._writer.append("tool_calls", (*self._head(), self.line(event.name), *args, *outcome))
 
     def _model_call(self, event: ModelCall) -> None:
-        usage, cost = event.usage, finite(event.cost_usd)
+        usage, cost = _writable(event.usage), amount(event.cost_usd)
         self._counts["modelCalls"] += 1
         self._usage += usage
         self._step_usage += usage
@@ -165,39 +172,40 @@ class Recorder:
         bodies = (*self._kept(event.request), *self._kept(event.response))
         head = (
             *self._head(),
-            self._clean(event.provider),
-            self._clean(event.model),
-            *map(whole, tokens),
+            self.line(event.provider),
+            self.line(event.model),
+            *tokens,
             *price,
             *timing,
         )
-        self._writer.append("model_calls", (*head, event.status, self._clean(event.error), *bodies))
+        self._writer.append("model_calls", (*head, self.line(event.status), self.line(event.error), *bodies))
 
     def _intervention(self, event: Intervention) -> None:
         self._counts["interventions"] += 1
         self._note(Note(text=f"{event.kind}: {event.text}"))
 
     def _metric(self, event: Metric) -> None:
-        number = isinstance(event.value, int | float)
-        value = finite(float(event.value)) if isinstance(event.value, int | float) else None
-        label = None if number or event.value is None else self._clean(str(event.value))
-        self._writer.append(
-            "metrics", (self.session_id, self._next(), event.step, self._clean(event.name), value, label)
-        )
+        number = finite(event.value) if isinstance(event.value, int | float) else None
+        label = self.line(event.value) if isinstance(event.value, str) else None
+        head = (self.session_id, self._next(), whole(event.step), self.line(event.name))
+        self._writer.append("metrics", (*head, None if number is None else float(number), label))
 
     def _note(self, event: Note) -> None:
-        self._notes.append(self._clean(event.text))
+        if len(self._notes) == MOST_NOTES:
+            return
+        self._notes.append(self.line(event.text))
         self._writer.change("sessions", (self.session_id,), {"notes": json.dumps(self._notes)})
 
     def _iteration(self, event: Iteration) -> None:
         ended, usage = self._stamp(), self._step_usage
         test = (event.test_result, event.test_exit_code, finite(event.test_duration_ms))
-        change = (event.commit_sha, event.changed_files, event.lines_added, event.lines_removed)
-        tokens = (whole(usage.input_tokens), whole(usage.output_tokens), whole(usage.total_tokens))
+        counts = (event.changed_files, event.lines_added, event.lines_removed)
+        change = (event.commit_sha, *map(whole, counts))
+        tokens = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
         row = (
             *(self.session_id, self._step, self._step_started, ended),
             *(*change, *test, *self._kept(event.test_output)),
-            *(self._clean(event.model), event.exit_code, *tokens, finite(self._step_cost)),
+            *(self.line(event.model), event.exit_code, *tokens, self._step_cost),
             *self._kept(event.output),
         )
         self._writer.append("iterations", row)
@@ -215,7 +223,7 @@ class Recorder:
             "agentVersion": event.agent_version,
             "thread": event.thread,
         }
-        values = {name: self._clean(value) for name, value in known.items() if value}
+        values = {name: self.line(value) for name, value in known.items() if value}
         if values:
             self._writer.change("sessions", (self.session_id,), values)
 
@@ -235,3 +243,20 @@ _KEEPERS: dict[type, Callable[[Recorder, Any], None]] = {
     Workspace: Recorder._workspace,
     Merge: Recorder._merge,
 }
+
+
+def _as_json(args: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(args), default=str, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        # Keys that are no text, a circle, or nested too deeply for JSON.
+        return json.dumps({"unreadable": True})
+
+
+def _writable(usage: Usage) -> Usage:
+    return Usage(
+        input_tokens=whole(usage.input_tokens),
+        cached_tokens=whole(usage.cached_tokens),
+        output_tokens=whole(usage.output_tokens),
+        reasoning_tokens=whole(usage.reasoning_tokens),
+    )

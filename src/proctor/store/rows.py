@@ -30,7 +30,7 @@ def how_of(item: Item) -> tuple[str, str, str]:
 def merge_row(session_id: str, position: int, when: str, merge: Merge) -> tuple[Any, ...]:
     """A try to merge, in the order of `merge_history`'s columns."""
     files = json.dumps(list(merge.conflict_files))
-    head = (session_id, position, when, when, merge.base_branch, merge.mode, merge.result, files)
+    head = (session_id, position, when, when, clean(merge.base_branch), merge.mode, merge.result, files)
     return (*head, clean(merge.message), merge.before_sha, merge.after_sha, clean(merge.error))
 
 

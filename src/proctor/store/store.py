@@ -47,8 +47,8 @@ class Store:
         """Take a batch over and queue what is unfinished; the sessions that were cut off."""
 
         def work(connection: Connection) -> list[Row]:
-            batches.claim(connection, run_id, owner, now)
-            return batches.take_up(connection, run_id, again, now)
+            last_seen = batches.claim(connection, run_id, owner, now)
+            return batches.take_up(connection, run_id, again, now, last_seen=last_seen)
 
         return self._transaction(work)
 

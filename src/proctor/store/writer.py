@@ -69,6 +69,8 @@ class Writer:
         self._wake = threading.Event()
         self._hurry = threading.Event()
         self._closing = False
+        self._answering: list[Future[Any]] = []
+        """Those who wait for the commit under way and still want to know."""
         self._failure: StoreError | None = None
         self._statements: dict[tuple[str, str, tuple[str, ...]], str] = {}
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
@@ -82,6 +84,7 @@ class Writer:
     def append(self, table: str, row: tuple[Any, ...]) -> None:
         """Add a row that will never change, its values in the order of the table's columns."""
         with self._lock:
+            self._check_open()
             self._pending.appended[table].append(row)
             self._pending.rows += 1
         self._stir()
@@ -89,6 +92,7 @@ class Writer:
     def add(self, table: str, key: Key, row: dict[str, Any]) -> None:
         """Add a row that may change later."""
         with self._lock:
+            self._check_open()
             self._pending.added[table, key] = row
             self._pending.rows += 1
         self._stir()
@@ -96,6 +100,7 @@ class Writer:
     def change(self, table: str, key: Key, values: dict[str, Any]) -> None:
         """Change some columns of a row."""
         with self._lock:
+            self._check_open()
             pending = self._pending
             row = pending.added.get((table, key)) or pending.changed.get((table, key))
             if row is None:
@@ -131,9 +136,13 @@ class Writer:
         if self._failure:
             raise self._failure
 
-    def _stir(self) -> None:
+    def _check_open(self) -> None:
         if self._failure:
             raise self._failure
+        if self._closing:
+            raise StoreError("the store is closed")
+
+    def _stir(self) -> None:
         if not self._wake.is_set():
             self._wake.set()
 
@@ -146,7 +155,9 @@ class Writer:
                 if self._wake.is_set() and not self._closing:
                     self._hurry.wait(GATHER_SECONDS)
                 self._commit(connection)
-            self._commit(connection)
+            # With nothing left to write, the batch may by now be someone else's.
+            if self._pending.rows or self._pending.asked:
+                self._commit(connection)
         except Exception as error:
             self._fail(error)
         finally:
@@ -158,35 +169,32 @@ class Writer:
             batch, self._pending = self._pending, _Pending()
             self._wake.clear()
             self._hurry.clear()
-        answers: list[tuple[Future[Any], Any]] = []
-        try:
-            connection.begin()
-            self._hold(connection)
-            self._write(connection, batch)
-            answers = [(answer, work(connection)) for work, answer in batch.asked]
-            connection.commit()
-        except Exception as error:
-            # Those who wait for this commit must hear of it even though `_fail` never saw them.
-            connection.rollback()
-            failure = _as_store_error(error)
-            for _, answer in batch.asked:
-                answer.set_exception(failure)
-            raise failure from error
-        for answer, value in answers:
-            answer.set_result(value)
+            # Who has given up waiting must not be answered; what they asked for is still done.
+            self._answering = [answer for _, answer in batch.asked if answer.set_running_or_notify_cancel()]
+        connection.begin()
+        self._hold(connection)
+        self._write(connection, batch)
+        values = {answer: work(connection) for work, answer in batch.asked}
+        connection.commit()
+        answering, self._answering = self._answering, []
+        for answer in answering:
+            answer.set_result(values[answer])
 
     def _hold(self, connection: Connection) -> None:
         if self._ownership is None:
             return
         mine = self._ownership
-        found = connection.rows(
-            'SELECT "owner", "abortRequestedAt" FROM "batches" WHERE "runId" = ?', (mine.run_id,)
+        # A change, not a question: nobody can take the batch over until this is committed.
+        is_ours = connection.run(
+            'UPDATE "batches" SET "heartbeatAt" = ? WHERE "runId" = ? AND "owner" = ?',
+            (timestamp(datetime.now(UTC)), mine.run_id, mine.owner),
         )
-        if not found or found[0]["owner"] != mine.owner:
+        if not is_ours:
             raise OwnershipLost(f"the batch {mine.run_id} was taken over by another process")
-        now = timestamp(datetime.now(UTC))
-        connection.run('UPDATE "batches" SET "heartbeatAt" = ? WHERE "runId" = ?', (now, mine.run_id))
-        if found[0]["abortRequestedAt"] and not self._abort_told:
+        (found,) = connection.rows(
+            'SELECT "abortRequestedAt" FROM "batches" WHERE "runId" = ?', (mine.run_id,)
+        )
+        if found["abortRequestedAt"] and not self._abort_told:
             self._abort_told = True
             mine.aborted()
 
@@ -194,6 +202,8 @@ class Writer:
         groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[Any, ...]]] = defaultdict(list)
         for (table, _), row in batch.added.items():
             groups["insert", table, tuple(row)].append(tuple(row.values()))
+        # Two processes that wrote the same texts in different orders could wait for each other for ever.
+        batch.appended.get("blobs", []).sort()
         for table, rows in batch.appended.items():
             groups["insert", table, self._columns[table]].extend(rows)
         for (table, key), values in batch.changed.items():
@@ -211,8 +221,9 @@ class Writer:
     def _fail(self, error: Exception) -> None:
         with self._lock:
             self._failure = _as_store_error(error)
-            waiting, self._pending = self._pending.asked, _Pending()
-        for _, answer in waiting:
+            asked, self._pending = self._pending.asked, _Pending()
+            waiting = [answer for _, answer in asked if answer.set_running_or_notify_cancel()]
+        for answer in self._answering + waiting:
             answer.set_exception(self._failure)
         if self._ownership:
             self._ownership.failed(self._failure)

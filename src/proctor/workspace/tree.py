@@ -22,7 +22,7 @@ from pathlib import Path
 
 from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
-from proctor.runners.source import SESSION_REFS, Source
+from proctor.workspace.source import SESSION_REFS, Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

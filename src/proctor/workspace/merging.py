@@ -9,10 +9,10 @@ import asyncio
 from pathlib import Path
 
 from proctor.errors import WorkspaceError
-from proctor.runners.queueing import Check, Merged, Request, checker, merge, squashed
-from proctor.runners.scratch import Conflict, Scratch, fetch_objects, raise_conflict
-from proctor.runners.source import SESSION_REFS, Source
-from proctor.runners.workspace import Tree, remove_folder, session_folder
+from proctor.workspace.queueing import Check, Merged, Request, checker, merge, squashed
+from proctor.workspace.scratch import Conflict, Scratch, fetch_objects, raise_conflict
+from proctor.workspace.source import SESSION_REFS, Source
+from proctor.workspace.tree import Tree, remove_folder, session_folder
 
 __all__ = ["Check", "Merged", "Request", "checker", "clean_up", "diff", "log", "merge", "rebase", "squash"]
 

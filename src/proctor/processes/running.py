@@ -21,10 +21,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from proctor.program import (
+from proctor.processes.program import (
     ATTEMPT_MARKER,
-    CouldNotStart,
-    Ending,
     Launch,
     Program,
     at_most,
@@ -32,21 +30,7 @@ from proctor.program import (
     start,
     undisturbed,
 )
-from proctor.streams import KEPT_CHARACTERS, Clip, clipped, text_decoder
-
-__all__ = [
-    "ATTEMPT_MARKER",
-    "Clip",
-    "CouldNotStart",
-    "Ending",
-    "Finished",
-    "Program",
-    "clipped",
-    "end_attempt",
-    "run",
-    "started",
-    "undisturbed",
-]
+from proctor.processes.streams import KEPT_CHARACTERS, Clip, text_decoder
 
 GRACE_SECONDS = 5.0
 """How long a program that was told to end may take before it is killed."""

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from proctor.git import Git, GitError
 from proctor.processes import Finished, run, undisturbed
-from proctor.runners.locks import held
-from proctor.runners.scratch import Conflict, Scratch, fetch_objects, raise_conflict
-from proctor.runners.source import Source
-from proctor.runners.workspace import Tree
 from proctor.session import Merge
+from proctor.workspace.locks import held
+from proctor.workspace.scratch import Conflict, Scratch, fetch_objects, raise_conflict
+from proctor.workspace.source import Source
+from proctor.workspace.tree import Tree
 
 # The user may commit to the base branch while we check; after so many times it is theirs to merge.
 TRIES = 3

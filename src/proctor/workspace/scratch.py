@@ -13,9 +13,9 @@ from typing import NoReturn
 
 from proctor.git import Git, GitError
 from proctor.processes import undisturbed
-from proctor.runners.source import Source
-from proctor.runners.surroundings import make_home
-from proctor.runners.workspace import Tree, fill, make_tree, remove_folder, session_folder
+from proctor.workspace.source import Source
+from proctor.workspace.surroundings import make_home
+from proctor.workspace.tree import Tree, fill, make_tree, remove_folder, session_folder
 
 
 class Conflict(Exception):

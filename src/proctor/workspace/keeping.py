@@ -15,7 +15,7 @@ from pathlib import Path
 
 from proctor.errors import WorkspaceError
 from proctor.git import Changes, GitError
-from proctor.runners.workspace import Tree, add_tree, make_repository
+from proctor.workspace.tree import Tree, add_tree, make_repository
 
 _IN_PROGRESS = ("*_HEAD", "MERGE_*", "SQUASH_MSG", "AUTO_MERGE", "BISECT_*")
 _IN_PROGRESS_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")

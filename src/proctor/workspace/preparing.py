@@ -19,11 +19,12 @@ from proctor.git import GitError
 from proctor.item import Item
 from proctor.processes import clipped, undisturbed
 from proctor.runner import Services
-from proctor.runners.naming import session_name, title_of
-from proctor.runners.queueing import merged_by_us
-from proctor.runners.source import Source, differences, fingerprint, open_source
-from proctor.runners.surroundings import free_port, make_home, surroundings, take_port
-from proctor.runners.workspace import (
+from proctor.session import Note, Workspace
+from proctor.workspace.naming import session_name, title_of
+from proctor.workspace.queueing import merged_by_us
+from proctor.workspace.source import Source, differences, fingerprint, open_source
+from proctor.workspace.surroundings import free_port, make_home, surroundings, take_port
+from proctor.workspace.tree import (
     Tree,
     fill,
     make_tree,
@@ -31,7 +32,6 @@ from proctor.runners.workspace import (
     session_folder,
     shown_references,
 )
-from proctor.session import Note, Workspace
 
 T = TypeVar("T")
 

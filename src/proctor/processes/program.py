@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from proctor import warden
 from proctor.errors import ProctorError
-from proctor.streams import ClippedInlet, Inlet, Lines
+from proctor.processes import warden
+from proctor.processes.streams import ClippedInlet, Inlet, Lines
 
 T = TypeVar("T")
 
