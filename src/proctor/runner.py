@@ -68,4 +68,4 @@ class Runner(Protocol):
 def agent_settings(item: Item) -> dict[str, Any]:
     """What an item's agent is configured with: its settings, and the command or script it is given."""
     given = {name: item.details[name] for name in ("command", "script") if name in item.details}
-    return {**item.details.get("settings", {}), **given}
+    return {**(item.details.get("settings") or {}), **given}

@@ -352,7 +352,7 @@ async def test_a_setup_that_fails_is_our_error_and_the_agent_does_not_start(tmp_
 async def test_the_agent_is_given_the_settings_of_the_plan(tmp_path, repo):
     work = attempt(tmp_path, repo, "echo x > a")
 
-    await work.run(settings={"effort": "high"}, command="make", script=[])
+    await work.run(settings={"effort": "high"}, command="make")
 
     assert work.settings == {"effort": "high", "command": "make"}
 
