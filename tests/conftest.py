@@ -1,0 +1,187 @@
+"""What tests of the whole engine share: a store, batches run in this process, and the real command."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.agents import find_agent
+from proctor.batch.attempt import House, ItemEnd
+from proctor.batch.conductor import Conductor, Ending
+from proctor.batch.launch import create_batch
+from proctor.batch.leftovers import clear_leftovers
+from proctor.batch.retry import RetryPolicy
+from proctor.models import Models, is_stand_in
+from proctor.plan import NO_OVERRIDES, Plan, read_plan
+from proctor.runners import find_runner
+from proctor.store import Again, Store
+from proctor.store.owner import this_process
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Workshop:
+    """One folder with a store in it, and all that is needed to carry out batches there."""
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        self.folder, self.store = folder, store
+        self.told: list[ItemEnd] = []
+        self.models = Models({}, folders=[folder])
+        self.house = House(
+            home=folder / "home",
+            environment={"PATH": os.environ["PATH"], "HOME": str(folder)},
+            now=now,
+            monotonic=time.monotonic,
+            find_agent=find_agent,
+            find_runner=find_runner,
+            models=self.models.watched,
+            is_stand_in=is_stand_in,
+            retry=RetryPolicy(first_seconds=0.01),
+        )
+
+    def plan(self, text: str) -> Plan:
+        plan = read_plan(text, file="plan.yaml", folder=self.folder)
+        self.models = Models(self.house.environment, folders=[self.folder], prices=plan.prices)
+        self.house = replace(self.house, models=self.models.watched)
+        return plan
+
+    def launch(self, text: str, run_id: str = "run") -> str:
+        """Make a batch of a plan; who owns it."""
+        owner = this_process()
+        create_batch(
+            self.store,
+            self.plan(text),
+            NO_OVERRIDES,
+            run_id=run_id,
+            plan_path=str(self.folder / "plan.yaml"),
+            owner=owner,
+            version="0",
+            now=now(),
+        )
+        return owner
+
+    def conductor(self, owner: str, run_id: str = "run", **house: Any) -> Conductor:
+        return Conductor(self.store, run_id, owner, replace(self.house, **house), watch=self.told.append)
+
+    async def run(self, text: str, run_id: str = "run", **house: Any) -> Ending:
+        """Carry out a plan from its first item to its end."""
+        owner = self.launch(text, run_id)
+        return await self.conductor(owner, run_id, **house).run()
+
+    async def resume(self, run_id: str = "run", *, errors: bool = False, **house: Any) -> Ending:
+        """Go on with a batch whose process has stopped."""
+        owner = self.take_over(run_id, errors=errors)
+        return await self.conductor(owner, run_id, **house).run()
+
+    def take_over(self, run_id: str = "run", *, errors: bool = False) -> str:
+        owner = this_process()
+        cut_off = self.store.resume_batch(run_id, owner, Again(errors=errors), now())
+        clear_leftovers(cut_off, self.house.home)
+        return owner
+
+    def batch(self, run_id: str = "run") -> dict[str, Any]:
+        return self.store.read.batch(run_id, now())
+
+    def items(self, run_id: str = "run") -> list[dict[str, Any]]:
+        return self.store.read.items(run_id, limit=1_000_000)
+
+    def rows(self, table: str, order: str = "1") -> list[dict[str, Any]]:
+        return self.store.read.query(f'SELECT * FROM "{table}" ORDER BY {order}')
+
+    def outcomes(self, run_id: str = "run") -> list[tuple[str, str]]:
+        """The status and reason of each item, in the order of the plan."""
+        return [(item["status"], item["reason"]) for item in self.items(run_id)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store in a file of its own."""
+    with Store(str(tmp_path / "proctor.db")) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def workshop(tmp_path: Path, store: Store) -> AsyncIterator[Workshop]:
+    """Somewhere to carry out batches in this process."""
+    made = Workshop(tmp_path, store)
+    yield made
+    await made.models.close()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A git repository with one commit on `main`."""
+    folder = tmp_path / "shop"
+    made = "git init -q -b main && echo 'total = 1 - 1' > shop.py && git add . && git commit -qm first"
+    named = {
+        f"GIT_{who}_{what}": "shop@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    folder.mkdir()
+    subprocess.run(made, shell=True, cwd=folder, check=True, env=clean_environment(tmp_path) | named)
+    return folder
+
+
+class Command:
+    """The real `proctor`, in processes of its own, with a home in the test's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = clean_environment(folder)
+
+    def __call__(
+        self, *words: str, environment: Mapping[str, str] = {}
+    ) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "proctor", *words],
+            cwd=self.folder,
+            env=self.environment | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        """Start it and go on; whoever starts it ends it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "proctor", *words],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def json(self, *words: str) -> Any:
+        """What it prints with `--json`, read."""
+        return json.loads(self(*words, "--json").stdout)
+
+    def open_store(self) -> Store:
+        return Store(str(self.folder / "proctor-home" / "proctor.db"))
+
+
+@pytest.fixture
+def proctor(tmp_path: Path) -> Command:
+    """`proctor("runs", "--json")` runs the command."""
+    return Command(tmp_path)
+
+
+def clean_environment(folder: Path) -> dict[str, str]:
+    """As on a machine where nobody has configured anything."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "PROCTOR_HOME": str(folder / "proctor-home"),
+        "GIT_CONFIG_NOSYSTEM": "1",
+    }

@@ -1,0 +1,365 @@
+"""A coding batch from plan to report, by the command line alone: every documented command."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+FIXES = (
+    "script: [{say: on it}, {edit: {path: shop.py, find: 1 - 1, replace: 1 + 1}}, "
+    "{usage: {input: 90, output: 10}}]"
+)
+BREAKS = "script: [{write: {path: shop.py, content: 'total = 0'}}]"
+CHECK = "scriptCommand: \"python3 -c 'import shop; assert shop.total == 2'\""
+
+
+@pytest.fixture
+def plan(tmp_path: Path, repository: Path) -> Path:
+    """Two items: one agent mends the shop, the other does not."""
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        f"runId: nightly\nconcurrency: 2\ndefaults:\n  baseBranch: main\n  {CHECK}\nmatrix:\n"
+        f"  - repo: shop\n    prompt: Mend the total\n    model: gpt-4o\n    {FIXES}\n"
+        f"  - repo: shop\n    prompt: Mend the total\n    model: gpt-5\n    {BREAKS}\n"
+    )
+    return path
+
+
+@pytest.fixture
+def done(proctor, plan):
+    """The command, after the plan has been run."""
+    assert proctor("batch", "plan.yaml").returncode == 1
+    return proctor
+
+
+def git(repository: Path, *words: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(repository), *words], check=True, capture_output=True, text=True
+    ).stdout
+
+
+# Running
+
+
+def test_a_dry_run_lists_the_items_and_starts_nothing(proctor, plan, repository):
+    before = git(repository, "for-each-ref")
+    shown = proctor.json("batch", "plan.yaml", "--dry-run")
+    assert (shown["runId"], shown["dryRun"], shown["itemCount"]) == ("nightly", True, 2)
+    assert [item["model"] for item in shown["items"]] == ["gpt-4o", "gpt-5"]
+    assert len({item["id"] for item in shown["items"]}) == 2
+    assert git(repository, "for-each-ref") == before
+    assert proctor.json("runs") == {"runs": []}
+
+
+def test_item_ids_do_not_depend_on_the_folder_or_the_order(proctor, plan, tmp_path):
+    ids = {item["id"] for item in proctor.json("batch", "plan.yaml", "--dry-run")["items"]}
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "shop").rename(elsewhere / "shop")
+    head, first, second = plan.read_text().split("  - repo")
+    (elsewhere / "other.yaml").write_text("  - repo".join([head, second, first]))
+    moved = proctor.json("batch", "elsewhere/other.yaml", "--dry-run")["items"]
+    assert {item["id"] for item in moved} == ids
+
+
+def test_a_batch_ends_with_what_it_came_to(proctor, plan):
+    ran = proctor("batch", "plan.yaml", "--json")
+    told = json.loads(ran.stdout)
+    assert ran.returncode == 1
+    counts = ("itemCount", "successCount", "failCount", "timeoutCount", "errorCount")
+    assert [told[name] for name in counts] == [2, 1, 1, 0, 0]
+    assert (told["runId"], told["status"], told["tokensTotal"]) == ("nightly", "completed", 100)
+    assert [failure["reason"] for failure in told["failures"]] == ["checks_failed"]
+
+
+def test_records_stream_as_things_happen(proctor, plan):
+    records = [json.loads(line) for line in proctor("batch", "plan.yaml", "--jsonl").stdout.splitlines()]
+    assert [record["type"] for record in records] == ["launch", "item", "item", "done"]
+    assert {record["status"] for record in records if record["type"] == "item"} == {"success", "fail"}
+
+
+def test_all_is_well_when_every_item_succeeds(proctor, plan):
+    plan.write_text(plan.read_text().rpartition("  - repo")[0])
+    assert proctor("batch", "plan.yaml").returncode == 0
+
+
+def test_the_users_repository_gets_branches_and_nothing_else(proctor, plan, repository):
+    (repository / "mine.txt").write_text("not committed")
+    head, status = git(repository, "rev-parse", "HEAD"), git(repository, "status", "--porcelain")
+    config = (repository / ".git/config").read_bytes()
+    proctor("batch", "plan.yaml")
+    assert git(repository, "rev-parse", "HEAD") == head
+    assert git(repository, "status", "--porcelain") == status
+    assert (repository / ".git/config").read_bytes() == config
+    branches = git(repository, "for-each-ref", "--format=%(refname:short)", "refs/heads").split()
+    assert len(branches) == 3
+    assert all(name == "main" or name.startswith("batch/mend-the-total/2") for name in branches)
+
+
+def test_a_run_that_exists_is_not_started_again(done):
+    again = done("batch", "plan.yaml")
+    assert again.returncode == 2
+    assert "already a run called nightly" in again.stderr
+    assert "--resume" in again.stderr
+
+
+def test_a_finished_run_is_extended_by_what_is_new_in_its_plan(done, plan):
+    plan.write_text(
+        plan.read_text() + f"  - repo: shop\n    prompt: Mend the total\n    model: o3\n    {FIXES}\n"
+    )
+    ran = done("batch", "plan.yaml", "--resume", "--json")
+    told = json.loads(ran.stdout)
+    assert (told["itemCount"], told["successCount"]) == (3, 2)
+    assert "new because of" in ran.stderr
+    assert "model" in ran.stderr
+    assert len(done.json("sessions", "list")["sessions"]) == 3
+
+
+def test_an_override_beats_a_default_and_an_items_own_value_beats_both(proctor, plan):
+    plan.write_text(plan.read_text().replace("    model: gpt-5\n", ""))
+    items = proctor.json("batch", "plan.yaml", "--dry-run", "--model", "o3")["items"]
+    assert [item["model"] for item in items] == ["gpt-4o", "o3"]
+
+
+def test_what_passes_is_merged_when_asked_to_and_never_pushed(proctor, plan, repository):
+    assert proctor("batch", "plan.yaml", "--merge-on-pass").returncode == 1
+    assert (repository / "shop.py").read_text() == "total = 1 + 1\n"
+    assert git(repository, "status", "--porcelain") == ""
+    assert git(repository, "log", "--format=%s", "-1").strip() == "Mend the total"
+
+
+# Stopping
+
+
+class Sleepers:
+    """A plan of three items that leave a process behind and wait, until a file says otherwise."""
+
+    def __init__(self, folder: Path) -> None:
+        # Seconds no other test sleeps, so that our processes can be told from theirs.
+        self.seconds = 100_000 + uuid.uuid4().int % 800_000
+        self.go = folder / "go"
+        command = f"test -e {self.go} && touch done && exit; setsid sleep {self.seconds} & sleep 60"
+        (folder / "long.yaml").write_text(
+            "runId: long\nconcurrency: 2\nmatrix:\n"
+            f"  - {{repo: shop, prompt: [a, b, c], command: '{command}'}}\n"
+        )
+
+    @property
+    def alive(self) -> int:
+        listed = subprocess.run(["ps", "-eo", "args"], check=True, capture_output=True, text=True).stdout
+        return listed.splitlines().count(f"sleep {self.seconds}")
+
+
+@pytest.fixture
+def sleepers(tmp_path: Path, repository: Path) -> Sleepers:
+    return Sleepers(tmp_path)
+
+
+def wait_until(is_so, seconds: float = 30) -> None:
+    ends = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < ends, "it never came to that"
+        time.sleep(0.05)
+
+
+def test_a_run_is_aborted_from_another_process_and_nothing_is_left_running(proctor, sleepers):
+    running = proctor.start("batch", "long.yaml")
+    wait_until(lambda: sleepers.alive == 2)
+    told = proctor.json("abort-run", "long")
+    assert told == {"runId": "long", "status": "aborted"}
+    assert running.wait(20) == 3
+    assert sleepers.alive == 0
+    shown = proctor.json("show", "long")
+    assert {(item["status"], item["reason"]) for item in shown["items"]} == {("error", "aborted")}
+
+
+def test_ctrl_c_stops_cleanly_and_resume_finishes_the_rest(proctor, sleepers):
+    running = proctor.start("batch", "long.yaml")
+    wait_until(lambda: sleepers.alive == 2)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(20) == 130
+    assert sleepers.alive == 0
+    assert proctor.json("runs")["runs"][0]["status"] == "interrupted"
+    sleepers.go.touch()
+    assert proctor("batch", "long.yaml", "--resume").returncode == 0
+    attempts = [row["attempt"] for row in proctor.json("sessions", "list")["sessions"]]
+    assert sorted(attempts) == [1, 1, 1, 2, 2]
+
+
+def test_a_killed_run_shows_as_interrupted_and_leaves_no_process(proctor, sleepers):
+    running = proctor.start("batch", "long.yaml")
+    wait_until(lambda: sleepers.alive == 2)
+    running.kill()
+    running.wait()
+    wait_until(lambda: proctor.json("runs")["runs"][0]["status"] == "interrupted")
+    wait_until(lambda: sleepers.alive == 0)
+    assert proctor.json("abort-run", "long")["status"] == "aborted"
+
+
+# Looking
+
+
+def test_runs_items_and_sessions_can_be_shown(done):
+    assert "nightly" in done("runs").stdout
+    run = done.json("show", "nightly")
+    item = next(item for item in run["items"] if item["status"] == "success")
+    assert done.json("show", item["id"])["attempts"][0]["id"] == item["sessionId"]
+    session = done.json("show", item["sessionId"])
+    assert session["branch"].startswith("batch/mend-the-total/")
+    assert [message["role"] for message in session["messages"]] == ["user", "assistant"]
+    assert session["iterations"][0]["testResult"] == "pass"
+    assert "on it" in done("show", item["sessionId"]).stdout
+    assert done("show", "nightly", "--status", "fail").stdout.count("checks_failed") == 1
+
+
+def test_a_finished_run_can_be_watched_to_its_end(done):
+    assert done("watch", "nightly").returncode == 1
+
+
+def test_every_documented_export_works(done, tmp_path):
+    export = lambda *words: done("export", "--out", "out", *words)  # noqa: E731
+    assert export("--run", "nightly", "--format", "json").returncode == 0
+    tables = json.loads((tmp_path / "out/batch-nightly.json").read_text())
+    assert {"sessions", "iterations", "tool_calls", "batches", "batch_items"} <= tables.keys()
+    assert [item["status"] for item in tables["batch_items"]] == ["success", "fail"]
+    assert export("--run", "nightly", "--format", "ndjson", "--tables", "sessions,iterations").returncode == 0
+    assert len((tmp_path / "out/sessions-nightly.ndjson").read_text().splitlines()) == 2
+    assert export("--run", "nightly", "--format", "csv").returncode == 0
+    with (tmp_path / "out/tool_calls-nightly.csv").open(newline="") as file:
+        assert {row["toolName"] for row in csv.DictReader(file)} == {"edit", "write"}
+    sessions = [row["id"] for row in tables["sessions"]]
+    assert export("--sessions", sessions[0], "--format", "json").returncode == 0
+    only = json.loads((tmp_path / "out/export.json").read_text())
+    assert [row["id"] for row in only["sessions"]] == [sessions[0]]
+    assert len(only["batch_items"]) == 1
+    assert export("--start-date", "2024-01-01", "--end-date", "2024-01-31").returncode == 0
+    assert json.loads((tmp_path / "out/export.json").read_text())["sessions"] == []
+    assert export("--run", "nightly", "--format", "parquet").returncode == 0
+    assert (tmp_path / "out/sessions-nightly.parquet").read_bytes()[:4] == b"PAR1"
+
+
+def test_every_documented_report_works(done, tmp_path):
+    text = done("report", "--run", "nightly").stdout
+    for section in (
+        *("Summary", "Model Usage", "Token Analysis", "Tool Usage", "Performance", "Batch Results"),
+    ):
+        assert section in text
+    assert "stand-in" in text
+    assert done("report", "--run", "nightly", "--format", "html", "--out", "report.html").returncode == 0
+    assert "<svg" in (tmp_path / "report.html").read_text()
+    ids = ",".join(row["id"] for row in done.json("sessions", "list")["sessions"])
+    assert done("report", "--sessions", ids, "--format", "md", "--out", "report.md").returncode == 0
+    assert done("report", "--start-date", "2024-01-01", "--end-date", "2024-01-31").returncode == 0
+
+
+def test_a_session_is_diffed_squashed_rebased_merged_and_cleaned_up(done, repository):
+    session = next(row for row in done.json("sessions", "list")["sessions"] if row["status"] == "success")[
+        "id"
+    ]
+    assert "+total = 1 + 1" in done("sessions", "diff", session).stdout
+    assert "Mend the total" in done("sessions", "log", session).stdout
+    assert done("sessions", "squash", session, "-m", "Mended").returncode == 0
+    (repository / "other.txt").write_text("x")
+    git(repository, "add", ".")
+    git(repository, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "moved on")
+    assert done("sessions", "rebase", session).returncode == 0
+    assert done.json("sessions", "merge", session, "-m", "Mended")["result"] == "success"
+    assert git(repository, "log", "--format=%s").split("\n")[:2] == ["Mended", "moved on"]
+    assert done.json("show", session)["merge_history"][0]["result"] == "success"
+    assert done("sessions", "cleanup", session).returncode == 0
+
+
+def test_deleting_a_run_takes_only_what_is_its_own(done, plan, repository):
+    plan.write_text(plan.read_text().replace("nightly", "other"))
+    done("batch", "plan.yaml")
+    git(repository, "branch", "batch/mine/by-hand")
+    assert done("delete", "nightly", "--yes").returncode == 0
+    assert [run["runId"] for run in done.json("runs")["runs"]] == ["other"]
+    branches = git(repository, "for-each-ref", "--format=%(refname:short)", "refs/heads/batch").split()
+    assert len(branches) == 3
+    assert "batch/mine/by-hand" in branches
+
+
+def test_a_run_is_not_deleted_without_being_asked(done):
+    assert done("delete", "nightly").returncode != 0
+    assert len(done.json("runs")["runs"]) == 1
+
+
+def test_the_end_is_told_by_a_command_of_the_users(proctor, plan, tmp_path):
+    plan.write_text("notify: 'echo \"$PROCTOR_RUN $PROCTOR_STATUS\" > told'\n" + plan.read_text())
+    proctor("batch", "plan.yaml")
+    assert (tmp_path / "told").read_text() == "nightly completed\n"
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "said"),
+    [
+        ("timeout_secs: 5", "Mend the total", "timeoutSec"),
+        ("repo: nowhere", "repo: shop", "nowhere"),
+        ("baseBranch: mian", "baseBranch: main", "main"),
+        ("agent: scriptde\n    model: gpt-4o", "model: gpt-4o", "scripted"),
+        ('scriptCommand: "no-such-program x"', CHECK, "no-such-program"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_place_before_anything_starts(
+    proctor, plan, repository, wrong, right, said
+):
+    if wrong.startswith("timeout"):
+        wrong = f"{right}\n    {wrong}"
+    plan.write_text(plan.read_text().replace(right, wrong, 1))
+    ran = proctor("batch", "plan.yaml")
+    assert ran.returncode == 2
+    assert "plan.yaml:" in ran.stderr
+    assert said in ran.stderr
+    assert "batch/" not in git(repository, "for-each-ref")
+    assert not (proctor.folder / "proctor-home").exists()
+
+
+def test_every_problem_is_reported_together_and_as_json_too(proctor, plan):
+    plan.write_text(plan.read_text().replace("repo: shop", "repo: nowhere").replace("main", "mian"))
+    ran = proctor("batch", "plan.yaml", "--json")
+    told = json.loads(ran.stdout)
+    assert ran.returncode == 2
+    assert {problem["line"] for problem in told["problems"]} >= {7}
+
+
+def test_a_plan_that_is_not_there_or_no_yaml_is_told(proctor, tmp_path):
+    assert "cannot read the plan" in proctor("batch", "none.yaml").stderr
+    (tmp_path / "bad.yaml").write_text("matrix: [")
+    assert "bad.yaml:" in proctor("batch", "bad.yaml").stderr
+
+
+def test_unknown_commands_and_options_are_told_with_the_nearest(proctor):
+    assert "Did you mean `batch`?" in proctor("bacth").stderr
+    assert proctor("bacth").returncode == 2
+    assert proctor("batch", "x.yaml", "--no-such-option").returncode == 2
+    assert "no run nothing" in proctor("show", "nothing").stderr.replace(", item or session", "")
+
+
+def test_underscores_and_dashes_in_options_are_the_same(proctor, plan):
+    assert proctor("batch", "plan.yaml", "--dry_run").returncode == 0
+
+
+def test_help_needs_no_more_than_python_itself(proctor):
+    loaded = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from proctor.cli.main import main; main(['--help']); print(*sys.modules)",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": ""},
+    ).stdout.splitlines()[-1]
+    assert not {"typer", "rich", "asyncio", "sqlite3", "yaml"} & set(loaded.split())
