@@ -82,7 +82,8 @@ def batch(
         json_logs=json_logs,
     )
     read = _read(plan)
-    models = make_models([plan.resolve().parent, Path.cwd()], read.prices)
+    where = places(context.obj)
+    models = make_models(where, [plan.resolve().parent, Path.cwd()], read.prices)
     found = inspect(
         read, overrides, Surroundings(environment=environment(), find_agent=find_agent, models=models)
     )
@@ -90,7 +91,6 @@ def batch(
         raise PlanError(found.problems)
     if dry_run:
         return _dry_run(read, overrides, found, as_json=as_json)
-    where = places(context.obj)
     with where.open_store() as store:
         again = Again(errors=retry_errors, failures=retry_failed)
         owner = this_process()
@@ -142,7 +142,7 @@ def resume(
         changes = {"concurrency": concurrency, "budgetUsd": budget}
         _take_over(store, where.home, run_id, owner, Again(errors=retry_errors, failures=retry_failed))
         store.change_batch(run_id, {name: value for name, value in changes.items() if value is not None})
-        models = make_models([Path(found["planPath"]).parent, Path.cwd()], _prices(found))
+        models = make_models(where, [Path(found["planPath"]).parent, Path.cwd()], _prices(found))
         shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
         return asyncio.run(carry_out(store, where.home, run_id, owner, models, shown))
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.agents import find_agent, with_keys
 from proctor.batch.attempt import House
+from proctor.cli.config import read_config
 from proctor.models import Models, is_stand_in
 from proctor.runners import find_runner
 from proctor.store import Store
@@ -51,9 +51,35 @@ def places(options: Mapping[str, str] | None) -> Places:
     return Places(home=home, store=store)
 
 
-def make_models(folders: Sequence[Path], prices: Mapping[str, Any] | None = None) -> Models:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What `proctor.toml` and the environment say together."""
+
+    environment: Mapping[str, str]
+    """The user's environment, with the addresses and keys of providers that the file names."""
+    variables: Mapping[str, str]
+    prices: Mapping[str, Mapping[str, float]]
+    limits: Mapping[str, int]
+
+
+def configuration(where: Places, folders: Sequence[Path] = ()) -> Configuration:
+    """Read what holds for every plan; files in `folders` and the working folder come first."""
+    settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "proctor"
+    found = read_config([*folders, Path.cwd(), where.home, settings], os.environ)
+    return Configuration(
+        environment={**found.variables, **os.environ},
+        variables=found.variables,
+        prices=found.prices,
+        limits=found.limits,
+    )
+
+
+def make_models(
+    where: Places, folders: Sequence[Path], prices: Mapping[str, Mapping[str, float]] | None = None
+) -> Models:
     """Every model that can be reached from here; scripted ones are looked for in `folders`."""
-    return Models(os.environ, folders=folders, prices=prices)
+    config = configuration(where, folders)
+    return Models(config.environment, folders=folders, prices={**config.prices, **(prices or {})})
 
 
 def make_house(home: Path, models: Models) -> House:

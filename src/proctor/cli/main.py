@@ -20,6 +20,7 @@ COMMANDS = {
     "sessions": ("sessions", "List, diff, squash, rebase, merge and clean up sessions."),
     "export": ("export", "Write a run's tables as JSON, NDJSON, CSV or Parquet."),
     "report": ("report", "Write a report in Markdown or HTML."),
+    "models": ("models", "List the models that can be asked from here."),
     "agents": ("agents", "List the agents and whether they are installed."),
 }
 """Each command: the module that holds it, and what it is for."""

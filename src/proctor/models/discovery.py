@@ -1,0 +1,117 @@
+"""Find out which models can be reached: what a running Ollama has, what providers list.
+
+Only servers on this machine and providers whose key is set are asked; one that does not answer
+within seconds is reported as such, and the others are not kept waiting.
+
+Knows nothing of batches; asks no model anything.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from proctor.errors import NotFound
+from proctor.models.providers import PROVIDERS, Endpoint, find_endpoint, is_loopback
+from proctor.models.scripted import BUILT_IN
+from proctor.untrusted import parse_json
+
+if TYPE_CHECKING:
+    import aiohttp
+
+PATIENCE_SECONDS = 5.0
+LARGEST_LIST_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundModel:
+    """A model somebody says they have."""
+
+    name: str
+    """`provider/model`, as a plan would say it. Ollama's tags are kept."""
+    source: str
+    """Who said so: an address, or `built in`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """What was found, and who did not answer."""
+
+    models: Sequence[FoundModel]
+    silent: Mapping[str, str]
+    """Provider → why its list could not be had."""
+
+
+async def discover(environment: Mapping[str, str], *, extra: Sequence[str] = ()) -> Discovery:
+    """Ask everyone who might have models. `extra` names providers of the user's own."""
+    # Imported here because commands that never ask anyone need not pay for it.
+    import aiohttp
+
+    asked = {
+        name: endpoint for name in (*PROVIDERS, *extra) if (endpoint := _worth_asking(name, environment))
+    }
+    models = [FoundModel(name=f"scripted/{name}", source="built in") for name in BUILT_IN]
+    silent: dict[str, str] = {}
+    timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
+    async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        answers = await asyncio.gather(*(_list(session, endpoint) for endpoint in asked.values()))
+    for (name, endpoint), answer in zip(asked.items(), answers, strict=True):
+        if isinstance(answer, str):
+            # That no local server runs is the usual case, and no news.
+            if not is_loopback(endpoint.base_url) or _is_set(name, environment):
+                silent[name] = answer
+        else:
+            models += [FoundModel(name=f"{name}/{each}", source=endpoint.base_url) for each in answer]
+    return Discovery(models=models, silent=silent)
+
+
+def _worth_asking(name: str, environment: Mapping[str, str]) -> Endpoint | None:
+    try:
+        endpoint = find_endpoint(f"{name}/any", environment)
+    except NotFound:
+        # A provider without an address, such as Azure's before anyone has said where theirs is.
+        return None
+    return endpoint if endpoint.key or is_loopback(endpoint.base_url) else None
+
+
+def _is_set(name: str, environment: Mapping[str, str]) -> bool:
+    variables = PROVIDERS[name].base_variables if name in PROVIDERS else (name,)
+    return any(environment.get(variable) for variable in variables)
+
+
+async def _list(session: "aiohttp.ClientSession", endpoint: Endpoint) -> list[str] | str:
+    """The names of an endpoint's models, or why there are none to be had."""
+    try:
+        if endpoint.provider == "ollama":
+            tags = await _get(session, endpoint.base_url.removesuffix("/v1") + "/api/tags", {})
+            return _names(tags.get("models"), "name")
+        if endpoint.wire == "anthropic":
+            headers = {"x-api-key": endpoint.key, "anthropic-version": "2023-06-01"}
+            return _names((await _get(session, f"{endpoint.base_url}/v1/models", headers)).get("data"), "id")
+        headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
+        return _names((await _get(session, f"{endpoint.base_url}/models", headers)).get("data"), "id")
+    except TimeoutError:
+        return f"no answer within {PATIENCE_SECONDS:g} s"
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        return (str(error) or type(error).__name__).replace(endpoint.key or "\0", "[key]")
+    except Exception as error:
+        # aiohttp's own family; its words may repeat headers, so only its name is told.
+        return type(error).__name__
+
+
+async def _get(session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str]) -> Mapping[str, Any]:
+    async with session.get(url, headers=headers, allow_redirects=False) as response:
+        body = await response.content.read(LARGEST_LIST_BYTES)
+        if response.status != 200:
+            raise ValueError(f"it answered {response.status}")
+    listed = parse_json(body)
+    if not isinstance(listed, dict):
+        raise ValueError("it answered JSON that is no object")
+    return listed
+
+
+def _names(entries: Any, field: str) -> list[str]:
+    if not isinstance(entries, list):
+        raise ValueError("it answered no list of models")
+    names = (entry.get(field) for entry in entries if isinstance(entry, dict))
+    return sorted({name for name in names if isinstance(name, str) and name})
