@@ -1,0 +1,60 @@
+"""Carry out a batch of plain prompts with the whole engine, in this process, and say how long it took.
+
+    python benchmarks/engine_loop.py HOME ITEMS CONCURRENCY MODEL
+
+Counted is everything from writing the items to the store until the batch is closed; starting Python
+and importing are measured elsewhere.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+from proctor.batch.conductor import Conductor
+from proctor.batch.launch import create_batch
+from proctor.cli.house import make_house, now
+from proctor.models import Models
+from proctor.plan import Overrides, read_plan
+from proctor.store import Store
+from proctor.store.owner import this_process
+from workload import plan_text
+
+
+def main(home: Path, items: int, concurrency: int, model: str) -> None:
+    """Run, and print the figures as JSON."""
+    # The library for HTTP is loaded when it is first needed; what is measured is the work.
+    import aiohttp  # noqa: F401
+
+    plan = read_plan(plan_text(items, model=model, concurrency=concurrency), file="bench", folder=home)
+    with Store(str(home / "engine.db")) as store:
+        owner = this_process()
+        started = time.perf_counter()
+        count = create_batch(
+            store,
+            plan,
+            Overrides(),
+            run_id="bench",
+            plan_path="bench",
+            owner=owner,
+            version="bench",
+            now=now(),
+        )
+        asyncio.run(_carry_out(store, owner, home))
+        seconds = time.perf_counter() - started
+        passed = store.read.totals("bench")["counts"]["success"]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"items": count, "passed": passed, "seconds": seconds, "peak_kb": peak}))
+
+
+async def _carry_out(store: Store, owner: str, home: Path) -> None:
+    models = Models(os.environ)
+    await Conductor(store, "bench", owner, make_house(home, models)).run()
+    await models.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -1,0 +1,79 @@
+"""Measure Proctor's speed and size beside bare loops, in the same run on the same machine.
+
+    python benchmarks/run.py [--json] [--large] [--only NAME …]
+
+Ratios travel between machines better than seconds do, so that is what is promised. Nothing here is
+a test: a busy machine makes a figure worse, never the suite red.
+"""
+
+import argparse
+import json
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import size
+import throughput
+import trees
+from results import Figure, table
+
+MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
+    "http": throughput.over_http,
+    "scripted": throughput.scripted,
+    "trees": trees.starts,
+    "slow-calls": throughput.slow_calls,
+    "help": size.help_text,
+    "memory": size.memory,
+    "dry-run": size.dry_run,
+    "resume": partial(size.resume, 20_000),
+}
+LARGE: Mapping[str, Callable[[], Iterator[Figure]]] = {
+    "memory-large": size.memory_of_large_batches,
+    "resume-large": partial(size.resume, 100_000),
+}
+
+
+def main() -> None:
+    """Measure what was asked for, and print one table."""
+    asked = _arguments()
+    wanted = {**MEASUREMENTS, **(LARGE if asked.large else {})}
+    if asked.only:
+        wanted = {name: {**MEASUREMENTS, **LARGE}[name] for name in asked.only}
+    figures = list[Figure]()
+    for name, measure in wanted.items():
+        print(f"measuring {name} …", file=sys.stderr, flush=True)
+        figures.extend(measure())
+    if asked.json:
+        document = {"machine": machine(), "figures": [figure.document() for figure in figures]}
+        print(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        print(f"{machine()}\n\n{table(figures)}")
+
+
+def machine() -> str:
+    """What all this was measured on."""
+    names = [line.partition(":")[2].strip() for line in _cpu_lines() if line.startswith("model name")]
+    cores = f"{len(names) or '?'} × {names[0] if names else platform.processor() or 'unknown processor'}"
+    return f"{cores}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+
+
+def _cpu_lines() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure Proctor's speed and size beside bare loops.")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--large", action="store_true", help="also measure what takes minutes")
+    names = [*MEASUREMENTS, *LARGE]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"only: {', '.join(names)}")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""How many recorded items a second, beside a bare loop that makes the same calls and writes."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from results import Figure
+from workload import answering_server, middle, plan_text, script, settings
+
+ROUNDS = 3
+ITEMS = 6000
+CONCURRENCY = 64
+
+Measure = Callable[[], float]
+"""Makes one round; its items a second."""
+
+
+def over_http() -> Iterator[Figure]:
+    """One-call prompts against a server on this machine."""
+    with answering_server() as url:
+        yield from _beside(
+            "recorded items/s over loopback HTTP",
+            lambda: _engine("local/bench", LOCAL_BASE_URL=url),
+            lambda: _bare(url),
+            promise=0.5,
+        )
+
+
+def scripted() -> Iterator[Figure]:
+    """The same without any HTTP: what our own bookkeeping costs."""
+    yield from _beside(
+        "recorded items/s, scripted model", lambda: _engine("scripted/echo"), lambda: _bare(""), promise=None
+    )
+
+
+def slow_calls() -> Iterator[Figure]:
+    """1,000 calls of one second, 200 at a time, as a whole command with its start-up."""
+    ideal = 1000 * 1.0 / 200
+    with answering_server(1.0) as url:
+        pairs = [_slow_round(url) for _ in range(ROUNDS)]
+    ours, bare = (middle([ideal / pair[place] for pair in pairs]) for place in range(2))
+    yield Figure("1,000 calls of 1 s, 200 at a time: part of ideal", ours, "", bare, 0.9)
+
+
+def _slow_round(url: str) -> tuple[float, float]:
+    """Seconds of our command, and of the bare script started the same way."""
+    with _folder() as home:
+        plan = home / "plan.yaml"
+        plan.write_text(plan_text(1000, model="local/bench", concurrency=200))
+        bare = _took([sys.executable, str(_here("bare_loop.py")), str(home), "1000", "200", url], home)
+        ours = _took([sys.executable, "-m", "proctor", "batch", str(plan), "--json"], home, url)
+    return ours, bare
+
+
+def _beside(name: str, ours: Measure, theirs: Measure, *, promise: float | None) -> Iterator[Figure]:
+    # Turn about, so that whatever else the machine does hits both alike.
+    pairs = [(ours(), theirs()) for _ in range(ROUNDS)]
+    ratio = middle([mine / other for mine, other in pairs])
+    yield Figure(name, middle([mine for mine, _ in pairs]), "/s", middle([other for _, other in pairs]))
+    yield Figure(f"{name}: ratio to the bare loop", ratio, "", promise=promise)
+
+
+def _engine(model: str, **environment: str) -> float:
+    with _folder() as home:
+        told = script(
+            "engine_loop.py", home, ITEMS, CONCURRENCY, model, environment=settings(home, **environment)
+        )
+    assert told["passed"] == told["items"], told
+    return float(told["items"] / told["seconds"])
+
+
+def _bare(url: str) -> float:
+    with _folder() as folder:
+        told = script("bare_loop.py", folder, ITEMS, CONCURRENCY, *([url] if url else []))
+    assert told["passed"] == told["items"], told
+    return float(told["items"] / told["seconds"])
+
+
+def _took(command: list[str], home: Path, url: str = "") -> float:
+    started = time.perf_counter()
+    environment = settings(home, LOCAL_BASE_URL=url)
+    done = subprocess.run(
+        command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    seconds = time.perf_counter() - started
+    told = json.loads(done.stdout)
+    assert told.get("passed", told.get("successCount")) == 1000, told
+    return seconds
+
+
+def _here(name: str) -> Path:
+    return Path(__file__).with_name(name)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="proctor-bench-") as name:
+        yield Path(name)

@@ -1,0 +1,65 @@
+"""The work that the measurements have in common: the plan, the prompts, and how a figure is taken.
+
+Knows nothing of what is measured.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PROMPTS = 200
+"""Different prompts; the rest of the items are repeats of them."""
+
+
+def plan_text(items: int, *, model: str, concurrency: int) -> str:
+    """A plan of `items` plain prompts, each checked for what it should hold."""
+    prompts = [f"say hello to number {number}" for number in range(PROMPTS)]
+    document = {
+        "runId": "bench",
+        "concurrency": concurrency,
+        "defaults": {"model": model},
+        "matrix": [
+            {"prompt": prompts, "runs": max(1, items // PROMPTS), "expect": {"contains": "hello"}},
+        ],
+    }
+    # JSON is YAML, and needs no library to write.
+    return json.dumps(document)
+
+
+def settings(home: Path, **more: str) -> dict[str, str]:
+    """An environment in which Proctor keeps everything below `home`."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PROCTOR_")}
+    return {**inherited, "PROCTOR_HOME": str(home), **more}
+
+
+def script(name: str, *words: object, environment: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run a script of this folder in a process of its own; what it answered, as JSON."""
+    command = [sys.executable, str(HERE / name), *map(str, words)]
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@contextmanager
+def answering_server(seconds: float = 0.0) -> Iterator[str]:
+    """A server that answers after so many seconds; its base URL."""
+    command = [sys.executable, str(HERE / "answering_server.py"), str(seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
+        finally:
+            process.terminate()
+
+
+def middle(values: Sequence[float]) -> float:
+    """The median: one disturbed round does not move it."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -1,0 +1,123 @@
+"""The demonstration that `make demo` runs: three repositories with failing tests, two stand-in agents.
+
+Everything happens in the folder `demo/`, which is made anew each time: copies of the repositories,
+the plan, Proctor's own home, and at the end the report. No key, no network, no container.
+
+Knows nothing of Proctor's code: all it uses is the command `proctor`.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RUN = "demo"
+PASSED, SOME_DID_NOT = 0, 1
+"""The exit codes of a batch that came to its end."""
+
+
+def main() -> int:
+    """Run the demonstration in `demo/`, or in the folder named on the command line."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parents[1] / "demo").resolve()
+    try:
+        lay_out(folder)
+    except FileExistsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"Three repositories with failing tests × two stand-in agents, in {shown(folder)}/\n", flush=True)
+    code = proctor(folder, "batch", "plan.yaml")
+    if code not in (PASSED, SOME_DID_NOT):
+        return code
+    report = folder / "report.html"
+    if code := proctor(folder, "report", "--run", RUN, "--format", "html", "--out", report.name):
+        return code
+    print(farewell(folder, report))
+    return 0
+
+
+def lay_out(folder: Path) -> None:
+    """Replace what an earlier demonstration left, and nothing else."""
+    if folder.exists() and any(folder.iterdir()) and not is_ours(folder):
+        raise FileExistsError(f"{folder} holds something else; name another folder")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in ("plan.yaml", "careful.yaml", "hasty.yaml"):
+        shutil.copy(HERE / name, folder)
+    for files in sorted((HERE / "repos").iterdir()):
+        make_repository(files, folder / "repos" / files.name)
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether a folder was made here: its plan is the demonstration's."""
+    plan = folder / "plan.yaml"
+    return plan.is_file() and plan.read_bytes() == (HERE / "plan.yaml").read_bytes()
+
+
+def make_repository(files: Path, folder: Path) -> None:
+    """Copy plain files and commit them as a repository of their own."""
+    shutil.copytree(files, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / ".gitignore").write_text("__pycache__/\n")
+    identity = ("-c", "user.name=Demo", "-c", "user.email=demo@localhost", "-c", "commit.gpgsign=false")
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", "--all")
+    git(folder, *identity, "commit", "--quiet", "--no-verify", "--message", f"{files.name}: as it is")
+
+
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(("git", *words), cwd=folder, check=True)
+
+
+def proctor(folder: Path, *words: str) -> int:
+    """Run a command of Proctor as a user would; its exit code."""
+    return subprocess.run(command(words), cwd=folder, env=environment(folder), check=False).returncode
+
+
+def ask_proctor(folder: Path, *words: str) -> Any:
+    """What a command of Proctor answers when it is asked for JSON."""
+    asked = command((*words, "--json"))
+    done = subprocess.run(asked, cwd=folder, env=environment(folder), check=True, stdout=subprocess.PIPE)
+    return json.loads(done.stdout)
+
+
+def command(words: tuple[str, ...]) -> list[str]:
+    return [sys.executable, "-m", "proctor", *words]
+
+
+def environment(folder: Path) -> Mapping[str, str]:
+    """The user's, with Proctor's home in the demonstration's own folder."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PROCTOR_STORE"}
+    return {**inherited, "PROCTOR_HOME": str(folder / "home")}
+
+
+def farewell(folder: Path, report: Path) -> str:
+    """Where to look, and with which commands."""
+    items = ask_proctor(folder, "show", RUN)["items"]
+    good = next(item for item in items if item["status"] == "success")
+    bad = next(item for item in items if item["status"] == "fail")
+    branch = ask_proctor(folder, "show", good["sessionId"])["branch"]
+    here = f"PROCTOR_HOME={shown(folder / 'home')} {shown(Path(sys.executable).parent / 'proctor')}"
+    return f"""
+`careful` mended all three. `hasty` said that it had, and the tests say otherwise: that is why the batch
+ended with exit code 1 (finished, some items did not succeed). The demonstration itself went well.
+
+Open the report:            {shown(report)}
+The run, item by item:      {here} show {RUN}
+What one agent did:         {here} show {bad["sessionId"]}
+What another one changed:   git -C {shown(Path(good["repo"]))} diff main...{branch}
+All tables, as files:       {here} export --run {RUN} --out {shown(folder / "tables")}
+"""
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be written from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""`make demo`: what a newcomer sees first."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _run(command: list[str] | str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        shell=isinstance(command, str),
+    )
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, subprocess.CompletedProcess[str]]":
+    folder = tmp_path_factory.mktemp("demo")
+    # Twice: the second run replaces what the first one left.
+    for _ in range(2):
+        done = _run([sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"], folder)
+        assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_the_demonstration_ends_well_and_says_why_the_batch_did_not(demo) -> None:
+    _, done = demo
+
+    assert "3 of 6 items succeeded, 3 failed" in done.stderr
+    assert "exit code 1" in done.stdout
+
+
+def test_it_leaves_a_report_that_needs_nothing_else(demo) -> None:
+    folder, _ = demo
+    report = (folder / "demo" / "report.html").read_text()
+
+    assert "careful" in report
+    assert "hasty" in report
+    assert "stand-in" in report
+    assert not re.search(r"(src|href)=[\"']https?:", report)
+
+
+def test_it_touches_neither_the_checkouts_nor_their_branches(demo) -> None:
+    folder, _ = demo
+    for repository in ("slugs", "shares", "dates"):
+        checkout = folder / "demo" / "repos" / repository
+        assert _run(["git", "status", "--porcelain"], checkout).stdout == ""
+        assert _run(["git", "rev-parse", "--abbrev-ref", "HEAD"], checkout).stdout == "main\n"
+        assert len(_run(["git", "log", "--format=%h", "main"], checkout).stdout.split()) == 1
+
+
+def test_every_command_it_ends_with_works(demo) -> None:
+    folder, done = demo
+    told = dict(re.findall(r"^(\S[^:\n]+):  +(.+)$", done.stdout, re.MULTILINE))
+    commands = [command for name, command in told.items() if name != "Open the report"]
+
+    assert (folder / told["Open the report"]).is_file()
+    assert len(commands) == 4
+    for command in commands:
+        shown = _run(command, folder)
+        assert shown.returncode == 0, (command, shown.stderr)
+        assert shown.stdout or shown.stderr
+
+
+def test_the_difference_it_points_to_is_the_work_of_the_careful_one(demo) -> None:
+    folder, done = demo
+    command = re.search(r"git -C .+", done.stdout)
+
+    assert command is not None
+    assert "+" in _run(shlex.split(command[0]), folder).stdout
+
+
+def test_it_refuses_to_replace_a_folder_that_holds_something_else(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "thesis.txt").write_text("mine")
+
+    done = _run([sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"], tmp_path)
+
+    assert done.returncode == 2
+    assert (tmp_path / "demo" / "thesis.txt").read_text() == "mine"

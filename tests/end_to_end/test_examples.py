@@ -1,0 +1,151 @@
+"""Each plan in examples/ does what it says when a user starts from it, and the benchmarks run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PLANS = sorted(path for path in (EXAMPLES / "plans").glob("*.yaml") if "matrix:" in path.read_text())
+
+OUTCOMES = {
+    "any-program": (1, {"success": 1, "fail": 1}),
+    "budget": (3, {"success": 5, "queued": 15}),
+    "grid": (0, {"success": 20}),
+    "merge-queue": (0, {"success": 2}),
+    "model-comparison": (1, {"success": 2, "fail": 2}),
+    "prompts": (1, {"success": 3, "fail": 1}),
+}
+"""Each plan: the exit code, and how many items end how."""
+
+
+class Desk:
+    """A folder with the example plans and the repositories they name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for source in (EXAMPLES / "plans", EXAMPLES / "demo"):
+            for file in source.glob("*.yaml"):
+                shutil.copy(file, folder)
+        for files in (EXAMPLES / "demo" / "repos").iterdir():
+            _commit(files, folder / "repos" / files.name)
+
+    def proctor(self, *words: str) -> tuple[int, Any]:
+        """The exit code of a command, and the JSON document it printed."""
+        environment = {"PATH": os.environ["PATH"], "PROCTOR_HOME": str(self.folder / "home")}
+        environment["HOME"] = str(self.folder)
+        done = subprocess.run(
+            [sys.executable, "-m", "proctor", *words, "--json"],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    def git(self, repository: str, *words: str) -> str:
+        folder = self.folder / "repos" / repository
+        return subprocess.run(("git", *words), cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def _commit(files: Path, folder: Path) -> None:
+    shutil.copytree(files, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / ".gitignore").write_text("__pycache__/\n")
+    identity = ("-c", "user.name=Test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false")
+    for words in (("init", "-q", "-b", "main"), ("add", "-A"), (*identity, "commit", "-q", "-m", "as it is")):
+        subprocess.run(("git", *words), cwd=folder, check=True)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def _counts(document: Any) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for item in document["items"]:
+        counts[item["status"]] = counts.get(item["status"], 0) + 1
+    return counts
+
+
+def test_every_example_plan_is_run_here() -> None:
+    assert {path.stem for path in PLANS} == set(OUTCOMES)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+def test_an_example_plan_ends_as_it_says(plan: Path, desk: Desk) -> None:
+    code, _ = desk.proctor("batch", plan.name)
+    _, run = desk.proctor("show", plan.stem)
+
+    assert (code, _counts(run)) == OUTCOMES[plan.stem]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+def test_a_dry_run_of_an_example_plan_finds_all_it_names(plan: Path, desk: Desk) -> None:
+    code, listed = desk.proctor("batch", plan.name, "--dry-run")
+
+    assert code == 0
+    assert listed["itemCount"] == sum(OUTCOMES[plan.stem][1].values())
+    assert not (desk.folder / "home").exists()
+
+
+def test_a_halted_budget_goes_on_with_more_money(desk: Desk) -> None:
+    _, halted = desk.proctor("batch", "budget.yaml")
+    code, resumed = desk.proctor("resume", "budget", "--budget", "1")
+
+    assert halted["status"] == "halted"
+    assert halted["costUsd"] <= 0.0005
+    assert (code, resumed["successCount"]) == (0, 20)
+
+
+def test_the_merge_queue_leaves_both_changes_on_main_and_pushes_nothing(desk: Desk) -> None:
+    desk.proctor("batch", "merge-queue.yaml")
+
+    subjects = desk.git("slugs", "log", "--format=%s", "main").splitlines()
+    assert sorted(subjects[:2]) == ["Add a note on how to run the tests", "Make slugify pass its tests"]
+    assert subjects[2:] == ["as it is"]
+    assert desk.git("slugs", "remote") == ""
+
+
+def test_what_any_program_prints_as_events_is_in_its_session(desk: Desk) -> None:
+    desk.proctor("batch", "any-program.yaml")
+    _, run = desk.proctor("show", "any-program", "--status", "success")
+    _, session = desk.proctor("show", run["items"][0]["sessionId"])
+
+    assert [call["toolName"] for call in session["tool_calls"]] == ["sed"]
+    assert session["costUsd"] == pytest.approx(0.001)
+    assert session["messages"][-1]["content"] == "Mended with sed."
+
+
+def test_scripted_models_are_named_as_stand_ins_in_the_report(desk: Desk) -> None:
+    desk.proctor("batch", "model-comparison.yaml")
+    _, report = desk.proctor("report", "--run", "model-comparison")
+
+    assert "stand-in" in report["report"]
+
+
+@pytest.mark.parametrize(
+    "loop", [("engine_loop.py", "scripted/echo"), ("bare_loop.py",)], ids=lambda loop: loop[0]
+)
+def test_both_sides_of_the_benchmark_carry_out_every_item(loop: tuple[str, ...], tmp_path: Path) -> None:
+    script, *model = loop
+    command = [
+        sys.executable,
+        str(EXAMPLES.parent / "benchmarks" / script),
+        str(tmp_path),
+        "400",
+        "8",
+        *model,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["items"] == told["passed"] == 400

@@ -1,0 +1,200 @@
+"""The manual says what the product is: each name in the one is in the other."""
+
+import importlib.util
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.agents import agent_names
+from proctor.agents._steps import KINDS
+from proctor.cli.main import COMMANDS
+from proctor.models.providers import PROVIDERS
+from proctor.plan import json_schema, read_plan
+from proctor.store.tables import COLUMNS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+
+
+def _text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _fenced(text: str, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def _manual() -> Any:
+    spec = importlib.util.spec_from_file_location("manual", ROOT / "tools" / "write_command_manual.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_command_manual_is_what_the_commands_say_now() -> None:
+    assert _text("docs/commands.md") == _manual().manual(), "run: make docs"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_is_in_the_manual_and_in_the_readme(command: str) -> None:
+    assert f"## proctor {command}\n" in _text("docs/commands.md")
+    assert re.search(rf"`(proctor )?{command}\b", _text("README.md"))
+
+
+def _plan_keys(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        for part in schema.values():
+            yield from _plan_keys(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from _plan_keys(part)
+
+
+@pytest.mark.parametrize("key", sorted(set(_plan_keys(json_schema()))))
+def test_each_key_of_a_plan_is_in_its_reference(key: str) -> None:
+    assert f"`{key}`" in _text("docs/plans.md")
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_each_table_and_column_is_in_the_record(table: str) -> None:
+    record = _text("docs/record.md")
+    own = re.search(rf"^## ({table}: .*?)(^## |\Z)", record, re.MULTILINE | re.DOTALL)
+    described = own[1] if own else record
+
+    missing = [column for column in COLUMNS[table] if f"`{column}`" not in described]
+
+    assert f"`{table}`" in record or own
+    assert missing == []
+
+
+@pytest.mark.parametrize("agent", [name for name in agent_names() if ":" not in name])
+def test_each_agent_is_in_the_manual(agent: str) -> None:
+    assert f"| `{agent}` |" in _text("docs/agents.md")
+
+
+@pytest.mark.parametrize("step", KINDS)
+def test_each_step_of_a_script_is_in_the_manual(step: str) -> None:
+    assert f"| `{step}: " in _text("docs/agents.md")
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_each_provider_is_in_the_manual_with_the_variables_it_reads(provider: str) -> None:
+    row = re.search(rf"^\| `{provider}` \|.*$", _text("docs/models.md"), re.MULTILINE)
+
+    assert row is not None
+    for variable in (*PROVIDERS[provider].key_variables, *PROVIDERS[provider].base_variables):
+        assert f"`{variable}`" in row[0]
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_plans_in_the_manual_can_be_read(page: str, tmp_path: Path) -> None:
+    for number, plan in enumerate(_fenced(_text(page), "yaml plan"), 1):
+        read = read_plan(plan, file=f"{page}#{number}", folder=tmp_path, home=tmp_path)
+        assert read.item_count() > 0
+
+
+def test_the_manual_holds_plans_to_read() -> None:
+    assert sum(len(_fenced(_text(page), "yaml plan")) for page in NAMES) >= 8
+
+
+def test_the_grid_in_the_manual_comes_to_the_items_it_says(tmp_path: Path) -> None:
+    text = _text("docs/plans.md")
+    grid = next(plan for plan in _fenced(text, "yaml plan") if "exclude:" in plan)
+
+    read = read_plan(grid, file="grid", folder=tmp_path, home=tmp_path)
+
+    assert f"so {read.item_count()} items" in text
+
+
+def test_the_scripted_model_in_the_manual_answers() -> None:
+    import yaml
+
+    from proctor.models.scripted import scripted
+
+    (script,) = _fenced(_text("docs/models.md"), "yaml")
+    assert len(scripted("scripted/manual", yaml.safe_load(script)).rules) == 3
+
+
+def test_the_settings_file_in_the_manual_can_be_read(tmp_path: Path) -> None:
+    from proctor.cli.config import read_config
+
+    (settings,) = _fenced(_text("docs/models.md"), "toml")
+    (tmp_path / "proctor.toml").write_text(settings)
+
+    read = read_config([tmp_path], {"ACME_TOKEN": "a key"})
+
+    assert read.variables == {
+        "ACME_BASE_URL": "https://models.acme.example/v1",
+        "ACME_API_KEY": "a key",
+    }
+    assert read.prices["acme/large"] == {"input": 2.0, "cached": 0.5, "output": 8.0}
+    assert read.limits == {"acme": 8}
+
+
+async def test_the_agent_in_the_manual_works(tmp_path: Path) -> None:
+    from proctor.agent import Assignment
+
+    (source,) = _fenced(_text("docs/agents.md"), "python")
+    module: dict[str, Any] = {"__name__": "parrot"}
+    exec(compile(source, "docs/agents.md", "exec"), module)
+    said: list[Any] = []
+    assignment = Assignment(
+        prompt="hello", folder=tmp_path, home=tmp_path, environment={}, attempt="1", model=""
+    )
+
+    done = await module["Parrot"](voice="loud").work(assignment, said.append)
+
+    assert done.exit_code == 0
+    assert said[0].content == "loud: hello"
+    assert (tmp_path / "SAID.md").read_text() == "hello"
+
+
+def test_event_lines_in_the_manual_are_the_ones_that_are_read() -> None:
+    from proctor.agents.command import OWN_EVENTS
+
+    (lines,) = _fenced(_text("docs/agents.md"), "json")
+    assert [json.loads(line)["type"] for line in lines.splitlines()] == list(OWN_EVENTS)
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    text = re.sub(r"^```.*?^```", "", _text(page), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, heading = target.partition("#")
+        assert not path.startswith("http"), f"{target}: the manual needs no network"
+        found = (ROOT / page).parent / path if path else ROOT / page
+        assert found.exists(), f"{page}: {target}"
+        if heading:
+            assert heading in _headings(found.read_text(encoding="utf-8")), f"{page}: {target}"
+
+
+def _headings(text: str) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize(
+    "page", [name for name in NAMES if name.startswith("docs/") and "README" not in name]
+)
+def test_every_page_is_in_the_index(page: str) -> None:
+    assert f"({Path(page).name})" in _text("docs/README.md")
+
+
+def test_the_readme_begins_with_a_command_that_needs_no_key() -> None:
+    readme = _text("README.md")
+    first = next(line for line in readme.splitlines() if line.startswith("$ "))
+
+    assert first == "$ make demo"
+    assert "`make test`" in readme
+
+
+def test_pictures_in_the_manual_are_small() -> None:
+    assert all(picture.stat().st_size < 200_000 for picture in (DOCS / "images").iterdir())
