@@ -5,10 +5,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -70,8 +71,11 @@ class Workshop:
         )
         return owner
 
-    def conductor(self, owner: str, run_id: str = "run", **house: Any) -> Conductor:
-        return Conductor(self.store, run_id, owner, replace(self.house, **house), watch=self.told.append)
+    def conductor(
+        self, owner: str, run_id: str = "run", *, watch: Callable[[ItemEnd], None] | None = None, **house: Any
+    ) -> Conductor:
+        changed = replace(self.house, **house)
+        return Conductor(self.store, run_id, owner, changed, watch=watch or self.told.append)
 
     async def run(self, text: str, run_id: str = "run", **house: Any) -> Ending:
         """Carry out a plan from its first item to its end."""
@@ -123,11 +127,10 @@ def repository(tmp_path: Path) -> Path:
     """A git repository with one commit on `main`."""
     folder = tmp_path / "shop"
     made = "git init -q -b main && echo 'total = 1 - 1' > shop.py && git add . && git commit -qm first"
-    named = {
-        f"GIT_{who}_{what}": "shop@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
-    }
+    names = (f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL"))
     folder.mkdir()
-    subprocess.run(made, shell=True, cwd=folder, check=True, env=clean_environment(tmp_path) | named)
+    environment = clean_environment(tmp_path) | dict.fromkeys(names, "shop@localhost")
+    subprocess.run(made, shell=True, cwd=folder, check=True, env=environment)
     return folder
 
 
@@ -139,7 +142,7 @@ class Command:
         self.environment = clean_environment(folder)
 
     def __call__(
-        self, *words: str, environment: Mapping[str, str] = {}
+        self, *words: str, environment: Mapping[str, str] = MappingProxyType({})
     ) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [sys.executable, "-m", "proctor", *words],

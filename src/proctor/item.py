@@ -19,6 +19,8 @@ FINISHED = (SUCCESS, FAIL, TIMEOUT, ERROR)
 """`fail`: the agent's work did not pass. `error`: we or the infrastructure failed."""
 STATUSES = (QUEUED, RUNNING, *FINISHED)
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
@@ -54,10 +56,14 @@ class Item:
     @property
     def id(self) -> str:
         """The same item has the same id on every machine."""
-        return hashlib.sha256(f"{self.digest}:{self.repeat}".encode()).hexdigest()[:16]
+        return id_of(self.digest, self.repeat)
+
+
+def id_of(digest: str, repeat: int) -> str:
+    """The id of one repeat of an item whose digest is already known."""
+    return hashlib.sha256(f"{digest}:{repeat}".encode()).hexdigest()[:16]
 
 
 def digest_of(value: Any) -> str:
     """The SHA-256 of plain data, whatever the order of its keys."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_CANONICAL.encode(value).encode()).hexdigest()

@@ -5,6 +5,7 @@ Knows nothing of what a watcher does with it.
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from proctor.batch.attempt import ItemEnd
 from proctor.store import Writer
@@ -32,15 +33,27 @@ class Announcer:
     def _flush(self) -> None:
         ends, self._waiting = self._waiting, []
         committed = self._writer.flush()
-        committed.add_done_callback(lambda _: tell(self._loop, lambda: self._deliver(ends)))
+        committed.add_done_callback(lambda answer: tell(self._loop, lambda: self._deliver(answer, ends)))
 
-    def _deliver(self, ends: list[ItemEnd]) -> None:
-        for end in ends:
-            self._watch(end)
+    def _deliver(self, committed: "Future[None]", ends: list[ItemEnd]) -> None:
+        if committed.exception():
+            # It was not written, so it is not so. Whoever carries out the batch hears of it too.
+            self._waiting.clear()
+            ends = []
+        try:
+            for end in ends:
+                self._watch(end)
+        except Exception:
+            # The work goes on unwatched: a terminal that was closed is no reason to stop it.
+            self._watch = _nobody
         if self._waiting:
             self._flush()
         else:
             self.idle.set()
+
+
+def _nobody(_: ItemEnd) -> None:
+    return None
 
 
 def tell(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:

@@ -8,7 +8,6 @@ Knows nothing of queues; does not know what the runner does.
 
 import asyncio
 import random
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,16 +17,17 @@ from typing import Any
 
 from proctor.agent import Agent
 from proctor.batch import secrecy
-from proctor.batch.budget import Budget
+from proctor.batch.budget import Account, Budget
 from proctor.batch.clock import WorkClock
 from proctor.batch.feed import Work
+from proctor.batch.metered import Metered
 from proctor.batch.retry import RetryPolicy
 from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError
 from proctor.item import ERROR, QUEUED, RUNNING, SUCCESS, Item
 from proctor.model import Model
 from proctor.runner import Outcome, Runner, Services
 from proctor.session import Event, ModelCall
-from proctor.store import Recorder, Writer, timestamp
+from proctor.store import Recorder, Totals, Writer, timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,7 @@ class Attempts:
         self._stop_feeding = stop_feeding
         self._finished = finished
         self._chance = random.Random(seed)
+        self._unlike = random.Random()
         self._runner = cache(house.find_runner)
         self._blot = secrecy.blotter(house.environment)
         self.stopping: AttemptError | None = None
@@ -93,13 +94,18 @@ class Attempts:
 
     async def carry_out(self, work: Work) -> float | None:
         """Make one attempt; seconds until the next one, None when the item is finished."""
-        session_id = f"{int(self._house.now().timestamp() * 1000):012x}{secrets.token_hex(4)}"
-        cap = work.item.settings.get("budget")
-        if not await self._budget.reserve(session_id, work.id, cap):
+        item = work.item
+        account = await self._budget.open(
+            self._new_session_id(),
+            work.id,
+            kind=item.model or item.agent,
+            cap_usd=item.settings.get("budget"),
+        )
+        if account is None:
             self._halt()
             return None
         work.attempts += 1
-        attempt = _Attempt(self, work, session_id, cap)
+        attempt = _Attempt(self, work, account)
         outcome = await attempt.make()
         work.tries += 1
         return self._finish(work, attempt, outcome)
@@ -123,6 +129,10 @@ class Attempts:
             self._finished(attempt.end_of_item(outcome))
         return delay
 
+    def _new_session_id(self) -> str:
+        # Sorts by time. Not `secrets`, whose call into the system costs more than writing the session.
+        return f"{int(self._house.now().timestamp() * 1000):012x}{self._unlike.getrandbits(32):08x}"
+
     def _halt(self) -> None:
         self.out_of_money = True
         self._stop_feeding()
@@ -131,34 +141,50 @@ class Attempts:
 class _Attempt:
     """The state of one attempt while it runs."""
 
-    def __init__(self, owner: Attempts, work: Work, session_id: str, cap_usd: float | None) -> None:
+    def __init__(self, owner: Attempts, work: Work, account: Account) -> None:
         self._owner = owner
         self._house = owner._house
         self._work = work
-        self._session_id = session_id
-        self._cap = cap_usd
+        self._account = account
+        self._session_id = account.session_id
         self._clock = WorkClock(owner._house.monotonic)
         self._limit_reached: CostLimit | None = None
         self._task: asyncio.Task[Any] | None = None
         self._stand_in = False
+        self._agent_was_called = False
         self._recorder = self._begin()
 
     async def make(self) -> Outcome:
         """Let the runner work; never raises but to end the batch."""
         self._task = asyncio.current_task()
+        assert self._task is not None
+        outcome: Outcome | None = None
         try:
             outcome = await self._run()
+            if self._limit_reached:
+                # We cancelled ourselves, and that must not hit what this task does next.
+                await asyncio.sleep(0)
+                self._task.uncancel()
         except asyncio.CancelledError:
-            if self._limit_reached is None or self._task is None:
+            # Once by ourselves to stop the spending, or also by someone who wants all of it to stop.
+            if self._limit_reached is None or self._task.uncancel():
                 outcome = _as_outcome(self._owner.stopping or Interrupted("the batch was stopped"))
                 self._write_end(outcome)
                 self.write_item(outcome, waits=outcome.reason == "interrupted")
                 raise
-            # We cancelled ourselves to stop the spending; nobody else asked for it.
-            self._task.uncancel()
-            outcome = _as_outcome(self._limit_reached)
+        outcome = self._within_limits(outcome)
         self._write_end(outcome)
         return outcome
+
+    def _within_limits(self, outcome: Outcome | None) -> Outcome:
+        limit = self._limit_reached
+        if limit is None:
+            assert outcome is not None
+            return outcome
+        if outcome and limit.reason == "halted" and outcome.reason in ("completed", "checks_failed"):
+            # It came to its end all the same; doing it again would only cost more.
+            return outcome
+        return _as_outcome(limit)
 
     async def _run(self) -> Outcome:
         try:
@@ -199,7 +225,7 @@ class _Attempt:
             number=self._work.attempts,
             record=self._record,
             score=self._recorder.score,
-            models=self._house.models(self._clock.waited),
+            models=self._models(),
             agent=self._agent,
             home=self._house.home,
             environment=self._environment(self._work.item),
@@ -207,7 +233,12 @@ class _Attempt:
             time_limit=self._clock.time_limit,
         )
 
+    def _models(self) -> Model:
+        models = self._house.models(self._clock.waited)
+        return Metered(models, self._account) if self._account.is_limited else models
+
     def _agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
+        self._agent_was_called = True
         agent = self._house.find_agent(name, settings)
         if agent.stand_in and not self._stand_in:
             self._stand_in = True
@@ -224,7 +255,7 @@ class _Attempt:
         self._recorder.record(event)
         if isinstance(event, ModelCall) and self._limit_reached is None:
             cost = self._recorder.totals.cost_usd or 0.0
-            over = self._owner._budget.check(self._session_id, self._work.id, cost, self._cap)
+            over = self._account.charge(cost)
             if over and self._task:
                 self._limit_reached = over
                 self._task.cancel()
@@ -238,13 +269,19 @@ class _Attempt:
             waiting_seconds=self._clock.waiting_seconds,
         )
         totals = self._recorder.totals
-        cost = 0.0 if totals.cost_usd is None and self._stand_in else totals.cost_usd
-        self._owner._budget.settle(self._session_id, self._work.id, cost)
+        self._account.settle(self._spent(totals))
         work = self._work
         work.tokens += totals.usage.total_tokens
         work.tool_calls += totals.tool_calls
         if totals.cost_usd is not None:
             work.cost_usd = (work.cost_usd or 0.0) + totals.cost_usd
+
+    def _spent(self, totals: Totals) -> float | None:
+        """What is to be settled; None when money may have been spent that nobody told us of."""
+        silent_agent = self._agent_was_called and not totals.model_calls
+        if totals.cost_usd is None and not self._stand_in and (silent_agent or totals.unpriced_calls):
+            return None
+        return totals.cost_usd or 0.0
 
     def end_of_item(self, outcome: Outcome) -> ItemEnd:
         """What watchers are told."""
@@ -266,7 +303,7 @@ class _Attempt:
         values = {
             "status": QUEUED if waits else outcome.status,
             "reason": outcome.reason,
-            "error": self._owner._blot("" if outcome.status == SUCCESS else outcome.error),
+            "error": "" if outcome.status == SUCCESS else self._recorder.line(outcome.error),
             "finishedAt": None if waits else timestamp(self._house.now()),
             "tokensTotal": work.tokens,
             "toolCalls": work.tool_calls,

@@ -22,8 +22,8 @@ from proctor.store import Ownership, Store, Writer
 from proctor.store.batches import end_items, finish
 from proctor.store.database import Connection
 
-BACKLOG = 20_000
-"""Rows that may wait for the writer before new work waits too: some 20 MB."""
+BACKLOG = 10_000
+"""Rows that may wait for the writer before new work waits too: some 10 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,6 @@ Knows nothing of how items are carried out.
 """
 
 import asyncio
-import heapq
-import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,24 +54,23 @@ class Feed:
         """`load(after)` gives the next page of queued rows behind a position."""
         self._load_page = load
         self._after = -1
-        self._page: deque[Work] = deque()
+        self._ready: deque[Work] = deque()
         self._exhausted = False
         self._stopped = False
-        self._out = 0
-        self._later: list[tuple[float, int, Work]] = []
-        self._ties = itertools.count()
-        self._changed = asyncio.Event()
+        self._away = 0
+        """Pieces that were handed out, or that come back later."""
+        self._idle: deque[asyncio.Future[None]] = deque()
         self._loading = asyncio.Lock()
 
     async def next(self) -> Work | None:
         """The next piece of work, waiting for it if need be; None when all is done or stopped."""
         while not self._stopped:
-            if work := self._take():
-                self._out += 1
-                return work
+            if self._ready:
+                self._away += 1
+                return self._ready.popleft()
             if not self._exhausted:
                 await self._load()
-            elif self._out or self._later:
+            elif self._away:
                 await self._wait()
             else:
                 break
@@ -81,44 +78,51 @@ class Feed:
 
     def done(self) -> None:
         """A piece of work that was handed out is finished."""
-        self._out -= 1
-        if self._exhausted or self._stopped:
-            self._changed.set()
+        self._away -= 1
+        if not self._away and self._exhausted:
+            self._wake_all()
 
     def again(self, work: Work, delay_seconds: float) -> None:
         """A piece of work that was handed out comes back after a while."""
-        due = asyncio.get_running_loop().time() + delay_seconds
-        heapq.heappush(self._later, (due, next(self._ties), work))
-        self._out -= 1
-        self._changed.set()
+        asyncio.get_running_loop().call_later(delay_seconds, self._return, work)
 
     def stop(self) -> None:
         """Hand out nothing more; what is queued stays queued."""
         self._stopped = True
-        self._changed.set()
+        self._wake_all()
 
-    def _take(self) -> Work | None:
-        if self._later and self._later[0][0] <= asyncio.get_running_loop().time():
-            return heapq.heappop(self._later)[2]
-        return self._page.popleft() if self._page else None
+    def _return(self, work: Work) -> None:
+        self._away -= 1
+        # Before what has not begun: an item that is half done is worth more finished.
+        self._ready.appendleft(work)
+        self._wake_one()
 
     async def _load(self) -> None:
         async with self._loading:
-            if self._page or self._exhausted:
+            if self._ready or self._exhausted:
                 return
             rows = await self._load_page(self._after)
-            self._page.extend(map(Work.of, rows))
+            self._ready.extend(map(Work.of, rows))
             if rows:
                 self._after = rows[-1]["position"]
             else:
                 self._exhausted = True
-                self._changed.set()
+                if not self._away:
+                    self._wake_all()
 
     async def _wait(self) -> None:
-        self._changed.clear()
-        loop = asyncio.get_running_loop()
-        pause = max(0.0, self._later[0][0] - loop.time()) if self._later else None
-        try:
-            await asyncio.wait_for(self._changed.wait(), pause)
-        except TimeoutError:
-            pass
+        # One future for each, so that a piece that comes back wakes one worker and not a thousand.
+        idle = asyncio.get_running_loop().create_future()
+        self._idle.append(idle)
+        await idle
+
+    def _wake_one(self) -> None:
+        while self._idle:
+            idle = self._idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+                return
+
+    def _wake_all(self) -> None:
+        while self._idle:
+            self._wake_one()

@@ -101,7 +101,6 @@ def _reasons(new: list[Item], earlier: Any) -> Iterator[str]:
     sample = [
         {"runner": row["runner"], "agent": row["agent"], "model": row["model"], "prompt": row["prompt"]}
         | json.loads(row["details"])
-        | {"repeat": row["repeat"]}
         for row, _ in zip(earlier, range(2000), strict=False)
     ]
     for item in new[:500]:

@@ -6,7 +6,6 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from proctor.batch.attempt import ItemEnd
-from proctor.cli.live import LiveView
 from proctor.cli.words import money, printable, seconds
 from proctor.item import SUCCESS
 from proctor.store import Store
@@ -33,6 +32,9 @@ def view_for(store: Store, run_id: str, *, as_json: bool, as_jsonl: bool) -> Vie
     if as_jsonl:
         return JsonLines(run_id, store.read.totals(run_id)["items"])
     if sys.stderr.isatty():
+        # Drawing takes libraries that a run in a script need not load.
+        from proctor.cli.live import LiveView
+
         return LiveView(store, run_id)
     totals = store.read.totals(run_id)
     return Lines(run_id, totals["items"], totals["finished"], quiet=as_json)

@@ -2,7 +2,7 @@
 
 from proctor.store.batches import Again
 from proctor.store.reading import ItemFilter, Reader, Scope
-from proctor.store.recorder import Recorder
+from proctor.store.recorder import Recorder, Totals
 from proctor.store.rows import item_of
 from proctor.store.store import Store
 from proctor.store.writer import Ownership, Writer, timestamp
@@ -15,6 +15,7 @@ __all__ = [
     "Recorder",
     "Scope",
     "Store",
+    "Totals",
     "Writer",
     "item_of",
     "timestamp",

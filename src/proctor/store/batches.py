@@ -16,6 +16,7 @@ from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.session import Merge
 from proctor.store.database import Connection, Row, insertion
 from proctor.store.owner import is_alive
+from proctor.store.recorder import FREE
 from proctor.store.rows import how_of, merge_row, row_of
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 from proctor.store.writer import timestamp
@@ -211,6 +212,7 @@ def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, 
     """End the sessions nobody was left to end, with the sums of what they had recorded."""
     of_session = 'FROM "{}" c WHERE c."sessionId" = "sessions"."id"'
     calls, tools = of_session.format("model_calls"), of_session.format("tool_calls")
+    free = ", ".join(f"'{status}'" for status in sorted(FREE))
     prompt, completion = 'COALESCE(SUM(c."promptTokens"), 0)', 'COALESCE(SUM(c."completionTokens"), 0)'
     sums = {
         "promptTokens": f"{prompt} {calls}",
@@ -220,7 +222,7 @@ def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, 
         "totalTokens": f"{prompt} + {completion} {calls}",
         "costUsd": f'SUM(c."costUsd") {calls}',
         "modelCalls": f"COUNT(*) {calls}",
-        "unpricedCalls": f'COUNT(*) - COUNT(c."costUsd") {calls}',
+        "unpricedCalls": f'COUNT(*) {calls} AND c."costUsd" IS NULL AND c."status" NOT IN ({free})',
         "toolCalls": f"COUNT(*) {tools}",
     }
     summed = ", ".join(f'"{name}" = (SELECT {what})' for name, what in sums.items())

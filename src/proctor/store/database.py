@@ -92,13 +92,16 @@ class SqliteDatabase:
             _write_ahead(raw)
             # NORMAL loses no committed batch when the process dies, only when the machine does.
             raw.execute("PRAGMA synchronous=NORMAL")
-            raw.execute("PRAGMA cache_size=-32000")
+            # For each connection, of which a batch has some six; four times as much was no quicker.
+            raw.execute("PRAGMA cache_size=-8000")
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the store {self.path}: {error}") from error
         return SqliteConnection(raw)
 
 
 class SqliteConnection:
+    """A connection to a file."""
+
     def __init__(self, raw: sqlite3.Connection) -> None:
         self._raw = raw
 
@@ -164,6 +167,8 @@ class PostgresDatabase:
 
 
 class PostgresConnection:
+    """A connection to a server, on which each statement stands for itself until `begin`."""
+
     def __init__(self, raw: Any) -> None:
         self._raw = raw
         self._streams = 0

@@ -35,6 +35,8 @@ from proctor.store.writer import Writer, timestamp
 
 MOST_NOTES = 100
 """An agent may ask for a permission a thousand times; all of them are counted, these are kept."""
+FREE = frozenset({"rate_limit", "auth", "bad_request", "model_failed"})
+"""How calls end that no provider charges for: it refused, or did not answer."""
 INLINE_CHARACTERS = 4096
 """Longer text goes to `blobs`. Most messages of real agents are shorter, most tool results are not."""
 
@@ -47,6 +49,9 @@ class Totals:
     cost_usd: float | None
     """None: no call had a known price."""
     tool_calls: int
+    model_calls: int
+    unpriced_calls: int
+    """Calls that may have cost something nobody knows."""
 
 
 class Recorder:
@@ -77,7 +82,14 @@ class Recorder:
 
     @property
     def totals(self) -> Totals:
-        return Totals(usage=self._usage, cost_usd=self._cost, tool_calls=self._counts["toolCalls"])
+        counts = self._counts
+        return Totals(
+            usage=self._usage,
+            cost_usd=self._cost,
+            tool_calls=counts["toolCalls"],
+            model_calls=counts["modelCalls"],
+            unpriced_calls=counts["unpricedCalls"],
+        )
 
     def record(self, event: Event) -> None:
         """Keep one event, now."""
@@ -162,7 +174,7 @@ class Recorder:
         self._usage += usage
         self._step_usage += usage
         if cost is None:
-            self._counts["unpricedCalls"] += 1
+            self._counts["unpricedCalls"] += event.status not in FREE
         else:
             self._cost = (self._cost or 0.0) + cost
             self._step_cost = (self._step_cost or 0.0) + cost

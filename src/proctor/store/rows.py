@@ -5,17 +5,19 @@ Knows nothing of databases.
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-from proctor.item import QUEUED, Item
+from proctor.item import QUEUED, Item, id_of
 from proctor.session import Merge
 from proctor.store.cleaning import clean
 
 
 def row_of(run_id: str, position: int, item: Item) -> tuple[Any, ...]:
     """A new item's row, in the order of `batch_items`' columns."""
+    digest = item.digest
     return (
-        *(run_id, item.id, position, item.digest, item.repeat, item.runner),
+        *(run_id, id_of(digest, item.repeat), position, digest, item.repeat, item.runner),
         *(clean(str(item.settings.get("repo", ""))), clean(item.prompt), item.agent, item.model),
         *(_json(item.factors), _json(item.details), _json(item.settings), QUEUED, "", "", None, None),
         *(None, None, 0, 0, None),
@@ -41,12 +43,22 @@ def item_of(row: Mapping[str, Any]) -> Item:
         prompt=row["prompt"],
         agent=row["agent"],
         model=row["model"],
-        details=json.loads(row["details"]),
-        settings=json.loads(row["settings"]),
-        factors=json.loads(row["factors"]),
+        details=_mapping(row["details"]),
+        settings=_mapping(row["settings"]),
+        factors=_mapping(row["factors"]),
         repeat=row["repeat"],
     )
 
 
 def _json(value: Mapping[str, Any]) -> str:
-    return clean(json.dumps(dict(value), separators=(",", ":"), ensure_ascii=False))
+    return clean(_ENCODER.encode(dict(value)))
+
+
+# The items of one plan share most of this, and nobody changes an item.
+@lru_cache(maxsize=1024)
+def _mapping(text: str) -> Mapping[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)

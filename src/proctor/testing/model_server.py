@@ -1,0 +1,143 @@
+"""A provider on loopback: the OpenAI chat completions interface, answering as it is told.
+
+    async with ModelServer([reply("Paris."), failure(429, retry_after=1), reply("Rome.")]) as server:
+        environment = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "any"}
+        ...
+        assert server.requests[0]["messages"][0]["content"] == "The capital of France?"
+
+The answers are given in turn; the last one is repeated. A function is called with each request
+and may decide for itself. What was asked is kept, so that a test can look at it.
+
+Knows nothing of who asks.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from aiohttp import web
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One answer of the server."""
+
+    status: int = 200
+    body: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delay_seconds: float = 0.0
+    hangs_up: bool = False
+    """Close the connection half-way instead of answering."""
+
+
+def reply(
+    text: str,
+    *,
+    input_tokens: int = 10,
+    output_tokens: int = 5,
+    cached_tokens: int = 0,
+    finish_reason: str = "stop",
+    tool_calls: Sequence[Mapping[str, Any]] = (),
+    delay_seconds: float = 0.0,
+) -> Reply:
+    """An answer as OpenAI gives it; a tool call is `{"name": …, "arguments": {…}}`."""
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if tool_calls:
+        finish_reason = "tool_calls"
+        message["tool_calls"] = [_tool_call(number, call) for number, call in enumerate(tool_calls, 1)]
+    usage = {
+        "prompt_tokens": input_tokens,
+        "completion_tokens": output_tokens,
+        "total_tokens": input_tokens + output_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+    }
+    choice = {"index": 0, "message": message, "finish_reason": finish_reason}
+    body = {"id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], "usage": usage}
+    return Reply(body=body, delay_seconds=delay_seconds)
+
+
+def failure(status: int, message: str = "no", *, retry_after: float | None = None) -> Reply:
+    """A refusal, with how long to wait when the provider would say so."""
+    headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
+    return Reply(status=status, body={"error": {"message": message, "type": "server_error"}}, headers=headers)
+
+
+def hang_up() -> Reply:
+    """A connection that breaks off half-way through the answer."""
+    return Reply(hangs_up=True)
+
+
+Answering = Sequence[Reply] | Callable[[Mapping[str, Any]], Reply]
+
+
+class ModelServer:
+    """A server that runs as long as its block."""
+
+    def __init__(self, answers: Answering) -> None:
+        self.requests: list[dict[str, Any]] = []
+        """The bodies of all requests, first one first."""
+        self.headers: list[dict[str, str]] = []
+        self.url = ""
+        """What OPENAI_BASE_URL is to be set to."""
+        self.most_at_once = 0
+        self._at_once = 0
+        self._answers = answers
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> "ModelServer":
+        app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_post("/v1/chat/completions", self._answer)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=4096).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.requests.append(body)
+        self.headers.append(dict(request.headers))
+        answer = self._next(body)
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            await asyncio.sleep(answer.delay_seconds)
+        finally:
+            self._at_once -= 1
+        if answer.hangs_up:
+            return await _break_off(request)
+        sent = {"model": body.get("model", ""), **answer.body}
+        return web.json_response(sent, status=answer.status, headers=answer.headers)
+
+    def _next(self, body: Mapping[str, Any]) -> Reply:
+        if callable(self._answers):
+            return self._answers(body)
+        return self._answers[min(len(self.requests), len(self._answers)) - 1]
+
+
+async def _break_off(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(b'{"choices": [')
+    if request.transport is not None:
+        request.transport.close()
+    return response
+
+
+def _tool_call(number: int, call: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = call.get("arguments", {})
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {
+        "id": f"call_{number}",
+        "type": "function",
+        "function": {"name": call["name"], "arguments": written},
+    }

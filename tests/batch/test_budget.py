@@ -1,0 +1,193 @@
+"""Money is set aside before an attempt and settled after it, and never passes the limit."""
+
+import asyncio
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from stand_ins import call, doing, until
+
+from proctor.errors import ModelError
+from proctor.session import ModelCall
+
+PRICED = """
+    budget: {limit}
+    concurrency: {concurrency}
+    prices: {{scripted/dear: {{input: 10000, output: 0}}}}
+    matrix: [{{prompt: hello, model: scripted/dear, runs: {runs}{more}}}]
+"""
+
+
+def priced(limit, *, runs, concurrency=20, more=""):
+    """A plan of calls that cost one cent each."""
+    return PRICED.format(limit=limit, runs=runs, concurrency=concurrency, more=more)
+
+
+@pytest.fixture
+def shop(workshop):
+    """A workshop with a model that costs a cent a call, and a clock no two rows agree on."""
+    (workshop.folder / "dear.yaml").write_text(
+        "{latency_seconds: 0.002, rules: [{reply: ok, usage: {input_tokens: 1, output_tokens: 0}}]}"
+    )
+    ticks = iter(range(10**9))
+    start = datetime.now(UTC)
+    workshop.house = replace(workshop.house, now=lambda: start + timedelta(milliseconds=next(ticks)))
+    return workshop
+
+
+def ledger(workshop):
+    return workshop.rows("ledger", '"timestamp", "position"')
+
+
+def most_committed(workshop) -> float:
+    """The most that was ever spent and reserved together."""
+    committed = most = 0.0
+    for row in ledger(workshop):
+        committed += row["reservedUsd"] + row["spentUsd"]
+        most = max(most, committed)
+    return most
+
+
+async def test_a_budget_that_fits_is_spent_to_the_last_cent(shop):
+    ending = await shop.run(priced(0.30, runs=30))
+
+    assert ending.status == "completed"
+    assert shop.store.read.reserved_and_spent("run") == (pytest.approx(0, abs=1e-9), pytest.approx(0.30))
+    assert most_committed(shop) <= 0.30 + 1e-9
+
+
+async def test_with_twenty_at_once_spent_and_reserved_never_pass_the_limit(shop):
+    ending = await shop.run(priced(0.255, runs=100))
+
+    counts = shop.store.read.totals("run")["counts"]
+    assert (ending.status, ending.reason) == ("halted", "budget")
+    assert shop.batch()["status"] == "halted"
+    assert most_committed(shop) <= 0.255 + 1e-9
+    assert counts["success"] == 25, "what there was money for was done"
+    assert counts["queued"] == 75
+
+
+async def test_sessions_of_many_calls_never_pass_the_limit_together(shop):
+    async def work(item, services):
+        from proctor.model import Request
+
+        chance = random.Random(item.repeat)
+        for _ in range(chance.randint(1, 12)):
+            question = Request(model=item.model, messages=[{"role": "user", "content": "x"}])
+            services.record((await services.models.answer(question)).call)
+
+    ending = await shop.run(priced(1.0, runs=60), find_runner=doing(work))
+
+    assert ending.status == "halted"
+    assert most_committed(shop) <= 1.0 + 1e-9
+    reserved, spent = shop.store.read.reserved_and_spent("run")
+    assert reserved == pytest.approx(0, abs=1e-9)
+    assert spent > 0.8
+    paid = sum(row["costUsd"] for row in shop.rows("model_calls") if row["costUsd"])
+    assert spent == pytest.approx(paid)
+
+
+async def test_a_limit_for_each_item_is_reserved_in_full(shop):
+    ending = await shop.run(priced(0.2, runs=20, more=", budget: 0.05"))
+
+    first = [row["reservedUsd"] for row in ledger(shop) if row["kind"] == "reserve"]
+    assert ending.status == "halted"
+    assert set(first) == {0.05}
+    assert most_committed(shop) <= 0.2 + 1e-9
+    # A cent each, until less than the five are left that an item may want.
+    assert shop.store.read.totals("run")["counts"]["success"] == 16
+
+
+async def test_a_halted_batch_goes_on_when_there_is_more_money(shop):
+    await shop.run(priced(0.05, runs=20))
+    done = shop.store.read.totals("run")["counts"]["success"]
+    assert (await shop.resume()).status == "halted"
+    assert shop.store.read.totals("run")["counts"]["success"] == done == 5
+
+    owner = shop.take_over()
+    shop.store.change_batch("run", {"budgetUsd": 0.2})
+    ending = await shop.conductor(owner).run()
+
+    assert ending.status == "completed"
+    assert shop.outcomes() == [("success", "completed")] * 20
+    assert {row["attempt"] for row in shop.rows("sessions")} == {1}, "nothing was done twice"
+    assert most_committed(shop) <= 0.2 + 1e-9
+
+
+async def test_an_item_that_runs_out_of_the_batchs_money_is_queued_again_not_failed(shop):
+    async def spend(item, services):
+        for _ in range(5):
+            services.record(call(0.03))
+            await asyncio.sleep(0)
+
+    ending = await shop.run(priced(0.1, runs=2, concurrency=1), find_runner=doing(spend))
+
+    assert ending.status == "halted"
+    assert [item["status"] for item in shop.items()] == ["queued", "queued"]
+    assert [row["endReason"] for row in shop.rows("sessions")] == ["halted"]
+
+
+async def test_work_that_is_done_is_kept_though_its_last_call_was_dearer_than_what_was_left(shop):
+    async def spend(item, services):
+        services.record(call(0.5))
+
+    ending = await shop.run(priced(0.1, runs=2, concurrency=1), find_runner=doing(spend))
+
+    assert ending.status == "halted"
+    assert shop.outcomes() == [("success", "completed"), ("queued", "")]
+
+
+async def test_calls_that_were_refused_cost_nothing(shop):
+    async def refused(item, services):
+        services.record(ModelCall(model="m", status="rate_limit"))
+        raise ModelError("no")
+
+    ending = await shop.run(priced(0.1, runs=30), find_runner=doing(refused))
+
+    assert ending.status == "completed"
+    assert shop.store.read.reserved_and_spent("run")[1] == 0
+
+
+async def test_a_call_whose_price_nobody_knows_takes_all_that_was_set_aside_for_it(shop):
+    async def unknown(item, services):
+        services.record(call(None))
+
+    await shop.run(
+        "{budget: 1.0, concurrency: 1, matrix: [{prompt: hello, model: real/one, runs: 4, budget: 0.5}]}",
+        find_runner=doing(unknown),
+        is_stand_in=lambda model: False,
+    )
+
+    assert shop.batch()["status"] == "halted"
+    assert shop.store.read.reserved_and_spent("run") == (0.0, 1.0)
+    assert shop.store.read.totals("run")["counts"]["success"] == 2
+
+
+async def test_without_a_budget_nothing_is_written_to_the_ledger(shop):
+    await shop.run("matrix: [{prompt: hello, model: scripted/echo, runs: 5}]")
+
+    assert ledger(shop) == []
+
+
+async def test_money_held_by_a_process_that_died_is_settled_for_what_it_spent(shop):
+    async def half_way(item, services):
+        services.record(call(0.01))
+        await asyncio.sleep(3600)
+
+    owner = shop.launch(priced(0.1, runs=4, concurrency=2))
+    running = asyncio.create_task(shop.conductor(owner, find_runner=doing(half_way)).run())
+    await until(lambda: len(shop.rows("model_calls")) == 2)
+    # As after kill -9: the rows are as they were, and nobody tidies up.
+    shop.store.change_batch("run", {"owner": "gone:1:1:x", "heartbeatAt": None})
+    with pytest.raises(Exception, match="taken over"):
+        await running
+    assert shop.store.read.reserved_and_spent("run")[0] > 0
+
+    ending = await shop.resume()
+
+    reserved, spent = shop.store.read.reserved_and_spent("run")
+    assert ending.status == "completed"
+    assert reserved == pytest.approx(0, abs=1e-9)
+    assert spent == pytest.approx(0.06)
+    assert sum(item["costUsd"] for item in shop.items()) == pytest.approx(0.06)

@@ -1,0 +1,255 @@
+"""Whatever happens in an attempt becomes a status and a reason, and the other items go on."""
+
+import asyncio
+
+import pytest
+from stand_ins import call, doing, echo
+
+from proctor.errors import (
+    AgentError,
+    EvaluatorError,
+    ModelError,
+    RateLimited,
+    WorkspaceError,
+)
+from proctor.runner import Outcome
+from proctor.session import Message, ToolCall
+
+QUESTION = "matrix: [{prompt: hello, model: scripted/echo}]\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (AgentError("it gave up"), "fail", "agent_failed"),
+        (WorkspaceError("no tree"), "error", "setup_failed"),
+        (ModelError("it broke off"), "error", "model_failed"),
+        (ModelError("bad key", reason="auth"), "error", "auth"),
+        (RateLimited("wait"), "error", "rate_limit"),
+        (EvaluatorError("no judge"), "error", "evaluator_failed"),
+        (ZeroDivisionError("division by zero"), "error", "internal_error"),
+        (KeyError("model"), "error", "internal_error"),
+    ],
+)
+async def test_each_error_has_its_status_and_reason(workshop, error, status, reason):
+    async def fail(item, services):
+        raise error
+
+    ending = await workshop.run(QUESTION, find_runner=doing(fail))
+
+    (item,) = workshop.items()
+    (session,) = workshop.rows("sessions")
+    assert ending.status == "completed"
+    assert (item["status"], item["reason"]) == (status, reason)
+    assert (session["status"], session["endReason"], session["error"]) == (status, reason, item["error"])
+    assert str(error) in item["error"]
+    assert item["finishedAt"] is not None
+
+
+@pytest.mark.parametrize("said", ["nul \0 inside", "half \ud800 a pair", "x" * 1_000_000])
+async def test_an_error_in_hostile_words_ends_one_item_and_not_the_batch(workshop, said):
+    async def fail(item, services):
+        if item.repeat == 1:
+            raise AgentError(said)
+
+    await workshop.run(echo(3), find_runner=doing(fail))
+
+    assert workshop.outcomes() == [("fail", "agent_failed"), *[("success", "completed")] * 2]
+    assert 0 < len(workshop.items()[0]["error"]) < 10_000
+
+
+async def test_an_answer_that_is_not_what_was_expected_is_a_failure_of_the_work(workshop):
+    plan = """
+        matrix:
+          - {prompt: say yes, model: scripted/echo, expect: {contains: "yes"}}
+          - {prompt: say no, model: scripted/echo, expect: {contains: "yes"}}
+    """
+    await workshop.run(plan)
+
+    assert workshop.outcomes() == [("success", "completed"), ("fail", "checks_failed")]
+    assert [score["value"] for score in workshop.rows("scores", '"value"')] == [0.0, 1.0]
+
+
+async def test_one_item_that_fails_leaves_the_others_running(workshop):
+    async def sometimes(item, services):
+        await asyncio.sleep(0)
+        if item.repeat % 3 == 0:
+            raise RuntimeError("a fault of ours")
+
+    await workshop.run(echo(30), find_runner=doing(sometimes))
+
+    outcomes = workshop.outcomes()
+    assert outcomes.count(("success", "completed")) == 20
+    assert outcomes.count(("error", "internal_error")) == 10
+    assert len(workshop.told) == 30
+
+
+async def test_an_item_that_times_out_keeps_its_transcript_so_far(workshop):
+    async def slow(item, services):
+        services.record(Message(role="assistant", content="I begin."))
+        services.record(ToolCall(name="think"))
+        async with services.time_limit(item.settings["timeoutSec"], "the agent"):
+            await asyncio.sleep(60)
+
+    await workshop.run(
+        "matrix: [{prompt: hello, model: scripted/echo, timeoutSec: 0.05}]", find_runner=doing(slow)
+    )
+
+    (item,) = workshop.items()
+    assert (item["status"], item["reason"], item["toolCalls"]) == ("timeout", "timeout", 1)
+    assert item["error"] == "the agent did not finish within 0.05 s"
+    assert [row["content"] for row in workshop.rows("messages")] == ["I begin."]
+
+
+async def test_a_model_that_is_slow_times_out_and_the_quick_one_does_not(workshop):
+    (workshop.folder / "slow.yaml").write_text("{latency_seconds: 60, rules: [{reply: late}]}")
+    plan = "matrix: [{prompt: hello, model: [scripted/slow, scripted/echo], timeoutSec: 0.1}]"
+
+    await workshop.run(plan)
+
+    assert workshop.outcomes() == [("timeout", "timeout"), ("success", "completed")]
+
+
+async def test_waiting_for_a_rate_limit_is_not_work(workshop):
+    held_back = []
+
+    def models(waited):
+        held_back.append(waited)
+        return workshop.models
+
+    async def wait(item, services):
+        async with services.time_limit(0.2, "the agent"):
+            held_back[-1](0.5)
+            await asyncio.sleep(0.3)
+
+    await workshop.run(QUESTION, find_runner=doing(wait), models=models)
+
+    (session,) = workshop.rows("sessions")
+    assert workshop.outcomes() == [("success", "completed")]
+    assert session["waitingSeconds"] == 0.5
+    assert session["workSeconds"] < 0.3
+
+
+async def test_an_attempt_that_spends_more_than_its_own_limit_is_cut_off_in_mid_run(workshop):
+    reached = []
+
+    async def spend(item, services):
+        for number in range(10):
+            services.record(call(0.04))
+            await asyncio.sleep(0)
+            reached.append(number)
+
+    await workshop.run(
+        "matrix: [{prompt: hello, model: scripted/echo, budget: 0.1, retries: 3}]", find_runner=doing(spend)
+    )
+
+    (item,) = workshop.items()
+    assert (item["status"], item["reason"], item["costUsd"]) == ("fail", "cost_limit", pytest.approx(0.12))
+    assert reached == [0, 1]
+    assert len(workshop.rows("sessions")) == 1, "more money is not to be had by trying again"
+
+
+async def test_an_item_that_passes_its_own_limit_with_its_last_call_has_still_passed_it(workshop):
+    async def spend(item, services):
+        if item.repeat > 1:
+            # The cut must not reach the item that comes after.
+            await asyncio.sleep(0.01)
+        services.record(call(0.2 if item.repeat == 1 else 0.05))
+
+    plan = "concurrency: 1\nmatrix: [{prompt: hello, model: scripted/echo, budget: 0.1, runs: 3}]"
+    await workshop.run(plan, find_runner=doing(spend))
+
+    assert workshop.outcomes() == [("fail", "cost_limit"), *[("success", "completed")] * 2]
+
+
+async def test_a_model_is_not_asked_once_another_call_would_pass_the_limit(workshop):
+    (workshop.folder / "dear.yaml").write_text(
+        "[{reply: ok, usage: {input_tokens: 1000000, output_tokens: 0}}]"
+    )
+    plan = """
+        prices: {scripted/dear: {input: 0.04, output: 0}}
+        matrix: [{prompt: hello, model: scripted/dear, budget: 0.1}]
+    """
+    asked = []
+
+    async def spend(item, services):
+        from proctor.model import Request
+
+        while True:
+            answer = await services.models.answer(
+                Request(model=item.model, messages=[{"role": "user", "content": "x"}])
+            )
+            asked.append(answer.call.cost_usd)
+            services.record(answer.call)
+
+    await workshop.run(plan, find_runner=doing(spend))
+
+    assert workshop.outcomes() == [("fail", "cost_limit")]
+    assert asked == [0.04, 0.04]
+
+
+async def test_what_a_runner_says_of_its_result_is_in_the_items_row(workshop):
+    async def result(item, services):
+        services.record(call(0.25))
+        services.record(ToolCall(name="edit"))
+        return Outcome(result={"iterSha": "abc123"})
+
+    await workshop.run(QUESTION, find_runner=doing(result))
+
+    (item,) = workshop.items()
+    assert (item["iterSha"], item["tokensTotal"], item["toolCalls"], item["costUsd"]) == (
+        "abc123",
+        2,
+        1,
+        0.25,
+    )
+
+
+async def test_those_who_watch_are_told_after_it_is_written(workshop):
+    seen = []
+
+    def watch(end):
+        (row,) = workshop.store.read.item(end.id, "run")
+        seen.append((end.id, row["status"], end.outcome.status))
+
+    await workshop.conductor(workshop.launch(echo(20)), watch=watch).run()
+
+    assert len({item_id for item_id, _, _ in seen}) == 20
+    assert {(written, told) for _, written, told in seen} == {("success", "success")}
+
+
+async def test_stand_ins_are_marked_on_their_sessions(workshop, repository):
+    plan = f"""
+        matrix:
+          - {{prompt: hello, model: scripted/echo}}
+          - {{repo: {repository}, prompt: fix, agent: scripted, script: [{{say: done}}]}}
+          - {{repo: {repository}, prompt: fix, agent: command, command: "true"}}
+    """
+    await workshop.run(plan)
+
+    marked = {(row["agent"], row["standIn"]) for row in workshop.rows("sessions")}
+    assert marked == {("", 1), ("scripted", 1), ("command", 0)}
+
+
+async def test_a_coding_batch_says_who_failed(workshop, repository):
+    entries = [
+        "prompt: fix, script: [{write: {path: shop.py, content: fixed}}]",
+        "prompt: break, script: [{write: {path: shop.py, content: broken}}]",
+        "prompt: give up, script: [{fail: I cannot}]",
+        "prompt: sleep, script: [{sleep: 60}], timeoutSec: 0.2",
+        "prompt: no tools, script: [{say: hi}], setup: 'echo no compiler; exit 3'",
+        "prompt: no model, script: [{raise: model}]",
+    ]
+    matrix = "\n".join(f"  - {{repo: {repository}, {entry}}}" for entry in entries)
+    plan = f"defaults: {{scriptCommand: grep -q fixed shop.py}}\nmatrix:\n{matrix}"
+    await workshop.run(plan)
+
+    found = {item["prompt"]: (item["status"], item["reason"]) for item in workshop.items()}
+    assert found == {
+        "fix": ("success", "completed"),
+        "break": ("fail", "checks_failed"),
+        "give up": ("fail", "agent_failed"),
+        "sleep": ("timeout", "timeout"),
+        "no tools": ("error", "setup_failed"),
+        "no model": ("error", "model_failed"),
+    }

@@ -1,0 +1,53 @@
+"""Thousands at once, and no more memory for more items."""
+
+import asyncio
+import sys
+
+from stand_ins import doing, echo
+
+
+async def test_five_thousand_items_a_thousand_at_a_time(workshop):
+    at_once, all_there = 0, asyncio.Event()
+
+    async def meet(item, services):
+        nonlocal at_once
+        at_once += 1
+        if at_once == 1000:
+            all_there.set()
+        await asyncio.wait_for(all_there.wait(), 30)
+        at_once -= 1
+
+    ending = await workshop.run(echo(5000, 1000), find_runner=doing(meet))
+
+    assert ending.status == "completed"
+    assert workshop.store.read.totals("run")["counts"]["success"] == 5000
+    assert len({end.id for end in workshop.told}) == 5000
+
+
+async def test_no_more_run_at_once_than_the_plan_says(workshop):
+    at_once, most = 0, 0
+
+    async def count(item, services):
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0)
+        at_once -= 1
+
+    await workshop.run(echo(200, 7), find_runner=doing(count))
+
+    assert most == 7
+
+
+async def test_twenty_thousand_items_take_no_more_memory_than_five_thousand(workshop):
+    """Counted in Python's blocks of memory; an item, its session and its rows are more than fifty."""
+    blocks: list[int] = []
+
+    await workshop.conductor(
+        workshop.launch(echo(20_000, 100)), watch=lambda end: blocks.append(sys.getallocatedblocks())
+    ).run()
+
+    # The least of many: what waits to be written comes and goes.
+    early, late = min(blocks[2_500:5_000]), min(blocks[17_500:])
+    assert len(blocks) == 20_000
+    assert late - early < 2 * 15_000

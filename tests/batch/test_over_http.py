@@ -1,0 +1,78 @@
+"""Whole batches against a provider on loopback, with its refusals and its bad days."""
+
+from dataclasses import replace
+
+import pytest
+
+from proctor.models import Models
+from proctor.testing.model_server import ModelServer, failure, hang_up, reply
+
+KEY = "sk-loopback-0123456789"
+QUESTIONS = "{{concurrency: 8, matrix: [{{prompt: hello, model: openai/gpt-5, runs: {runs}, {more}}}]}}"
+
+
+@pytest.fixture
+def ask(workshop):
+    """Run a plan of questions against a server."""
+
+    async def run(server, runs=1, more="retries: 0"):
+        environment = {**workshop.house.environment, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": KEY}
+        workshop.house = replace(workshop.house, environment=environment)
+        owner = workshop.launch(QUESTIONS.format(runs=runs, more=more))
+        workshop.models = Models(environment)
+        return await workshop.conductor(owner, models=workshop.models.watched).run()
+
+    return run
+
+
+async def test_answers_are_recorded_with_their_tokens_and_their_price(workshop, ask):
+    async with ModelServer([reply("Hi.", input_tokens=1000, output_tokens=100, cached_tokens=200)]) as server:
+        await ask(server, runs=20)
+
+    assert workshop.outcomes() == [("success", "completed")] * 20
+    assert len(server.requests) == 20
+    (tokens,) = {
+        (row["promptTokens"], row["cachedTokens"], row["completionTokens"])
+        for row in workshop.rows("sessions")
+    }
+    assert tokens == (1000, 200, 100)
+    calls = workshop.rows("model_calls")
+    assert all(row["costUsd"] > 0 and row["priceSource"] for row in calls)
+    assert workshop.store.read.totals("run")["costUsd"] == pytest.approx(sum(row["costUsd"] for row in calls))
+    assert {row["standIn"] for row in workshop.rows("sessions")} == {0}
+
+
+async def test_the_key_goes_to_the_provider_and_into_no_record(workshop, ask):
+    def tell_tale(request):
+        return reply(f"your key is {KEY}")
+
+    async with ModelServer(tell_tale) as server:
+        await ask(server)
+
+    assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
+    written = b"".join(file.read_bytes() for file in workshop.folder.glob("proctor.db*"))
+    assert KEY.encode() not in written
+    assert [row["content"] for row in workshop.rows("messages") if row["role"] == "assistant"] == [
+        "your key is [secret]"
+    ]
+
+
+async def test_a_bad_key_is_said_once_and_not_tried_again(workshop, ask):
+    async with ModelServer([failure(401, "Incorrect API key")]) as server:
+        await ask(server, more="retries: 3")
+
+    assert workshop.outcomes() == [("error", "auth")]
+    assert len(workshop.rows("sessions")) == 1
+
+
+async def test_a_connection_that_breaks_off_costs_an_attempt_not_the_batch(workshop, ask):
+    answers = iter([hang_up()])
+
+    def sometimes(request):
+        return next(answers, reply("Hi."))
+
+    async with ModelServer(sometimes) as server:
+        await ask(server, runs=10, more="retries: 2")
+
+    assert workshop.outcomes() == [("success", "completed")] * 10
+    assert server.most_at_once <= 8

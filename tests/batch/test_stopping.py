@@ -1,0 +1,203 @@
+"""Abort and interrupt, from inside and outside; a store that fails; and only one owner at a time."""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from datetime import UTC, datetime
+
+import pytest
+from stand_ins import doing, echo, forever, until
+
+from proctor.batch.abort import abort_run
+from proctor.errors import OwnershipLost, StoreError, UsageError
+from proctor.store import Again, Store
+from proctor.store.owner import this_process
+
+
+def now():
+    return datetime.now(UTC)
+
+
+def statuses(workshop):
+    return sorted(item["status"] for item in workshop.items())
+
+
+async def running_batch(workshop, runs=6, concurrency=3, what=forever):
+    """A batch whose first items are under way: its conductor and its task."""
+    owner = workshop.launch(echo(runs, concurrency))
+    conductor = workshop.conductor(owner, find_runner=doing(what))
+    task = asyncio.create_task(conductor.run())
+    await until(lambda: statuses(workshop).count("running") == concurrency)
+    return conductor, task
+
+
+async def test_an_abort_from_another_process_stops_everything_within_seconds(workshop):
+    _, task = await running_batch(workshop)
+    began = time.monotonic()
+
+    def abort():
+        with Store(workshop.store.url) as other:
+            return abort_run(other, "run", now=now, pause=time.sleep)
+
+    status = await asyncio.to_thread(abort)
+    ending = await task
+
+    assert time.monotonic() - began < 5
+    assert (status, ending.status, workshop.batch()["status"]) == ("aborted", "aborted", "aborted")
+    assert workshop.outcomes() == [("error", "aborted")] * 6
+    assert [row["endReason"] for row in workshop.rows("sessions")] == ["aborted"] * 3
+
+
+async def test_an_aborted_batch_can_still_be_taken_up_again(workshop):
+    conductor, task = await running_batch(workshop)
+    conductor.abort()
+    await task
+
+    ending = await workshop.resume()
+
+    assert ending.status == "completed"
+    assert workshop.outcomes() == [("success", "completed")] * 6
+    assert sorted(row["attempt"] for row in workshop.rows("sessions")) == [1, 1, 1, 1, 1, 1, 2, 2, 2]
+
+
+async def test_aborting_what_has_ended_is_refused(workshop):
+    await workshop.run(echo(1))
+
+    with pytest.raises(UsageError, match="already completed"):
+        abort_run(workshop.store, "run", now=now, pause=time.sleep)
+
+
+async def test_aborting_a_batch_whose_process_died_ends_it_here(workshop):
+    workshop.launch(echo(3))
+    workshop.store.change_batch("run", {"owner": "gone:1:1:x", "heartbeatAt": None})
+
+    assert abort_run(workshop.store, "run", now=now, pause=time.sleep) == "aborted"
+    assert workshop.outcomes() == [("error", "aborted")] * 3
+
+
+async def test_an_interrupt_puts_items_back_and_resuming_does_nothing_twice(workshop):
+    done = []
+
+    async def some(item, services):
+        if item.repeat > 3:
+            await forever(item, services)
+        done.append(item.repeat)
+
+    owner = workshop.launch(echo(8, 2))
+    conductor = workshop.conductor(owner, find_runner=doing(some))
+    task = asyncio.create_task(conductor.run())
+    await until(lambda: statuses(workshop).count("running") == 2 and len(done) == 3)
+    conductor.interrupt()
+    ending = await task
+
+    assert (ending.status, workshop.batch()["status"]) == ("interrupted", "interrupted")
+    assert statuses(workshop) == ["queued"] * 5 + ["success"] * 3
+    assert {row["endReason"] for row in workshop.rows("sessions")} == {"completed", "interrupted"}
+
+    ending = await workshop.resume(find_runner=doing(lambda item, services: _note(done, item)))
+
+    assert ending.status == "completed"
+    assert sorted(done) == [1, 2, 3, 4, 5, 6, 7, 8]
+    attempts = {row["itemId"]: 0 for row in workshop.rows("sessions")}
+    for row in workshop.rows("sessions"):
+        attempts[row["itemId"]] += 1
+    assert sorted(attempts.values()) == [1] * 6 + [2] * 2
+
+
+async def _note(done, item):
+    done.append(item.repeat)
+
+
+async def test_a_stop_that_comes_before_the_first_item_stops_before_the_first_item(workshop):
+    started = []
+
+    async def note(item, services):
+        started.append(item.id)
+
+    for stop, status in (("interrupt", "interrupted"), ("abort", "aborted")):
+        owner = workshop.launch(echo(3), run_id=stop)
+        conductor = workshop.conductor(owner, stop, find_runner=doing(note))
+        getattr(conductor, stop)()
+        assert (await conductor.run()).status == status
+    assert started == []
+
+
+async def test_a_conductor_whose_own_task_is_cancelled_leaves_the_truth_behind(workshop):
+    _, task = await running_batch(workshop)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert statuses(workshop) == ["queued"] * 6
+    assert [row["endReason"] for row in workshop.rows("sessions")] == ["interrupted"] * 3
+
+
+async def test_runners_have_cleaned_up_before_the_batch_ends(workshop):
+    cleaned = []
+
+    async def tidy(item, services):
+        try:
+            await forever(item, services)
+        finally:
+            await asyncio.sleep(0.1)
+            cleaned.append(item.id)
+
+    conductor, task = await running_batch(workshop, what=tidy)
+    conductor.interrupt()
+    await task
+
+    assert len(cleaned) == 3
+
+
+async def test_two_cannot_carry_out_one_batch(workshop):
+    conductor, task = await running_batch(workshop)
+
+    with pytest.raises(UsageError, match="is being carried out by process"):
+        workshop.store.resume_batch("run", this_process(), Again(), now())
+    conductor.interrupt()
+    await task
+
+
+async def test_one_whose_batch_was_taken_over_stops_and_writes_nothing_more(workshop):
+    _, task = await running_batch(workshop)
+    # We were suspended for so long that another machine thought us dead.
+    workshop.store.change_batch("run", {"owner": "gone:1:1:x", "heartbeatAt": None})
+    ending = await workshop.resume()
+
+    with pytest.raises(OwnershipLost):
+        await asyncio.wait_for(task, 10)
+    assert ending.status == "completed"
+    assert workshop.outcomes() == [("success", "completed")] * 6
+    assert workshop.batch()["status"] == "completed"
+
+
+async def test_a_store_that_fails_in_mid_run_ends_the_batch_and_nothing_hangs(workshop):
+    async def work(item, services):
+        await asyncio.sleep(0.001)
+
+    owner = workshop.launch(echo(5000, 20))
+    task = asyncio.create_task(workshop.conductor(owner, find_runner=doing(work)).run())
+    await until(lambda: statuses(workshop).count("success") > 50)
+    raw = sqlite3.connect(workshop.folder / "proctor.db", timeout=30)
+    raw.execute('ALTER TABLE "sessions" RENAME TO "stolen"')
+    raw.commit()
+
+    with pytest.raises(StoreError, match="sessions"):
+        await asyncio.wait_for(task, 20)
+    assert threading.active_count() < 20
+    told = len(workshop.told)
+    (written,) = raw.execute("SELECT COUNT(*) FROM batch_items WHERE status = 'success'")
+    assert told <= written[0], "nobody is told of what is not written"
+
+
+async def test_a_watcher_who_fails_does_not_stop_the_batch_for_ever(workshop):
+    owner = workshop.launch(echo(3))
+
+    def broken(end):
+        raise RuntimeError("the terminal is gone")
+
+    ending = await asyncio.wait_for(workshop.conductor(owner, watch=broken).run(), 20)
+
+    assert ending.status == "completed"
+    assert workshop.outcomes() == [("success", "completed")] * 3

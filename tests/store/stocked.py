@@ -1,0 +1,37 @@
+"""Batches and sessions put into a store by hand, for tests that look at the store alone."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from proctor.item import Item
+from proctor.store import Ownership, Recorder, Store, Writer, timestamp
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def items(count: int, **more: Any) -> list[Item]:
+    given: dict[str, Any] = {"runner": "prompt", "model": "scripted/echo", **more}
+    return [Item(prompt=f"question {number}", **given) for number in range(count)]
+
+
+def add_batch(store: Store, run_id: str = "run", count: int = 0, *, owner: str = "", **more: Any) -> None:
+    row = {"runId": run_id, "createdAt": timestamp(NOW), "job": "coding", "status": "running", "owner": owner}
+    store.create_batch({**row, "heartbeatAt": timestamp(NOW), **more}, items(count))
+
+
+def owned(run_id: str, owner: str, **calls: Any) -> Ownership:
+    return Ownership(
+        run_id=run_id,
+        owner=owner,
+        aborted=calls.get("aborted", lambda: None),
+        failed=calls.get("failed", lambda error: None),
+    )
+
+
+def session(
+    writer: Writer, session_id: str, run_id: str = "run", item_id: str = "item", **more: Any
+) -> Recorder:
+    """A recorder whose session has begun."""
+    row = {"runId": run_id, "itemId": item_id, "job": "coding", "status": "running"}
+    blot = more.pop("blot", str)
+    return Recorder(writer, session_id, row | {"startedAt": timestamp(NOW)} | more, lambda: NOW, blot)

@@ -1,0 +1,274 @@
+"""A batch is made, owned by one process, taken over, extended, ended and deleted."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from stocked import NOW, add_batch, items, session
+
+from proctor.errors import StoreError, UsageError
+from proctor.item import Item
+from proctor.session import Message, ModelCall, ToolCall, Usage
+from proctor.store import Again, Store, timestamp
+from proctor.store.owner import this_process
+from proctor.store.tables import OF_A_SESSION
+
+LONG = "said by both batches\n" * 1000
+
+
+def everything(store):
+    tables = ("batches", "batch_items", "sessions", *OF_A_SESSION, "ledger", "blobs")
+    return {table: store.read.query(f'SELECT * FROM "{table}" ORDER BY 1, 2') for table in tables}
+
+
+def test_a_batch_is_made_with_all_of_its_items_or_not_at_all(store):
+    def broken():
+        yield from items(1500)
+        raise ValueError("the plan went away")
+
+    row = {"runId": "run", "createdAt": timestamp(NOW), "job": "coding", "status": "running"}
+    with pytest.raises(ValueError, match="went away"):
+        store.create_batch(row, broken())
+
+    assert (
+        store.read.query('SELECT * FROM "batches"') == store.read.query('SELECT * FROM "batch_items"') == []
+    )
+    assert store.create_batch(row, items(1500)) == 1500
+
+
+def test_two_batches_cannot_have_one_name(store):
+    add_batch(store, "run", 1)
+
+    with pytest.raises(UsageError, match="already a run called run"):
+        add_batch(store, "run", 1)
+    assert len(store.read.items("run")) == 1
+
+
+def test_a_batch_that_is_carried_out_cannot_be_taken(store):
+    add_batch(store, owner=this_process())
+
+    with pytest.raises(UsageError, match=r"is being carried out by process \d+\nLook at it"):
+        store.resume_batch("run", "other:1:1:x", Again(), NOW)
+
+
+def test_of_two_who_take_a_batch_at_once_one_gets_it(url):
+    with Store(url) as store:
+        add_batch(store, owner="gone:1:1:x", heartbeatAt=None)
+    together, got, refusals = threading.Barrier(4), list[str](), list[str]()
+
+    def take(number):
+        with Store(url) as mine:
+            mine.read.batch("run", NOW)
+            together.wait(30)
+            try:
+                mine.resume_batch("run", f"me:{number}:1:x", Again(), NOW)
+                got.append(f"me:{number}:1:x")
+            except (UsageError, StoreError) as refused:
+                refusals.append(str(refused))
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    with Store(url) as store:
+        assert store.read.query('SELECT "owner" FROM "batches"') == [{"owner": owner} for owner in got]
+    assert len(refusals) == 3
+    assert all("is being carried out" in refusal for refusal in refusals)
+
+
+@pytest.mark.parametrize(
+    ("again", "queued"),
+    [
+        (Again(), ["aborted", "halted", "interrupted", "queued", "running"]),
+        (Again(errors=True), ["aborted", "error", "halted", "interrupted", "queued", "running"]),
+        (Again(failures=True), ["aborted", "fail", "halted", "interrupted", "queued", "running", "timeout"]),
+    ],
+)
+def test_resuming_queues_what_has_no_end_of_its_own_and_what_was_asked_for(store, again, queued):
+    states = {
+        "queued": ("queued", ""),
+        "running": ("running", ""),
+        "success": ("success", "completed"),
+        "fail": ("fail", "checks_failed"),
+        "timeout": ("timeout", "timeout"),
+        "error": ("error", "setup_failed"),
+        "aborted": ("error", "aborted"),
+        "interrupted": ("error", "interrupted"),
+        "halted": ("error", "halted"),
+    }
+    given = [Item(runner="prompt", prompt=name) for name in states]
+    store.create_batch({"runId": "run", "createdAt": "x", "job": "coding", "status": "halted"}, given)
+    writer = store.writer()
+    for item, (status, reason) in zip(given, states.values(), strict=True):
+        change = {"status": status, "reason": reason, "error": "why", "startedAt": "y", "finishedAt": "z"}
+        writer.change("batch_items", ("run", item.id), change)
+    writer.close()
+
+    store.resume_batch("run", this_process(), again, NOW)
+
+    found = [row for row in store.read.items("run") if row["status"] == "queued"]
+    assert sorted(row["prompt"] for row in found) == queued
+    left = [(row["reason"], row["error"], row["finishedAt"]) for row in found if row["prompt"] != "queued"]
+    assert set(left) == {("", "", None)}
+
+
+def test_sessions_that_were_cut_off_get_the_sums_of_what_they_had_recorded(store):
+    add_batch(store, count=2, owner="gone:1:1:x")
+    first, second = store.read.items("run")
+    writer = store.writer()
+    done = session(writer, "s1", item_id=first["id"], attempt=1)
+    done.record(ModelCall(model="m", usage=Usage(input_tokens=7, output_tokens=1), cost_usd=0.5))
+    done.end("error", "model_failed", "", work_seconds=1.0, waiting_seconds=0.0)
+    cut_off = session(writer, "s2", item_id=first["id"], attempt=2)
+    for cost in (0.25, None):
+        usage = Usage(input_tokens=10, cached_tokens=3, output_tokens=2, reasoning_tokens=1)
+        cut_off.record(ModelCall(model="m", usage=usage, cost_usd=cost))
+    cut_off.record(ToolCall(name="edit"))
+    session(writer, "s3", item_id=second["id"])
+    writer.change(
+        "batch_items", ("run", first["id"]), {"status": "running", "tokensTotal": 8, "costUsd": 0.5}
+    )
+    writer.close()
+    heard = NOW + timedelta(minutes=3)
+    store.change_batch("run", {"heartbeatAt": timestamp(heard)})
+
+    cut = store.resume_batch("run", this_process(), Again(), NOW + timedelta(days=1))
+
+    assert sorted(row["id"] for row in cut) == ["s2", "s3"]
+    found = store.read.session("s2")
+    assert (found["status"], found["endReason"], found["error"]) == (
+        "error",
+        "interrupted",
+        "its process went away",
+    )
+    assert (found["promptTokens"], found["completionTokens"], found["totalTokens"]) == (20, 4, 24)
+    assert (found["cachedTokens"], found["reasoningTokens"], found["costUsd"]) == (6, 2, 0.25)
+    assert (found["modelCalls"], found["unpricedCalls"], found["toolCalls"]) == (2, 1, 1)
+    assert found["finishedAt"] == timestamp(heard)
+    assert store.read.session("s3")["costUsd"] is None
+    (item, other) = store.read.items("run")
+    assert (item["tokensTotal"], item["toolCalls"], item["costUsd"]) == (32, 1, 0.75)
+    assert (other["tokensTotal"], other["costUsd"]) == (0, None)
+
+
+def test_money_of_attempts_that_were_cut_off_is_settled_once_for_what_is_known_to_be_spent(store):
+    add_batch(store, count=1, owner="gone:1:1:x", budgetUsd=1.0, status="halted")
+    writer = store.writer()
+    recorder = session(writer, "open")
+    recorder.record(ModelCall(model="m", cost_usd=0.03))
+    # Settled, though 0.1 + 0.2 - 0.3 is not quite nothing to a computer.
+    for position, (kind, reserved, spent) in enumerate(
+        [("reserve", 0.1, 0.0), ("extend", 0.2, 0.0), ("settle", -0.3, 0.25)], 1
+    ):
+        writer.append("ledger", ("closed", position, "run", "i", timestamp(NOW), kind, reserved, spent))
+    writer.append("ledger", ("open", 1, "run", "i", timestamp(NOW), "reserve", 0.4, 0.0))
+    writer.append("ledger", ("other", 1, "another run", "i", timestamp(NOW), "reserve", 0.4, 0.0))
+    writer.close()
+
+    for _ in range(2):
+        store.resume_batch("run", "gone:2:2:x", Again(), NOW)
+        store.change_batch("run", {"status": "halted"})
+
+    reserved, spent = store.read.reserved_and_spent("run")
+    assert reserved == pytest.approx(0, abs=1e-12)
+    assert spent == pytest.approx(0.28)
+    assert [
+        row["kind"] for row in store.read.query('SELECT * FROM "ledger" WHERE "sessionId" = ?', ("open",))
+    ] == [
+        "reserve",
+        "settle",
+    ]
+    assert store.read.reserved_and_spent("another run") == (0.4, 0.0)
+
+
+def test_an_abort_ends_every_unfinished_item_and_session_and_no_finished_one(store):
+    add_batch(store, count=3)
+    first, second, third = store.read.items("run")
+    writer = store.writer()
+    writer.change("batch_items", ("run", first["id"]), {"status": "success", "reason": "completed"})
+    writer.change("batch_items", ("run", second["id"]), {"status": "running"})
+    session(writer, "s1", item_id=second["id"])
+    writer.close()
+
+    store.end_batch("run", "aborted", "aborted", "the batch was aborted", NOW)
+
+    found = [(row["status"], row["reason"]) for row in store.read.items("run")]
+    assert found == [("success", "completed"), ("error", "aborted"), ("error", "aborted")]
+    assert store.read.session("s1")["endReason"] == "aborted"
+    assert store.read.batch("run", NOW)["status"] == "aborted"
+    assert third["status"] == "queued"
+
+
+def test_extending_adds_at_the_end_drops_what_is_queued_and_keeps_what_was_begun(store):
+    add_batch(store, count=4)
+    kept, _changed, dropped, begun = store.read.items("run")
+    writer = store.writer()
+    writer.change("batch_items", ("run", kept["id"]), {"status": "success", "startedAt": timestamp(NOW)})
+    writer.change("batch_items", ("run", begun["id"]), {"startedAt": timestamp(NOW)})
+    writer.close()
+    settled = items(2, settings={"retries": 5}, factors={"a": "b"})
+
+    store.extend_batch(
+        "run",
+        {"concurrency": 9},
+        add=[Item(runner="prompt", prompt="new")],
+        settle=settled,
+        drop=[dropped["id"], begun["id"]],
+    )
+
+    found = {row["prompt"]: row for row in store.read.items("run")}
+    assert [(row["prompt"], row["position"]) for row in found.values()] == [
+        ("question 0", 0),
+        ("question 1", 1),
+        ("question 3", 3),
+        ("new", 4),
+    ]
+    assert found["question 1"]["settings"] == '{"retries":5}'
+    assert found["question 0"]["settings"] == "{}", "what is finished was carried out as its row says"
+    assert (found["question 3"]["status"], found["question 3"]["reason"]) == ("error", "removed")
+    assert store.read.batch("run", NOW)["concurrency"] == 9
+
+
+def test_deleting_a_batch_leaves_every_other_row_and_every_shared_text(store):
+    for run_id in ("keep", "go"):
+        add_batch(store, run_id, 3)
+        writer = store.writer()
+        recorder = session(writer, f"{run_id}-s", run_id)
+        recorder.record(Message(role="user", content=LONG))
+        recorder.record(ToolCall(name="read", result=f"only {run_id} " * 1000))
+        recorder.record(ModelCall(model="m"))
+        writer.append("ledger", (f"{run_id}-s", 1, run_id, "i", timestamp(NOW), "reserve", 1.0, 0.0))
+        writer.append(
+            "ledger", (f"{run_id}-never-begun", 1, run_id, "i", timestamp(NOW), "reserve", 1.0, 0.0)
+        )
+        writer.close()
+        if run_id == "keep":
+            before = everything(store)
+
+    store.delete_batch("go")
+
+    assert everything(store) == before
+    assert store.read.of_session("messages", "keep-s")[0]["content"] == LONG
+
+
+def test_a_text_someone_is_about_to_refer_to_survives_the_deletion_of_all_others(url):
+    begun, go_on = threading.Event(), threading.Event()
+    with Store(url) as store, Store(url) as other:
+        add_batch(store, "go")
+        writer = store.writer()
+        session(writer, "go-s", "go").record(Message(role="user", content=LONG))
+        writer.flush().result(10)
+        session(writer, "s1", "run").record(Message(role="user", content=LONG))
+        # Inside the same transaction, after the message was written and before it is committed.
+        writer.ask(lambda connection: begun.set() or go_on.wait(10))
+        assert begun.wait(10)
+        deleting = threading.Thread(target=other.delete_batch, args=("go",))
+        deleting.start()
+        deleting.join(0.3)
+        go_on.set()
+        deleting.join()
+        writer.close()
+
+        assert store.read.of_session("messages", "s1")[0]["content"] == LONG

@@ -1,0 +1,291 @@
+"""Every question one can ask: pages, filters, totals, and exactly the rows of a scope."""
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from stocked import NOW, add_batch, items, session
+
+from proctor.errors import NotFound
+from proctor.item import Item
+from proctor.session import Iteration, Message, ModelCall, Usage
+from proctor.store import ItemFilter, Scope, Store, item_of, timestamp
+from proctor.store.owner import this_process
+
+
+@pytest.fixture
+def two_batches(store):
+    """Two batches of three items; the first two items of each have a session, a day apart."""
+    for day, run_id in enumerate(("first", "second")):
+        add_batch(store, run_id, 3)
+        writer = store.writer()
+        for row in store.read.items(run_id)[:2]:
+            when = timestamp(NOW + timedelta(days=day))
+            recorder = session(writer, f"{run_id}-{row['position']}", run_id, row["id"], startedAt=when)
+            recorder.record(Message(role="user", content=row["prompt"]))
+            recorder.record(ModelCall(model="m", usage=Usage(input_tokens=1)))
+            recorder.record(Iteration())
+            recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
+        writer.close()
+    return store
+
+
+def test_an_item_comes_back_as_it_was_put_in(store):
+    item = Item(
+        runner="worktree",
+        prompt="Füge hinzu: ≠ % _ ?",
+        agent="scripted",
+        model="m",
+        details={"scriptCommand": "make", "env": {"A": "b"}, "n": [1, None, 2.5]},
+        settings={"repo": "/projects/shop", "retries": 2},
+        factors={"model": "m"},
+        repeat=3,
+    )
+    store.create_batch(
+        {"runId": "run", "createdAt": timestamp(NOW), "job": "coding", "status": "running"}, [item]
+    )
+
+    (row,) = store.read.items("run")
+    assert item_of(row) == item
+    assert (row["id"], row["digest"], row["repo"]) == (item.id, item.digest, "/projects/shop")
+
+
+def test_items_come_in_pages_in_the_order_of_the_plan(store):
+    add_batch(store, count=25)
+
+    pages = [store.read.items("run", limit=10, offset=offset) for offset in (0, 10, 20, 30)]
+
+    assert [[row["position"] for row in page] for page in pages] == [
+        list(range(10)),
+        list(range(10, 20)),
+        list(range(20, 25)),
+        [],
+    ]
+
+
+def test_items_can_be_ordered_by_any_column_and_by_no_other_thing(store):
+    add_batch(store, count=5)
+
+    down = store.read.items("run", order="prompt", descending=True)
+    assert [row["prompt"] for row in down] == [f"question {number}" for number in (4, 3, 2, 1, 0)]
+    with pytest.raises(NotFound):
+        store.read.items("run", order='position"; DROP TABLE "batches"; --')
+
+
+def test_equal_values_keep_the_order_of_the_plan(store):
+    add_batch(store, count=30)
+
+    assert [row["position"] for row in store.read.items("run", order="status", limit=30)] == list(range(30))
+
+
+@pytest.mark.parametrize(
+    ("sought", "found"),
+    [
+        ("100%", ["is it 100% sure?"]),
+        ("a_b", ["snake a_b"]),
+        ("SNAKE", ["snake a_b"]),
+        ("!", ["what!"]),
+        ("what?", []),
+        ("?", ["is it 100% sure?"]),
+        ("'", ["it's \\ so"]),
+        ("\\", ["it's \\ so"]),
+        ("gpt", ["snake a_b", "aXb 100x"]),
+        ("", ["is it 100% sure?", "snake a_b", "aXb 100x", "what!", "it's \\ so"]),
+    ],
+)
+def test_search_finds_what_was_typed_and_nothing_else(store, sought, found):
+    texts = ["is it 100% sure?", "snake a_b", "aXb 100x", "what!", "it's \\ so"]
+    models = {"snake a_b": "gpt-5", "aXb 100x": "GPT-4"}
+    given = [Item(runner="prompt", prompt=text, model=models.get(text, "m")) for text in texts]
+    store.create_batch(
+        {"runId": "run", "createdAt": timestamp(NOW), "job": "coding", "status": "running"}, given
+    )
+
+    wanted = ItemFilter(search=sought)
+    assert [row["prompt"] for row in store.read.items("run", wanted)] == found
+    assert store.read.count_items("run", wanted) == len(found)
+
+
+def test_items_are_filtered_by_status(store):
+    add_batch(store, count=4)
+    writer = store.writer()
+    for row, status in zip(store.read.items("run"), ("success", "fail", "error", "queued"), strict=True):
+        writer.change("batch_items", ("run", row["id"]), {"status": status})
+    writer.close()
+
+    wanted = ItemFilter(statuses=("fail", "error"), search="question")
+    assert [row["status"] for row in store.read.items("run", wanted)] == ["fail", "error"]
+    assert store.read.count_items("run", ItemFilter(statuses=("success",))) == 1
+
+
+def test_totals_are_sums_over_the_rows_and_an_unknown_cost_is_not_nothing(store):
+    add_batch(store, count=4)
+    assert store.read.totals("run")["costUsd"] is None
+    writer = store.writer()
+    rows = store.read.items("run")
+    changes = [
+        {"status": "success", "tokensTotal": 10, "toolCalls": 2, "costUsd": 0.5},
+        {"status": "success", "tokensTotal": 5, "costUsd": 0.25},
+        {"status": "error", "tokensTotal": 1},
+        {},
+    ]
+    for row, change in zip(rows, changes, strict=True):
+        writer.change("batch_items", ("run", row["id"]), change or {"status": "queued"})
+    writer.close()
+
+    assert store.read.totals("run") == {
+        "counts": {"queued": 1, "running": 0, "success": 2, "fail": 0, "timeout": 0, "error": 1},
+        "items": 4,
+        "finished": 3,
+        "tokens": 16,
+        "toolCalls": 2,
+        "costUsd": 0.75,
+    }
+
+
+def test_averages_keep_their_fractions_in_both_databases(store):
+    add_batch(store, count=2)
+    writer = store.writer()
+    for row, tokens in zip(store.read.items("run"), (1, 2), strict=True):
+        writer.change("batch_items", ("run", row["id"]), {"tokensTotal": tokens})
+    writer.close()
+
+    (found,) = store.read.query(
+        'SELECT AVG("tokensTotal") AS "mean", SUM("tokensTotal") AS "sum" FROM "batch_items"'
+    )
+    assert found == {"mean": 1.5, "sum": 3}
+    assert isinstance(found["sum"], int)
+
+
+def test_a_batch_is_found_by_the_beginning_of_its_name(store):
+    for run_id in ("nightly-1", "nightly-2", "a_b", "aXb", "night"):
+        add_batch(store, run_id)
+
+    assert store.read.batch("nightly-2", NOW)["runId"] == "nightly-2"
+    assert store.read.batch("a_", NOW)["runId"] == "a_b"
+    assert store.read.batch("night", NOW)["runId"] == "night"
+    with pytest.raises(NotFound, match="several runs begin with nightly"):
+        store.read.batch("nightly", NOW)
+    for nothing in ("", "%", "x"):
+        with pytest.raises(NotFound, match="there is no run"):
+            store.read.batch(nothing, NOW)
+
+
+def test_a_session_is_found_by_id_name_or_branch(two_batches):
+    writer = two_batches.writer()
+    session(writer, "zz9", "first", name="batch/fix/1", branch="fix_1")
+    writer.close()
+
+    for word in ("zz9", "zz", "batch/fix/1", "fix_1"):
+        assert two_batches.read.session(word)["id"] == "zz9"
+    with pytest.raises(NotFound, match="several"):
+        two_batches.read.session("first")
+    for nothing in ("", "%", "fix%1"):
+        with pytest.raises(NotFound):
+            two_batches.read.session(nothing)
+
+
+def test_batches_are_listed_newest_first_with_their_totals(store):
+    add_batch(store, "old", 2)
+    add_batch(store, "new", 3, createdAt=timestamp(NOW + timedelta(days=1)))
+
+    found = store.read.batches(NOW)
+
+    assert [(row["runId"], row["totals"]["items"]) for row in found] == [("new", 3), ("old", 2)]
+    assert [row["runId"] for row in store.read.batches(NOW, limit=1, offset=1)] == ["old"]
+
+
+SCOPES = {
+    "by run": (Scope(run_id="first"), ["first-0", "first-1"], ["first"], 3),
+    "by sessions": (
+        Scope(session_ids=["first-1", "second-0"]),
+        ["first-1", "second-0"],
+        ["first", "second"],
+        2,
+    ),
+    "from a date": (Scope(start=NOW + timedelta(hours=1)), ["second-0", "second-1"], ["second"], 2),
+    "to a date": (Scope(end=NOW + timedelta(days=1)), ["first-0", "first-1"], ["first"], 2),
+    "of an empty day": (Scope(start=NOW + timedelta(days=5), end=NOW + timedelta(days=6)), [], [], 0),
+    "everything": (Scope(), ["first-0", "first-1", "second-0", "second-1"], ["first", "second"], 6),
+}
+
+
+@pytest.mark.parametrize("name", SCOPES)
+def test_a_scope_gives_exactly_its_rows_of_every_table(two_batches, name):
+    scope, sessions, batches, item_count = SCOPES[name]
+    read = two_batches.read
+
+    assert [row["id"] for row in read.table("sessions", scope)] == sessions
+    assert sorted(row["id"] for row in read.sessions(scope)) == sessions
+    assert sorted(row["runId"] for row in read.table("batches", scope)) == batches
+    assert len(list(read.table("batch_items", scope))) == item_count
+    for table in ("messages", "model_calls", "iterations"):
+        assert sorted(row["sessionId"] for row in read.table(table, scope)) == sessions
+
+
+def test_a_table_is_read_in_little_memory_while_other_questions_are_asked(two_batches):
+    rows = two_batches.read.table("messages", Scope())
+    first = next(rows)
+
+    assert two_batches.read.totals("first")["items"] == 3
+    assert len([first, *rows]) == 4
+
+
+def test_a_reader_who_stops_half_way_does_not_block_the_next_writer(two_batches):
+    rows = two_batches.read.table("messages", Scope())
+    next(rows)
+    rows.close()
+
+    two_batches.change_batch("first", {"concurrency": 7})
+    assert two_batches.read.batch("first", NOW)["concurrency"] == 7
+
+
+def test_a_table_nobody_knows_is_refused(store):
+    with pytest.raises(NotFound, match="there is no table"):
+        list(store.read.table('sessions"; DROP TABLE "sessions', Scope()))
+
+
+def test_a_batch_whose_process_is_alive_is_running(store):
+    add_batch(store, owner=this_process())
+
+    assert store.read.batch("run", NOW + timedelta(days=1))["status"] == "running"
+
+
+def test_a_batch_whose_process_died_is_interrupted_at_once(store, url):
+    program = (
+        "import os, sys; from proctor.store import Store; from proctor.store.owner import this_process; "
+        "store = Store(sys.argv[1]); row = {'runId': 'run', 'createdAt': 'x', 'job': 'coding', "
+        "'status': 'running', 'owner': this_process()}; store.create_batch(row, []); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", program, url], check=True, timeout=60)
+
+    found = store.read.batch("run", NOW)
+    assert (found["status"], found["reason"]) == ("interrupted", "its process went away")
+    assert [row["status"] for row in store.read.batches(NOW)] == ["interrupted"]
+
+
+def test_a_batch_on_another_machine_is_alive_as_long_as_its_heart_beats(store):
+    add_batch(store, owner="elsewhere:1:1:x")
+
+    assert store.read.batch("run", NOW + timedelta(seconds=9))["status"] == "running"
+    assert store.read.batch("run", NOW + timedelta(seconds=11))["status"] == "interrupted"
+
+
+def test_a_process_with_the_same_number_that_started_later_is_another(store):
+    host, pid, _, random = this_process().rsplit(":", 3)
+    add_batch(store, owner=f"{host}:{pid}:1:{random}")
+
+    assert store.read.batch("run", NOW)["status"] == "interrupted"
+
+
+def test_two_stores_may_read_while_one_is_written(store, url):
+    add_batch(store, count=2000)
+    writer = store.writer()
+    with Store(url) as other:
+        for row in items(2000):
+            writer.change("batch_items", ("run", row.id), {"status": "success"})
+        counts = other.read.totals("run")["counts"]
+        assert counts["queued"] + counts["success"] == 2000
+        writer.close()
+        assert other.read.totals("run")["counts"]["success"] == 2000

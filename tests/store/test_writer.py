@@ -1,0 +1,268 @@
+"""Many small changes, few commits; and nothing is written that is not ours to write."""
+
+import sqlite3
+import threading
+import time
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+
+import pytest
+from stocked import NOW, add_batch, owned
+
+from proctor.errors import OwnershipLost, StoreError
+from proctor.store import Again, Store
+from proctor.store.database import open_database
+from proctor.store.tables import COLUMNS
+from proctor.store.writer import Writer
+
+WAIT = 10
+
+
+def session_row(session_id="s1", **more):
+    return {"id": session_id, "runId": "run", "itemId": "i", "job": "coding", "status": "running", **more}
+
+
+def sessions(store):
+    return store.read.query('SELECT * FROM "sessions" ORDER BY "id"')
+
+
+class Counting:
+    """A database that keeps the statements it was given."""
+
+    def __init__(self, url):
+        self._database, self.url = open_database(url), url
+        self.statements = []
+
+    def connect(self):
+        connection = self._database.connect()
+        real = connection.run_many
+
+        def run_many(sql, parameters):
+            rows = list(parameters)
+            self.statements.append((sql.split()[0], sql.split('"')[1], len(rows)))
+            real(sql, rows)
+
+        connection.run_many = run_many
+        return connection
+
+
+def test_flush_means_that_another_connection_sees_it(store, url):
+    writer = store.writer()
+    writer.add("sessions", ("s1",), session_row())
+    writer.flush().result(WAIT)
+
+    with Store(url) as other:
+        assert [row["id"] for row in sessions(other)] == ["s1"]
+    writer.close()
+
+
+def test_rows_that_change_before_they_are_written_are_one_insert(store, url):
+    database = Counting(url)
+    writer = Writer(database, COLUMNS)
+    for number in range(50):
+        writer.add("sessions", (f"s{number}",), session_row(f"s{number}"))
+        writer.change("sessions", (f"s{number}",), {"status": "success"})
+        writer.change("sessions", (f"s{number}",), {"status": "fail", "endReason": "checks_failed"})
+    writer.close()
+
+    assert [(kind, table) for kind, table, _ in database.statements if kind != "INSERT"] == []
+    assert sum(count for _, _, count in database.statements) == 50
+    assert {(row["status"], row["endReason"]) for row in sessions(store)} == {("fail", "checks_failed")}
+
+
+def test_the_last_of_several_changes_to_a_written_row_holds(store):
+    writer = store.writer()
+    writer.add("sessions", ("s1",), session_row(name="first"))
+    writer.flush().result(WAIT)
+    writer.change("sessions", ("s1",), {"status": "fail", "branch": "b"})
+    writer.change("sessions", ("s1",), {"status": "success"})
+    writer.close()
+
+    (row,) = sessions(store)
+    assert (row["status"], row["branch"], row["name"]) == ("success", "b", "first")
+
+
+def test_what_is_asked_for_sees_all_that_was_handed_over_before(store):
+    writer = store.writer()
+    for number in range(100):
+        writer.append("metrics", ("s1", number, 0, "speed", 1.0, None))
+    seen = writer.ask(lambda connection: connection.rows('SELECT COUNT(*) AS "n" FROM "metrics"'))
+
+    assert seen.result(WAIT) == [{"n": 100}]
+    writer.close()
+
+
+def test_closing_writes_what_is_left_and_refuses_what_comes_later(store):
+    writer = store.writer()
+    writer.add("sessions", ("s1",), session_row())
+    writer.close()
+
+    assert len(sessions(store)) == 1
+    with pytest.raises(StoreError, match="closed"):
+        writer.add("sessions", ("s2",), session_row("s2"))
+    with pytest.raises(StoreError, match="closed"):
+        writer.flush().result(WAIT)
+
+
+def test_many_threads_may_write_at_once(store):
+    writer = store.writer()
+
+    def write(thread):
+        for number in range(200):
+            writer.append("metrics", (f"s{thread}", number, 0, "speed", 1.0, None))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+
+    assert store.read.query('SELECT COUNT(*) AS "n" FROM "metrics"') == [{"n": 1600}]
+
+
+def test_a_commit_that_fails_reaches_everyone_who_waits_and_everyone_who_comes_later(store):
+    failed: list[StoreError] = []
+    add_batch(store, owner="me")
+    writer = store.writer(owned("run", "me", failed=failed.append))
+    writer.flush().result(WAIT)
+    writer.add("sessions", ("s1",), session_row(job=None))
+    waiting = [writer.flush(), writer.flush(), writer.ask(lambda connection: 1)]
+
+    for answer in waiting:
+        with pytest.raises(StoreError):
+            answer.result(WAIT)
+    with pytest.raises(StoreError):
+        writer.append("metrics", ("s1", 1, 0, "speed", 1.0, None))
+    with pytest.raises(StoreError):
+        writer.flush().result(WAIT)
+    with pytest.raises(StoreError):
+        writer.close()
+    assert len(failed) == 1
+
+
+def test_nothing_of_a_commit_that_fails_is_kept(store):
+    writer = store.writer()
+    writer.append("metrics", ("s1", 1, 0, "speed", 1.0, None))
+    writer.add("sessions", ("s1",), session_row(job=None))
+    with pytest.raises(StoreError):
+        writer.close()
+
+    assert store.read.query('SELECT * FROM "metrics"') == []
+
+
+def test_a_number_no_column_holds_is_an_error_of_the_store_not_a_crash(store):
+    writer = store.writer()
+    writer.append("metrics", ("s1", 2**70, 0, "speed", 1.0, None))
+
+    with pytest.raises(StoreError):
+        writer.close()
+
+
+def test_one_who_gives_up_waiting_does_not_disturb_the_others(store):
+    writer = store.writer()
+    writer.flush().result(WAIT)
+    given_up: Future[None] = writer.flush()
+    given_up.cancel()
+    writer.add("sessions", ("s1",), session_row())
+
+    writer.flush().result(WAIT)
+    writer.close()
+    assert len(sessions(store)) == 1
+    with pytest.raises(CancelledError):
+        given_up.result(0)
+
+
+def test_when_another_takes_the_batch_nothing_more_is_written(store):
+    failed: list[StoreError] = []
+    add_batch(store, owner="nobody:1:1:old", heartbeatAt=None)
+    writer = store.writer(owned("run", "nobody:1:1:old", failed=failed.append))
+    writer.flush().result(WAIT)
+    # The other machine has not heard of us for longer than it waits.
+    store.change_batch("run", {"heartbeatAt": "2020-01-01T00:00:00.000Z"})
+    store.resume_batch("run", "elsewhere:2:2:new", Again(), NOW)
+
+    def write():
+        # The heartbeat may have found it out already, in which case the first line tells.
+        writer.add("sessions", ("s1",), session_row())
+        writer.flush().result(WAIT)
+
+    with pytest.raises(OwnershipLost):
+        write()
+    with pytest.raises(OwnershipLost):
+        writer.close()
+    assert sessions(store) == []
+    assert [type(error) for error in failed] == [OwnershipLost]
+    assert store.read.query('SELECT "owner" FROM "batches"') == [{"owner": "elsewhere:2:2:new"}]
+
+
+def test_a_batch_that_is_deleted_under_its_process_is_lost_to_it(store):
+    add_batch(store, owner="me")
+    writer = store.writer(owned("run", "me"))
+    writer.flush().result(WAIT)
+    store.delete_batch("run")
+
+    with pytest.raises(OwnershipLost):
+        writer.flush().result(WAIT)
+    with pytest.raises(OwnershipLost):
+        writer.close()
+
+
+def test_the_heartbeat_goes_on_while_nothing_happens(store):
+    add_batch(store, owner="me")
+    writer = store.writer(owned("run", "me"))
+    writer.flush().result(WAIT)
+    (first,) = store.read.query('SELECT "heartbeatAt" FROM "batches"')
+
+    until = time.monotonic() + 5
+    while store.read.query('SELECT "heartbeatAt" FROM "batches"') == [first]:
+        assert time.monotonic() < until, "no heartbeat came"
+        time.sleep(0.05)
+    writer.close()
+
+
+def test_an_abort_is_seen_within_two_heartbeats_and_told_once(store, url):
+    told: list[float] = []
+    heard = threading.Event()
+
+    def aborted():
+        told.append(time.monotonic())
+        heard.set()
+
+    add_batch(store, owner="me")
+    writer = store.writer(owned("run", "me", aborted=aborted))
+    writer.flush().result(WAIT)
+    with Store(url) as other:
+        other.request_abort("run", NOW)
+
+    assert heard.wait(2), "the writer did not notice"
+    writer.flush().result(WAIT)
+    writer.close()
+    assert len(told) == 1
+
+
+def test_equal_texts_from_two_processes_in_opposite_order_do_not_block_each_other(url):
+    with Store(url) as store:
+        # So many that the two surely write at the same time.
+        texts = [(f"digest{number:05}", 1, b"x") for number in range(10_000)]
+        writers = [store.writer(), store.writer()]
+        for writer, rows in zip(writers, (texts, texts[::-1]), strict=True):
+            for row in rows:
+                writer.append("blobs", row)
+        for writer in writers:
+            writer.close()
+
+        assert store.read.query('SELECT COUNT(*) AS "n" FROM "blobs"') == [{"n": 10_000}]
+
+
+def test_a_store_that_is_damaged_meanwhile_ends_the_writing_with_a_clear_error(tmp_path: Path):
+    with Store(str(tmp_path / "proctor.db")) as store:
+        writer = store.writer()
+        writer.flush().result(WAIT)
+        raw = sqlite3.connect(tmp_path / "proctor.db")
+        raw.execute('DROP TABLE "metrics"')
+        raw.commit()
+        writer.append("metrics", ("s1", 1, 0, "speed", 1.0, None))
+
+        with pytest.raises(StoreError, match="no such table: metrics"):
+            writer.close()
