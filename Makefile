@@ -9,11 +9,12 @@ DEV_STAMP := $(VENV)/.dev
 # One worker a core: the tests start real processes, and more of them only queue.
 WORKERS ?= auto
 
-.PHONY: help setup demo test check format bench docs constraints browser clean
+.PHONY: help setup demo test check format bench docs constraints browser test-agents clean
 
 help:
 	@echo "make demo    run a small batch with stand-in agents: no key, no network, a minute"
 	@echo "make test    lint, types, every test"
+	@echo "make test-agents   install every agent and try each for real on a model on loopback"
 	@echo "make setup   install Proctor and its development tools in $(VENV)"
 	@echo "make check   lint and types only"
 	@echo "make bench   measure speed against bare loops"
@@ -49,6 +50,11 @@ test: check browser
 # Chromium, for looking at reports as a reader would. Without it those tests say so and are skipped.
 browser:
 	@command -v chromium >/dev/null || tools/install-chromium
+
+# Needs npm and the network, some gigabytes and some minutes; `make test` leaves these tests out.
+test-agents: $(DEV_STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/install_agents.py
+	@PROCTOR_REAL_AGENTS=1 $(BIN)/python -m pytest tests/real_agents -n $(WORKERS) --dist worksteal
 
 format: $(DEV_STAMP)
 	@$(BIN)/ruff check --fix src tests benchmarks examples tools

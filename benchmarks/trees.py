@@ -113,6 +113,7 @@ def _services(home: Path) -> Services:
         record=nothing,
         score=nothing,
         models=nothing(),
+        access=nothing,
         agent=nothing,
         home=home,
         environment=ENVIRONMENT,

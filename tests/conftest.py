@@ -21,6 +21,7 @@ from proctor.batch.launch import create_batch
 from proctor.batch.leftovers import clear_leftovers
 from proctor.batch.retry import RetryPolicy
 from proctor.models import Models, is_stand_in
+from proctor.models.gateway.door import Door
 from proctor.plan import NO_OVERRIDES, Plan, read_plan
 from proctor.runners import find_runner
 from proctor.store import Again, Store
@@ -46,6 +47,8 @@ class Workshop:
             find_agent=find_agent,
             find_runner=find_runner,
             models=self.models.watched,
+            pools=self.models.pools,
+            door=Door(self.models),
             is_stand_in=is_stand_in,
             retry=RetryPolicy(first_seconds=0.01),
         )
@@ -53,7 +56,7 @@ class Workshop:
     def plan(self, text: str) -> Plan:
         plan = read_plan(text, file="plan.yaml", folder=self.folder)
         self.models = Models(self.house.environment, folders=[self.folder], prices=plan.prices)
-        self.house = replace(self.house, models=self.models.watched)
+        self.house = replace(self.house, models=self.models.watched, pools=self.models.pools, door=Door(self.models))
         return plan
 
     def launch(self, text: str, run_id: str = "run") -> str:

@@ -4,14 +4,14 @@ The folder `runners/` holds those who keep it. A runner gets nothing from the ba
 and these services, so that it can as well run on another machine.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from proctor.agent import Agent
+from proctor.agent import Access, Agent
 from proctor.item import SUCCESS, Item
 from proctor.model import Model
 from proctor.score import Score
@@ -30,6 +30,8 @@ class Services:
     score: Callable[[Score], None]
     """Keep a judgement of this session."""
     models: Model
+    access: Callable[[Agent], Awaitable[Access | None]]
+    """An agent's way to models over HTTP, for as long as the attempt lasts; None: it needs none."""
     agent: Callable[[str, Mapping[str, Any]], Agent]
     """Find an agent by name and give it its settings."""
     home: Path

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recordings import Stage
 
 from proctor.agent import Agent, Assignment, WorkDone
 from proctor.session import Event
@@ -66,3 +67,8 @@ def place(tmp_path: Path) -> Place:
 def repository(place: Place) -> Place:
     subprocess.run(["git", "init", "--quiet", str(place.folder)], check=True)
     return place
+
+
+@pytest.fixture
+def stage(place: Place) -> Stage:
+    return Stage(place)

@@ -61,7 +61,7 @@ def test_an_installed_package_brings_an_agent_through_an_entry_point(tmp_path, m
 def test_an_unknown_agent_is_not_found_and_the_nearest_is_offered():
     with pytest.raises(NotFound, match="Did you mean `scripted`") as raised:
         find_agent("scriptd", {})
-    assert "builtin, command" in str(raised.value)
+    assert "builtin, claude" in str(raised.value)
     for sly in ("_loader", "../amp", "", "__init__"):
         with pytest.raises(NotFound):
             find_agent(sly, {})

@@ -113,7 +113,7 @@ async def test_a_model_that_is_slow_times_out_and_the_quick_one_does_not(worksho
 async def test_waiting_for_a_rate_limit_is_not_work(workshop):
     held_back = []
 
-    def models(waited):
+    def models(waited, **_):
         held_back.append(waited)
         return workshop.models
 

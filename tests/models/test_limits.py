@@ -169,3 +169,11 @@ async def test_there_is_one_pool_for_each_name():
 )
 def test_a_spent_usage_window_is_read_from_the_headers(headers, seconds):
     assert spent_window_seconds(headers, NOW) == seconds
+
+
+async def test_the_users_own_limit_for_a_provider_or_a_model_is_never_passed():
+    pools = Pools(most={"openai": 3, "openai/big": 1})
+    small, big = Provider(), Provider()
+    await ask(pools.pool("openai/small"), small, 20)
+    await ask(pools.pool("openai/big"), big, 5)
+    assert (small.peak, big.peak) == (3, 1)

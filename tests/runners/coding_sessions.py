@@ -118,6 +118,7 @@ class Attempt:
             record=self.events.append,
             score=lambda score: None,
             models=None,
+            access=_no_access,
             agent=self.find,
             home=self.home,
             environment=visible,
@@ -162,3 +163,7 @@ class Attempt:
 def attempt(tmp_path, repo, command):
     """An attempt at which the agent runs a shell command."""
     return Attempt(tmp_path / "home", repo, Shell(command))
+
+
+async def _no_access(agent: object) -> None:
+    """The agents of these tests reach no models."""

@@ -49,6 +49,7 @@ async def carried_out(answering, /, events=None, **asked):
         record=events.append,
         score=scores.append,
         models=answering,
+        access=lambda agent: pytest.fail("a prompt needs no gateway"),
         agent=lambda name, settings: pytest.fail("a prompt needs no agent"),
         home=Path("/nowhere"),
         environment={},

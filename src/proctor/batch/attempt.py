@@ -8,25 +8,31 @@ Knows nothing of queues; does not know what the runner does.
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from proctor.agent import Agent
+from proctor.agent import Access, Agent, reach_of, tells_all
 from proctor.batch import secrecy
 from proctor.batch.budget import Account, Budget
 from proctor.batch.clock import WorkClock
 from proctor.batch.feed import Work
 from proctor.batch.metered import Metered
+from proctor.batch.purse import Purse
 from proctor.batch.retry import RetryPolicy
 from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError
-from proctor.item import ERROR, QUEUED, RUNNING, SUCCESS, Item
+from proctor.expect import check_answer
+from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.model import Model
+from proctor.models.gateway.access import Caller
+from proctor.models.gateway.door import Door
+from proctor.models.limits import Pools
 from proctor.runner import Outcome, Runner, Services
-from proctor.session import Event, ModelCall
+from proctor.score import Score
+from proctor.session import Event, Message, ModelCall, Note
 from proctor.store import Recorder, Totals, Writer, timestamp
 
 
@@ -44,6 +50,21 @@ class ItemEnd:
     work_seconds: float
 
 
+class ModelsForOne(Protocol):
+    """Gives the models to one attempt."""
+
+    def __call__(
+        self,
+        waited: Callable[[float], None],
+        *,
+        item_id: str,
+        volatile: Sequence[str],
+        say: Callable[[str], None],
+    ) -> Model:
+        """`waited` is told before each pause for how many seconds the attempt is held back, `say` what a
+        reader should know; recordings know the attempt by `item_id`, and overlook `volatile` texts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class House:
     """What attempts stand on, wherever they run: the outside world, handed in from the edge."""
@@ -55,8 +76,11 @@ class House:
     find_agent: Callable[[str, Mapping[str, Any]], Agent]
     """Find an agent by name, with its settings and the keys of its own service."""
     find_runner: Callable[[str], Runner]
-    models: Callable[[Callable[[float], None]], Model]
-    """The models, for one attempt: it says before each pause for how many seconds it is held back."""
+    models: "ModelsForOne"
+    pools: Pools
+    """How much may be asked of each provider at once."""
+    door: Door
+    """The way to models for agents that reach them over HTTP."""
     is_stand_in: Callable[[str], bool]
     """Whether a model only rehearses."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -152,6 +176,8 @@ class _Attempt:
         self._task: asyncio.Task[Any] | None = None
         self._stand_in = False
         self._agent_was_called = False
+        self._answer = ""
+        self._token = ""
         self._recorder = self._begin()
 
     async def make(self) -> Outcome:
@@ -188,8 +214,9 @@ class _Attempt:
 
     async def _run(self) -> Outcome:
         try:
-            runner = self._owner._runner(self._work.item.runner)
-            return await runner.run(self._work.item, self._services())
+            item = self._work.item
+            outcome = await self._owner._runner(item.runner).run(item, self._services())
+            return self._judge_answer(item, outcome)
         except StoreError:
             raise
         except AttemptError as error:
@@ -198,6 +225,21 @@ class _Attempt:
             # A fault of ours or of an adapter costs one item, not the batch.
             said = f"{type(error).__name__}: {error}"
             return Outcome(status=ERROR, reason="internal_error", error=said)
+        finally:
+            self._house.door.shut(self._token)
+
+    def _judge_answer(self, item: Item, outcome: Outcome) -> Outcome:
+        """What was expected of an agent's last words, when its work has passed otherwise."""
+        if not item.agent or "expect" not in item.details or outcome.status != SUCCESS:
+            return outcome
+        checks = check_answer(item.details["expect"], self._answer)
+        for check in checks:
+            score = Score(
+                evaluator=f"expect.{check.name}", value=float(check.holds), explanation=check.explanation
+            )
+            self._recorder.score(score)
+        unmet = "; ".join(check.explanation for check in checks if not check.holds)
+        return replace(outcome, status=FAIL, reason="checks_failed", error=unmet) if unmet else outcome
 
     def _begin(self) -> Recorder:
         item, now = self._work.item, timestamp(self._house.now())
@@ -226,6 +268,7 @@ class _Attempt:
             record=self._record,
             score=self._recorder.score,
             models=self._models(),
+            access=self._access,
             agent=self._agent,
             home=self._house.home,
             environment=self._environment(self._work.item),
@@ -234,8 +277,37 @@ class _Attempt:
         )
 
     def _models(self) -> Model:
-        models = self._house.models(self._clock.waited)
+        models = self._house.models(
+            self._clock.waited, item_id=self._work.id, volatile=self._own_texts(), say=self._say
+        )
         return Metered(models, self._account) if self._account.is_limited else models
+
+    def _say(self, text: str) -> None:
+        self._record(Note(text=text))
+
+    def _own_texts(self) -> tuple[str, ...]:
+        return (str(self._house.home), self._session_id)
+
+    async def _access(self, agent: Agent) -> Access | None:
+        if reach_of(agent) != "gateway":
+            return None
+        caller = Caller(
+            record=self._record,
+            model=self._work.item.model,
+            waited=self._clock.waited,
+            spend=Purse(self._account, self._cut_off).grant,
+            tell=not tells_all(agent),
+            item_id=self._work.id,
+            volatile=self._own_texts(),
+        )
+        access = await self._house.door.open(caller)
+        self._token = access.token
+        return access
+
+    def _cut_off(self, over: CostLimit) -> None:
+        if self._limit_reached is None and self._task:
+            self._limit_reached = over
+            self._task.cancel()
 
     def _agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
         self._agent_was_called = True
@@ -254,11 +326,10 @@ class _Attempt:
     def _record(self, event: Event) -> None:
         self._recorder.record(event)
         if isinstance(event, ModelCall) and self._limit_reached is None:
-            cost = self._recorder.totals.cost_usd or 0.0
-            over = self._account.charge(cost)
-            if over and self._task:
-                self._limit_reached = over
-                self._task.cancel()
+            if over := self._account.charge(self._recorder.totals.cost_usd or 0.0):
+                self._cut_off(over)
+        elif isinstance(event, Message) and event.role == "assistant":
+            self._answer = event.content
 
     def _write_end(self, outcome: Outcome) -> None:
         self._recorder.end(

@@ -146,6 +146,8 @@ class Account:
         self._cap = cap_usd
         self._cost = 0.0
         self._dearest_call = 0.0
+        self._promised = 0.0
+        """What calls under way could come to at most."""
         self._entries = 0
 
     @property
@@ -168,6 +170,32 @@ class Account:
                 f"it has spent ${self._cost:.4f}, and another call would pass its ${self._cap:.4f}"
             )
         return self._cover(self._cost + self._budget.experience(self.kind).dearest_call_usd)
+
+    def promise(self, most_usd: float) -> float:
+        """Set aside what a call could come to at most; how much of that there is."""
+        if self._cap is not None:
+            free = self._cap - self._cost - self._promised
+        elif self._budget.is_limited:
+            wanted = self._cost + self._promised + most_usd - self.held_usd
+            if wanted > ROUNDING_USD:
+                self.hold(max(0.0, min(wanted, self._budget.remaining_usd)), "extend")
+            free = self.held_usd - self._cost - self._promised
+        else:
+            free = most_usd
+        promised = max(0.0, min(most_usd, free))
+        self._promised += promised
+        return promised
+
+    def too_little(self, most_usd: float) -> CostLimit:
+        """Why a call that could come to so much cannot be made."""
+        if self._cap is not None:
+            spent = f"it has spent ${self._cost:.4f} of its ${self._cap:.4f}"
+            return CostLimit(f"{spent}, and a call could cost ${most_usd:.4f}")
+        return CostLimit("the budget is spent", reason="halted")
+
+    def redeem(self, promised_usd: float) -> None:
+        """A call has ended, and what it cost is charged: nothing more can come of it."""
+        self._promised = max(0.0, self._promised - promised_usd)
 
     def charge(self, cost_usd: float) -> CostLimit | None:
         """Say what it has cost in all; why it must stop now, None when it may go on."""

@@ -17,6 +17,7 @@ from proctor.batch.attempt import Attempts, House, ItemEnd
 from proctor.batch.budget import Budget
 from proctor.batch.engine import Engine, LocalEngine
 from proctor.batch.feed import PAGE, Feed
+from proctor.batch.sharing import share_pools
 from proctor.errors import Aborted, AttemptError, Interrupted, StoreError
 from proctor.store import Ownership, Store, Writer
 from proctor.store.batches import end_items, finish
@@ -70,11 +71,15 @@ class Conductor:
             failed=lambda error: tell(loop, lambda: self._lose(error)),
         )
         writer = self._store.writer(ownership)
+        house = self._house
+        sharing = asyncio.create_task(share_pools(house.pools, writer, self._run_id, self._owner, house.now))
         try:
             await self._work_through(writer)
             ending = self._ending()
             await asyncio.wrap_future(writer.ask(lambda connection: self._close(connection, ending)))
         finally:
+            sharing.cancel()
+            await asyncio.wait([sharing])
             await asyncio.to_thread(writer.close)
         return ending
 

@@ -89,11 +89,15 @@ def _from_plan(plan: Plan, overrides: Overrides, plan_path: str) -> dict[str, An
         "planText": plan.text,
         "planDigest": plan.digest,
         "defaultsJson": json.dumps(plan.defaults_json(overrides), ensure_ascii=False),
-        "optionsJson": json.dumps({"notify": plan.notify, "prices": plan.prices}, ensure_ascii=False),
+        "optionsJson": json.dumps(_options(plan), ensure_ascii=False),
         "concurrency": plan.concurrency(overrides),
         "seed": plan.seed,
         "budgetUsd": plan.budget_usd,
     }
+
+
+def _options(plan: Plan) -> dict[str, Any]:
+    return {"notify": plan.notify, "prices": plan.prices, "record": plan.record, "replay": plan.replay}
 
 
 def _reasons(new: list[Item], earlier: Any) -> Iterator[str]:

@@ -10,7 +10,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-HOPELESS = frozenset({"aborted", "interrupted", "halted", "cost_limit", "auth", "bad_request"})
+HOPELESS = frozenset(
+    {"aborted", "interrupted", "halted", "cost_limit", "auth", "bad_request", "merge_failed"}
+)
 """Reasons that a second try cannot mend."""
 
 

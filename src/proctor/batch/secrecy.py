@@ -17,7 +17,7 @@ HARMLESS = frozenset(
         *("NO_COLOR", "FORCE_COLOR", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONUTF8"),
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
         *("GIT_SSL_CAINFO", "NO_PROXY", "no_proxy", "JAVA_HOME", "GOROOT", "GOPATH", "NVM_DIR", "PYENV_ROOT"),
-        *("RUSTUP_HOME", "CARGO_HOME", "ANDROID_HOME", "DOTNET_ROOT", "AMP_BIN"),
+        *("RUSTUP_HOME", "CARGO_HOME", "ANDROID_HOME", "DOTNET_ROOT"),
     }
 )
 """Variables an agent gets without being asked for: how to find programs, speak and trust."""
@@ -39,7 +39,7 @@ def visible(environment: Mapping[str, str], *, named: Iterable[str] = ()) -> dic
     return {
         name: value
         for name, value in environment.items()
-        if name in HARMLESS or name.startswith("LC_") or name in wanted
+        if name in HARMLESS or name in wanted or name.startswith("LC_") or name.endswith("_BIN")
     }
 
 

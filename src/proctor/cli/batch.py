@@ -83,7 +83,13 @@ def batch(
     )
     read = _read(plan)
     where = places(context.obj)
-    models = make_models(where, [plan.resolve().parent, Path.cwd()], read.prices)
+    models = make_models(
+        where,
+        [plan.resolve().parent, Path.cwd()],
+        prices=read.prices,
+        record=None if dry_run else read.record,
+        replay=read.replay,
+    )
     found = inspect(
         read, overrides, Surroundings(environment=environment(), find_agent=find_agent, models=models)
     )
@@ -142,7 +148,7 @@ def resume(
         changes = {"concurrency": concurrency, "budgetUsd": budget}
         _take_over(store, where.home, run_id, owner, Again(errors=retry_errors, failures=retry_failed))
         store.change_batch(run_id, {name: value for name, value in changes.items() if value is not None})
-        models = make_models(where, [Path(found["planPath"]).parent, Path.cwd()], _prices(found))
+        models = make_models(where, [Path(found["planPath"]).parent, Path.cwd()], **_options(found))
         shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
         return asyncio.run(carry_out(store, where.home, run_id, owner, models, shown))
 
@@ -229,6 +235,6 @@ def _new_run_id() -> str:
     return f"run-{now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
-def _prices(batch: dict[str, Any]) -> dict[str, Any]:
-    prices: dict[str, Any] = json.loads(batch["optionsJson"]).get("prices") or {}
-    return prices
+def _options(batch: dict[str, Any]) -> dict[str, Any]:
+    options = json.loads(batch["optionsJson"])
+    return {name: options.get(name) for name in ("prices", "record", "replay")}

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from proctor.batch.attempt import House
 from proctor.batch.conductor import Conductor, Ending
 from proctor.cli import ending as codes
 from proctor.cli.house import make_house, now
-from proctor.cli.views import view_for
+from proctor.cli.views import View, view_for
 from proctor.cli.words import count, money, print_json, printable, say, seconds
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT
 from proctor.models import Models
@@ -36,22 +37,30 @@ class Shown:
 async def carry_out(store: Store, home: Path, run_id: str, owner: str, models: Models, shown: Shown) -> int:
     """Run a batch that is ours to its end; the exit code."""
     view = view_for(store, run_id, as_json=shown.as_json, as_jsonl=shown.as_jsonl)
-    conductor = Conductor(store, run_id, owner, make_house(home, models), watch=view.item)
-    _listen(conductor)
-    try:
-        async with view:
-            ending = await conductor.run()
-    finally:
-        await models.close()
+    ending = await conduct(store, run_id, owner, make_house(home, models), models, view)
     batch = store.read.batch(run_id, now())
     document = summary(store, batch)
     if shown.as_json:
         print_json(document)
     elif shown.as_jsonl:
         print(json.dumps({"type": "done", **document}, ensure_ascii=False), flush=True)
-    _tell_end(document)
+    tell_end(document)
     await asyncio.to_thread(notify, json.loads(batch["optionsJson"]).get("notify"), document)
     return exit_code(ending, document)
+
+
+async def conduct(store: Store, run_id: str, owner: str, house: House, models: Models, view: View) -> Ending:
+    """Run a batch that is ours to its end, shown by `view`, stopping cleanly at a signal."""
+    conductor = Conductor(store, run_id, owner, house, watch=view.item)
+    _listen(conductor)
+    try:
+        async with view:
+            return await conductor.run()
+    finally:
+        await house.door.close()
+        await models.close()
+        if models.tape:
+            models.tape.close()
 
 
 def summary(store: Store, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +144,8 @@ def _listen(conductor: Conductor) -> None:
         loop.add_signal_handler(number, stop, number)
 
 
-def _tell_end(document: Mapping[str, Any]) -> None:
+def tell_end(document: Mapping[str, Any]) -> None:
+    """Say in a line or two what a run came to, and how to look further."""
     parts = [f"{document['successCount']} of {count(document['itemCount'], 'item')} succeeded"]
     parts += [
         f"{document[name]} {word}"

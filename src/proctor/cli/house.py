@@ -12,8 +12,15 @@ from pathlib import Path
 
 from proctor.agents import find_agent, with_keys
 from proctor.batch.attempt import House
+from proctor.batch.secrecy import blotter
 from proctor.cli.config import read_config
+from proctor.errors import UsageError
 from proctor.models import Models, is_stand_in
+from proctor.models.gateway.door import Door
+from proctor.models.limits import Pools
+from proctor.models.recording import Recording
+from proctor.models.replay import Replay
+from proctor.models.router import Tape
 from proctor.runners import find_runner
 from proctor.store import Store
 
@@ -75,11 +82,29 @@ def configuration(where: Places, folders: Sequence[Path] = ()) -> Configuration:
 
 
 def make_models(
-    where: Places, folders: Sequence[Path], prices: Mapping[str, Mapping[str, float]] | None = None
+    where: Places,
+    folders: Sequence[Path],
+    *,
+    prices: Mapping[str, Mapping[str, float]] | None = None,
+    record: str | None = None,
+    replay: str | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Models:
-    """Every model that can be reached from here; scripted ones are looked for in `folders`."""
+    """Every model that can be reached from here; scripted ones are looked for in `folders`.
+
+    `record` names a file that keeps their traffic, `replay` one that answers in their place;
+    `variables` are addresses and keys that win over the environment's.
+    """
+    if record and replay:
+        raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
     config = configuration(where, folders)
-    return Models(config.environment, folders=folders, prices={**config.prices, **(prices or {})})
+    tape: Tape | None = Recording(Path(record), blotter(os.environ)) if record else None
+    if replay:
+        tape = Replay(Path(replay))
+    prices = {**config.prices, **(prices or {})}
+    reached = {**config.environment, **(variables or {})}
+    pools = Pools(most=config.limits)
+    return Models(reached, folders=folders, prices=prices, tape=tape, pools=pools)
 
 
 def make_house(home: Path, models: Models) -> House:
@@ -92,5 +117,8 @@ def make_house(home: Path, models: Models) -> House:
         find_agent=lambda name, settings: with_keys(find_agent(name, settings), os.environ),
         find_runner=find_runner,
         models=models.watched,
-        is_stand_in=is_stand_in,
+        pools=models.pools,
+        door=Door(models),
+        # Whatever its name, a model that is replayed only rehearses.
+        is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 COMMANDS = {
     "batch": ("batch", "Run a plan of repositories × prompts × agents."),
+    "bench": ("bench", "Run a task on many models, and rank them."),
     "resume": ("batch", "Go on with a run that was stopped, halted or killed."),
     "abort-run": ("runs", "Stop a run, wherever it is being carried out."),
     "runs": ("runs", "List the runs there are."),
@@ -22,10 +23,11 @@ COMMANDS = {
     "report": ("report", "Write a report in Markdown or HTML."),
     "models": ("models", "List the models that can be asked from here."),
     "agents": ("agents", "List the agents and whether they are installed."),
+    "gateway": ("gateway", "Let agents reach models through Proctor, recorded and priced."),
 }
 """Each command: the module that holds it, and what it is for."""
 
-OPTIONAL_VALUES = {("batch", "--resume"): "last"}
+OPTIONAL_VALUES = {("batch", "--resume"): "last", ("bench", "--parallel"): "auto"}
 """Options that may stand without a value, and the value they then have."""
 
 GLOBALS = {"--store": "store", "--home": "home"}

@@ -1,6 +1,6 @@
 """Anthropic's messages: system text apart, tools as content blocks, cached tokens counted apart.
 
-Anthropic takes no seed, so a request's seed is not sent.
+What Anthropic does not know, a seed above all, is not sent; `not_sent` tells what that was.
 
 Knows nothing of HTTP, prices or retries.
 """
@@ -28,6 +28,16 @@ FINISH_REASONS = {
 """Anthropic's word → the word used in our records."""
 
 
+UNKNOWN_HERE = frozenset(
+    {
+        *("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs", "n", "seed"),
+        *("parallel_tool_calls", "reasoning_effort", "verbosity", "user", "store", "stream_options"),
+        *("prompt_cache_key", "safety_identifier", "modalities", "audio", "prediction", "functions"),
+    }
+)
+"""OpenAI's parameters that Anthropic refuses; left out, and said to be."""
+
+
 def url(endpoint: Endpoint) -> str:
     """Where messages are posted."""
     return f"{endpoint.base_url}/v1/messages"
@@ -43,8 +53,10 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
 
 def body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     """The request in Anthropic's shape; parameters it names differently are renamed."""
-    asked = dict(request.parameters)
+    asked = {name: value for name, value in request.parameters.items() if name not in UNKNOWN_HERE}
     asked.pop("stream", None)
+    if "tool_choice" in asked:
+        asked["tool_choice"] = _tool_choice(asked["tool_choice"])
     limit = asked.pop("max_completion_tokens", None) or asked.pop("max_tokens", None)
     if (stop := asked.pop("stop", None)) is not None:
         asked["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
@@ -59,6 +71,12 @@ def body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     if request.tools:
         asked["tools"] = [_tool(each["function"]) for each in request.tools]
     return asked
+
+
+def not_sent(request: Request) -> tuple[str, ...]:
+    """The parameters of a request that Anthropic does not know."""
+    left_out = sorted(UNKNOWN_HERE & request.parameters.keys())
+    return (*left_out, *(["seed"] if request.seed is not None else []))
 
 
 def read(answer: Mapping[str, Any]) -> Reading:
@@ -98,11 +116,27 @@ def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [{"type": "tool_result", "tool_use_id": message.get("tool_call_id", ""), "content": text}]
     # An empty text block is refused, and an assistant that only called tools said nothing.
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    blocks += _images(message.get("content"))
     for call in message.get("tool_calls") or ():
         function = call["function"]
         arguments = _arguments(function.get("arguments"))
         blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments})
     return blocks
+
+
+def _images(content: Any) -> list[dict[str, Any]]:
+    """Pictures in the parts of a message, which are addresses here and blocks there."""
+    if not isinstance(content, list):
+        return []
+    addresses = [part["image_url"]["url"] for part in content if part.get("type") == "image_url"]
+    return [{"type": "image", "source": _image_source(address)} for address in addresses]
+
+
+def _image_source(address: str) -> dict[str, str]:
+    head, comma, data = address.partition(";base64,")
+    if comma and head.startswith("data:"):
+        return {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}
+    return {"type": "url", "url": address}
 
 
 def _arguments(written: Any) -> Any:
@@ -112,6 +146,14 @@ def _arguments(written: Any) -> Any:
     except ValueError:
         return {"unreadable": written}
     return parsed if isinstance(parsed, dict) else {"unreadable": written}
+
+
+def _tool_choice(choice: Any) -> Any:
+    if isinstance(choice, str):
+        return {"type": {"required": "any"}.get(choice, choice)}
+    if isinstance(choice, Mapping) and isinstance(choice.get("function"), Mapping):
+        return {"type": "tool", "name": choice["function"].get("name", "")}
+    return choice
 
 
 def _text(message: Mapping[str, Any]) -> str:

@@ -12,9 +12,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from proctor.errors import ModelError
+from proctor.errors import ModelError, RateLimited
+from proctor.models.limits import UNTOLD_TRIES, Pools, spent_window_seconds
 from proctor.models.providers import Endpoint
 from proctor.models.refusals import Again, clean, parsed, refusal
 
@@ -45,6 +48,14 @@ class Patience:
     first_pause_seconds: float = 0.5
 
 
+QUOTA_HEADERS = (
+    *("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"),
+    *("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-tokens-remaining"),
+    "ratelimit-remaining",
+)
+"""Looked for before all headers are read: most answers have none of them."""
+
+
 class Posted(NamedTuple):
     """An answer as it came, and what it took."""
 
@@ -62,6 +73,11 @@ class Target(NamedTuple):
     url: str
     headers: Mapping[str, str]
 
+    @property
+    def pool(self) -> str:
+        """What its calls are limited together with."""
+        return f"{self.endpoint.provider}/{self.endpoint.model}"
+
 
 class Client:
     """The connections of one batch. Use it on one event loop; close it at the end."""
@@ -72,10 +88,14 @@ class Client:
         *,
         clock: Callable[[], float] = time.perf_counter,
         jitter: Callable[[], float] = random.random,
+        pools: Pools | None = None,
     ) -> None:
+        """With `pools`, all calls to one model share a limit that is found out, and a provider that
+        says 429 is waited for as long as it takes; without them such a call fails after a while."""
         self._patience = patience or Patience()
         self._clock = clock
         self._jitter = jitter
+        self._pools = pools
         self._session: aiohttp.ClientSession | None = None
         self._malformed: tuple[type[Exception], ...] = ()
         self._failures: tuple[type[Exception], ...] = ()
@@ -83,6 +103,7 @@ class Client:
     async def post(self, target: Target, body: bytes, waited: Waited | None = None) -> Posted:
         """Get the answer to `body`, or raise the `ModelError` that says why there is none."""
         (answer, raw), tries = await self._patiently(self._once, target, body, waited)
+        self._leave(target, tries)
         return Posted(answer, raw, (self._clock() - tries.started) * 1000, tries.waited_seconds * 1000)
 
     async def open(self, target: Target, body: bytes, waited: Waited | None = None) -> "Flow":
@@ -93,7 +114,16 @@ class Client:
         """
         flow, tries = await self._patiently(self._begin, target, body, waited)
         flow.started, flow.waited_seconds = tries.started, tries.waited_seconds
+        if flow.refusal:
+            self._leave(target, tries)
+        else:
+            flow.leave = partial(self._leave, target, tries)
         return flow
+
+    def _leave(self, target: Target, tries: "_Tries") -> None:
+        if self._pools and tries.has_place:
+            tries.has_place = False
+            self._pools.pool(target.pool).answered()
 
     async def _patiently(
         self,
@@ -104,22 +134,41 @@ class Client:
     ) -> "tuple[T, _Tries]":
         session = self._session or self._open()
         tries = _Tries()
-        for number in range(1, self._patience.tries + 1):
+        pool = self._pools.pool(target.pool) if self._pools else None
+        number = 1
+        while True:
+            if pool:
+                tries.waited_seconds += await pool.enter(waited)
+                tries.has_place = True
             tries.started = self._clock()
             try:
                 return await once(session, target, body), tries
             except Again as again:
+                tries.has_place = False
+                if pool and isinstance(again.error, RateLimited):
+                    pool.refused(again.retry_after_seconds)
+                    tries.untold += again.retry_after_seconds is None
+                    if tries.untold < UNTOLD_TRIES:
+                        continue
+                elif pool:
+                    pool.failed()
                 pause = self._pause(number, again.retry_after_seconds)
                 most = self._patience.most_waiting_seconds
-                if number == self._patience.tries or tries.waited_seconds + pause > most:
+                if number == self._patience.tries or tries.paused_seconds + pause > most:
                     if again.standing is not None:
                         return again.standing, tries
                     raise again.error from again.__cause__
+            except BaseException:
+                tries.has_place = False
+                if pool:
+                    pool.failed()
+                raise
             if waited is not None:
                 waited(pause)
             await asyncio.sleep(pause)
+            tries.paused_seconds += pause
             tries.waited_seconds += pause
-        raise AssertionError("the last try either answers or raises")
+            number += 1
 
     async def close(self) -> None:
         """Close all connections."""
@@ -155,6 +204,7 @@ class Client:
                 target.url, data=body, headers=target.headers, allow_redirects=False
             ) as response:
                 raw = await _read(response, target.endpoint)
+                self._heed(target, response.headers)
                 if response.status == 200:
                     return parsed(raw, target.endpoint), raw
                 raise refusal(response.status, response.headers, raw, target.endpoint)
@@ -164,6 +214,7 @@ class Client:
             response = await session.post(
                 target.url, data=body, headers=target.headers, allow_redirects=False
             )
+            self._heed(target, response.headers)
             try:
                 if response.status == 200:
                     return Flow(self, target.endpoint, response)
@@ -178,6 +229,13 @@ class Client:
             error.standing = refused
             raise error
         return refused
+
+    def _heed(self, target: Target, headers: Mapping[str, str]) -> None:
+        """Hold the pool when an answer says that a usage window is spent."""
+        if self._pools and any(name in headers for name in QUOTA_HEADERS):
+            pause = spent_window_seconds(headers, datetime.now(UTC))
+            if pause:
+                self._pools.pool(target.pool).hold(pause)
 
     @contextmanager
     def _told(self, endpoint: Endpoint) -> Iterator[None]:
@@ -207,6 +265,13 @@ class _Tries:
     started: float = 0.0
     """When the last try began."""
     waited_seconds: float = 0.0
+    """For a place, and between tries."""
+    has_place: bool = False
+    """Whether a place in the pool is still to be given back."""
+    paused_seconds: float = 0.0
+    """Between tries alone."""
+    untold: int = 0
+    """How often it was refused without a word about when to come back."""
 
 
 class Flow:
@@ -228,6 +293,13 @@ class Flow:
         self.started = 0.0
         """When the try that is being answered began, on the client's clock."""
         self.waited_seconds = 0.0
+        self.leave: Callable[[], None] | None = None
+        """Gives its place in the pool back, once."""
+
+    @property
+    def refusal(self) -> bytes:
+        """The body of a refusal; empty while an answer is arriving."""
+        return self._refused or b""
 
     @property
     def latency_ms(self) -> float:
@@ -255,10 +327,9 @@ class Flow:
         """Be done with it. What has not arrived is not waited for: the connection is closed."""
         if self._refused is None:
             self._response.close()
-
-    def release(self) -> None:
-        """As `close`, for an answer that has arrived whole: its connection serves the next one."""
-        self._response.release()
+        if self.leave:
+            self.leave()
+            self.leave = None
 
 
 async def _read(response: "aiohttp.ClientResponse", endpoint: Endpoint) -> bytes:

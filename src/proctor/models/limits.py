@@ -14,11 +14,11 @@ import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from proctor.errors import ModelError, RateLimited
+from proctor.errors import RateLimited
 
 T = TypeVar("T")
 Waited = Callable[[float], None]
@@ -56,6 +56,9 @@ class PoolState:
 
     name: str
     limit: int
+    """Calls at once that this process may have under way."""
+    limit_of_all: float
+    """The same for all processes together."""
     in_use: int
     waiting: int
     calls: int
@@ -65,6 +68,8 @@ class PoolState:
     """All calls together."""
     held_seconds: float
     """Until the pool lets calls through again; 0 when it does."""
+    cut_seconds_ago: float | None
+    """Since the provider last said 429; None: it never did."""
 
 
 class Pool:
@@ -97,39 +102,56 @@ class Pool:
         return PoolState(
             name=self.name,
             limit=self._places,
+            limit_of_all=self.limit,
             in_use=self._in_use,
             waiting=len(self._queue),
             calls=self._calls,
             limited=self._limited,
             waited_seconds=self._waited,
             held_seconds=max(0.0, self._held_until - self._clock()),
+            cut_seconds_ago=self._clock() - self._cut_at if self._limited else None,
         )
 
     async def call(self, ask: Callable[[], Awaitable[T]], waited: Waited | None = None) -> T:
         """Ask when there is a place, and again as often as the provider says it is too much."""
         untold = 0
         while True:
-            await self._enter(waited)
+            await self.enter(waited)
             try:
                 answer = await ask()
             except RateLimited as error:
-                self._leave()
-                self._cut(error.retry_after_seconds)
+                self.refused(error.retry_after_seconds)
                 untold += error.retry_after_seconds is None
                 if untold >= UNTOLD_TRIES:
                     raise
-            except ModelError:
-                # A provider in trouble is no reason to ask less, but none to ask more either.
-                self._clean = 0
-                self._leave()
-                raise
             except BaseException:
-                self._leave()
+                self.failed()
                 raise
             else:
-                self._succeed()
-                self._leave()
+                self.answered()
                 return answer
+
+    async def enter(self, waited: Waited | None = None) -> float:
+        """Wait for a place and take it; the seconds that took. Give it back in one of three ways."""
+        if self._is_open and not self._queue:
+            self._take()
+            return 0.0
+        return await self._queue_up(waited)
+
+    def answered(self) -> None:
+        """The provider has answered: give the place back."""
+        self._succeed()
+        self._leave()
+
+    def failed(self) -> None:
+        """It has not, for another reason than its limits: no reason to ask less, and none to ask more."""
+        self._clean = 0
+        self._leave()
+
+    def refused(self, retry_after_seconds: float | None) -> None:
+        """It said that this was too much: ask less, and nobody before it said."""
+        self._cut(retry_after_seconds)
+        self._leave()
 
     def hold(self, seconds: float) -> None:
         """Let no call through for so long: the provider said so, or another process heard it."""
@@ -152,10 +174,7 @@ class Pool:
     def _is_open(self) -> bool:
         return self._in_use < self._places and self._clock() >= self._held_until
 
-    async def _enter(self, waited: Waited | None) -> None:
-        if self._is_open and not self._queue:
-            self._take()
-            return
+    async def _queue_up(self, waited: Waited | None) -> float:
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(place)
         self._admit()
@@ -169,7 +188,9 @@ class Pool:
                 self._queue.remove(place)
             raise
         finally:
-            self._waited += self._clock() - began
+            took = self._clock() - began
+            self._waited += took
+        return took
 
     def _take(self) -> None:
         self._in_use += 1
@@ -212,7 +233,7 @@ class Pool:
         if now - self._cut_at >= self._pace.debounce_seconds:
             self._cut_at = now
             # What was really in use, not what would have been allowed, was too much.
-            self.limit = max(1.0, min(self.limit, (self._in_use + 1) / self.share) * self._pace.cut)
+            self.limit = max(1.0, min(self.limit, self._in_use / self.share) * self._pace.cut)
         if retry_after_seconds is None:
             self._untold += 1
             retry_after_seconds = min(self._pace.longest_pause_seconds, 0.5 * 2.0 ** min(self._untold, 10))
@@ -222,15 +243,25 @@ class Pool:
 class Pools:
     """All pools of one process."""
 
-    def __init__(self, pace: Pace | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._pace = pace
+    def __init__(
+        self,
+        pace: Pace | None = None,
+        *,
+        most: Mapping[str, int] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`most` are the user's own limits, by provider and model or by provider alone."""
+        self._pace = pace or Pace()
+        self._most = most or {}
         self._clock = clock
         self._pools: dict[str, Pool] = {}
 
     def pool(self, name: str) -> Pool:
         """The pool of one provider and model."""
         if name not in self._pools:
-            self._pools[name] = Pool(name, self._pace, clock=self._clock)
+            most = self._most.get(name) or self._most.get(name.partition("/")[0]) or self._pace.most
+            pace = replace(self._pace, first=min(self._pace.first, most), most=most)
+            self._pools[name] = Pool(name, pace, clock=self._clock)
         return self._pools[name]
 
     @property

@@ -19,13 +19,20 @@ RENAMED_LIMIT = re.compile(r"o[1-9]|gpt-5")
 
 def url(endpoint: Endpoint) -> str:
     """Where chat completions are posted."""
+    if endpoint.provider == "azure":
+        if endpoint.api_version:
+            deployed = f"{endpoint.base_url}/deployments/{endpoint.model}"
+            return f"{deployed}/chat/completions?api-version={endpoint.api_version}"
+        return f"{endpoint.base_url}/v1/chat/completions"
     return f"{endpoint.base_url}/chat/completions"
 
 
 def headers(endpoint: Endpoint) -> dict[str, str]:
     """The key goes in a bearer token; without a key nothing is sent."""
     sent = {"Content-Type": "application/json"}
-    if endpoint.key:
+    if endpoint.key and endpoint.provider == "azure":
+        sent["api-key"] = endpoint.key
+    elif endpoint.key:
         sent["Authorization"] = f"Bearer {endpoint.key}"
     return sent
 
@@ -39,9 +46,19 @@ def body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
         asked["tools"] = request.tools
     if request.seed is not None:
         asked["seed"] = request.seed
-    if endpoint.provider == "openai" and "max_tokens" in asked and RENAMED_LIMIT.match(endpoint.model):
+    if "max_tokens" in asked and wants_renamed_limit(endpoint):
         asked["max_completion_tokens"] = asked.pop("max_tokens")
     return asked
+
+
+def wants_renamed_limit(endpoint: Endpoint) -> bool:
+    """Whether a model refuses `max_tokens` and wants `max_completion_tokens`."""
+    return endpoint.provider in ("openai", "azure") and bool(RENAMED_LIMIT.match(endpoint.model))
+
+
+def not_sent(request: Request) -> tuple[str, ...]:  # noqa: ARG001 (it takes everything)
+    """Nothing is left out: whoever does not know a parameter says so."""
+    return ()
 
 
 def read(answer: Mapping[str, Any]) -> Reading:
@@ -77,10 +94,13 @@ def _tool_request(call: Mapping[str, Any]) -> ToolRequest:
 def _usage(usage: Mapping[str, Any]) -> Usage:
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
+    read, said = whole_number(usage.get("prompt_tokens")), whole_number(usage.get("completion_tokens"))
+    # Gemini and xAI count their thoughts in the total only. They are paid for all the same.
+    thoughts = max(0, whole_number(usage.get("total_tokens")) - read - said) if read and said else 0
     return Usage(
-        input_tokens=whole_number(usage.get("prompt_tokens")),
+        input_tokens=read,
         # DeepSeek has a name of its own for it.
         cached_tokens=whole_number(usage.get("prompt_cache_hit_tokens") if cached is None else cached),
-        output_tokens=whole_number(usage.get("completion_tokens")),
-        reasoning_tokens=whole_number(reasoning),
+        output_tokens=said + thoughts,
+        reasoning_tokens=whole_number(reasoning) or thoughts,
     )

@@ -31,6 +31,8 @@ class Provider:
     """Where the user may say that it is elsewhere; the first that is set counts."""
     key_variables: tuple[str, ...] = ()
     """Where its key is found. Empty: it wants none."""
+    also_speaks: tuple[str, ...] = ()
+    """Formats it understands besides, in which a client can be passed through to it untranslated."""
 
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -39,6 +41,12 @@ PROVIDERS: Mapping[str, Provider] = {
         wire="anthropic",
         base_variables=("ANTHROPIC_BASE_URL",),
         key_variables=("ANTHROPIC_API_KEY",),
+    ),
+    "azure": Provider(
+        # Every customer has an address of their own.
+        base_url="",
+        base_variables=("AZURE_OPENAI_ENDPOINT",),
+        key_variables=("AZURE_OPENAI_API_KEY",),
     ),
     "deepseek": Provider(
         base_url="https://api.deepseek.com/v1",
@@ -49,6 +57,7 @@ PROVIDERS: Mapping[str, Provider] = {
         base_url="https://generativelanguage.googleapis.com/v1beta/openai",
         base_variables=("GEMINI_BASE_URL",),
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        also_speaks=("gemini",),
     ),
     "groq": Provider(
         base_url="https://api.groq.com/openai/v1",
@@ -69,6 +78,7 @@ PROVIDERS: Mapping[str, Provider] = {
         base_url="https://api.openai.com/v1",
         base_variables=("OPENAI_BASE_URL", "OPENAI_API_BASE"),
         key_variables=("OPENAI_API_KEY",),
+        also_speaks=("responses",),
     ),
     "openrouter": Provider(
         base_url="https://openrouter.ai/api/v1",
@@ -90,6 +100,9 @@ PROVIDERS: Mapping[str, Provider] = {
     ),
 }
 
+BESIDES = ("scripted", "replay", "litellm")
+"""Beginnings of names that no provider of ours answers to."""
+
 BARE_NAMES = (
     (re.compile(r"(gpt-|chatgpt-|o[1-9](-|$))"), "openai"),
     (re.compile(r"claude-"), "anthropic"),
@@ -110,6 +123,14 @@ class Endpoint:
     key: str = field(default="", repr=False)
     key_variable: str = ""
     """The variable a key is looked for in; empty when none is wanted."""
+    also_speaks: tuple[str, ...] = ()
+    api_version: str = ""
+    """Azure's; empty: its newer interface, which has none."""
+
+    @property
+    def speaks(self) -> tuple[str, ...]:
+        """The formats it can be asked in, the usual one first."""
+        return ("messages" if self.wire == "anthropic" else "chat", *self.also_speaks)
 
     @property
     def missing_key(self) -> str | None:
@@ -165,6 +186,8 @@ def _endpoint(name: str, provider: Provider, model: str, environment: Mapping[st
         (each for each in provider.key_variables if environment.get(each)),
         provider.key_variables[0] if provider.key_variables else "",
     )
+    if not (base or provider.base_url):
+        raise NotFound(f"`{name}/…` models need an address: set {provider.base_variables[0]}")
     return Endpoint(
         provider=name,
         model=model,
@@ -172,6 +195,8 @@ def _endpoint(name: str, provider: Provider, model: str, environment: Mapping[st
         wire=provider.wire,
         key=environment.get(key_variable, "").strip() if key_variable else "",
         key_variable=key_variable,
+        also_speaks=provider.also_speaks,
+        api_version=environment.get("AZURE_OPENAI_API_VERSION", "") if name == "azure" else "",
     )
 
 
@@ -186,19 +211,22 @@ def _tidy(provider: str, url: str) -> str:
         return (url if urlsplit(url).port else f"{url}:11434") + "/v1"
     if provider == "anthropic":
         return url.removesuffix("/v1")
+    if provider == "azure":
+        return url.removesuffix("/v1").removesuffix("/openai") + "/openai"
     return url
 
 
 def _unknown_model(name: str) -> str:
     prefix, slash, _ = name.partition("/")
     problem = _unknown_provider(prefix) if slash else f"no provider has a model `{name}`"
+    providers = ", ".join([*sorted(PROVIDERS), *BESIDES])
     return (
-        f"{problem}\nWrite `provider/model`; providers: {', '.join(sorted(PROVIDERS))}, scripted. "
+        f"{problem}\nWrite `provider/model`; providers: {providers}. "
         "Another one works with NAME_BASE_URL set, or set PROCTOR_DEFAULT_PROVIDER."
     )
 
 
 def _unknown_provider(name: str) -> str:
-    near = difflib.get_close_matches(name, [*PROVIDERS, "scripted"], n=2)
+    near = difflib.get_close_matches(name, [*PROVIDERS, *BESIDES], n=2)
     hint = f" (did you mean {' or '.join(f'`{each}`' for each in near)}?)" if near else ""
     return f"there is no provider `{name}`{hint}"

@@ -6,43 +6,43 @@ the environment and go out in request headers; they are in no record.
 Knows nothing of batches, budgets or the store.
 """
 
-import json
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from proctor.errors import ModelError, UsageError
 from proctor.model import Answer, Model, Request
-from proctor.models import anthropic, openai
+from proctor.models import anthropic, litellm, openai, replay, scripted
 from proctor.models.client import Client, Target, Waited
+from proctor.models.limits import Pools
 from proctor.models.prices import Price, price_of
 from proctor.models.providers import find_endpoint
-from proctor.models.refusals import clean
-from proctor.models.scripted import PREFIX, Scripted, find_script
-from proctor.models.wire import Reading, WireFormat
-from proctor.session import ModelCall
+from proctor.models.recording import RecordedTake, Recording
+from proctor.models.replay import Replay, ReplayedTake, find_recording
+from proctor.models.routes import (
+    LitellmRoute,
+    RemoteRoute,
+    ReplayRoute,
+    Route,
+    ScriptedRoute,
+    recorded,
+    replayed,
+)
+from proctor.models.scripted import find_script
+from proctor.models.wire import WireFormat
 
 WIRES: Mapping[str, WireFormat] = {"openai": openai, "anthropic": anthropic}
 
-# Compact and with letters as they are: half the bytes of the default for most languages.
-encode = partial(json.dumps, separators=(",", ":"), ensure_ascii=False)
+Tape = Recording | Replay
+"""A file that traffic is kept in, or had again from."""
+Take = RecordedTake | ReplayedTake
+Say = Callable[[str], None]
+"""Told what a reader of the session should know."""
 
 
 def is_stand_in(model: str) -> bool:
     """Whether `model` only rehearses; a report that shows its results must say so."""
-    return model.startswith(PREFIX)
-
-
-class Route(Protocol):
-    """How one model is asked."""
-
-    provider: str
-    price: Price | None
-
-    async def answer(self, request: Request, waited: Waited | None) -> Answer: ...
+    return model.startswith((scripted.PREFIX, replay.PREFIX))
 
 
 class Models:
@@ -55,48 +55,74 @@ class Models:
         folders: Iterable[Path] = (),
         prices: Mapping[str, Mapping[str, float]] | None = None,
         client: Client | None = None,
+        pools: Pools | None = None,
         keep_bodies: bool = False,
+        tape: Tape | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`folders` are searched for scripts; `prices` are the user's own; `keep_bodies` records
-        what went over the wire word for word, which repeats what the messages say."""
+        what went over the wire word for word, which repeats what the messages say; a `tape` records
+        all traffic or answers in its place, and is the caller's to close."""
         self._environment = environment
         self._folders = tuple(folders)
         self._declared = prices or {}
-        self._client = client or Client()
+        self.pools = pools or Pools()
+        """How much may be asked of each provider and model at once."""
+        self.client = client or Client(pools=pools)
+        self.tape = tape
         self._keep_bodies = keep_bodies
         # Prices depend on the day; one batch has the prices of the day it began.
         self._priced_at = now()
         self._routes: dict[str, Route] = {}
+        self._said: set[tuple[str, str]] = set()
+        self._unwatched = self.watched(None)
 
     async def answer(self, request: Request) -> Answer:
         """Answer, or raise a `ModelError`. When cancelled, close the connection."""
-        return await self._found(request.model).answer(request, None)
+        return await self._unwatched.answer(request)
 
-    def watched(self, waited: Waited) -> Model:
+    def watched(
+        self,
+        waited: Waited | None,
+        *,
+        item_id: str = "",
+        volatile: Sequence[str] = (),
+        say: Say | None = None,
+    ) -> Model:
         """The same models, for one attempt that wants to know how long it is made to wait.
 
         `waited` is called with the seconds before each pause begins, in time to put off a limit.
+        On a tape its calls stand under `item_id`; `volatile` texts are its own folders and ids. `say`
+        is told where it departs from a recording, and which parameters its provider does not take.
         """
-        return _Watched(self, waited)
+        take = self.tape.take(item_id, "process", volatile) if self.tape else None
+        return _Watched(self, waited, take, say)
+
+    def route(self, model: str) -> Route:
+        """How `model` is asked, for someone at work; a name nobody has is a `ModelError`."""
+        return self._found(model)
 
     def check(self, model: str) -> None:
         """Raise `NotFound` or `UsageError` when `model` cannot be asked at all; ask nothing."""
-        self._route(model)
+        if not isinstance(self.tape, Replay):
+            self._route(model)
 
     def missing_key(self, model: str) -> str | None:
         """The variable that has to be set before `model` can be asked; None when nothing is missing."""
-        if is_stand_in(model):
+        if is_stand_in(model) or model.startswith(litellm.PREFIX) or isinstance(self.tape, Replay):
             return None
         return find_endpoint(model, self._environment).missing_key
 
     def has_price(self, model: str) -> bool:
         """Whether calls of `model` can be priced, without which no budget can be kept."""
-        return self._route(model).price is not None
+        return isinstance(self.tape, Replay) or self._route(model).price is not None
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.close()
+        await self.client.close()
+        for route in self._routes.values():
+            if isinstance(route, ReplayRoute):
+                route.replay.close()
 
     def _found(self, model: str) -> Route:
         """As `_route`, for someone who is already at work and cannot be told to write it differently."""
@@ -115,9 +141,13 @@ class Models:
         return route
 
     def _made(self, model: str) -> Route:
-        if is_stand_in(model):
-            price = price_of(model, self._declared, at=self._priced_at)
-            return _ScriptedRoute(find_script(model, self._folders), price)
+        if model.startswith(scripted.PREFIX):
+            return ScriptedRoute(find_script(model, self._folders), self._price(model))
+        if model.startswith(replay.PREFIX):
+            return ReplayRoute(find_recording(model, self._folders), self._price(model))
+        if model.startswith(litellm.PREFIX):
+            price = self._price(model) or self._price(model.removeprefix(litellm.PREFIX))
+            return LitellmRoute(litellm.load(), price)
         endpoint = find_endpoint(model, self._environment)
         declared = self._declared
         if model in declared:
@@ -125,88 +155,38 @@ class Models:
         price = price_of(f"{endpoint.provider}/{endpoint.model}", declared, at=self._priced_at)
         wire = WIRES[endpoint.wire]
         target = Target(endpoint, wire.url(endpoint), wire.headers(endpoint))
-        return _RemoteRoute(self._client, wire, target, price, self._keep_bodies)
+        return RemoteRoute(self.client, wire, target, price, self._keep_bodies)
+
+    def _price(self, model: str) -> Price | None:
+        return price_of(model, self._declared, at=self._priced_at)
+
+    def _say_not_sent(self, request: Request, route: Route, say: Say) -> None:
+        """Tell once of a batch which parameters a provider has no place for."""
+        for name in route.not_sent(request):
+            if (request.model, name) not in self._said:
+                self._said.add((request.model, name))
+                say(f"{request.model} was not sent `{name}`: {route.provider} does not take it")
 
 
 class _Watched:
-    def __init__(self, models: Models, waited: Waited) -> None:
+    """The models as one attempt has them: it waits, is recorded and is told things by itself."""
+
+    def __init__(self, models: Models, waited: Waited | None, take: Take | None, say: Say | None) -> None:
         self._models = models
         self._waited = waited
+        self._take = take
+        self._say = say or _nothing
 
     async def answer(self, request: Request) -> Answer:
-        return await self._models._found(request.model).answer(request, self._waited)
+        if isinstance(self._take, ReplayedTake):
+            return replayed(self._take, request, self._say)
+        route = self._models._found(request.model)
+        if request.parameters or request.seed is not None:
+            self._models._say_not_sent(request, route, self._say)
+        if self._take is None:
+            return await route.answer(request, self._waited)
+        return await recorded(self._take, request, route, self._waited)
 
 
-class _ScriptedRoute:
-    provider = "scripted"
-
-    def __init__(self, script: Scripted, price: Price | None) -> None:
-        self._script = script
-        self.price = price
-
-    async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
-        started = time.perf_counter()
-        reading = await self._script.read(request)
-        latency = (time.perf_counter() - started) * 1000
-        return _answer(request.model, self, reading, latency, 0.0)
-
-
-class _RemoteRoute:
-    def __init__(
-        self, client: Client, wire: WireFormat, target: Target, price: Price | None, keep_bodies: bool
-    ) -> None:
-        self._client = client
-        self._wire = wire
-        self._target = target
-        self._keep_bodies = keep_bodies
-        self.price = price
-        self.provider = target.endpoint.provider
-
-    async def answer(self, request: Request, waited: Waited | None) -> Answer:
-        endpoint = self._target.endpoint
-        if missing := endpoint.missing_key:
-            raise ModelError(f"{request.model} needs a key: set {missing}", reason="auth")
-        try:
-            # Half characters, which a model or a file may hold, are no reason not to ask.
-            sent = encode(self._wire.body(request, endpoint)).encode("utf-8", "replace")
-        except (ValueError, TypeError, KeyError) as cause:
-            raise ModelError(f"the request cannot be sent: {cause!r}", reason="bad_request") from cause
-        posted = await self._client.post(self._target, sent, waited)
-        try:
-            reading = self._wire.read(posted.answer)
-        except (LookupError, TypeError, AttributeError) as cause:
-            began = clean(posted.body[:200].decode(errors="replace"), endpoint)
-            raise ModelError(f"{self.provider} answered in no known shape; it began {began!r}") from cause
-        bodies = (sent.decode(), posted.body.decode(errors="replace")) if self._keep_bodies else ("", "")
-        return _answer(request.model, self, reading, posted.latency_ms, posted.waiting_ms, *bodies)
-
-
-def _answer(
-    model: str,
-    route: Route,
-    reading: Reading,
-    latency_ms: float,
-    waiting_ms: float,
-    request: str = "",
-    response: str = "",
-) -> Answer:
-    price = route.price
-    cost, rates = price.for_call(reading.usage) if price else (None, {})
-    call = ModelCall(
-        model=model,
-        usage=reading.usage,
-        provider=route.provider,
-        cost_usd=cost,
-        price_source=price.source if price else "",
-        price=rates,
-        latency_ms=latency_ms,
-        waiting_ms=waiting_ms,
-        request=request,
-        response=response,
-    )
-    return Answer(
-        text=reading.text,
-        call=call,
-        tool_requests=reading.tool_requests,
-        finish_reason=reading.finish_reason,
-    )
+def _nothing(_: str) -> None:
+    return None

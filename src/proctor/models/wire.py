@@ -34,5 +34,8 @@ class WireFormat(Protocol):
     def body(self, request: Request, endpoint: Endpoint) -> dict[str, Any]:
         """The request as this format has it."""
 
+    def not_sent(self, request: Request) -> tuple[str, ...]:
+        """Which of the request's parameters this format has no place for."""
+
     def read(self, answer: Mapping[str, Any]) -> Reading:
         """Read an answer. Whatever is missing or of the wrong type raises the natural error."""

@@ -21,6 +21,7 @@ from proctor.plan.grid import AXES, as_list
 from proctor.plan.layout import Layout, lay_out
 from proctor.plan.overrides import NO_OVERRIDES, Overrides
 from proctor.plan.reading import read_source
+from proctor.plan.repositories import resolved
 from proctor.plan.schema import CodingPlan
 from proctor.plan.settle import BUILT_IN, DEFAULT_AGENT, DEFAULT_CONCURRENCY, with_agent
 from proctor.plan.source import Source
@@ -103,6 +104,20 @@ class Plan:
         """The command to run at the end, or `desktop`. None: nobody is told."""
         given: str | None = self._setting("notify")
         return given
+
+    @property
+    def record(self) -> str | None:
+        """The file that shall keep the traffic with models. None: it is not kept."""
+        return self._file("record")
+
+    @property
+    def replay(self) -> str | None:
+        """The recording that shall answer in the models' place. None: they answer themselves."""
+        return self._file("replay")
+
+    def _file(self, name: str) -> str | None:
+        given: str | None = self._setting(name)
+        return None if given is None else resolved(given, folder=self.folder, home=self.home)
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]]:

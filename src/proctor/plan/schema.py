@@ -215,6 +215,8 @@ class CodingPlan(_Part):
     seed: Seed | None = None
     notify: Text | None = Field(None, description="Command run at the end, or the word `desktop`.")
     prices: dict[str, ModelPrice] | None = None
+    record: Text | None = Field(None, description="File that keeps the traffic with models.")
+    replay: Text | None = Field(None, description="File of a recording that answers in their place.")
 
 
 def names_of(model: type[BaseModel]) -> list[str]:

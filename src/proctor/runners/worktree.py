@@ -8,7 +8,7 @@ Whatever ends a session, what was changed until then is committed and published 
 Knows nothing of how agents are found, where records go, or what else is running.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,18 +30,27 @@ class Worktree:
 
     async def run(self, item: Item, services: Services) -> Outcome:
         """One attempt: see the top of this module."""
-        services.record(Message(role="user", content=item.prompt))
-        session = await prepare(item, services)
-        succeeded = False
-        try:
-            outcome = await _carry_out(session)
-            succeeded = outcome.status == SUCCESS
-            return outcome
-        finally:
-            await undisturbed(tidy(session, succeeded))
+        return await run_session(item, services, _judge)
 
 
-async def _carry_out(session: Session) -> Outcome:
+Judge = Callable[[Session, WorkDone, Kept], Awaitable[Outcome]]
+"""Says what the work came to, and records the iteration."""
+
+
+async def run_session(item: Item, services: Services, judge: Judge) -> Outcome:
+    """One attempt in a work tree of its own, judged by whoever knows what the item is for."""
+    services.record(Message(role="user", content=item.prompt))
+    session = await prepare(item, services)
+    succeeded = False
+    try:
+        outcome = await _carry_out(session, judge)
+        succeeded = outcome.status == SUCCESS
+        return outcome
+    finally:
+        await undisturbed(tidy(session, succeeded))
+
+
+async def _carry_out(session: Session, judge: Judge) -> Outcome:
     await _set_up(session)
     try:
         done = await _let_agent_work(session)
@@ -49,7 +58,7 @@ async def _carry_out(session: Session) -> Outcome:
     except BaseException:
         await undisturbed(_rescue(session))
         raise
-    outcome = await _judge(session, done, kept)
+    outcome = await judge(session, done, kept)
     if outcome.status == SUCCESS and session.item.settings.get("mergeOnPass") and kept.sha:
         outcome = await _bring_to_base(session, outcome)
     return outcome
@@ -62,7 +71,7 @@ async def _set_up(session: Session) -> None:
     command = session.item.details.get("setup")
     if not command:
         return
-    finished = await _run(session, str(command))
+    finished = await run_command(session, str(command))
     if finished.timed_out:
         raise WorkspaceError(f"`{command}` was still running after {session.time_limit:g} s")
     if finished.exit_code != 0:
@@ -87,6 +96,7 @@ async def _let_agent_work(session: Session) -> WorkDone:
         model=item.model,
         seed=_seed(item),
         models=services.models,
+        access=await services.access(agent),
         keep_events=bool(item.settings.get("jsonLogs", True)),
     )
     try:
@@ -121,10 +131,11 @@ async def _rescue(session: Session) -> None:
         session.note(f"what the agent left could not be kept: {error}")
         session.services.record(Iteration(model=session.item.model))
         return
-    session.services.record(_iteration(session, WorkDone(), kept, None))
+    session.services.record(iteration_of(session, WorkDone(), kept, None))
 
 
-def _iteration(session: Session, done: WorkDone, kept: Kept, checked: Finished | None) -> Iteration:
+def iteration_of(session: Session, done: WorkDone, kept: Kept, checked: Finished | None) -> Iteration:
+    """What an agent's run is recorded as, with the check that was made of it, if one was."""
     passed = checked is not None and checked.exit_code == 0 and not checked.timed_out
     return Iteration(
         commit_sha=kept.sha,
@@ -149,9 +160,9 @@ async def _judge(session: Session, done: WorkDone, kept: Kept) -> Outcome:
     checked = None
     try:
         if session.check and not (done.failure and unchanged):
-            checked = await _run(session, session.check)
+            checked = await run_command(session, session.check)
     finally:
-        session.services.record(_iteration(session, done, kept, checked))
+        session.services.record(iteration_of(session, done, kept, checked))
     result = {"iterSha": kept.sha}
     if checked is not None:
         return _verdict(session, checked, result)
@@ -209,7 +220,8 @@ def _after_merge(session: Session, passed: Outcome, merged: Merged) -> Outcome:
     return Outcome(status=ERROR, reason="merge_failed", error=end.error, result=passed.result)
 
 
-async def _run(session: Session, command: str) -> Finished:
+async def run_command(session: Session, command: str) -> Finished:
+    """Run a command in the session's tree, within its time limit, and end whatever it leaves running."""
     with blame(WorkspaceError, f"running `{command}`"):
         finished = await run(
             command,

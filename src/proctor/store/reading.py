@@ -111,6 +111,10 @@ class Reader:
         )
         return max(0.0, float(found["reserved"])), float(found["spent"])
 
+    def pools(self, run_id: str) -> list[Row]:
+        """How much is asked of each provider by a batch that is being carried out."""
+        return self._connection.rows('SELECT * FROM "pools" WHERE "runId" = ? ORDER BY "name"', (run_id,))
+
     def items(
         self,
         run_id: str,

@@ -60,6 +60,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("sessionId", "position", "runId", "itemId", "timestamp", "kind", "reservedUsd", "spentUsd"),
     ),
     "blobs": ("digest", "size", "data"),
+    "pools": (
+        *("name", "owner", "runId", "limit", "inUse", "waiting", "calls", "limited", "waitedSeconds"),
+        *("heldUntil", "cutAt", "heartbeatAt"),
+    ),
 }
 
 OF_A_SESSION = ("iterations", "messages", "tool_calls", "model_calls", "metrics", "scores", "merge_history")

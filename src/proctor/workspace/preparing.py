@@ -76,6 +76,7 @@ class Session:
 
 
 async def prepare(item: Item, services: Services) -> Session:
+    """Make an attempt its place: a tree of the repository, a HOME, an environment, a port."""
     place = session_folder(services.home, services.attempt)
     port = take_port(services.attempt)
     try:
@@ -177,6 +178,7 @@ def _one_per_core() -> asyncio.Semaphore:
 
 
 async def tidy(session: Session, succeeded: bool) -> None:
+    """Note what changed around the attempt, and remove its place unless it is to be kept."""
     free_port(session.port)
     if changed := await in_thread(_what_changed, session):
         session.note(changed)

@@ -1,0 +1,159 @@
+"""aider: headless, its text and its log read.
+
+It speaks OpenAI's chat wire through litellm, which takes `openai/` off the model's short name before
+sending it; the model that writes its commit messages is the same one. It has no tools: an edit it
+applied is recorded as one, what was said is told by its calls. It commits by itself. A failed call is
+only text, and exit code 0; its log says whether the last message it sent was answered.
+
+Trusts no exit code.
+"""
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from proctor.agent import Assignment, WorkDone
+from proctor.agents._events import EventReader
+from proctor.agents._installed import Installable
+from proctor.agents._json import json_object
+from proctor.agents._litellm import LITELLM_VARIABLES
+from proctor.agents._over_gateway import Call, OverGateway, Run, read_text, write_file, write_json
+from proctor.session import Record
+
+_LITELLM_ERROR = re.compile(r"^litellm\.(\w+): ")
+_APPLIED = re.compile(r"^Applied edit to (.+)$")
+_REFUSED_EDIT = re.compile(r"^The LLM did not conform to the edit format")
+_LONGEST_COMPLAINT_LINES = 4
+_LITTER = ".aider*"
+"""What it leaves in the tree: its cache of the repository's map."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aider(OverGateway):
+    """aider, one prompt a run."""
+
+    files: list[str] = field(default_factory=list)
+    """Files it has before it from the start; it adds others by itself when the model names them."""
+    edit_format: str = "diff"
+    """How the model is asked to write edits: `diff`, `whole`, `udiff` and others that aider knows."""
+    map_tokens: int = 1024
+    """How long its map of the repository may be; 0: it gets none."""
+    auto_commits: bool = True
+    """Whether it commits what it edits, with a message that costs another call."""
+    context_tokens: int = 128_000
+    """How much the model can read."""
+    output_tokens: int = 16_000
+    """How much the model may write in one answer."""
+
+    tells_all: ClassVar[bool] = False
+    installable: ClassVar[Installable] = Installable(
+        "aider", "aider", "uv tool install --python 3.11 aider-chat==0.86.2"
+    )
+
+    def call(self, run: Run) -> Call:
+        model = f"openai/{run.model}"
+        home = run.home / ".aider-run"
+        metadata = write_json(home / "models.json", {model: self._metadata()})
+        prompt = write_file(home / "prompt.txt", _no_command(run.prompt))
+        return Call(
+            arguments=[
+                *("--model", model, "--weak-model", model, "--model-metadata-file", str(metadata)),
+                *("--edit-format", self.edit_format, "--message-file", str(prompt), "--yes-always"),
+                *("--no-check-update", "--no-show-release-notes", "--no-show-model-warnings", "--no-pretty"),
+                *("--no-stream", "--no-gitignore", "--map-tokens", str(self.map_tokens), "--no-detect-urls"),
+                *("--analytics-disable", "--analytics-log", str(_log(run))),
+                *("--chat-history-file", str(home / "chat.md")),
+                *("--input-history-file", str(home / "input.txt")),
+                *([] if self.auto_commits else ["--no-auto-commits"]),
+                *(*self.arguments, *self.files),
+            ],
+            variables={
+                **LITELLM_VARIABLES,
+                # A `.env` file in the tree beats the plain names, but not these.
+                "OPENAI_API_KEY": run.token,
+                "AIDER_OPENAI_API_KEY": run.token,
+                "OPENAI_API_BASE": run.openai_url,
+                "AIDER_OPENAI_API_BASE": run.openai_url,
+            },
+        )
+
+    def _metadata(self) -> dict[str, Any]:
+        return {
+            "max_input_tokens": self.context_tokens,
+            "max_output_tokens": self.output_tokens,
+            "litellm_provider": "openai",
+            "mode": "chat",
+        }
+
+    def reader(self, run: Run) -> EventReader:
+        return _Reader(record=run.record, log=_log(run), token=run.token)
+
+    async def work(self, assignment: Assignment, record: Record) -> WorkDone:
+        """As any other; its litter is swept up behind it, unless it was there before."""
+        before = set(assignment.folder.glob(_LITTER))
+        try:
+            return await super().work(assignment, record)
+        finally:
+            for litter in set(assignment.folder.glob(_LITTER)) - before:
+                _remove(litter)
+
+
+def _log(run: Run) -> Path:
+    return run.home / ".aider-run" / "log.jsonl"
+
+
+def _no_command(prompt: str) -> str:
+    """It takes what begins so for a command of its own, or of the shell, and never asks its model."""
+    return f"\n{prompt}" if prompt.startswith(("/", "!")) else prompt
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@dataclass(kw_only=True)
+class _Reader(EventReader):
+    """Lines of text, and a log that says which messages were answered."""
+
+    log: Path
+    token: str
+    _complaint: list[str] = field(default_factory=list, init=False)
+    _complaining: int = field(default=0, init=False)
+
+    def feed(self, line: str) -> bool:
+        if _LITELLM_ERROR.match(line):
+            # The message goes on for some lines, as it is broken for the screen.
+            self._complaint, self._complaining = [], _LONGEST_COMPLAINT_LINES
+        if self._complaining:
+            self._complaining -= 1
+            self._complaint.append(line)
+        if applied := _APPLIED.match(line):
+            self.end_tool("", success=True, result="", name="edit", args={"path": applied[1]})
+        elif _REFUSED_EDIT.match(line):
+            self.end_tool("", success=False, result=line, name="edit")
+        return False
+
+    def take(self, event: Mapping[str, Any]) -> bool:
+        """An event of the log: a message was sent, and one was answered."""
+        if event.get("event") == "message_send_starting":
+            said = " ".join(self._complaint).strip()
+            self.blame_model(said or "its last message was not answered")
+        elif event.get("event") == "message_send":
+            self.recover()
+        return True
+
+    def finish(self) -> None:
+        events = [event for line in self._logged() if (event := json_object(line)) is not None]
+        for event in events:
+            self.take(event)
+        if events and not any(event.get("event") == "message_send_starting" for event in events):
+            self.failure = "it asked its model nothing"
+
+    def _logged(self) -> list[str]:
+        return read_text(self.log, self.token).splitlines()

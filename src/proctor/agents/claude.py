@@ -1,0 +1,54 @@
+"""Claude Code: Anthropic's agent, headless, its stream JSON read.
+
+It speaks Anthropic's wire. The model's short name goes to it as `--model` and for each of the smaller
+models it would call by itself. A refused call is reported as a success with `is_error`; the status
+beside it says what it was.
+
+Trusts neither its exit code nor its cost: unknown models get an invented price.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from proctor.agents._installed import Installable
+from proctor.agents._over_gateway import Call, OverGateway, Run
+from proctor.agents._stream_json import StreamJson
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claude(OverGateway):
+    """Anthropic's Claude Code, one prompt a run."""
+
+    max_turns: int | None = None
+    """How many turns it may take; None: as many as it likes."""
+
+    installable: ClassVar[Installable] = Installable(
+        "claude", "claude", "npm install -g @anthropic-ai/claude-code@2.1.197"
+    )
+
+    def call(self, run: Run) -> Call:
+        model = run.model
+        limit = [] if self.max_turns is None else ["--max-turns", str(self.max_turns)]
+        return Call(
+            arguments=[
+                *("-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
+                *("--model", model, *limit, *self.arguments),
+            ],
+            variables={
+                "ANTHROPIC_BASE_URL": run.url,
+                "ANTHROPIC_API_KEY": run.token,
+                "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
+                "ANTHROPIC_DEFAULT_SONNET_MODEL": model,
+                "ANTHROPIC_DEFAULT_OPUS_MODEL": model,
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+                # Ten by default, for more than two minutes; the gateway has waited already.
+                "CLAUDE_CODE_MAX_RETRIES": "2",
+                "DISABLE_AUTOUPDATER": "1",
+                # As root it refuses to go without permissions unless it is told that it is boxed in.
+                "IS_SANDBOX": "1",
+            },
+            typed=run.prompt,
+        )
+
+    def reader(self, run: Run) -> StreamJson:
+        return StreamJson(record=run.record, model=run.model, counts_tokens=False)

@@ -1,0 +1,112 @@
+"""Cline: headless, its events read.
+
+It speaks OpenAI's chat wire to a provider in its settings, and sends the model's short name. It leaves
+a daemon behind after every run and does not end when it is asked to; both are ended with all else that
+an attempt has started.
+
+Trusts neither its exit code nor its cost.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from proctor.agents._events import EventReader
+from proctor.agents._installed import Installable
+from proctor.agents._json import a_list, a_map, a_number, a_text, shown
+from proctor.agents._over_gateway import Call, OverGateway, Run, as_argument, write_json
+
+_PROVIDER = "openai-compatible"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cline(OverGateway):
+    """Cline's command line, one prompt a run."""
+
+    max_mistakes: int = 6
+    """How many failures in a row it may have before it gives up."""
+
+    installable: ClassVar[Installable] = Installable("cline", "cline", "npm install -g cline@3.0.65")
+
+    def call(self, run: Run) -> Call:
+        settings = {
+            "provider": _PROVIDER,
+            "apiKey": run.token,
+            "model": run.model,
+            "baseUrl": run.openai_url,
+        }
+        document = {
+            "version": 1,
+            "lastUsedProvider": _PROVIDER,
+            "modes": {},
+            # The date has to be there and means nothing to us.
+            "providers": {_PROVIDER: {"settings": settings, "updatedAt": _LONG_AGO, "tokenSource": "manual"}},
+        }
+        data = run.home / ".cline" / "data"
+        write_json(data / "settings" / "providers.json", document)
+        return Call(
+            arguments=[
+                *("--json", "--auto-approve", "true", "-P", _PROVIDER, "-m", run.model),
+                *("--retries", str(self.max_mistakes), *self.arguments, as_argument(run.prompt)),
+            ],
+            variables={"CLINE_NO_AUTO_UPDATE": "1", "DO_NOT_TRACK": "1"},
+        )
+
+    def reader(self, run: Run) -> EventReader:
+        return _Reader(record=run.record)
+
+
+_LONG_AGO = "2000-01-01T00:00:00.000Z"
+
+
+@dataclass(kw_only=True)
+class _Reader(EventReader):
+    """`hook_event`, `agent_event` (which holds the event itself) and `run_result`, one object a line."""
+
+    _error: str = ""
+
+    def take(self, event: Mapping[str, Any]) -> bool:
+        kind = event.get("type")
+        if kind == "hook_event":
+            self.name_thread(a_text(event.get("taskId")))
+        elif kind == "agent_event":
+            self._agent(a_map(event, "event"))
+        elif kind == "run_result":
+            self._result(event)
+        else:
+            return False
+        return True
+
+    def _agent(self, event: Mapping[str, Any]) -> None:
+        kind, content = event.get("type"), event.get("contentType")
+        identity, name = a_text(event.get("toolCallId")), a_text(event.get("toolName"))
+        if kind == "content_start" and content == "tool":
+            self.begin_tool(identity, name, a_map(event, "input"))
+        elif kind == "content_end" and content == "tool":
+            success, result = _outcome(event)
+            duration = a_number(event.get("durationMs"))
+            self.end_tool(identity, success=success, result=result, duration_ms=duration, name=name)
+        elif kind == "content_end" and content == "text":
+            self.say(a_text(event.get("text")))
+        elif kind == "error":
+            self._error = f"{a_text(event.get('errorClass'))}: {a_text(a_map(event, 'error').get('message'))}"
+
+    def _result(self, event: Mapping[str, Any]) -> None:
+        text, reason = a_text(event.get("text")), a_text(event.get("finishReason"))
+        if reason == "completed":
+            if text != self.said:
+                self.say(text)
+        elif reason == "error" and self._error:
+            self.blame_model(self._error)
+        else:
+            self.failure = text or f"it ended with `{reason}`"
+
+
+def _outcome(event: Mapping[str, Any]) -> tuple[bool, str]:
+    """A tool's outcome: of several commands at once, all have to have succeeded."""
+    output = event.get("output")
+    parts = [a_map(part) for part in a_list(output)]
+    failed = bool(event.get("error")) or any(part.get("success") is False for part in parts)
+    texts = [a_text(part.get("result")) or a_text(part.get("error")) for part in parts]
+    result = "\n".join(filter(None, texts)) or (shown(output) if output and not parts else "")
+    return not failed, result or shown(event.get("error") or "")

@@ -1,0 +1,121 @@
+"""Codex: OpenAI's agent, headless, its events read.
+
+It speaks OpenAI's responses wire to a provider that its configuration names, and sends the model's
+short name. Its `error` events are notices (a retry, a model it has no metadata for); only a failed
+turn is a failure, and that is its model's.
+
+Knows nothing of its sandbox, which is off: the attempt has a tree of its own.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from proctor.agents._events import EventReader
+from proctor.agents._installed import Installable
+from proctor.agents._json import a_list, a_map, a_text, an_integer, joined, shown
+from proctor.agents._over_gateway import Call, OverGateway, Run, write_file
+
+_CONFIGURATION = """model_provider = "proctor"
+check_for_update_on_startup = false
+
+[model_providers.proctor]
+name = "proctor"
+base_url = "{url}"
+env_key = "PROCTOR_GATEWAY_TOKEN"
+wire_api = "responses"
+request_max_retries = 1
+stream_max_retries = 1
+
+[analytics]
+enabled = false
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Codex(OverGateway):
+    """OpenAI's Codex, one prompt a run."""
+
+    installable: ClassVar[Installable] = Installable("codex", "codex", "npm install -g @openai/codex@0.166.0")
+
+    def call(self, run: Run) -> Call:
+        folder = run.home / ".codex"
+        write_file(folder / "config.toml", _CONFIGURATION.format(url=run.openai_url))
+        return Call(
+            arguments=[
+                # Plugins cost five seconds of failing downloads when there is no network.
+                *("exec", "--json", "--disable", "plugins", "--dangerously-bypass-approvals-and-sandbox"),
+                *("--skip-git-repo-check", "-m", run.model, *self.arguments, "-"),
+            ],
+            variables={"CODEX_HOME": str(folder), "PROCTOR_GATEWAY_TOKEN": run.token},
+            typed=run.prompt,
+        )
+
+    def reader(self, run: Run) -> EventReader:
+        return _Reader(record=run.record)
+
+
+@dataclass(kw_only=True)
+class _Reader(EventReader):
+    """`thread.started`, `turn.*`, `item.started` and `item.completed`, one object a line."""
+
+    def take(self, event: Mapping[str, Any]) -> bool:
+        kind = event.get("type")
+        item = a_map(event, "item")
+        if kind == "thread.started":
+            self.name_thread(a_text(event.get("thread_id")))
+        elif kind == "turn.failed":
+            self.blame_model(a_text(a_map(event, "error").get("message")))
+        elif kind == "turn.completed":
+            self.recover()
+        elif kind == "item.started" and item.get("type") in _TOOLS:
+            name, args = _TOOLS[item["type"]](item)
+            self.begin_tool(a_text(item.get("id")), name, args)
+        elif kind == "item.completed":
+            self._completed(item)
+        else:
+            return kind in ("turn.started", "item.started", "item.updated", "error")
+        return True
+
+    def _completed(self, item: Mapping[str, Any]) -> None:
+        kind = a_text(item.get("type"))
+        if kind == "agent_message":
+            self.say(a_text(item.get("text")))
+        elif kind in _TOOLS:
+            name, args = _TOOLS[kind](item)
+            code = an_integer(item.get("exit_code"))
+            success = code == 0 if code is not None else item.get("status") != "failed"
+            identity = a_text(item.get("id"))
+            self.end_tool(identity, success=success, result=_result(item), name=name, args=args)
+
+
+def _result(item: Mapping[str, Any]) -> str:
+    if output := a_text(item.get("aggregated_output")):
+        return output
+    problem = a_map(item, "error").get("message")
+    return a_text(problem) or joined(a_map(item, "result").get("content"))
+
+
+def _command(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "shell", {"command": a_text(item.get("command"))}
+
+
+def _file_change(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "apply_patch", {"changes": a_list(item.get("changes"))}
+
+
+def _mcp(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    return f"{shown(item.get('server'))}.{shown(item.get('tool'))}", dict(a_map(item, "arguments"))
+
+
+def _web_search(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "web_search", {"query": a_text(item.get("query"))}
+
+
+_TOOLS: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, dict[str, Any]]]] = {
+    "command_execution": _command,
+    "file_change": _file_change,
+    "mcp_tool_call": _mcp,
+    "web_search": _web_search,
+}
+"""Kinds of items that are something done, each with how its name and arguments are told."""

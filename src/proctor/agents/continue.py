@@ -1,0 +1,82 @@
+"""Continue: its command line `cn`, headless, one JSON object read at the end.
+
+It speaks OpenAI's chat wire to the model its configuration names, by its short name. It shows no tool
+calls; what was said and done is told by its calls. A failure is a JSON object on standard error.
+
+Trusts no exit code: it is 0 when it was stopped.
+"""
+
+# ruff: noqa: N999
+# A keyword can be no name in an import statement, but the loader imports by name.
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from proctor.agents._events import EventReader
+from proctor.agents._installed import Installable
+from proctor.agents._json import a_text, json_object, shown
+from proctor.agents._over_gateway import Call, OverGateway, Run, as_argument, write_file
+
+_FROM_MODEL = re.compile(r"^[45]\d\d\b|connection error|fetch failed|timed out|terminated", re.IGNORECASE)
+"""What its errors look like when a call failed; others are about its configuration or itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continue(OverGateway):
+    """Continue's command line, one prompt a run."""
+
+    context_tokens: int = 128_000
+    """How much the model can read; it shortens the conversation before that."""
+
+    tells_all: ClassVar[bool] = False
+    installable: ClassVar[Installable] = Installable(
+        "continue", "cn", "npm install -g @continuedev/cli@1.5.47"
+    )
+
+    def call(self, run: Run) -> Call:
+        name = run.model
+        model = {
+            "name": name,
+            "provider": "openai",
+            "model": name,
+            "apiBase": run.openai_url,
+            "apiKey": run.token,
+            "roles": ["chat"],
+            "capabilities": ["tool_use"],
+            "defaultCompletionOptions": {"contextLength": self.context_tokens},
+        }
+        # JSON is YAML.
+        document = json.dumps({"name": "proctor", "version": "1.0.0", "schema": "v1", "models": [model]})
+        file = write_file(run.home / ".continue" / "config.yaml", document)
+        return Call(
+            arguments=[
+                *("-p", "--config", str(file), "--auto", "--format", "json"),
+                *(*self.arguments, as_argument(run.prompt)),
+            ],
+            variables={"CONTINUE_TELEMETRY_ENABLED": "0", "CONTINUE_GLOBAL_DIR": str(file.parent)},
+        )
+
+    def reader(self, run: Run) -> EventReader:
+        return _Reader(record=run.record)
+
+
+@dataclass(kw_only=True)
+class _Reader(EventReader):
+    """`response` and `status` on standard output, or `status` and `message` on standard error."""
+
+    def take(self, event: Mapping[str, Any]) -> bool:
+        if event.get("status") == "error":
+            said = a_text(event.get("message")) or shown(event)
+            if _FROM_MODEL.search(said):
+                self.blame_model(said)
+            else:
+                self.failure = said
+        return "status" in event
+
+    def hear(self, complaint: str) -> None:
+        for line in complaint.splitlines():
+            if (event := json_object(line)) is not None:
+                self.take(event)

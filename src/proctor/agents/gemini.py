@@ -1,0 +1,116 @@
+"""Gemini CLI: Google's agent, headless, its events read.
+
+It speaks Gemini's own wire and sends the model's short name in the path. What it says comes in pieces
+and is put together again. A command that failed is told as a success, so of commands nobody knows.
+
+Trusts neither its exit code (a status modulo 256) nor the success it reports of tools.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from proctor.agents._events import EventReader
+from proctor.agents._installed import Installable
+from proctor.agents._json import a_map, a_text, shown
+from proctor.agents._over_gateway import Call, OverGateway, Run, write_json
+
+_SHELL = "run_shell_command"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemini(OverGateway):
+    """Google's Gemini CLI, one prompt a run."""
+
+    max_turns: int | None = None
+    """How many turns it may take; None: as many as it likes."""
+
+    installable: ClassVar[Installable] = Installable(
+        "gemini", "gemini", "npm install -g @google/gemini-cli@0.61.0"
+    )
+
+    def call(self, run: Run) -> Call:
+        turns = {} if self.max_turns is None else {"model": {"maxSessionTurns": self.max_turns}}
+        settings = {
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "privacy": {"usageStatisticsEnabled": False},
+            # Ten attempts would be more than a minute of silence; the gateway has waited already.
+            "general": {"disableAutoUpdate": True, "enableAutoUpdate": False, "maxAttempts": 2},
+            **turns,
+        }
+        write_json(run.home / ".gemini" / "settings.json", settings)
+        return Call(
+            arguments=[
+                *("--yolo", "--skip-trust", "-m", run.model, "-o", "stream-json"),
+                *self.arguments,
+            ],
+            variables={
+                "GEMINI_API_KEY": run.token,
+                "GOOGLE_GEMINI_BASE_URL": run.url,
+                # Its launcher ignores signals; without it the program itself is what we start.
+                "GEMINI_CLI_NO_RELAUNCH": "true",
+                "GEMINI_TELEMETRY_ENABLED": "false",
+            },
+            typed=run.prompt,
+        )
+
+    def reader(self, run: Run) -> EventReader:
+        return _Reader(record=run.record)
+
+
+@dataclass(kw_only=True)
+class _Reader(EventReader):
+    """`init`, `message`, `tool_use`, `tool_result`, `error` and `result`, one object a line."""
+
+    _pieces: list[str] = field(default_factory=list, init=False)
+
+    def take(self, event: Mapping[str, Any]) -> bool:
+        kind = event.get("type")
+        if kind == "message":
+            self._message(event)
+            return True
+        self._put_together()
+        if kind == "init":
+            self.name_thread(a_text(event.get("session_id")))
+        elif kind == "tool_use":
+            name = a_text(event.get("tool_name"))
+            self.begin_tool(a_text(event.get("tool_id")), name, a_map(event, "parameters"))
+        elif kind == "tool_result":
+            self._tool_result(event)
+        elif kind == "result" and event.get("status") == "error":
+            self._error(a_map(event, "error"))
+        else:
+            return kind in ("result", "error")
+        return True
+
+    def finish(self) -> None:
+        self._put_together()
+        super().finish()
+
+    def _message(self, event: Mapping[str, Any]) -> None:
+        if event.get("role") != "assistant":
+            return
+        self._pieces.append(a_text(event.get("content")))
+        if event.get("delta") is not True:
+            self._put_together()
+
+    def _put_together(self) -> None:
+        self.say("".join(self._pieces))
+        self._pieces.clear()
+
+    def _tool_result(self, event: Mapping[str, Any]) -> None:
+        identity = a_text(event.get("tool_id"))
+        name = self._pending[identity].name if identity in self._pending else ""
+        success: bool | None = event.get("status") == "success"
+        if success and name == _SHELL:
+            # Said of every command that could be started at all, whatever its exit code.
+            success = None
+        result = a_text(event.get("output")) or shown(event.get("error") or "")
+        self.end_tool(identity, success=success, result=result)
+
+    def _error(self, error: Mapping[str, Any]) -> None:
+        said = a_text(error.get("message"))
+        if "[API Error" in said:
+            self.blame_model(said)
+        else:
+            self.failure = said or "it reported an error"

@@ -1,0 +1,90 @@
+"""mini-swe-agent: headless, its trajectory read at the end.
+
+It speaks OpenAI's chat wire through litellm, which takes `openai/` off the model's short name before
+sending it. What it prints is for people; what was said and done is told by its calls. How it ended is
+in the trajectory it writes, which is missing when it was stopped. Reaching a limit is exit code 0.
+
+Trusts no exit code.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from proctor.agents._events import EventReader
+from proctor.agents._installed import Installable
+from proctor.agents._json import a_list, a_map, a_text
+from proctor.agents._litellm import LITELLM_VARIABLES, is_model_error
+from proctor.agents._over_gateway import Call, OverGateway, Run, as_argument, read_json
+
+_DONE = "Submitted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiniSweAgent(OverGateway):
+    """mini-swe-agent, one prompt a run."""
+
+    max_turns: int | None = None
+    """How many steps it may take; None: as many as it likes."""
+
+    tells_all: ClassVar[bool] = False
+    installable: ClassVar[Installable] = Installable(
+        # Without mcp its litellm fails at every call and retries for minutes.
+        "mini-swe-agent",
+        "mini",
+        "uv tool install --with mcp mini-swe-agent==2.4.6",
+    )
+
+    def call(self, run: Run) -> Call:
+        limit = ["-c", "mini.yaml", "-c", f"agent.step_limit={self.max_turns}"] if self.max_turns else []
+        return Call(
+            arguments=[
+                *("-m", f"openai/{run.model}", "-t", as_argument(run.prompt)),
+                # Its own limit on cost is off: it does not know the price, and ours is kept elsewhere.
+                *("-y", "--exit-immediately", "-l", "0", "-o", str(_trajectory(run))),
+                *(*limit, *self.arguments),
+            ],
+            variables={
+                **LITELLM_VARIABLES,
+                "MSWEA_CONFIGURED": "true",
+                "MSWEA_COST_TRACKING": "ignore_errors",
+                "MSWEA_SILENT_STARTUP": "1",
+                "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "2",
+                "MSWEA_GLOBAL_CONFIG_DIR": str(run.home / ".mini-swe-agent"),
+                "OPENAI_API_KEY": run.token,
+                "OPENAI_API_BASE": run.openai_url,
+            },
+        )
+
+    def reader(self, run: Run) -> EventReader:
+        return _Reader(record=run.record, trajectory=_trajectory(run), token=run.token)
+
+
+def _trajectory(run: Run) -> Path:
+    return run.home / "trajectory.json"
+
+
+@dataclass(kw_only=True)
+class _Reader(EventReader):
+    """No events on its output; one file when it has ended."""
+
+    trajectory: Path
+    token: str
+
+    def feed(self, line: str) -> bool:  # noqa: ARG002 (all of it is text for people)
+        return False
+
+    def take(self, event: Mapping[str, Any]) -> bool:
+        status = a_text(a_map(event, "info").get("exit_status"))
+        last = next(iter(a_list(event.get("messages"))[-1:]), None)
+        said = a_text(a_map(last).get("content")) or status
+        if is_model_error(status):
+            self.blame_model(f"{status}: {said}")
+        elif status not in ("", _DONE):
+            self.failure = f"{status}: {said}" if said != status else status
+        return True
+
+    def finish(self) -> None:
+        if (found := read_json(self.trajectory, self.token)) is not None:
+            self.take(found)

@@ -1,0 +1,97 @@
+"""OpenHands: headless, its events read from between decorated text.
+
+It speaks OpenAI's chat wire through litellm, which takes `openai/` off the model's short name before
+sending it. When its model fails it exits with 0; an error event of the conversation is the sign.
+
+Trusts neither its exit code nor anything it prints that is no event.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from proctor.agents._events import EventReader
+from proctor.agents._installed import Installable
+from proctor.agents._json import a_map, a_text, an_integer, joined, shown
+from proctor.agents._litellm import LITELLM_VARIABLES, is_model_error
+from proctor.agents._over_gateway import Call, OverGateway, Run, as_argument
+
+_CONVERSATION = re.compile(r"^Conversation ID: ([0-9a-f]{32})$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Openhands(OverGateway):
+    """OpenHands' command line, one prompt a run."""
+
+    installable: ClassVar[Installable] = Installable(
+        "openhands", "openhands", "uv tool install --python 3.12 openhands==1.16.0"
+    )
+
+    def call(self, run: Run) -> Call:
+        return Call(
+            arguments=[
+                # From a file it would be told to the model as the contents of one.
+                *("--headless", "--json", "--override-with-envs", *self.arguments),
+                *("-t", as_argument(run.prompt)),
+            ],
+            variables={
+                **LITELLM_VARIABLES,
+                "LLM_API_KEY": run.token,
+                "LLM_BASE_URL": run.openai_url,
+                "LLM_MODEL": f"openai/{run.model}",
+                "OPENHANDS_SUPPRESS_BANNER": "1",
+            },
+        )
+
+    def reader(self, run: Run) -> EventReader:
+        return _Reader(record=run.record)
+
+
+@dataclass(kw_only=True)
+class _Reader(EventReader):
+    """Events by their `kind`: messages, actions, observations and errors, one object a line."""
+
+    def text(self, line: str) -> None:
+        """Its decorated text repeats what was said, so it is no place to look for questions."""
+        if named := _CONVERSATION.match(line.strip()):
+            self.name_thread(named[1])
+
+    def take(self, event: Mapping[str, Any]) -> bool:
+        kind = a_text(event.get("kind"))
+        identity = a_text(event.get("tool_call_id"))
+        if kind == "MessageEvent" and event.get("source") == "agent":
+            self.say(joined(a_map(event, "llm_message").get("content")))
+        elif kind == "ActionEvent":
+            self._action(event, identity)
+        elif kind == "ObservationEvent":
+            self._observation(a_map(event, "observation"), identity)
+        elif kind == "AgentErrorEvent":
+            self.end_tool(identity, success=False, result=a_text(event.get("error")))
+        elif kind == "ConversationErrorEvent":
+            self._error(event)
+        else:
+            return kind.endswith("Event")
+        return True
+
+    def _action(self, event: Mapping[str, Any], identity: str) -> None:
+        self.say(joined(event.get("thought")))
+        action = dict(a_map(event, "action"))
+        if action.pop("kind", "") == "FinishAction":
+            self.say(a_text(action.get("message")))
+        else:
+            self.begin_tool(identity, a_text(event.get("tool_name")), action)
+
+    def _observation(self, observation: Mapping[str, Any], identity: str) -> None:
+        if observation.get("kind") == "FinishObservation":
+            return
+        code = an_integer(observation.get("exit_code"))
+        success = observation.get("is_error") is not True and code in (None, 0)
+        self.end_tool(identity, success=success, result=joined(observation.get("content")))
+
+    def _error(self, event: Mapping[str, Any]) -> None:
+        code, said = a_text(event.get("code")), a_text(event.get("detail")) or shown(event)
+        if is_model_error(code) or "litellm." in said:
+            self.blame_model(f"{code}: {said}")
+        else:
+            self.failure = said

@@ -1,0 +1,96 @@
+"""pi: headless, its events read.
+
+It speaks OpenAI's chat wire to a provider that its list of models names, and sends the model's short
+name. When its model fails it exits with 0; the message that ends with an error is the sign, unless a
+retry after it goes well.
+
+Trusts neither its exit code nor its cost.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from proctor.agents._events import EventReader
+from proctor.agents._installed import Installable
+from proctor.agents._json import a_map, a_text, joined
+from proctor.agents._over_gateway import Call, OverGateway, Run, as_argument, write_json
+
+_KNOWN = ("agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update")
+_PIECE = '{"type":"message_update"'
+_KNOWN_STARTS = ("tool_execution_", "auto_retry_", "compaction_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pi(OverGateway):
+    """Mario Zechner's pi, one prompt a run."""
+
+    context_tokens: int = 128_000
+    """How much the model can read; it shortens the conversation before that."""
+    output_tokens: int = 16_000
+    """How much the model may write in one answer."""
+
+    installable: ClassVar[Installable] = Installable(
+        "pi", "pi", "npm install -g @mariozechner/pi-coding-agent@0.73.1"
+    )
+
+    def call(self, run: Run) -> Call:
+        folder = run.home / ".pi" / "agent"
+        write_json(folder / "models.json", {"providers": {"proctor": self._provider(run)}})
+        # Three retries of its own, each of three requests, are 21 seconds; the gateway has waited already.
+        write_json(folder / "settings.json", {"retry": {"maxRetries": 1}, "enableInstallTelemetry": False})
+        return Call(
+            arguments=[
+                *("--provider", "proctor", "--model", run.model, "--mode", "json"),
+                *(*self.arguments, "-p", as_argument(run.prompt)),
+            ],
+            variables={"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_CODING_AGENT_DIR": str(folder)},
+        )
+
+    def _provider(self, run: Run) -> dict[str, Any]:
+        limits = {"contextWindow": self.context_tokens, "maxTokens": self.output_tokens}
+        return {
+            "baseUrl": run.openai_url,
+            "api": "openai-completions",
+            "apiKey": run.token,
+            "models": [{"id": run.model, **limits}],
+        }
+
+    def reader(self, run: Run) -> EventReader:
+        return _Reader(record=run.record)
+
+
+@dataclass(kw_only=True)
+class _Reader(EventReader):
+    """`session`, `message_end`, `tool_execution_start` and `_end`, one object a line."""
+
+    def feed(self, line: str) -> bool:
+        # Each piece of an answer comes with all of it so far, twice: too much to be parsed for nothing.
+        return line.startswith(_PIECE) or super().feed(line)
+
+    def take(self, event: Mapping[str, Any]) -> bool:
+        kind = a_text(event.get("type"))
+        identity = a_text(event.get("toolCallId"))
+        if kind == "session":
+            self.name_thread(a_text(event.get("id")))
+        elif kind == "message_end":
+            self._message(a_map(event, "message"))
+        elif kind == "tool_execution_start":
+            self.begin_tool(identity, a_text(event.get("toolName")), a_map(event, "args"))
+        elif kind == "tool_execution_end":
+            result = joined(a_map(event, "result").get("content"))
+            name = a_text(event.get("toolName"))
+            self.end_tool(identity, success=event.get("isError") is not True, result=result, name=name)
+        else:
+            return kind in _KNOWN or kind.startswith(_KNOWN_STARTS)
+        return True
+
+    def _message(self, message: Mapping[str, Any]) -> None:
+        if message.get("role") != "assistant":
+            return
+        self.recover()
+        self.say(joined(message.get("content")))
+        if message.get("stopReason") == "error":
+            self.blame_model(a_text(message.get("errorMessage")))
+        elif message.get("stopReason") == "aborted":
+            self.failure = a_text(message.get("errorMessage")) or "it was interrupted"

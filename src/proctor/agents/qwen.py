@@ -1,0 +1,82 @@
+"""Qwen Code: headless, its stream JSON read, which is Claude Code's.
+
+It speaks OpenAI's chat wire and sends the model's short name. When its model fails it reports success
+and exits with 0; a text of its own in place of an answer, `[API Error: …]`, is the only sign.
+
+Trusts neither its exit code nor its success. Of a command it does not always say how it ended.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from proctor.agents._installed import Installable
+from proctor.agents._json import a_map, joined
+from proctor.agents._over_gateway import Call, OverGateway, Run, write_json
+from proctor.agents._stream_json import StreamJson
+from proctor.untrusted import whole_number
+
+_API_ERROR = "[API Error"
+_EXIT_CODE = re.compile(r"^Exit Code: (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen(OverGateway):
+    """Alibaba's Qwen Code, one prompt a run."""
+
+    max_turns: int | None = None
+    """How many turns it may take; None: as many as it likes."""
+
+    installable: ClassVar[Installable] = Installable(
+        "qwen", "qwen", "npm install -g @qwen-code/qwen-code@0.15.10"
+    )
+
+    def call(self, run: Run) -> Call:
+        settings = {
+            "security": {"auth": {"selectedType": "openai"}},
+            "privacy": {"usageStatisticsEnabled": False},
+            "general": {"disableAutoUpdate": True},
+            # Ten minutes over a rate limit by default, and a minute without; the gateway has waited already.
+            "model": {"generationConfig": {"maxRetries": 0}},
+        }
+        write_json(run.home / ".qwen" / "settings.json", settings)
+        limit = [] if self.max_turns is None else ["--max-session-turns", str(self.max_turns)]
+        return Call(
+            arguments=[
+                *("--yolo", "-m", run.model, "--output-format", "stream-json"),
+                *(*limit, *self.arguments),
+            ],
+            variables={"OPENAI_API_KEY": run.token, "OPENAI_BASE_URL": run.openai_url},
+            typed=run.prompt,
+        )
+
+    def reader(self, run: Run) -> StreamJson:
+        return _Reader(record=run.record, model=run.model, counts_tokens=False)
+
+
+@dataclass(kw_only=True)
+class _Reader(StreamJson):
+    """Stream JSON in which a failure of the model looks like an answer."""
+
+    def take(self, event: Mapping[str, Any]) -> bool:
+        if event.get("type") == "assistant" and _is_api_error(a_map(event, "message")):
+            self.blame_model(joined(a_map(event, "message").get("content")))
+            return True
+        if self.model_error and event.get("type") == "result" and event.get("result") == self.failure:
+            return True
+        return super().take(event)
+
+    def end_tool(self, identity: str, *, success: bool | None, result: str, **more: Any) -> str:
+        """A command's exit code decides where it is told; where it is not, nobody knows."""
+        use = self._pending.get(identity)
+        if success and use and use.name == "run_shell_command":
+            told_code = _EXIT_CODE.search(result)
+            success = int(told_code[1]) == 0 if told_code else None
+        return super().end_tool(identity, success=success, result=result, **more)
+
+
+def _is_api_error(message: Mapping[str, Any]) -> bool:
+    """A model may say these words too, but then it has written them: it has tokens."""
+    written = whole_number(a_map(message, "usage").get("output_tokens"))
+    return not written and joined(message.get("content")).startswith(_API_ERROR)

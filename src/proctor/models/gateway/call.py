@@ -1,0 +1,191 @@
+"""One call of a client: what it asked, what it got, and the record of it, however it ended.
+
+A call is recorded before its client has the last byte of it, or at the latest when its access is
+shut: the attempt's session may be closed the moment after.
+
+Knows nothing of how an answer is come by.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from proctor.models.gateway import chat, gemini, messages, responses
+from proctor.models.gateway.access import Grant, OpenAccess
+from proctor.models.gateway.delivery import Delivery
+from proctor.models.gateway.dialect import NOTHING, Asked, Dialect
+from proctor.models.gateway.paths import Wanted
+from proctor.models.gateway.spending import BYTES_A_TOKEN, estimated_tokens
+from proctor.models.prices import Price
+from proctor.models.recording import Exchange, RecordedTake
+from proctor.models.refusals import KEY_SHAPES, without_key
+from proctor.models.routes import Route
+from proctor.models.wire import Reading
+from proctor.session import ModelCall, Usage
+
+DIALECTS: Mapping[str, Dialect] = {
+    "chat": chat,
+    "responses": responses,
+    "messages": messages,
+    "gemini": gemini,
+}
+CUT_OFF = ("", "cut_off")
+
+
+class Call:
+    """One call while it is under way."""
+
+    def __init__(
+        self, access: OpenAccess, wanted: Wanted, body: Mapping[str, Any], name: str, delivery: Delivery
+    ) -> None:
+        self.access = access
+        self.wanted = wanted
+        self.dialect = DIALECTS[wanted.wire]
+        self.body: Mapping[str, Any] = body
+        """As it is sent on: with a lower limit, perhaps."""
+        self.name = name
+        """What the client calls the model."""
+        self.model = access.caller.model or name
+        self.delivery = delivery
+        self.route: Route | None = None
+        self.provider = ""
+        self.price: Price | None = None
+        self.sent = ""
+        """The request as the provider got it; empty: as the client sent it."""
+        self.reading: Reading | None = None
+        """What was answered, when that is known better than by reading it."""
+        self.latency_ms: float | None = None
+        self.waiting_ms = 0.0
+        self.status = "cancelled"
+        """Until it is known better."""
+        self.error = ""
+        self.is_broken = False
+        """Whether the client has part of an answer that will not be finished."""
+        self.grant = Grant()
+        self._original = body
+        self._task = asyncio.current_task()
+        self._began = time.perf_counter()
+        self._finished = False
+        self._number = access.take.begin() if isinstance(access.take, RecordedTake) else 0
+        access.calls.add(self)
+
+    def asked(self) -> Asked:
+        """The request in our own words; a `ValueError` says what is wrong with it."""
+        try:
+            return self.dialect.asked(self.body, self.model)
+        except (LookupError, TypeError, AttributeError) as cause:
+            raise ValueError(f"the request is not as {self.wanted.operation} wants it: {cause!r}") from cause
+
+    def waited(self, seconds: float) -> None:
+        """A pause is made for a provider's limit."""
+        self.waiting_ms += seconds * 1000
+        if self.access.caller.waited:
+            self.access.caller.waited(seconds)
+
+    def stop(self) -> None:
+        """Record it as far as it has come, now, and end it."""
+        self.finish()
+        if self._task:
+            self._task.cancel()
+
+    def finish(self) -> None:
+        """Record the call. Only the first time counts."""
+        if self._finished:
+            return
+        self._finished = True
+        self.access.calls.discard(self)
+        received = b"".join([*self.delivery.chunks, *self.delivery.hidden])
+        if self.wanted.kind == "answer":
+            reading = self._read(received)
+            call = self._recorded(reading, received)
+            self._tell_asked()
+            self.access.caller.record(call)
+            if self.access.telling:
+                self.access.telling.answered(reading)
+            if self.grant.settle:
+                self.grant.settle(call.cost_usd)
+        if isinstance(self.access.take, RecordedTake):
+            try:
+                self._keep(self.access.take)
+            except OSError as error:
+                self.access.say_once(f"the traffic could not be recorded: {error.strerror}")
+
+    def _read(self, received: bytes) -> Reading:
+        if self.reading is not None:
+            return self.reading
+        if self.delivery.status != 200:
+            return NOTHING
+        reading = self.dialect.read(received, streamed=self.delivery.is_stream)
+        if self.status == "cancelled" and reading.finish_reason not in CUT_OFF:
+            # The client went once it had all it wanted, before the provider closed.
+            self.status = "ok"
+        if self.status == "ok" and self.delivery.is_stream and reading.finish_reason in CUT_OFF:
+            self.status, self.error = "cut_off", "the stream ended before the answer did"
+        if reading.usage.total_tokens == 0 and self.status != "ok":
+            # Nobody will say how many tokens a broken-off answer had; they are charged all the same.
+            self.error = self.error or "it was broken off; its tokens are estimated"
+            said = len(reading.text.encode("utf-8", "replace")) // BYTES_A_TOKEN
+            usage = Usage(input_tokens=estimated_tokens(self.body), output_tokens=said)
+            reading = reading._replace(usage=usage)
+        return reading
+
+    def _recorded(self, reading: Reading, received: bytes) -> ModelCall:
+        price = self.price
+        cost, rates = price.for_call(reading.usage) if price else (None, {})
+        if cost is None and reading.usage.total_tokens == 0 and self.status != "ok":
+            cost = 0.0
+        taken = (time.perf_counter() - self._began) * 1000 - self.waiting_ms
+        return ModelCall(
+            model=self.model,
+            usage=reading.usage,
+            provider=self.provider,
+            cost_usd=cost,
+            price_source=price.source if price else "",
+            price=rates,
+            latency_ms=max(0.0, taken) if self.latency_ms is None else self.latency_ms,
+            waiting_ms=self.waiting_ms,
+            status=self.status,
+            error=self.error,
+            request=self.sent or _text(self.body),
+            response=self._clean(received).decode("utf-8", "replace"),
+        )
+
+    def _tell_asked(self) -> None:
+        if not self.access.telling:
+            return
+        try:
+            self.access.telling.asked(self.asked())
+        except ValueError:
+            # What cannot be understood cannot be told; the call itself holds it word for word.
+            pass
+
+    def _keep(self, take: RecordedTake) -> None:
+        take.keep(
+            self._number,
+            Exchange(
+                wire=self.wanted.wire,
+                operation=self.wanted.operation,
+                model=self.model,
+                request=self._original,
+                status=self.delivery.status or 499,
+                headers=self.delivery.headers,
+                chunks=[self._clean(chunk) for chunk in self.delivery.chunks],
+                whole=self.status != "cancelled" and not self.is_broken,
+            ),
+        )
+
+    def _clean(self, raw: bytes) -> bytes:
+        endpoint = self.route.endpoint if self.route else None
+        return without_key(raw, endpoint) if endpoint else raw
+
+
+def shown_error(raw: bytes) -> bytes:
+    """A provider's refusal as it may be handed on: keys are blotted out also when half hidden."""
+    text = raw.decode("utf-8", "replace")
+    return KEY_SHAPES.sub("[key]", text).encode("utf-8", "replace")
+
+
+def _text(body: Mapping[str, Any]) -> str:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,271 @@
+"""Google's generateContent, as Gemini's own command line speaks it.
+
+Calls have no ids of their own there in most versions: they are numbered in the order in which they
+stand, and a result belongs to the first call of its name that has none yet.
+
+Knows nothing of HTTP, accesses or prices.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from proctor.model import Request, ToolRequest
+from proctor.models.gateway.dialect import NOTHING, Asked, Frame, limit_in, text_of
+from proctor.models.gateway.sse import event, read_events
+from proctor.models.wire import Reading
+from proctor.session import Usage
+from proctor.untrusted import parse_json, whole_number
+
+SETTINGS = {
+    "temperature": "temperature",
+    "topP": "top_p",
+    "maxOutputTokens": "max_tokens",
+    "stopSequences": "stop",
+}
+"""Gemini's name of a setting → ours."""
+SHAPE_SETTINGS = frozenset({"responseMimeType", "responseSchema", "responseJsonSchema", "seed"})
+UNDERSTOOD = frozenset(
+    {
+        "contents",
+        "systemInstruction",
+        "system_instruction",
+        "tools",
+        "toolConfig",
+        "generationConfig",
+        "model",
+    }
+)
+MODES = {"AUTO": "auto", "ANY": "required", "NONE": "none"}
+FINISH_REASONS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+OUR_REASONS = {"STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "content_filter"}
+STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    402: "RESOURCE_EXHAUSTED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    413: "INVALID_ARGUMENT",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+}
+
+
+def asked(body: Mapping[str, Any], model: str) -> Asked:
+    """Contents become messages, function calls get ids, the configuration our names."""
+    left_out = {name for name in body if name not in UNDERSTOOD}
+    messages = list[Mapping[str, Any]]()
+    system = body.get("systemInstruction") or body.get("system_instruction") or {}
+    if said := text_of(system.get("parts") if isinstance(system, Mapping) else system):
+        messages.append({"role": "system", "content": said})
+    ids = _Ids()
+    for content in body["contents"]:
+        messages += _turn(content, ids, left_out)
+    settings = body.get("generationConfig") or {}
+    left_out |= {name for name in settings if name not in SETTINGS and name not in SHAPE_SETTINGS}
+    seed = settings.get("seed")
+    request = Request(
+        model=model,
+        messages=messages,
+        tools=tuple(_tools(body.get("tools") or (), left_out)),
+        parameters=_parameters(body, settings),
+        seed=seed if type(seed) is int else None,
+    )
+    return Asked(request, tuple(sorted(left_out)))
+
+
+def wants_stream(body: Mapping[str, Any], operation: str) -> bool:  # noqa: ARG001 (the path says it here)
+    """Whether the streaming operation was called."""
+    return operation == "streamGenerateContent"
+
+
+def output_limit(body: Mapping[str, Any]) -> int | None:
+    """The limit in the configuration."""
+    return limit_in(body.get("generationConfig") or {}, "maxOutputTokens")
+
+
+def with_output_limit(body: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    """The same with another configuration."""
+    return {**body, "generationConfig": {**(body.get("generationConfig") or {}), "maxOutputTokens": limit}}
+
+
+def answer(reading: Reading, frame: Frame) -> dict[str, Any]:
+    """One candidate with its text and its calls as parts."""
+    parts: list[dict[str, Any]] = [{"text": reading.text}] if reading.text else []
+    parts += [{"functionCall": _call(each)} for each in reading.tool_requests]
+    reason = FINISH_REASONS.get(reading.finish_reason, "STOP")
+    candidate = {"content": {"role": "model", "parts": parts}, "finishReason": reason, "index": 0}
+    return {
+        "candidates": [candidate],
+        "usageMetadata": _usage(reading.usage),
+        "modelVersion": frame.model,
+        "responseId": frame.id,
+    }
+
+
+def stream(reading: Reading, frame: Frame) -> Iterator[bytes]:
+    """All of it in one event: clients take parts in events of any size."""
+    yield event(answer(reading, frame))
+
+
+def read(raw: bytes, *, streamed: bool) -> Reading:
+    """Text, calls and tokens, from an answer or from the events of one."""
+    try:
+        pieces = _pieces(raw, streamed=streamed)
+        return _reading(pieces)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return NOTHING
+
+
+def error(status: int, message: str) -> dict[str, Any]:
+    """Google's error object."""
+    return {"error": {"code": status, "message": message, "status": STATUSES.get(status, "INTERNAL")}}
+
+
+class _Ids:
+    """Which call a result belongs to."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._open: list[tuple[str, str]] = []
+
+    def called(self, call: Mapping[str, Any]) -> str:
+        self._number += 1
+        made = str(call.get("id") or f"call_{self._number}")
+        self._open.append((call["name"], made))
+        return made
+
+    def answered(self, result: Mapping[str, Any]) -> str:
+        for number, (name, made) in enumerate(self._open):
+            if result.get("id") in (made, None) and (name == result.get("name") or result.get("id") == made):
+                del self._open[number]
+                return made
+        return str(result.get("id") or "")
+
+
+def _turn(content: Mapping[str, Any], ids: _Ids, left_out: set[str]) -> list[Mapping[str, Any]]:
+    results, parts, calls = list[Mapping[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    for part in content.get("parts") or ():
+        if part.get("thought"):
+            continue
+        if isinstance(part.get("text"), str):
+            parts.append({"type": "text", "text": part["text"]})
+        elif "functionCall" in part:
+            call = part["functionCall"]
+            function = {"name": call["name"], "arguments": json.dumps(call.get("args") or {})}
+            calls.append({"id": ids.called(call), "type": "function", "function": function})
+        elif "functionResponse" in part:
+            result = part["functionResponse"]
+            said = _result(result.get("response"))
+            results.append({"role": "tool", "tool_call_id": ids.answered(result), "content": said})
+        elif "inlineData" in part:
+            data = part["inlineData"]
+            address = f"data:{data['mimeType']};base64,{data['data']}"
+            parts.append({"type": "image_url", "image_url": {"url": address}})
+        else:
+            left_out.update(f"part {name}" for name in part if name != "thoughtSignature")
+    role = "assistant" if content.get("role") == "model" else "user"
+    only_text = all(part["type"] == "text" for part in parts)
+    message: dict[str, Any] = {"role": role, "content": text_of(parts) if only_text else parts}
+    if calls:
+        message["tool_calls"] = calls
+    return [*results, *([message] if parts or calls else [])]
+
+
+def _result(response: Any) -> str:
+    if isinstance(response, Mapping) and set(response) <= {"output", "error"} and len(response) == 1:
+        return str(next(iter(response.values())))
+    return json.dumps(response, ensure_ascii=False)
+
+
+def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
+    for tool in tools:
+        left_out.update(f"tool {name}" for name in tool if name != "functionDeclarations")
+        for each in tool.get("functionDeclarations") or ():
+            schema = each.get("parametersJsonSchema") or _schema(each.get("parameters") or {})
+            function = {"name": each["name"], "description": each.get("description", "")}
+            usual = {"type": "object", "properties": {}}
+            yield {"type": "function", "function": function | {"parameters": schema or usual}}
+
+
+def _schema(given: Any) -> Any:
+    """Google writes the types of its schemas in capitals."""
+    if isinstance(given, Mapping):
+        return {
+            name: value.lower() if name == "type" and isinstance(value, str) else _schema(value)
+            for name, value in given.items()
+        }
+    return [_schema(each) for each in given] if isinstance(given, list) else given
+
+
+def _parameters(body: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {ours: settings[theirs] for theirs, ours in SETTINGS.items() if settings.get(theirs) is not None}
+    calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
+    if mode := MODES.get(calling.get("mode", "")):
+        kept["tool_choice"] = mode
+    if schema := settings.get("responseJsonSchema") or _schema(settings.get("responseSchema")):
+        kept["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    elif settings.get("responseMimeType") == "application/json":
+        kept["response_format"] = {"type": "json_object"}
+    return kept
+
+
+def _call(wanted: ToolRequest) -> dict[str, Any]:
+    try:
+        arguments = parse_json(wanted.arguments or "{}")
+    except ValueError:
+        arguments = None
+    args = arguments if isinstance(arguments, dict) else {"unreadable": wanted.arguments}
+    return {"id": wanted.id, "name": wanted.name, "args": args}
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "promptTokenCount": usage.input_tokens,
+        "cachedContentTokenCount": usage.cached_tokens,
+        "candidatesTokenCount": usage.output_tokens - usage.reasoning_tokens,
+        "thoughtsTokenCount": usage.reasoning_tokens,
+        "totalTokenCount": usage.total_tokens,
+    }
+
+
+def _pieces(raw: bytes, *, streamed: bool) -> Sequence[Mapping[str, Any]]:
+    if streamed and not raw.lstrip().startswith(b"["):
+        return list(read_events(raw))
+    # Without `alt=sse` a stream is one JSON list.
+    whole = parse_json(raw)
+    return whole if isinstance(whole, list) else [whole]
+
+
+def _reading(pieces: Sequence[Mapping[str, Any]]) -> Reading:
+    text, wanted, usage, reason = list[str](), list[ToolRequest](), dict[str, Any](), "cut_off"
+    for piece in pieces:
+        usage = piece.get("usageMetadata") or usage
+        for candidate in (piece.get("candidates") or ())[:1]:
+            for part in (candidate.get("content") or {}).get("parts") or ():
+                if isinstance(part.get("text"), str) and not part.get("thought"):
+                    text.append(part["text"])
+                if "functionCall" in part:
+                    wanted.append(_tool_request(part["functionCall"], len(wanted) + 1))
+            reason = candidate.get("finishReason") or reason
+    thoughts = whole_number(usage.get("thoughtsTokenCount"))
+    tool_results = whole_number(usage.get("toolUsePromptTokenCount"))
+    return Reading(
+        "".join(text),
+        Usage(
+            input_tokens=whole_number(usage.get("promptTokenCount")) + tool_results,
+            cached_tokens=whole_number(usage.get("cachedContentTokenCount")),
+            output_tokens=whole_number(usage.get("candidatesTokenCount")) + thoughts,
+            reasoning_tokens=thoughts,
+        ),
+        tuple(wanted),
+        "tool_calls" if wanted else OUR_REASONS.get(reason, reason),
+    )
+
+
+def _tool_request(call: Mapping[str, Any], number: int) -> ToolRequest:
+    arguments = json.dumps(call.get("args") or {}, ensure_ascii=False)
+    return ToolRequest(
+        id=str(call.get("id") or f"call_{number}"), name=str(call["name"]), arguments=arguments
+    )

@@ -1,0 +1,255 @@
+"""Anthropic's messages, as Claude Code and others speak it.
+
+Knows nothing of HTTP, accesses or prices.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from proctor.model import Request, ToolRequest
+from proctor.models import anthropic
+from proctor.models.gateway.dialect import NOTHING, Asked, Frame, limit_in, text_of
+from proctor.models.gateway.sse import event, read_events
+from proctor.models.wire import Reading
+from proctor.session import Usage
+from proctor.untrusted import parse_json
+
+UNDERSTOOD = frozenset(
+    {
+        *("model", "messages", "system", "tools", "tool_choice", "max_tokens", "temperature", "top_p"),
+        *("stop_sequences", "stream", "metadata", "output_config", "context_management"),
+    }
+)
+STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+
+
+def asked(body: Mapping[str, Any], model: str) -> Asked:
+    """The system text becomes a message, content blocks become messages, tool calls and results."""
+    left_out = {name for name in body if name not in UNDERSTOOD}
+    failed = set[str]()
+    messages = list[Mapping[str, Any]]()
+    if system := text_of(body.get("system")):
+        messages.append({"role": "system", "content": system})
+    for turn in body["messages"]:
+        messages += _turn(turn, failed, left_out)
+    request = Request(
+        model=model,
+        messages=messages,
+        tools=tuple(_tools(body.get("tools") or (), left_out)),
+        parameters=_parameters(body),
+    )
+    return Asked(request, tuple(sorted(left_out)), frozenset(failed))
+
+
+def wants_stream(body: Mapping[str, Any], operation: str) -> bool:  # noqa: ARG001 (the body says it here)
+    """Whether the client set `stream`."""
+    return bool(body.get("stream"))
+
+
+def output_limit(body: Mapping[str, Any]) -> int | None:
+    """The limit, which this format demands."""
+    return limit_in(body, "max_tokens")
+
+
+def with_output_limit(body: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    """A thinking budget has to stay below the limit, or the request is refused."""
+    thinking = body.get("thinking")
+    lowered = {**body, "max_tokens": limit}
+    if isinstance(thinking, Mapping) and (limit_in(thinking, "budget_tokens") or 0) >= limit:
+        # Anthropic takes no thinking budget below 1,024 tokens.
+        lowered["thinking"] = (
+            {**thinking, "budget_tokens": limit - 1} if limit > 1024 else {"type": "disabled"}
+        )
+    return lowered
+
+
+def answer(reading: Reading, frame: Frame) -> dict[str, Any]:
+    """A message with its text and its tool uses as blocks."""
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": reading.text}] if reading.text else []
+    blocks += [
+        {"type": "tool_use", "id": each.id, "name": each.name, "input": _input(each)}
+        for each in reading.tool_requests
+    ]
+    return _message(frame, reading.usage) | {"content": blocks, "stop_reason": _stop_reason(reading)}
+
+
+def stream(reading: Reading, frame: Frame) -> Iterator[bytes]:
+    """The message's start, its blocks piece by piece, the reason it stopped, its end."""
+    begun = _message(frame, reading.usage)
+    begun["usage"]["output_tokens"] = 1
+    yield _named({"type": "message_start", "message": begun})
+    blocks: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    if reading.text:
+        blocks.append(({"type": "text", "text": ""}, {"type": "text_delta", "text": reading.text}))
+    for each in reading.tool_requests:
+        written = json.dumps(_input(each), ensure_ascii=False)
+        empty = {"type": "tool_use", "id": each.id, "name": each.name, "input": {}}
+        blocks.append((empty, {"type": "input_json_delta", "partial_json": written}))
+    for index, (empty, delta) in enumerate(blocks):
+        yield _named({"type": "content_block_start", "index": index, "content_block": empty})
+        yield _named({"type": "content_block_delta", "index": index, "delta": delta})
+        yield _named({"type": "content_block_stop", "index": index})
+    ended = {"stop_reason": _stop_reason(reading), "stop_sequence": None}
+    yield _named({"type": "message_delta", "delta": ended, "usage": _usage(reading.usage)})
+    yield _named({"type": "message_stop"})
+
+
+def read(raw: bytes, *, streamed: bool) -> Reading:
+    """Text, tool uses and tokens, from a message or from the events of one."""
+    try:
+        return anthropic.read(_assembled(raw) if streamed else parse_json(raw))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return NOTHING
+
+
+def error(status: int, message: str) -> dict[str, Any]:
+    """Anthropic's error object."""
+    return {"type": "error", "error": {"type": ERROR_TYPES.get(status, "api_error"), "message": message}}
+
+
+def _turn(turn: Mapping[str, Any], failed: set[str], left_out: set[str]) -> list[Mapping[str, Any]]:
+    content = turn["content"]
+    if isinstance(content, str):
+        return [{"role": turn["role"], "content": content}]
+    results, parts, calls = list[Mapping[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    for block in content:
+        kind = block.get("type")
+        if kind == "text":
+            parts.append({"type": "text", "text": block["text"]})
+        elif kind == "image":
+            parts.append({"type": "image_url", "image_url": {"url": _address(block["source"])}})
+        elif kind == "tool_use":
+            function = {"name": block["name"], "arguments": json.dumps(block.get("input") or {})}
+            calls.append({"id": block["id"], "type": "function", "function": function})
+        elif kind == "tool_result":
+            said = text_of(block.get("content"))
+            results.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": said})
+            if block.get("is_error"):
+                failed.add(block["tool_use_id"])
+        elif kind not in ("thinking", "redacted_thinking"):
+            # A model is not shown the thoughts of another; all else is missed.
+            left_out.add(f"content of type {kind}")
+    return [*results, *_said(turn["role"], parts, calls)]
+
+
+def _said(role: str, parts: list[dict[str, Any]], calls: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
+    only_text = all(part["type"] == "text" for part in parts)
+    message: dict[str, Any] = {"role": role, "content": text_of(parts) if only_text else parts}
+    if calls:
+        return [message | {"tool_calls": calls}]
+    return [message] if parts else []
+
+
+def _address(source: Mapping[str, Any]) -> str:
+    if source.get("type") == "base64":
+        return f"data:{source['media_type']};base64,{source['data']}"
+    return str(source.get("url", ""))
+
+
+def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
+    for tool in tools:
+        if "input_schema" not in tool:
+            # Searches and the like that Anthropic itself carries out.
+            left_out.add(f"tool {tool.get('type') or tool.get('name')}")
+            continue
+        function = {"name": tool["name"], "description": tool.get("description", "")}
+        yield {"type": "function", "function": function | {"parameters": tool["input_schema"]}}
+
+
+def _parameters(body: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: body[name] for name in ("max_tokens", "temperature", "top_p") if name in body}
+    if body.get("stop_sequences"):
+        kept["stop"] = body["stop_sequences"]
+    if isinstance(choice := body.get("tool_choice"), Mapping):
+        named = {"type": "function", "function": {"name": choice.get("name", "")}}
+        kept["tool_choice"] = {"any": "required", "tool": named}.get(choice["type"], choice["type"])
+    shape = (body.get("output_config") or {}).get("format")
+    if isinstance(shape, Mapping) and shape.get("type") == "json_schema":
+        schema = {"name": "answer", "schema": shape.get("schema") or {}}
+        kept["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return kept
+
+
+def _message(frame: Frame, usage: Usage) -> dict[str, Any]:
+    return {
+        "id": f"msg_{frame.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": frame.model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": _usage(usage),
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    """Cached tokens are counted apart here, not as part of the input."""
+    return {
+        "input_tokens": max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens),
+        "cache_read_input_tokens": usage.cached_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "output_tokens": usage.output_tokens,
+    }
+
+
+def _stop_reason(reading: Reading) -> str:
+    if reading.tool_requests:
+        return "tool_use"
+    return STOP_REASONS.get(reading.finish_reason, "end_turn")
+
+
+def _input(wanted: ToolRequest) -> Mapping[str, Any]:
+    """Arguments are an object here; what a model wrote that is none cannot be handed over as one."""
+    try:
+        arguments = parse_json(wanted.arguments or "{}")
+    except ValueError:
+        return {"unreadable": wanted.arguments}
+    return arguments if isinstance(arguments, dict) else {"unreadable": wanted.arguments}
+
+
+def _named(data: Mapping[str, Any]) -> bytes:
+    return event(data, str(data["type"]))
+
+
+def _assembled(raw: bytes) -> dict[str, Any]:
+    """The message that the events of a stream add up to."""
+    blocks, usage, stop_reason = dict[int, dict[str, Any]](), dict[str, Any](), "cut_off"
+    for each in read_events(raw):
+        kind = each.get("type")
+        if kind == "message_start":
+            usage |= each["message"].get("usage") or {}
+        elif kind == "content_block_start":
+            blocks[each["index"]] = {**each["content_block"], "written": []}
+        elif kind == "content_block_delta" and each["index"] in blocks:
+            delta = each["delta"]
+            blocks[each["index"]]["written"].append(delta.get("text") or delta.get("partial_json") or "")
+        elif kind == "message_delta":
+            stop_reason = each["delta"].get("stop_reason") or stop_reason
+            # The last word on each count; some servers repeat those of the start as null.
+            usage |= {name: count for name, count in (each.get("usage") or {}).items() if count is not None}
+    content = [_finished(blocks[index]) for index in sorted(blocks)]
+    return {"content": content, "usage": usage, "stop_reason": stop_reason}
+
+
+def _finished(block: dict[str, Any]) -> dict[str, Any]:
+    written = "".join(block.pop("written"))
+    if block.get("type") == "text":
+        return {**block, "text": block.get("text", "") + written}
+    if block.get("type") == "tool_use" and written:
+        try:
+            return {**block, "input": parse_json(written)}
+        except ValueError:
+            return {**block, "input": {"unreadable": written}}
+    return block

@@ -1,0 +1,178 @@
+"""The gateway: one local HTTP endpoint through which agents reach models.
+
+It speaks the four formats that agents speak. Each attempt has a token of its own, so every call is
+recorded where it belongs and held to that attempt's limits; the providers' keys never leave this
+process but towards the providers. An access that is shut is worth nothing, and its calls end.
+
+Knows nothing of batches or stores.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+
+from proctor.agent import Access
+from proctor.errors import ModelError, ProctorError, UsageError
+from proctor.models.gateway import paths
+from proctor.models.gateway.access import Accesses, Caller, OpenAccess
+from proctor.models.gateway.answering import JSON, STATUSES, Answering, Refused
+from proctor.models.gateway.call import DIALECTS, Call
+from proctor.models.gateway.delivery import Delivery
+from proctor.models.gateway.listing import listed
+from proctor.models.gateway.paths import Wanted
+from proctor.models.router import Models
+from proctor.models.routes import encode
+from proctor.untrusted import parse_json
+
+LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
+"""Pictures make requests large; nothing that a model can read is larger."""
+# Agents keep connections open between calls while their tools run, for minutes.
+KEEPALIVE_SECONDS = 3600
+# Long enough for the bytes of cancelled answers, short enough to end a batch at once.
+SHUTDOWN_SECONDS = 0.5
+
+
+class Gateway:
+    """Use it on the loop of the batch; close it at the end. The models are the caller's to close."""
+
+    def __init__(self, models: Models, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._models = models
+        self._accesses = Accesses()
+        self._answering = Answering(models, now)
+        self._runner: web.ServerRunner | None = None
+        self._url = ""
+
+    @property
+    def url(self) -> str:
+        """`http://127.0.0.1:PORT`, once it has been started."""
+        return self._url
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Listen; port 0 takes any that is free."""
+        loop = asyncio.get_running_loop()
+
+        def request_of(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+            return web.BaseRequest(
+                message, payload, protocol, writer, task, loop, client_max_size=LARGEST_REQUEST_BYTES
+            )
+
+        server = web.Server(
+            self._handle,
+            request_factory=request_of,
+            # A client that goes away ends its call, and with it the provider's.
+            handler_cancellation=True,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            access_log=None,
+        )
+        self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port, backlog=4096).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise UsageError(f"the gateway cannot listen on {host}:{port}: {error.strerror}") from error
+        address, chosen = self._runner.addresses[0][:2]
+        self._url = f"http://[{address}]:{chosen}" if ":" in address else f"http://{address}:{chosen}"
+
+    async def close(self) -> None:
+        """Shut every access, end what is under way, and stop listening."""
+        self._accesses.shut_all()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def open(self, caller: Caller) -> Access:
+        """Give an attempt its way to models."""
+        return self._accesses.open(self._url, caller, self._models.tape)
+
+    def shut(self, token: str) -> None:
+        """Take it away again. When this returns, all of the attempt's calls have been recorded."""
+        self._accesses.shut(token)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        wanted = paths.find(request.method, request.path, request.headers)
+        wire = wanted.wire if wanted else paths.wire_of(request.path, request.headers)
+        if wanted is None:
+            return _error(wire, 404, f"there is no {request.method} {request.path[:200]} here")
+        if wanted.kind == "health":
+            return _json({"status": "ok", "service": "proctor gateway"})
+        access = self._accesses.find(_token(request))
+        if access is None:
+            return _error(wire, 401, "this token gives no access: it is unknown, or its attempt is over")
+        if wanted.kind == "models":
+            return _json(listed(access.caller.model, wanted.model, wire))
+        try:
+            body = parse_json(await request.read())
+        except web.HTTPRequestEntityTooLarge:
+            return _error(wire, 413, f"the request has more than {LARGEST_REQUEST_BYTES >> 20} MiB")
+        except ValueError as cause:
+            return _error(wire, 400, f"the request is no JSON: {cause}")
+        if not isinstance(body, dict):
+            return _error(wire, 400, "the request is no JSON object")
+        return await self._answer(request, access, wanted, body)
+
+    async def _answer(
+        self, request: web.BaseRequest, access: OpenAccess, wanted: Wanted, body: Mapping[str, Any]
+    ) -> web.StreamResponse:
+        name = wanted.model or str(body.get("model") or "")
+        _say_foreign_name(access, name)
+        delivery = Delivery(request)
+        call = Call(access, wanted, body, name or access.caller.model, delivery)
+        try:
+            await self._answering.answer(call, request.headers)
+        except (Refused, ModelError) as error:
+            _refuse(call, error)
+        except ProctorError as error:
+            _refuse(call, Refused(500, str(error)))
+        except Exception as error:
+            # A fault of ours costs one call, and its client is told in words it understands.
+            _refuse(call, Refused(500, f"the gateway failed: {type(error).__name__}", "internal_error"))
+        finally:
+            call.finish()
+        return delivery.break_off() if call.is_broken else await delivery.send()
+
+
+def _refuse(call: Call, error: Refused | ModelError) -> None:
+    """End a call that has no answer, in the words of its client's format."""
+    call.error = str(error)
+    if call.delivery.has_begun:
+        call.status, call.is_broken = "cut_off", True
+        return
+    if isinstance(error, Refused):
+        status, call.status = error.status, error.condition
+    else:
+        status = STATUSES.get(error.reason, 502)
+        call.status = "not_recorded" if error.reason == "not_recorded" else str(status)
+    body = encode(call.dialect.error(status, str(error))).encode("utf-8", "replace")
+    call.delivery.prepare(status, JSON, body)
+
+
+def _say_foreign_name(access: OpenAccess, name: str) -> None:
+    """An agent that asks for a model of its own choosing gets the item's; that is said once."""
+    model = access.caller.model
+    known = {model, model.partition("/")[2], model.rpartition("/")[2], ""}
+    if model and name not in known:
+        access.say_once(f"asked for the model `{name[:200]}`, was given `{model}`")
+
+
+def _token(request: web.BaseRequest) -> str:
+    """The token, wherever the formats' clients put their keys."""
+    kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() == "bearer" and bearer.strip():
+        return bearer.strip()
+    for name in ("x-api-key", "x-goog-api-key", "api-key"):
+        if value := request.headers.get(name):
+            return value
+    return request.query.get("key", "")
+
+
+def _error(wire: str, status: int, message: str) -> web.Response:
+    return _json(DIALECTS[wire].error(status, message), status)
+
+
+def _json(document: Mapping[str, Any], status: int = 200) -> web.Response:
+    body = encode(document).encode("utf-8", "replace")
+    return web.Response(body=body, status=status, content_type="application/json")

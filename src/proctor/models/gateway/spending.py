@@ -1,0 +1,83 @@
+"""What a call could cost at most, before anyone has counted its tokens.
+
+Knows nothing of budgets: whoever gave the access decides.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from proctor.models.gateway.access import SpendingRequest
+from proctor.models.prices import Price
+from proctor.session import Usage
+
+# English has four letters a token, program text three, and Chinese one character of three bytes.
+BYTES_A_TOKEN = 3
+# The most that a picture has been seen to cost; its bytes say nothing about it.
+TOKENS_A_PICTURE = 2000
+PICTURE_KEYS = ("data", "image_url", "url")
+
+USUAL_LIMITS = (
+    (re.compile(r"claude-3-(opus|haiku|sonnet)"), 4096),
+    (re.compile(r"claude-3"), 8192),
+    (re.compile(r"claude"), 64_000),
+    (re.compile(r"gpt-5|o[1-9]"), 128_000),
+    (re.compile(r"gpt-4\.1"), 32_768),
+    (re.compile(r"gemini-[2-9]"), 65_536),
+    (re.compile(r""), 16_384),
+)
+"""The longest answers of families of models, for requests that name no limit."""
+
+
+def usual_limit(model: str) -> int:
+    """How many tokens an answer of `model` has at most, when nobody said."""
+    name = model.rpartition("/")[2]
+    return next(limit for family, limit in USUAL_LIMITS if family.match(name))
+
+
+def most_it_can_cost(model: str, body: Any, output_limit: int | None, price: Price | None) -> SpendingRequest:
+    """The worst case of one call."""
+    tokens = estimated_tokens(body)
+    spent_on_input = spent_on_output = None
+    if price is not None:
+        # A cache is written at the dearest rate of all.
+        written = price.for_call(Usage(input_tokens=tokens, cache_write_tokens=tokens))[0]
+        spent_on_input = max(written, price.for_call(Usage(input_tokens=tokens))[0])
+        rates = price.for_call(Usage(input_tokens=tokens))[1]
+        spent_on_output = rates["output"] / 1e6
+    return SpendingRequest(
+        model=model,
+        input_tokens=tokens,
+        output_tokens=output_limit or usual_limit(model),
+        input_usd=spent_on_input,
+        output_usd_per_token=spent_on_output,
+    )
+
+
+def estimated_tokens(body: Any) -> int:
+    """About how many tokens a request has, rather too many than too few."""
+    return _size(body) // BYTES_A_TOKEN + 1
+
+
+def _size(value: Any) -> int:
+    size, waiting = 0, [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            size += len(each.encode("utf-8", "replace")) if not each.isascii() else len(each)
+        elif isinstance(each, Mapping):
+            for key, below in each.items():
+                size += len(key) + 4
+                if key in PICTURE_KEYS and isinstance(below, str) and _is_picture(below):
+                    size += TOKENS_A_PICTURE * BYTES_A_TOKEN
+                else:
+                    waiting.append(below)
+        elif isinstance(each, list | tuple):
+            waiting += each
+        else:
+            size += 4
+    return size
+
+
+def _is_picture(text: str) -> bool:
+    return text.startswith("data:") or (len(text) > 1000 and " " not in text[:1000])

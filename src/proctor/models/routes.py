@@ -1,0 +1,249 @@
+"""The ways a model can be asked: over the wire, from a script, from a recording, through litellm.
+
+Each answers a request in our own words and prices the call; the model's name has been resolved.
+
+Knows nothing of names, environments or the store.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from proctor.errors import ModelError, RateLimited
+from proctor.model import Answer, Request, ToolRequest
+from proctor.models import litellm
+from proctor.models.client import Client, Target, Waited
+from proctor.models.prices import Price
+from proctor.models.providers import Endpoint
+from proctor.models.recording import IN_PROCESS, Exchange, RecordedTake
+from proctor.models.refusals import clean
+from proctor.models.replay import Replay, ReplayedTake
+from proctor.models.scripted import Scripted
+from proctor.models.wire import Reading, WireFormat
+from proctor.session import ModelCall, Usage
+
+# Compact and with letters as they are: half the bytes of the default for most languages.
+encode = partial(json.dumps, separators=(",", ":"), ensure_ascii=False)
+
+
+class Route(Protocol):
+    """How one model is asked."""
+
+    provider: str
+    price: Price | None
+    endpoint: Endpoint | None
+    """Where it is asked over HTTP; None when it is not."""
+
+    async def answer(self, request: Request, waited: Waited | None) -> Answer: ...
+
+    def not_sent(self, request: Request) -> tuple[str, ...]:
+        """Which of the request's parameters will not be sent."""
+
+
+class ScriptedRoute:
+    """Asks the rules of a file."""
+
+    provider = "scripted"
+    endpoint: Endpoint | None = None
+
+    def __init__(self, script: Scripted, price: Price | None) -> None:
+        self._script = script
+        self.price = price
+
+    async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
+        started = time.perf_counter()
+        reading = await self._script.read(request)
+        latency = (time.perf_counter() - started) * 1000
+        return priced(request.model, self, reading, latency, 0.0)
+
+    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (nothing is sent at all)
+        return ()
+
+
+class LitellmRoute:
+    """Asks whoever litellm knows."""
+
+    provider = "litellm"
+    endpoint: Endpoint | None = None
+
+    def __init__(self, library: Any, price: Price | None) -> None:
+        self._library = library
+        self.price = price
+
+    async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it waits by itself)
+        started = time.perf_counter()
+        reading = await litellm.ask(self._library, request)
+        latency = (time.perf_counter() - started) * 1000
+        return priced(request.model, self, reading, latency, 0.0)
+
+    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it is handed everything)
+        return ()
+
+
+class ReplayRoute:
+    """Asks a recording, whoever made it."""
+
+    provider = "replay"
+    endpoint: Endpoint | None = None
+
+    def __init__(self, replay: Replay, price: Price | None) -> None:
+        self.replay = replay
+        self._take = replay.take("", "process")
+        self.price = price
+
+    async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
+        return replayed(self._take, request, _nothing)
+
+    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (nothing is sent at all)
+        return ()
+
+
+class RemoteRoute:
+    """Asks a provider over HTTP."""
+
+    def __init__(
+        self, client: Client, wire: WireFormat, target: Target, price: Price | None, keep_bodies: bool
+    ) -> None:
+        self._client = client
+        self._wire = wire
+        self._target = target
+        self._keep_bodies = keep_bodies
+        self.price = price
+        self.endpoint: Endpoint | None = target.endpoint
+        self.provider = target.endpoint.provider
+
+    async def answer(self, request: Request, waited: Waited | None) -> Answer:
+        endpoint = self._target.endpoint
+        if missing := endpoint.missing_key:
+            raise ModelError(f"{request.model} needs a key: set {missing}", reason="auth")
+        try:
+            # Half characters, which a model or a file may hold, are no reason not to ask.
+            sent = encode(self._wire.body(request, endpoint)).encode("utf-8", "replace")
+        except (ValueError, TypeError, KeyError, AttributeError) as cause:
+            raise ModelError(f"the request cannot be sent: {cause!r}", reason="bad_request") from cause
+        posted = await self._client.post(self._target, sent, waited)
+        try:
+            reading = self._wire.read(posted.answer)
+        except (LookupError, TypeError, AttributeError) as cause:
+            began = clean(posted.body[:200].decode(errors="replace"), endpoint)
+            raise ModelError(f"{self.provider} answered in no known shape; it began {began!r}") from cause
+        bodies = (sent.decode(), posted.body.decode(errors="replace")) if self._keep_bodies else ("", "")
+        return priced(request.model, self, reading, posted.latency_ms, posted.waiting_ms, *bodies)
+
+    def not_sent(self, request: Request) -> tuple[str, ...]:
+        return self._wire.not_sent(request)
+
+
+def priced(
+    model: str,
+    route: Route,
+    reading: Reading,
+    latency_ms: float,
+    waiting_ms: float,
+    request: str = "",
+    response: str = "",
+) -> Answer:
+    """An answer with the record of its call, at the price of its route."""
+    price = route.price
+    cost, rates = price.for_call(reading.usage) if price else (None, {})
+    call = ModelCall(
+        model=model,
+        usage=reading.usage,
+        provider=route.provider,
+        cost_usd=cost,
+        price_source=price.source if price else "",
+        price=rates,
+        latency_ms=latency_ms,
+        waiting_ms=waiting_ms,
+        request=request,
+        response=response,
+    )
+    return Answer(
+        text=reading.text,
+        call=call,
+        tool_requests=reading.tool_requests,
+        finish_reason=reading.finish_reason,
+    )
+
+
+async def recorded(take: RecordedTake, request: Request, route: Route, waited: Waited | None) -> Answer:
+    """Ask, and keep the exchange, also when it fails."""
+    number = take.begin()
+    outcome: dict[str, Any] = {}
+    try:
+        answer = await route.answer(request, waited)
+        outcome = _plain(answer)
+        return answer
+    except ModelError as error:
+        outcome = {"error": str(error), "reason": error.reason}
+        raise
+    except asyncio.CancelledError:
+        outcome = {"error": "it was cancelled", "reason": "cancelled"}
+        raise
+    finally:
+        take.keep(
+            number,
+            Exchange(
+                wire=IN_PROCESS,
+                operation="answer",
+                model=request.model,
+                request=_asked(request),
+                status=200 if "text" in outcome else 502,
+                chunks=(encode(outcome).encode("utf-8", "replace"),),
+                whole=outcome.get("reason") != "cancelled",
+            ),
+        )
+
+
+def replayed(take: ReplayedTake, request: Request, say: Callable[[str], None]) -> Answer:
+    """The answer that was recorded; `say` is told where the attempt departs from the recording."""
+    found = take.find(IN_PROCESS, "answer", request.model, _asked(request))
+    if found.departure:
+        say(found.departure)
+    outcome = json.loads(b"".join(found.exchange.chunks))
+    if "text" not in outcome:
+        if outcome["reason"] == RateLimited.reason:
+            raise RateLimited(outcome["error"])
+        raise ModelError(outcome["error"], reason=outcome["reason"])
+    call = ModelCall(
+        model=request.model,
+        usage=Usage(**outcome["usage"]),
+        provider="replay",
+        cost_usd=0.0,
+        price_source="free",
+        latency_ms=0.0,
+    )
+    wanted = tuple(ToolRequest(**each) for each in outcome["tool_requests"])
+    return Answer(
+        text=outcome["text"], call=call, tool_requests=wanted, finish_reason=outcome["finish_reason"]
+    )
+
+
+def _asked(request: Request) -> Mapping[str, Any]:
+    """A request as plain data, as it will be read back."""
+    return {
+        "model": request.model,
+        "messages": list(request.messages),
+        "tools": list(request.tools),
+        "parameters": dict(request.parameters),
+        "seed": request.seed,
+    }
+
+
+def _plain(answer: Answer) -> dict[str, Any]:
+    usage = answer.call.usage
+    return {
+        "text": answer.text,
+        "tool_requests": [
+            {"id": each.id, "name": each.name, "arguments": each.arguments} for each in answer.tool_requests
+        ],
+        "finish_reason": answer.finish_reason,
+        "usage": {name: getattr(usage, name) for name in Usage.__slots__},
+    }
+
+
+def _nothing(_: str) -> None:
+    return None

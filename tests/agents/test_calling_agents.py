@@ -1,0 +1,240 @@
+"""How each agent's program is found and called: non-interactive, at the gateway, in a home of its own."""
+
+import json
+from pathlib import Path
+
+import pytest
+from recordings import ACCESS
+
+from proctor.agent import reach_of, tells_all
+from proctor.agents import find_agent
+from proctor.agents._blame import model_failure
+from proctor.errors import RateLimited, WorkspaceError
+from proctor.session import Message
+
+PROGRAMS = {
+    **{name: name for name in ("claude", "codex", "gemini", "opencode", "qwen", "pi", "copilot", "cline")},
+    "aider": "aider",
+    "openhands": "openhands",
+    "continue": "cn",
+    "mini-swe-agent": "mini",
+}
+TYPED = ("claude", "codex", "gemini", "opencode", "qwen")
+"""Those that are given the prompt on standard input."""
+OPENAI = f"{ACCESS.url}/v1"
+
+
+@pytest.fixture(params=PROGRAMS)
+def name(request):
+    return request.param
+
+
+async def call(place, stage, name, prompt="Add a line.", settings=None, **more):
+    more = {"model": "openrouter/some/gpt-x", "access": ACCESS, **more}
+    stage.play(PROGRAMS[name], "")
+    await place.work(find_agent(name, settings or {}), prompt, **more)
+    return stage.called()
+
+
+def configured(place):
+    """All that was written into the home, as one text."""
+    files = [file for file in place.home.rglob("*") if file.is_file() and file.name != "called.json"]
+    return "\n".join(file.read_text() for file in files if "bin" not in file.parts)
+
+
+def test_each_works_over_the_gateway_and_is_no_stand_in(name):
+    agent = find_agent(name, {})
+    assert reach_of(agent) == "gateway" and not agent.stand_in
+    assert tells_all(agent) is (name not in ("aider", "continue", "mini-swe-agent"))
+
+
+async def test_it_is_pointed_at_the_gateway_with_the_attempts_token_and_nothing_of_it_in_the_tree(
+    place, stage, name
+):
+    called = await call(place, stage, name)
+
+    given = configured(place) + "\n".join(called.environment.values())
+    url = ACCESS.url if name in ("claude", "gemini") else OPENAI
+    assert url in given and ACCESS.token in given
+    # Anyone on the machine can read arguments.
+    assert ACCESS.token not in " ".join(called.args)
+    assert called.environment["HOME"] == str(place.home)
+    assert "127.0.0.1" in called.environment["NO_PROXY"]
+    assert called.folder == str(place.folder)
+    assert list(place.folder.iterdir()) == []
+
+
+async def test_a_file_with_the_token_in_it_is_nobody_elses_to_read(place, stage, name):
+    await call(place, stage, name)
+    for file in place.home.rglob("*"):
+        if file.is_file() and file.name != "called.json" and ACCESS.token in file.read_text():
+            assert file.stat().st_mode & 0o077 == 0
+
+
+async def test_it_is_told_the_short_name_of_the_model(place, stage, name):
+    called = await call(place, stage, name)
+    given = " ".join([*called.args, configured(place), *called.environment.values()])
+    assert "gpt-x" in given and "some/gpt-x" not in given
+    called = await call(place, stage, name, model="")
+    assert "default" in " ".join([*called.args, configured(place), *called.environment.values()])
+
+
+@pytest.mark.parametrize("prompt", ["Fix é.", "--help", "- one\n- two", "@notes", "/src is wrong", "!ls"])
+async def test_the_prompt_reaches_it_whatever_it_begins_with(place, stage, name, prompt):
+    called = await call(place, stage, name, prompt)
+    if name in TYPED:
+        assert called.typed == prompt
+        return
+    assert called.typed == ""
+    if name == "aider":
+        read = Path(called.after("--message-file")).read_text()
+        assert read.strip() == prompt and not read.startswith(("/", "!"))
+        return
+    (given,) = [word for word in called.args if word.strip() == prompt]
+    assert not given.startswith(("-", "@"))
+
+
+async def test_a_prompt_too_long_for_an_argument_is_typed_or_refused(place, stage, name):
+    prompt = "x" * 200_000
+    if name in (*TYPED, "aider"):
+        called = await call(place, stage, name, prompt)
+        assert called.typed in (prompt, "")
+    else:
+        with pytest.raises(WorkspaceError, match="120000 bytes"):
+            await call(place, stage, name, prompt)
+
+
+async def test_more_arguments_can_be_given(place, stage, name):
+    called = await call(place, stage, name, settings={"arguments": ["--one", "two"]})
+    assert called.after("--one") == "two"
+
+
+async def test_without_the_gateway_it_does_not_start(place, stage, name):
+    with pytest.raises(WorkspaceError, match="needs the gateway"):
+        await call(place, stage, name, access=None)
+    assert not stage.note.exists()
+
+
+async def test_the_token_is_struck_out_of_all_that_it_prints(place, stage, name):
+    stage.play(PROGRAMS[name], printed=f"my key is {ACCESS.token}\n", stderr=f"{ACCESS.token}\n")
+    done = await place.work(find_agent(name, {}), access=ACCESS)
+    assert "[key]" in done.output
+    assert ACCESS.token not in repr(done) and ACCESS.token not in repr(place.events)
+
+
+async def test_one_that_is_not_installed_says_how_to_get_a_version_that_works(place, stage, name):
+    agent = find_agent(name, {})
+    bare = {"PATH": str(place.home / "bin")}
+    missing = agent.availability(bare)
+    assert not missing.ready and f"`{PROGRAMS[name]}`" in missing.problem
+    assert missing.remedy.startswith(("npm install -g ", "uv tool install "))
+    assert missing.remedy.rpartition("@" if "npm" in missing.remedy else "==")[2][0].isdigit()
+    with pytest.raises(WorkspaceError, match="install it with"):
+        await place.work(agent, environment=bare, access=ACCESS)
+    stage.play(PROGRAMS[name])
+    found = agent.availability(place.environment)
+    assert (found.ready, found.version) == (True, "1.2.3")
+
+
+async def test_another_program_can_be_chosen(place, stage, name):
+    stage.play(PROGRAMS[name])
+    elsewhere = (place.home / "bin" / PROGRAMS[name]).rename(place.home / "another")
+    variable = f"{name.upper().replace('-', '_')}_BIN"
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(place.home), variable: str(elsewhere)}
+    await place.work(find_agent(name, {}), environment=environment, access=ACCESS)
+    assert stage.called().folder == str(place.folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("claude", ["-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"]),
+        ("codex", ["exec", "--json", "--disable", "plugins", "--dangerously-bypass-approvals-and-sandbox"]),
+        ("gemini", ["--yolo", "--skip-trust", "-o", "stream-json"]),
+        ("opencode", ["run", "--format", "json"]),
+        ("qwen", ["--yolo", "--output-format", "stream-json"]),
+        ("pi", ["--mode", "json"]),
+        ("copilot", ["--allow-all-tools", "--output-format", "json", "--no-ask-user", "--no-auto-update"]),
+        ("cline", ["--json", "--auto-approve", "true"]),
+        ("aider", ["--yes-always", "--no-check-update", "--no-stream", "--no-gitignore"]),
+        ("mini-swe-agent", ["-y", "--exit-immediately", "-l", "0"]),
+        ("continue", ["-p", "--auto", "--format", "json"]),
+        ("openhands", ["--headless", "--json", "--override-with-envs"]),
+    ],
+)
+async def test_it_is_called_so_that_it_asks_nobody(place, stage, name, words):
+    called = await call(place, stage, name)
+    assert [word for word in called.args if word in words] == words
+
+
+@pytest.mark.parametrize(
+    ("name", "sign"),
+    [
+        ("claude", "--max-turns 7"),
+        ("qwen", "--max-session-turns 7"),
+        ("mini-swe-agent", "agent.step_limit=7"),
+        ("gemini", '"maxSessionTurns": 7'),
+        ("opencode", '"steps": 7'),
+    ],
+)
+async def test_turns_can_be_limited_where_the_program_can(place, stage, name, sign):
+    called = await call(place, stage, name, settings={"max_turns": 7})
+    assert sign in " ".join(called.args) + configured(place)
+    called = await call(place, stage, name)
+    assert sign not in " ".join(called.args) + configured(place)
+
+
+async def test_what_aider_leaves_in_the_tree_is_swept_up_unless_it_was_there(place, stage):
+    (place.folder / ".aider.conf.yml").write_text("mine: true\n")
+    litter = "import os; os.mkdir('.aider.tags.cache.v4'); open('.aider.x', 'w').close(); open('a.py', 'w')"
+    stage.play("aider", then=litter)
+    await place.work(find_agent("aider", {}), access=ACCESS)
+    assert sorted(file.name for file in place.folder.iterdir()) == [".aider.conf.yml", "a.py"]
+
+
+async def test_lines_that_are_no_events_do_no_harm(place, stage, name):
+    strange = ["{half", "[1]", "{}", '{"type": 3, "kind": null}', '{"type": "news"}', "null", "\x1b[1m"]
+    strange += [
+        json.dumps({"type": kind, "item": 1, "part": [], "data": "x", "message": 2, "event": []})
+        for kind in (
+            "item.completed",
+            "tool_use",
+            "tool.execution_complete",
+            "message_end",
+            "result",
+            "agent_event",
+            "run_result",
+            "error",
+            "assistant",
+            "user",
+            "session",
+        )
+    ]
+    stage.play(PROGRAMS[name], printed="\n".join(strange) + "\n")
+    try:
+        await place.work(find_agent(name, {}), access=ACCESS)
+    finally:
+        assert place.recorded(Message) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "reason"),
+    [
+        ("401 no such key", None, "auth"),
+        ("refused", 403, "auth"),
+        ("AuthenticationError: wrong key", None, "auth"),
+        ("exceeded retry limit, last status: 429 Too Many Requests", None, "rate_limit"),
+        ("RateLimitError: slow down", None, "rate_limit"),
+        ("slow down", 429, "rate_limit"),
+        ("prompt is too long: 250000 tokens > 200000 maximum", 400, "context_overflow"),
+        ("ContextWindowExceededError: too long", None, "context_overflow"),
+        ("the context window service is down", 503, "model_failed"),
+        ("500 boom", None, "model_failed"),
+        ("Connection error.", None, "model_failed"),
+        ("", None, "model_failed"),
+    ],
+)
+def test_what_an_agent_says_of_its_model_has_a_reason(said, status, reason):
+    error = model_failure(said, status)
+    assert error.reason == reason
+    assert isinstance(error, RateLimited) is (reason == "rate_limit")

@@ -1,0 +1,256 @@
+"""Who may ask, what is answered to those who may not, and how calls end before they are finished."""
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import ClientError, web
+from loopback import Attempt, completion, sse, streaming
+
+from proctor.models.gateway.server import LARGEST_REQUEST_BYTES
+
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Capital of France?"}]}
+GEMINI = "/v1beta/models/tiny:generateContent"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer {}"},
+        {"Authorization": "bearer {}"},
+        {"x_api_key": "{}"},
+        {"x_goog_api_key": "{}"},
+    ],
+)
+async def test_a_token_counts_wherever_clients_put_their_keys(provider, begin, headers):
+    provider.answers = [completion()]
+    attempt = begin()
+    sent = {name: value.format(attempt.access.token) for name, value in headers.items()}
+    assert (await attempt.post("/v1/chat/completions", CHAT, **sent))[0] == 200
+
+
+async def test_a_token_may_stand_in_the_address(provider, begin):
+    provider.answers = [completion()]
+    attempt = begin()
+    path = f"/v1/chat/completions?key={attempt.access.token}"
+    assert (await attempt.post(path, CHAT, Authorization=""))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [
+        ("/v1/chat/completions", lambda said: said["error"]["type"] == "authentication_error"),
+        ("/v1/responses", lambda said: said["error"]["type"] == "authentication_error"),
+        ("/v1/messages", lambda said: said["type"] == "error"),
+        (GEMINI, lambda said: said["error"]["status"] == "UNAUTHENTICATED"),
+    ],
+)
+@pytest.mark.parametrize("token", ["", "wrong", "proctor-é"])
+async def test_a_wrong_token_is_refused_in_the_client_s_format(provider, begin, path, shape, token):
+    attempt = begin()
+    status, raw = await attempt.post(path, CHAT, Authorization=f"Bearer {token}")
+    assert status == 401 and shape(json.loads(raw))
+    assert provider.bodies == [] and attempt.events == []
+
+
+async def test_an_access_that_was_shut_is_worth_nothing(provider, begin):
+    provider.answers = [completion()]
+    attempt, other = begin(), begin()
+    await attempt.asked("/v1/chat/completions", CHAT)
+    attempt.gateway.shut(attempt.access.token)
+    attempt.gateway.shut(attempt.access.token)
+    assert (await attempt.post("/v1/chat/completions", CHAT))[0] == 401
+    assert (await other.post("/v1/chat/completions", CHAT))[0] == 200
+    assert len(attempt.calls) == len(other.calls) == 1
+
+
+async def test_every_call_is_recorded_under_its_own_attempt(provider, begin):
+    async def echo(request):
+        body = await request.json()
+        return completion(body["messages"][0]["content"])
+
+    provider.answers = [echo]
+    attempts = [begin() for _ in range(20)]
+
+    async def ask(attempt: Attempt, text: str) -> str:
+        body = {"model": "tiny", "messages": [{"role": "user", "content": text}]}
+        answer = await attempt.asked("/v1/chat/completions", body)
+        return answer["choices"][0]["message"]["content"]
+
+    asked = [(attempt, f"{number}-{n}") for number, attempt in enumerate(attempts) for n in range(10)]
+    answers = await asyncio.gather(*(ask(attempt, text) for attempt, text in asked))
+
+    assert answers == [text for _, text in asked]
+    for number, attempt in enumerate(attempts):
+        contents = sorted(json.loads(call.request)["messages"][0]["content"] for call in attempt.calls)
+        assert contents == [f"{number}-{n}" for n in range(10)]
+
+
+async def test_paths_are_understood_with_and_without_their_version(provider, begin):
+    provider.answers = [completion()]
+    attempt = begin()
+    for path in (
+        "/v1/chat/completions",
+        "/chat/completions",
+        "/v1/v1/chat/completions",
+        "/v1/chat/completions/",
+    ):
+        assert (await attempt.post(path, CHAT))[0] == 200
+    status, raw = await attempt.post("/v1/embeddings", CHAT)
+    assert status == 404 and "embeddings" in json.loads(raw)["error"]["message"]
+
+
+async def test_a_client_can_see_that_it_is_there_and_which_models_it_has(begin):
+    attempt = begin(model="openai/org/tiny")
+    url, bearer = attempt.access.url, {"Authorization": f"Bearer {attempt.access.token}"}
+
+    async def get(path, **headers):
+        async with attempt.session.get(url + path, headers=headers) as response:
+            return response.status, await response.json()
+
+    assert (await get("/"))[1]["status"] == "ok"
+    async with attempt.session.head(url) as response:
+        assert response.status == 200
+    assert (await get("/v1/models"))[0] == 401
+    listed = (await get("/v1/models", **bearer))[1]
+    assert [each["id"] for each in listed["data"]] == ["openai/org/tiny", "org/tiny"]
+    assert (await get("/v1/models/any", **bearer))[1]["id"] == "any"
+    listed = (await get("/v1/models", **bearer, **{"anthropic-version": "1"}))[1]
+    assert listed["data"][0]["type"] == "model" and listed["has_more"] is False
+    assert (await get("/v1beta/models", **bearer))[1]["models"][0]["name"] == "models/openai/org/tiny"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"7", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 100_000, b'{"model": 1e999}']
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", GEMINI])
+async def test_what_makes_no_sense_is_refused_in_the_client_s_format(begin, path, body):
+    attempt = begin(model="scripted/echo")
+    status, raw = await attempt.post(path, body)
+    assert status == 400 and json.loads(raw)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{"content": "no role"}]},
+        {"messages": [7]},
+        {"messages": {"role": "user"}},
+        {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}], "max_tokens": "many"},
+        {"input": [{"type": "function_call"}]},
+        {"input": [{"role": "user", "content": [{"type": "input_text"}]}], "tools": "none"},
+        {"contents": [{"parts": [{"functionCall": {}}]}], "generationConfig": []},
+        {"contents": 3, "tools": [3]},
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", GEMINI])
+async def test_requests_of_no_known_shape_never_break_the_gateway(begin, path, body):
+    attempt = begin(model="scripted/echo", tell=True)
+    status, raw = await attempt.post(path, body)
+    assert status in (200, 400) and json.loads(raw)
+
+
+async def test_a_giant_request_is_refused_without_being_read(begin):
+    attempt = begin()
+    body = b'{"a":"' + b"x" * LARGEST_REQUEST_BYTES + b'"}'
+    try:
+        status, raw = await attempt.post("/v1/messages", body)
+    except ClientError:
+        # The answer came and the connection went while the client was still sending.
+        return
+    assert status == 413 and json.loads(raw)["error"]["type"] == "request_too_large"
+
+
+async def test_hostile_text_passes_and_is_recorded(provider, begin):
+    text = "\x00\x1b[2J\u202e\ud83d</script>{}" + "🦜" * 1000
+    provider.answers = [completion(text)]
+    attempt = begin(tell=True)
+    raw = b'{"model":"tiny","messages":[{"role":"user","content":"half \\ud83d and \\u0000"}]}'
+    status, answer = await attempt.post("/v1/chat/completions", raw)
+    assert status == 200 and "🦜" in json.loads(answer)["choices"][0]["message"]["content"]
+    assert len(attempt.calls) == 1 and len(attempt.told) == 2
+
+
+async def test_an_unknown_model_is_an_error_and_not_a_crash(begin):
+    attempt = begin(model="")
+    status, raw = await attempt.post("/v1/chat/completions", CHAT | {"model": "nobody/has-this"})
+    assert status == 400 and b"no provider" in raw
+
+
+async def test_without_a_model_of_its_own_a_caller_gets_the_one_it_asks_for(provider, begin):
+    provider.answers = [completion()]
+    attempt = begin(model="")
+    await attempt.asked("/v1/chat/completions", CHAT | {"model": "openai/other"})
+    assert provider.bodies[0]["model"] == "other"
+    assert attempt.calls[0].model == "openai/other" and attempt.notes == []
+
+
+async def test_whatever_is_asked_for_the_item_s_model_answers_and_that_is_said_once(provider, begin):
+    provider.answers = [completion()]
+    attempt = begin()
+    for name in ("openai/tiny", "tiny", "gpt-9-mini", "gpt-9-mini"):
+        await attempt.asked("/v1/chat/completions", CHAT | {"model": name})
+    assert {body["model"] for body in provider.bodies} == {"tiny"}
+    assert attempt.notes == ["asked for the model `gpt-9-mini`, was given `openai/tiny`"]
+
+
+async def never(request):
+    await asyncio.Event().wait()
+    return web.Response()
+
+
+async def test_a_client_that_goes_away_ends_the_provider_s_call(provider, begin):
+    provider.answers = [never]
+    attempt = begin()
+    call = asyncio.create_task(attempt.post("/v1/chat/completions", CHAT))
+    while not provider.bodies:
+        await asyncio.sleep(0.01)
+    call.cancel()
+
+    await asyncio.wait_for(provider.disconnected.wait(), 5)
+    assert [(each.status, each.cost_usd) for each in attempt.calls] == [("cancelled", 0.0)]
+
+
+async def test_shutting_an_access_records_and_ends_what_is_under_way(provider, begin):
+    raw = sse({"choices": [{"index": 0, "delta": {"content": "Par"}}]})
+    provider.answers = [streaming(raw, b"never", pause=asyncio.Event())]
+    attempt = begin(tell=True)
+    response = await attempt.open("/v1/chat/completions", CHAT | {"stream": True})
+    await response.content.readuntil(b"\n\n")
+
+    attempt.gateway.shut(attempt.access.token)
+
+    # Recorded when `shut` returns: the session may be closed the moment after.
+    (call,) = attempt.calls
+    assert call.status == "cancelled" and "Par" in call.response and call.usage.input_tokens > 0
+    assert [message.content for message in attempt.told] == ["Capital of France?", "Par"]
+    await asyncio.wait_for(provider.disconnected.wait(), 5)
+    with pytest.raises(ClientError):
+        await response.read()
+    assert len(attempt.calls) == 1
+
+
+async def test_a_client_that_leaves_after_the_last_word_has_had_a_whole_answer(provider, begin):
+    last = {"choices": [{"index": 0, "delta": {"content": "Paris"}, "finish_reason": "stop"}]}
+    tokens = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
+    provider.answers = [streaming(sse(last, tokens), b": bye\n\n", pause=asyncio.Event())]
+    attempt = begin()
+    response = await attempt.open("/v1/chat/completions", CHAT | {"stream": True})
+    await response.content.readuntil(b"\n\n")
+    attempt.gateway.shut(attempt.access.token)
+    response.close()
+    assert [(call.status, call.usage.input_tokens) for call in attempt.calls] == [("ok", 9)]
+
+
+async def test_closing_the_gateway_ends_everything(provider, begin):
+    provider.answers = [never]
+    attempt = begin()
+    calls = [asyncio.create_task(attempt.post("/v1/chat/completions", CHAT)) for _ in range(5)]
+    while len(provider.bodies) < 5:
+        await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(attempt.gateway.close(), 5)
+
+    assert [call.status for call in attempt.calls] == ["cancelled"] * 5
+    assert all(isinstance(each, ClientError) for each in await asyncio.gather(*calls, return_exceptions=True))
+    await asyncio.wait_for(provider.disconnected.wait(), 5)

@@ -1,0 +1,117 @@
+"""What a call could cost is asked for before it is made, and kept to."""
+
+import json
+
+import pytest
+from loopback import completion
+
+from proctor.models.gateway.access import Grant, SpendingRequest
+from proctor.models.gateway.spending import estimated_tokens, usual_limit
+
+PROMPT = "Tell me everything you know. " * 100
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 1000}
+
+
+class Purse:
+    """Grants what it is told to grant, and keeps what it was asked."""
+
+    def __init__(self, **grant):
+        self.asked: list[SpendingRequest] = []
+        self.settled: list[float | None] = []
+        self._grant = Grant(settle=self.settled.append, **grant)
+
+    def __call__(self, request: SpendingRequest) -> Grant:
+        self.asked.append(request)
+        return self._grant
+
+
+async def test_the_worst_case_is_asked_for_and_what_it_came_to_is_settled(provider, begin):
+    provider.answers = [completion()]
+    purse = Purse()
+    attempt = begin(spend=purse)
+    await attempt.asked("/v1/chat/completions", CHAT)
+
+    (request,) = purse.asked
+    assert request.model == "openai/tiny"
+    # Four letters a token is usual; the estimate is on the safe side of that.
+    assert len(PROMPT) / 4 < request.input_tokens < len(PROMPT) / 2
+    assert request.output_tokens == 1000
+    assert request.cost_usd == pytest.approx((request.input_tokens * 1 + 1000 * 10) / 1e6)
+    assert purse.settled == [attempt.calls[0].cost_usd]
+    assert provider.bodies[0]["max_tokens"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "limited"),
+    [
+        ("/v1/chat/completions", CHAT, lambda sent: sent["max_tokens"]),
+        ("/v1/chat/completions", CHAT | {"max_tokens": None}, lambda sent: sent["max_tokens"]),
+        (
+            "/v1/chat/completions",
+            {"messages": CHAT["messages"], "max_completion_tokens": 900},
+            lambda sent: sent["max_completion_tokens"],
+        ),
+        ("/v1/responses", {"input": PROMPT}, lambda sent: sent["max_output_tokens"]),
+        ("/v1/messages", CHAT, lambda sent: sent["max_tokens"]),
+        (
+            "/v1beta/models/tiny:generateContent",
+            {"contents": [{"parts": [{"text": PROMPT}]}]},
+            lambda sent: sent["max_tokens"],
+        ),
+    ],
+)
+async def test_an_answer_is_kept_as_short_as_was_granted(provider, begin, path, body, limited):
+    provider.answers = [completion()]
+    attempt = begin(spend=Purse(most_output_tokens=50))
+    for _ in range(2):
+        await attempt.post(path, body)
+    assert [limited(sent) for sent in provider.bodies] == [50, 50]
+    assert attempt.notes == ["answers were kept shorter than was asked for, to stay within the cost limit"]
+
+
+async def test_a_longer_grant_than_was_asked_for_changes_nothing(provider, begin):
+    provider.answers = [completion()]
+    attempt = begin(spend=Purse(most_output_tokens=5000))
+    await attempt.asked("/v1/chat/completions", CHAT)
+    assert provider.bodies[0]["max_tokens"] == 1000 and attempt.notes == []
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+async def test_a_refused_call_is_not_made_and_the_client_is_told_why(provider, begin, path):
+    purse = Purse(refused="the $0.50 this item may spend are spent")
+    attempt = begin(spend=purse)
+    status, raw = await attempt.post(path, CHAT)
+    assert status == 402 and "$0.50" in json.loads(raw)["error"]["message"]
+    assert provider.bodies == []
+    (call,) = attempt.calls
+    assert (call.status, call.cost_usd) == ("cost_limit", 0.0)
+    assert purse.settled == [0.0]
+
+
+async def test_an_unknown_price_is_not_nothing(provider, begin, open_gateway):
+    provider.answers = [completion()]
+    purse = Purse()
+    attempt = begin(await open_gateway(prices={}), spend=purse, model="acme/strange")
+    await attempt.asked("/v1/chat/completions", CHAT)
+    assert purse.asked[0].cost_usd is None
+    assert attempt.calls[0].cost_usd is None and purse.settled == [None]
+
+
+async def test_every_call_is_settled_once_however_it_ends(provider, begin):
+    provider.answers = [completion()]
+    purse = Purse()
+    attempt = begin(spend=purse, model="openai/tiny")
+    await attempt.asked("/v1/chat/completions", CHAT)
+    attempt.gateway.shut(attempt.access.token)
+    assert len(purse.settled) == 1
+
+
+def test_a_picture_is_not_counted_by_its_bytes():
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 3_000_000}}
+    assert 1000 < estimated_tokens({"messages": [{"content": [picture]}]}) < 5000
+
+
+def test_the_usual_length_of_an_answer_depends_on_the_family():
+    assert usual_limit("anthropic/claude-3-haiku-20240307") == 4096
+    assert usual_limit("openai/gpt-4o") == 16_384
+    assert usual_limit("openrouter/openai/gpt-5-mini") == 128_000

@@ -1,0 +1,400 @@
+"""A client of any format gets answers from a provider of any other: text, tools, tokens, streams."""
+
+import json
+
+import pytest
+from aiohttp import web
+from loopback import completion, counts
+
+from proctor.models.gateway.call import DIALECTS
+
+CALLS = [
+    {"id": "c1", "type": "function", "function": {"name": "run", "arguments": '{"command": "make"}'}},
+]
+SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
+FUNCTION = {"name": "run", "description": "Runs it.", "parameters": SCHEMA}
+CHAT_TOOLS = [{"type": "function", "function": FUNCTION}]
+
+CHAT = {
+    "model": "tiny",
+    "max_tokens": 50,
+    "temperature": 0.5,
+    "tools": CHAT_TOOLS,
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Build it."},
+        {"role": "assistant", "content": "I try.", "tool_calls": CALLS},
+        {"role": "tool", "tool_call_id": "c1", "content": "failed"},
+        {"role": "user", "content": "Again."},
+    ],
+}
+MESSAGES = {
+    "model": "tiny",
+    "max_tokens": 50,
+    "temperature": 0.5,
+    "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+    "tools": [{"name": "run", "description": "Runs it.", "input_schema": SCHEMA}],
+    "messages": [
+        {"role": "user", "content": "Build it."},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "x"},
+                {"type": "text", "text": "I try."},
+                {"type": "tool_use", "id": "c1", "name": "run", "input": {"command": "make"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "failed"}]},
+                {"type": "text", "text": "Again."},
+            ],
+        },
+    ],
+}
+RESPONSES = {
+    "model": "tiny",
+    "max_output_tokens": 50,
+    "temperature": 0.5,
+    "instructions": "Be brief.",
+    "tools": [{"type": "function", **FUNCTION}],
+    "store": False,
+    "input": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Build it."}]},
+        {"type": "reasoning", "summary": []},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I try."}]},
+        {"type": "function_call", "call_id": "c1", "name": "run", "arguments": '{"command": "make"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "failed"},
+        {"role": "user", "content": "Again."},
+    ],
+}
+GEMINI = {
+    "systemInstruction": {"parts": [{"text": "Be brief."}]},
+    "generationConfig": {"maxOutputTokens": 50, "temperature": 0.5},
+    "tools": [
+        {
+            "functionDeclarations": [
+                {
+                    "name": "run",
+                    "description": "Runs it.",
+                    "parameters": {
+                        "type": "OBJECT",
+                        "properties": {"command": {"type": "STRING"}},
+                        "required": ["command"],
+                    },
+                }
+            ]
+        }
+    ],
+    "contents": [
+        {"role": "user", "parts": [{"text": "Build it."}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "I try."},
+                {"functionCall": {"id": "c1", "name": "run", "args": {"command": "make"}}},
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [{"functionResponse": {"id": "c1", "name": "run", "response": {"output": "failed"}}}],
+        },
+        {"role": "user", "parts": [{"text": "Again."}]},
+    ],
+}
+ASKED = {
+    "/v1/chat/completions": CHAT,
+    "/v1/messages": MESSAGES,
+    "/v1/responses": RESPONSES,
+    "/v1beta/models/tiny:generateContent": GEMINI,
+}
+EACH_CLIENT = pytest.mark.parametrize("path", ASKED)
+
+
+def as_stream(path):
+    """The same request for a stream."""
+    if path.startswith("/v1beta"):
+        return path.replace("generate", "streamGenerate") + "?alt=sse", GEMINI
+    return path, ASKED[path] | {"stream": True}
+
+
+@EACH_CLIENT
+async def test_a_conversation_with_tools_reaches_a_chat_provider_whole(provider, begin, path):
+    provider.answers = [completion()]
+    attempt = begin(model="acme/tiny")
+
+    await attempt.asked(path, ASKED[path])
+
+    sent = provider.bodies[0]
+    assert (sent["model"], sent["max_tokens"], sent["temperature"]) == ("tiny", 50, 0.5)
+    assert sent["tools"] == CHAT_TOOLS
+    assert sent["messages"] == CHAT["messages"]
+    assert "stream" not in sent
+
+
+@EACH_CLIENT
+async def test_a_conversation_with_tools_reaches_anthropic_whole(provider, begin, path):
+    answer = {
+        "content": [{"type": "text", "text": "Paris"}],
+        "usage": {"input_tokens": 3, "output_tokens": 2},
+    }
+    provider.answers = [web.json_response(answer)]
+    attempt = begin(model="anthropic/tiny")
+
+    await attempt.asked(path, ASKED[path])
+
+    sent = provider.bodies[0]
+    assert (sent["model"], sent["max_tokens"], sent["temperature"]) == ("tiny", 50, 0.5)
+    assert sent["tools"] == MESSAGES["tools"]
+    system = sent["system"] if isinstance(sent["system"], str) else sent["system"][0]["text"]
+    assert system == "Be brief."
+    said = [(turn["role"], json.dumps(turn["content"])) for turn in sent["messages"]]
+    assert [role for role, _ in said] == ["user", "assistant", "user"]
+    for position, words in ((0, "Build it."), (1, "I try."), (1, '"tool_use"'), (1, "make"), (2, "failed")):
+        assert words in said[position][1]
+    assert said[2][1].index("failed") < said[2][1].index("Again.")
+
+
+async def test_a_chat_client_gets_text_tools_and_tokens_of_anthropic(provider, begin):
+    provider.answers = [
+        web.json_response(
+            {
+                "content": [
+                    {"type": "text", "text": "I look."},
+                    {"type": "tool_use", "id": "t1", "name": "run", "input": {"command": "ls"}},
+                ],
+                "stop_reason": "tool_use",
+                "usage": {"input_tokens": 50, "cache_read_input_tokens": 40, "output_tokens": 9},
+            }
+        )
+    ]
+    attempt = begin(model="anthropic/tiny")
+
+    answer = await attempt.asked("/v1/chat/completions", CHAT)
+
+    choice = answer["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("I look.", "tool_calls")
+    (call,) = choice["message"]["tool_calls"]
+    assert (call["id"], json.loads(call["function"]["arguments"])) == ("t1", {"command": "ls"})
+    assert answer["usage"]["prompt_tokens"] == 90
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 40
+    assert counts(attempt.calls[0]) == (90, 40, 9, 0)
+    assert attempt.calls[0].cost_usd == pytest.approx((50 + 40 * 0.1 + 9 * 10) / 1e6)
+
+
+async def test_every_client_gets_text_a_tool_call_and_tokens_whole(provider, begin):
+    provider.answers = [completion("I try.", tool_calls=CALLS)]
+    attempt = begin(model="acme/tiny")
+    fresh = {path: dict(body) for path, body in ASKED.items()}
+    fresh["/v1/messages"]["messages"] = MESSAGES["messages"][:1]
+    fresh["/v1/responses"]["input"] = "Build it."
+    fresh["/v1beta/models/tiny:generateContent"]["contents"] = GEMINI["contents"][:1]
+
+    message = await attempt.asked("/v1/messages", fresh["/v1/messages"])
+    assert message["content"] == [
+        {"type": "text", "text": "I try."},
+        {"type": "tool_use", "id": "c1", "name": "run", "input": {"command": "make"}},
+    ]
+    assert message["stop_reason"] == "tool_use"
+    assert message["usage"] == {
+        "input_tokens": 60,
+        "cache_read_input_tokens": 40,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": 20,
+    }
+
+    response = await attempt.asked("/v1/responses", fresh["/v1/responses"])
+    text, call = response["output"]
+    assert text["content"][0]["text"] == "I try."
+    assert (call["type"], call["call_id"], call["arguments"]) == (
+        "function_call",
+        "c1",
+        '{"command": "make"}',
+    )
+    assert response["usage"]["output_tokens_details"] == {"reasoning_tokens": 7}
+    assert response["status"] == "completed"
+
+    content = await attempt.asked(
+        "/v1beta/models/tiny:generateContent", fresh["/v1beta/models/tiny:generateContent"]
+    )
+    parts = content["candidates"][0]["content"]["parts"]
+    assert parts[0] == {"text": "I try."}
+    assert parts[1]["functionCall"] == {"id": "c1", "name": "run", "args": {"command": "make"}}
+    assert content["usageMetadata"]["candidatesTokenCount"] == 13
+    assert content["usageMetadata"]["thoughtsTokenCount"] == 7
+
+    assert [counts(call) for call in attempt.calls] == [(100, 40, 20, 7)] * 3
+
+
+@EACH_CLIENT
+async def test_a_stream_says_the_same_as_a_whole_answer(begin, tmp_path, path):
+    tokens = "{input_tokens: 100, cached_tokens: 40, output_tokens: 20, reasoning_tokens: 7}"
+    rule = f"{{reply: I try – ✓, tool: {{name: run, arguments: {{command: make}}}}, usage: {tokens}}}"
+    (tmp_path / "both.yaml").write_text(f"[{rule}]")
+    attempt = begin(model="scripted/both")
+    wire = {"/v1/chat/completions": "chat", "/v1/messages": "messages", "/v1/responses": "responses"}.get(
+        path, "gemini"
+    )
+    stream_path, body = as_stream(path)
+    if wire == "chat":
+        body = body | {"stream_options": {"include_usage": True}}
+
+    whole = DIALECTS[wire].read((await attempt.post(path, ASKED[path]))[1], streamed=False)
+    streamed = DIALECTS[wire].read((await attempt.post(stream_path, body))[1], streamed=True)
+
+    assert streamed == whole
+    assert (whole.text, whole.finish_reason, whole.usage.input_tokens) == ("I try – ✓", "tool_calls", 100)
+    assert json.loads(whole.tool_requests[0].arguments) == {"command": "make"}
+
+
+async def test_a_chat_stream_is_well_formed(begin):
+    attempt = begin(model="scripted/echo")
+    asked = {"model": "echo", "messages": [{"role": "user", "content": "Paris"}], "stream": True}
+    events = await attempt.streamed("/v1/chat/completions", asked)
+    assert events[-1] == "[DONE]"
+    chunks = events[:-1]
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "Paris"
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_a_stream_of_messages_is_well_formed(provider, begin):
+    provider.answers = [completion("I try.", tool_calls=CALLS)]
+    attempt = begin(model="acme/tiny")
+    events = await attempt.streamed("/v1/messages", MESSAGES | {"stream": True})
+    kinds = [event["type"] for event in events]
+    block = ["content_block_start", "content_block_delta", "content_block_stop"]
+    assert kinds == ["message_start", *block, *block, "message_delta", "message_stop"]
+    assert events[0]["message"]["content"] == [] and events[0]["message"]["stop_reason"] is None
+    assert events[4]["content_block"]["input"] == {}
+    assert json.loads(events[5]["delta"]["partial_json"]) == {"command": "make"}
+
+
+async def test_a_stream_of_a_response_is_well_formed(provider, begin):
+    provider.answers = [completion("I try.", tool_calls=CALLS)]
+    attempt = begin(model="acme/tiny")
+    events = await attempt.streamed("/v1/responses", RESPONSES | {"stream": True})
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert [event["type"].removeprefix("response.") for event in events] == [
+        *("created", "in_progress"),
+        *("output_item.added", "content_part.added", "output_text.delta", "output_text.done"),
+        *("content_part.done", "output_item.done"),
+        *("output_item.added", "function_call_arguments.delta", "function_call_arguments.done"),
+        *("output_item.done", "completed"),
+    ]
+    assert events[-1]["response"]["output"][1]["name"] == "run"
+
+
+async def test_a_freeform_tool_of_codex_is_a_function_to_others_and_comes_back_freeform(provider, begin):
+    call = {"id": "c9", "function": {"name": "apply_patch", "arguments": '{"input": "*** Begin"}'}}
+    provider.answers = [completion(None, tool_calls=[call])]
+    attempt = begin(model="acme/tiny")
+    tools = [{"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}, {"type": "web_search"}]
+
+    answer = await attempt.asked("/v1/responses", {"model": "tiny", "input": "Fix it.", "tools": tools})
+
+    (item,) = answer["output"]
+    assert (item["type"], item["call_id"], item["input"]) == ("custom_tool_call", "c9", "*** Begin")
+    assert provider.bodies[0]["tools"][0]["function"]["parameters"]["required"] == ["input"]
+    assert attempt.notes == ["acme/tiny was not sent tool web_search: acme does not take it"]
+
+
+async def test_what_a_provider_does_not_take_is_said_once(provider, begin):
+    answer = {"content": [], "usage": {"input_tokens": 3, "output_tokens": 2}}
+    provider.answers = [web.json_response(answer)]
+    attempt = begin(model="anthropic/tiny")
+    for _ in range(3):
+        await attempt.asked("/v1/chat/completions", CHAT | {"seed": 7, "logit_bias": {}})
+    assert "seed" not in provider.bodies[0] and "logit_bias" not in provider.bodies[0]
+    assert attempt.notes == [
+        "anthropic/tiny was not sent `logit_bias`: anthropic does not take it",
+        "anthropic/tiny was not sent `seed`: anthropic does not take it",
+    ]
+
+
+async def test_pictures_and_choices_of_tools_are_translated(provider, begin):
+    answer = {"content": [], "usage": {"input_tokens": 3, "output_tokens": 2}}
+    provider.answers = [web.json_response(answer), completion()]
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    asked = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "?"}, image]}],
+    }
+    choice = {"type": "function", "function": {"name": "run"}}
+    await begin(model="anthropic/tiny").asked(
+        "/chat/completions", asked | {"tools": CHAT_TOOLS, "tool_choice": choice}
+    )
+
+    sent = provider.bodies[0]
+    assert sent["tool_choice"] == {"type": "tool", "name": "run"}
+    block = sent["messages"][0]["content"][1]
+    assert block["source"] == {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+
+    back = {"model": "tiny", "max_tokens": 9, "messages": sent["messages"], "tool_choice": {"type": "any"}}
+    await begin(model="acme/tiny").asked("/v1/messages", back)
+    assert provider.bodies[1]["messages"][0]["content"] == asked["messages"][0]["content"]
+    assert provider.bodies[1]["tool_choice"] == "required"
+
+
+async def test_gemini_s_calls_without_ids_are_paired_with_their_results(provider, begin):
+    provider.answers = [completion()]
+    attempt = begin(model="acme/tiny")
+    calls = [{"functionCall": {"name": "run", "args": {"command": word}}} for word in ("a", "b")]
+    results = [{"functionResponse": {"name": "run", "response": {"output": word}}} for word in ("A", "B")]
+    contents = [
+        {"role": "user", "parts": [{"text": "Go."}]},
+        {"role": "model", "parts": calls},
+        {"role": "user", "parts": results},
+    ]
+    await attempt.asked("/v1beta/models/x:generateContent", {"contents": contents})
+
+    _, called, first, second = provider.bodies[0]["messages"]
+    assert [call["id"] for call in called["tool_calls"]] == ["call_1", "call_2"]
+    assert [(each["tool_call_id"], each["content"]) for each in (first, second)] == [
+        ("call_1", "A"),
+        ("call_2", "B"),
+    ]
+
+
+async def test_ids_of_tool_calls_are_new_to_the_conversation(begin, tmp_path):
+    (tmp_path / "tools.yaml").write_text("[{tool: {name: run, arguments: {command: make}}}]")
+    attempt = begin(model="scripted/tools")
+    body = {"model": "x", "messages": [{"role": "user", "content": "Go."}]}
+    ids = []
+    for _ in range(3):
+        message = (await attempt.asked("/v1/chat/completions", body))["choices"][0]["message"]
+        ids.append(message["tool_calls"][0]["id"])
+        body["messages"] += [message, {"role": "tool", "tool_call_id": ids[-1], "content": "ok"}]
+    assert len(set(ids)) == 3
+
+
+async def test_a_failure_of_the_provider_is_told_in_the_client_s_format(provider, begin):
+    provider.answers = [web.json_response({"error": {"message": "context too long"}}, status=400)]
+    status, raw = await begin(model="acme/tiny").post("/v1/messages", MESSAGES)
+    assert status == 400
+    said = json.loads(raw)
+    assert said["error"]["type"] == "invalid_request_error" and "context too long" in said["error"]["message"]
+
+
+async def test_tokens_are_estimated_where_nobody_counts_them(begin):
+    attempt = begin(model="scripted/echo")
+    counted = await attempt.asked("/v1/messages/count_tokens", MESSAGES)
+    assert 50 < counted["input_tokens"] < 400
+    counted = await attempt.asked("/v1beta/models/x:countTokens", GEMINI)
+    assert 50 < counted["totalTokens"] < 400
+    assert attempt.calls == []
+
+
+async def test_earlier_responses_are_not_kept_and_that_is_said(begin):
+    attempt = begin(model="scripted/echo")
+    status, raw = await attempt.post("/v1/responses", {"input": "hi", "previous_response_id": "resp_1"})
+    assert status == 400 and b"previous_response_id" in raw
+
+
+async def test_counting_asks_no_model_though_the_provider_cannot_count(provider, begin):
+    provider.answers = [web.Response(status=404)]
+    attempt = begin(model="gemini/gemini-2.5-flash")
+    assert (await attempt.asked("/v1beta/models/x:countTokens", GEMINI))["totalTokens"] > 50
+    assert len(provider.bodies) == 1
