@@ -25,6 +25,8 @@ _PASSING = re.compile(
             r"(?P<uuid>[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})",
             r"(?P<date>\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?Z|[+-]\d\d:?\d\d)?)?"
             rf"|(?:{_DAY},? )?{_MONTH} \d{{1,2}},? \d{{4}}|\d{{1,2}}/\d{{1,2}}/\d{{4}})",
+            # The moment in the name of a session's branch; agents tell their model which branch they are on.
+            r"(?P<moment>\b\d{8}-\d{6}\b)",
             r"(?P<time>\d{1,2}:\d\d:\d\d(?: ?[AP]M)?)",
             r"(?P<path>(?:/private)?/(?:tmp|var/folders|var/tmp|dev/shm)/[^\s\"'`<>:;,()\[\]]*)",
             r"(?P<port>(?:127\.0\.0\.1|localhost|\[::1\]):\d+)",
