@@ -40,6 +40,23 @@ class RunningItem:
     """So far, in this attempt."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolUse:
+    """How much is asked of one provider and model."""
+
+    name: str
+    limit: int
+    """Calls at once; what was found out so far."""
+    in_use: int
+    waiting: int
+    refused: int
+    """How often the provider said that it was too much."""
+    waited_seconds: float
+    """All calls together."""
+    held_seconds: float
+    """Until calls are let through again; 0 when they are."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Sums:
     """Tokens and money of the finished items before a position of the plan."""
@@ -69,6 +86,8 @@ class Progress:
     """Over the last half minute, or since the start when this is the first look. None: unknown."""
     running: tuple[RunningItem, ...]
     """Those that take longest, at most ten."""
+    pools: tuple[PoolUse, ...]
+    """What is asked of each provider; empty when nobody is asked."""
     last_failures: tuple[Failure, ...]
     """Of those furthest on in the plan the latest, at most five."""
     _settled: _Sums = field(default=_Sums(), repr=False)
@@ -112,6 +131,7 @@ def progress(read: Reader, run_id: str, now: datetime, previous: Progress | None
         elapsed_seconds=elapsed,
         items_per_second=_rate(marks, finished, elapsed),
         running=_running(read, run_id, now),
+        pools=_pools(read, run_id, now),
         last_failures=_last_failures(read, run_id),
         _settled=settled,
         _marks=marks,
@@ -186,6 +206,25 @@ def _running(read: Reader, run_id: str, now: datetime) -> tuple[RunningItem, ...
         )
         for row in found
     )
+
+
+def _pools(read: Reader, run_id: str, now: datetime) -> tuple[PoolUse, ...]:
+    return tuple(
+        PoolUse(
+            name=row["name"],
+            limit=int(row["limit"]),
+            in_use=row["inUse"],
+            waiting=row["waiting"],
+            refused=row["limited"],
+            waited_seconds=row["waitedSeconds"],
+            held_seconds=_until(row["heldUntil"], now),
+        )
+        for row in read.pools(run_id)
+    )
+
+
+def _until(moment: str | None, now: datetime) -> float:
+    return max(0.0, (datetime.fromisoformat(moment) - now).total_seconds()) if moment else 0.0
 
 
 def _last_failures(read: Reader, run_id: str) -> tuple[Failure, ...]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from proctor.models import Models
 from proctor.store import ItemFilter, Store
 from proctor.store.batches import moment
 
+MOST_FILES = 65_536
 MOST_FAILURES = 1000
 """Failures listed in the final document; all of them are in the store."""
 
@@ -36,6 +38,7 @@ class Shown:
 
 async def carry_out(store: Store, home: Path, run_id: str, owner: str, models: Models, shown: Shown) -> int:
     """Run a batch that is ours to its end; the exit code."""
+    _allow_many_files()
     view = view_for(store, run_id, as_json=shown.as_json, as_jsonl=shown.as_jsonl)
     ending = await conduct(store, run_id, owner, make_house(home, models), models, view)
     batch = store.read.batch(run_id, now())
@@ -125,6 +128,14 @@ def notify(wanted: str | None, document: Mapping[str, Any]) -> None:
 
 def _script(words: str) -> str:
     return f'display notification {json.dumps(words)} with title "Proctor"'
+
+
+def _allow_many_files() -> None:
+    """Hundreds of agents and thousands of calls hold more files open than a shell allows at first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _listen(conductor: Conductor) -> None:

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from proctor.analyse.progress import Progress, progress
+from proctor.analyse.progress import PoolUse, Progress, progress
 from proctor.batch.attempt import ItemEnd
 from proctor.cli.house import now
 from proctor.cli.words import count, money, printable, seconds
@@ -84,9 +84,8 @@ def picture(seen: Progress) -> Group:
         ProgressBar(total=max(1, seen.total), completed=seen.finished),
         f"{seen.finished:,} of {count(seen.total, 'item')}",
     )
-    return Group(
-        Text(f"{printable(seen.run_id)} · {seen.status}", style="bold"), bar, _figures(seen), _running(seen)
-    )
+    head = Text(f"{printable(seen.run_id)} · {seen.status}", style="bold")
+    return Group(head, bar, _figures(seen), *map(_pool, seen.pools), _running(seen))
 
 
 def _figures(seen: Progress) -> Text:
@@ -103,6 +102,20 @@ def _figures(seen: Progress) -> Text:
         limit = "" if seen.budget_usd is None else f" of {money(seen.budget_usd)}"
         parts.append(money(seen.cost_usd) + limit)
     return words.append(" · ".join(parts), style="dim")
+
+
+def _pool(pool: PoolUse) -> Text:
+    """One line for each provider: its limit, its use, who waits and for how long."""
+    parts = [f"{pool.in_use} of {pool.limit} calls"]
+    if pool.waiting:
+        parts.append(f"{pool.waiting} waiting")
+    if pool.waited_seconds >= 1:
+        parts.append(f"{seconds(pool.waited_seconds)} waited")
+    if pool.refused:
+        parts.append(f"{pool.refused} refused")
+    if pool.held_seconds:
+        parts.append(f"held for {seconds(pool.held_seconds)}")
+    return Text(f"{printable(pool.name)}: {', '.join(parts)}", style="yellow" if pool.held_seconds else "dim")
 
 
 def _running(seen: Progress) -> Table:

@@ -7,8 +7,11 @@ Knows nothing of batches; asks no model anything.
 """
 
 import asyncio
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proctor.errors import NotFound
@@ -83,8 +86,7 @@ async def _list(session: "aiohttp.ClientSession", endpoint: Endpoint) -> list[st
     """The names of an endpoint's models, or why there are none to be had."""
     try:
         if endpoint.provider == "ollama":
-            tags = await _get(session, endpoint.base_url.removesuffix("/v1") + "/api/tags", {})
-            return _names(tags.get("models"), "name")
+            return await _ollama(session, endpoint.base_url.removesuffix("/v1"))
         if endpoint.wire == "anthropic":
             headers = {"x-api-key": endpoint.key, "anthropic-version": "2023-06-01"}
             return _names((await _get(session, f"{endpoint.base_url}/v1/models", headers)).get("data"), "id")
@@ -97,6 +99,37 @@ async def _list(session: "aiohttp.ClientSession", endpoint: Endpoint) -> list[st
     except Exception as error:
         # aiohttp's own family; its words may repeat headers, so only its name is told.
         return type(error).__name__
+
+
+async def _ollama(session: "aiohttp.ClientSession", base_url: str) -> list[str]:
+    """What a running Ollama has; by its program where the server keeps the list to itself."""
+    try:
+        return _names((await _get(session, f"{base_url}/api/tags", {})).get("models"), "name")
+    except (ValueError, LookupError, TypeError):
+        listed = await asyncio.to_thread(_ollama_program, base_url)
+        if not listed:
+            raise
+        return listed
+
+
+def _ollama_program(base_url: str) -> list[str]:
+    program = shutil.which("ollama")
+    if program is None:
+        return []
+    environment = {"OLLAMA_HOST": base_url, "HOME": str(Path.home())}
+    try:
+        done = subprocess.run(
+            [program, "list"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    # A heading, then a line for each model that begins with its name.
+    return sorted({line.split()[0] for line in done.stdout.splitlines()[1:] if line.split()})
 
 
 async def _get(session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str]) -> Mapping[str, Any]:

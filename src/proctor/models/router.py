@@ -8,6 +8,7 @@ Knows nothing of batches, budgets or the store.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from proctor.errors import ModelError, UsageError
@@ -152,10 +153,11 @@ class Models:
         declared = self._declared
         if model in declared:
             declared = {f"{endpoint.provider}/{endpoint.model}": declared[model]}
-        price = price_of(f"{endpoint.provider}/{endpoint.model}", declared, at=self._priced_at)
+        name = f"{endpoint.provider}/{endpoint.model}"
         wire = WIRES[endpoint.wire]
         target = Target(endpoint, wire.url(endpoint), wire.headers(endpoint))
-        return RemoteRoute(self.client, wire, target, price, self._keep_bodies)
+        find_price = partial(price_of, name, declared, at=self._priced_at)
+        return RemoteRoute(self.client, wire, target, find_price, self._keep_bodies)
 
     def _price(self, model: str) -> Price | None:
         return price_of(model, self._declared, at=self._priced_at)

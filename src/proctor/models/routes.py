@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 from proctor.errors import ModelError, RateLimited
@@ -33,9 +33,12 @@ class Route(Protocol):
     """How one model is asked."""
 
     provider: str
-    price: Price | None
     endpoint: Endpoint | None
     """Where it is asked over HTTP; None when it is not."""
+
+    @property
+    def price(self) -> Price | None:
+        """What its calls cost; None: nobody knows. May take a moment the first time."""
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer: ...
 
@@ -105,17 +108,30 @@ class RemoteRoute:
     """Asks a provider over HTTP."""
 
     def __init__(
-        self, client: Client, wire: WireFormat, target: Target, price: Price | None, keep_bodies: bool
+        self,
+        client: Client,
+        wire: WireFormat,
+        target: Target,
+        find_price: Callable[[], Price | None],
+        keep_bodies: bool,
     ) -> None:
         self._client = client
         self._wire = wire
         self._target = target
+        self._find_price = find_price
+        self._pricing: asyncio.Task[Price | None] | None = None
         self._keep_bodies = keep_bodies
-        self.price = price
         self.endpoint: Endpoint | None = target.endpoint
         self.provider = target.endpoint.provider
 
+    @cached_property
+    def price(self) -> Price | None:
+        return self._find_price()
+
     async def answer(self, request: Request, waited: Waited | None) -> Answer:
+        if self._pricing is None:
+            # The table of prices takes a third of a second to load: time that the first call has anyway.
+            self._pricing = asyncio.create_task(asyncio.to_thread(lambda: self.price))
         endpoint = self._target.endpoint
         if missing := endpoint.missing_key:
             raise ModelError(f"{request.model} needs a key: set {missing}", reason="auth")
@@ -130,6 +146,8 @@ class RemoteRoute:
         except (LookupError, TypeError, AttributeError) as cause:
             began = clean(posted.body[:200].decode(errors="replace"), endpoint)
             raise ModelError(f"{self.provider} answered in no known shape; it began {began!r}") from cause
+        if not self._pricing.done():
+            await asyncio.wait([self._pricing])
         bodies = (sent.decode(), posted.body.decode(errors="replace")) if self._keep_bodies else ("", "")
         return priced(request.model, self, reading, posted.latency_ms, posted.waiting_ms, *bodies)
 
