@@ -138,7 +138,8 @@ class Client:
         number = 1
         while True:
             if pool:
-                tries.waited_seconds += await pool.enter(waited)
+                place = await pool.enter(waited)
+                tries.waited_seconds += place.waited_seconds
                 tries.has_place = True
             tries.started = self._clock()
             try:
@@ -146,7 +147,7 @@ class Client:
             except Again as again:
                 tries.has_place = False
                 if pool and isinstance(again.error, RateLimited):
-                    pool.refused(again.retry_after_seconds)
+                    pool.refused(place, again.retry_after_seconds)
                     tries.untold += again.retry_after_seconds is None
                     if tries.untold < UNTOLD_TRIES:
                         continue

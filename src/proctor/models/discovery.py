@@ -11,7 +11,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proctor.errors import NotFound
@@ -57,7 +56,9 @@ async def discover(environment: Mapping[str, str], *, extra: Sequence[str] = ())
     silent: dict[str, str] = {}
     timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
-        answers = await asyncio.gather(*(_list(session, endpoint) for endpoint in asked.values()))
+        answers = await asyncio.gather(
+            *(_list(session, endpoint, environment) for endpoint in asked.values())
+        )
     for (name, endpoint), answer in zip(asked.items(), answers, strict=True):
         if isinstance(answer, str):
             # That no local server runs is the usual case, and no news.
@@ -82,11 +83,13 @@ def _is_set(name: str, environment: Mapping[str, str]) -> bool:
     return any(environment.get(variable) for variable in variables)
 
 
-async def _list(session: "aiohttp.ClientSession", endpoint: Endpoint) -> list[str] | str:
+async def _list(
+    session: "aiohttp.ClientSession", endpoint: Endpoint, environment: Mapping[str, str]
+) -> list[str] | str:
     """The names of an endpoint's models, or why there are none to be had."""
     try:
         if endpoint.provider == "ollama":
-            return await _ollama(session, endpoint.base_url.removesuffix("/v1"))
+            return await _ollama(session, endpoint.base_url.removesuffix("/v1"), environment)
         if endpoint.wire == "anthropic":
             headers = {"x-api-key": endpoint.key, "anthropic-version": "2023-06-01"}
             return _names((await _get(session, f"{endpoint.base_url}/v1/models", headers)).get("data"), "id")
@@ -101,26 +104,28 @@ async def _list(session: "aiohttp.ClientSession", endpoint: Endpoint) -> list[st
         return type(error).__name__
 
 
-async def _ollama(session: "aiohttp.ClientSession", base_url: str) -> list[str]:
-    """What a running Ollama has; by its program where the server keeps the list to itself."""
+async def _ollama(
+    session: "aiohttp.ClientSession", base_url: str, environment: Mapping[str, str]
+) -> list[str]:
+    """What a running Ollama has; by its own program where the server does not say."""
     try:
         return _names((await _get(session, f"{base_url}/api/tags", {})).get("models"), "name")
-    except (ValueError, LookupError, TypeError):
-        listed = await asyncio.to_thread(_ollama_program, base_url)
+    except Exception:
+        listed = await asyncio.to_thread(_ollama_program, base_url, environment)
         if not listed:
             raise
         return listed
 
 
-def _ollama_program(base_url: str) -> list[str]:
-    program = shutil.which("ollama")
+def _ollama_program(base_url: str, environment: Mapping[str, str]) -> list[str]:
+    program = shutil.which("ollama", path=environment.get("PATH", ""))
     if program is None:
         return []
-    environment = {"OLLAMA_HOST": base_url, "HOME": str(Path.home())}
+    seen = {name: environment[name] for name in ("PATH", "HOME") if name in environment}
     try:
         done = subprocess.run(
             [program, "list"],
-            env=environment,
+            env={**seen, "OLLAMA_HOST": base_url},
             capture_output=True,
             text=True,
             timeout=PATIENCE_SECONDS,

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from proctor.errors import RateLimited
 
@@ -43,8 +43,6 @@ class Pace:
     cut: float = 0.8
     creep: float = 0.05
     """How it grows after that."""
-    debounce_seconds: float = 15.0
-    """Calls that were under way when the limit was cut will fail too; they are not counted again."""
     saturation: float = 0.8
     """A pool that is emptier than this learns nothing from its success."""
     longest_pause_seconds: float = 60.0
@@ -72,6 +70,15 @@ class PoolState:
     """Since the provider last said 429; None: it never did."""
 
 
+class Place(NamedTuple):
+    """A place in a pool, taken by one call."""
+
+    waited_seconds: float
+    """How long it took to get it."""
+    era: int
+    """How often the limit had been cut by then: calls of one era are refused together, and cut it once."""
+
+
 class Pool:
     """The calls to one provider and model. Use it on one event loop."""
 
@@ -89,6 +96,7 @@ class Pool:
         self._clean = 0
         self._leaping = True
         self._cut_at = -math.inf
+        self._era = 0
         self._held_until = -math.inf
         self._untold = 0
         self._queue: deque[asyncio.Future[None]] = deque()
@@ -116,11 +124,11 @@ class Pool:
         """Ask when there is a place, and again as often as the provider says it is too much."""
         untold = 0
         while True:
-            await self.enter(waited)
+            place = await self.enter(waited)
             try:
                 answer = await ask()
             except RateLimited as error:
-                self.refused(error.retry_after_seconds)
+                self.refused(place, error.retry_after_seconds)
                 untold += error.retry_after_seconds is None
                 if untold >= UNTOLD_TRIES:
                     raise
@@ -131,12 +139,13 @@ class Pool:
                 self.answered()
                 return answer
 
-    async def enter(self, waited: Waited | None = None) -> float:
-        """Wait for a place and take it; the seconds that took. Give it back in one of three ways."""
+    async def enter(self, waited: Waited | None = None) -> Place:
+        """Wait for a place and take it. Give it back in one of three ways."""
         if self._is_open and not self._queue:
             self._take()
-            return 0.0
-        return await self._queue_up(waited)
+            return Place(0.0, self._era)
+        took = await self._queue_up(waited)
+        return Place(took, self._era)
 
     def answered(self) -> None:
         """The provider has answered: give the place back."""
@@ -148,9 +157,9 @@ class Pool:
         self._clean = 0
         self._leave()
 
-    def refused(self, retry_after_seconds: float | None) -> None:
+    def refused(self, place: Place, retry_after_seconds: float | None) -> None:
         """It said that this was too much: ask less, and nobody before it said."""
-        self._cut(retry_after_seconds)
+        self._cut(place, retry_after_seconds)
         self._leave()
 
     def hold(self, seconds: float) -> None:
@@ -225,13 +234,13 @@ class Pool:
             )
             self.limit = min(self._pace.most, grown)
 
-    def _cut(self, retry_after_seconds: float | None) -> None:
+    def _cut(self, place: Place, retry_after_seconds: float | None) -> None:
         self._limited += 1
         self._clean = 0
         self._leaping = False
-        now = self._clock()
-        if now - self._cut_at >= self._pace.debounce_seconds:
-            self._cut_at = now
+        self._cut_at = self._clock()
+        if place.era == self._era:
+            self._era += 1
             # What was really in use, not what would have been allowed, was too much.
             self.limit = max(1.0, min(self.limit, self._in_use / self.share) * self._pace.cut)
         if retry_after_seconds is None:
