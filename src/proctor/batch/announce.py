@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from proctor.batch.attempt import ItemEnd
+from proctor.batch.house import ItemEnd
 from proctor.store import Writer
 
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from proctor.batch.announce import Announcer, tell
-from proctor.batch.attempt import Attempts, House, ItemEnd
+from proctor.batch.attempt import Attempts
 from proctor.batch.budget import Budget
 from proctor.batch.engine import Engine, LocalEngine
 from proctor.batch.feed import PAGE, Feed
+from proctor.batch.house import House, ItemEnd
 from proctor.batch.sharing import share_pools
 from proctor.errors import Aborted, AttemptError, Interrupted, StoreError
 from proctor.store import Ownership, Store, Writer

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proctor.batch.attempt import House
 from proctor.batch.conductor import Conductor, Ending
+from proctor.batch.house import House
 from proctor.cli import ending as codes
 from proctor.cli.house import make_house, now
 from proctor.cli.views import View, view_for

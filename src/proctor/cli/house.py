@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from proctor.agents import find_agent, with_keys
-from proctor.batch.attempt import House
+from proctor.batch.house import House
 from proctor.batch.secrecy import blotter
 from proctor.cli.config import read_config
 from proctor.errors import UsageError

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.analyse.progress import PoolUse, Progress, progress
-from proctor.batch.attempt import ItemEnd
+from proctor.batch.house import ItemEnd
 from proctor.cli.house import now
 from proctor.cli.words import count, money, printable, seconds
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT

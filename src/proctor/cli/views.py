@@ -5,7 +5,7 @@ import sys
 from types import TracebackType
 from typing import Protocol, Self
 
-from proctor.batch.attempt import ItemEnd
+from proctor.batch.house import ItemEnd
 from proctor.cli.words import money, printable, seconds
 from proctor.item import SUCCESS
 from proctor.store import Store
