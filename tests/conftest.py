@@ -56,7 +56,10 @@ class Workshop:
     def plan(self, text: str) -> Plan:
         plan = read_plan(text, file="plan.yaml", folder=self.folder)
         self.models = Models(self.house.environment, folders=[self.folder], prices=plan.prices)
-        self.house = replace(self.house, models=self.models.watched, pools=self.models.pools, door=Door(self.models))
+        models = self.models
+        self.house = replace(
+            self.house, models=models.watched, pools=models.pools, door=Door(models)
+        )
         return plan
 
     def launch(self, text: str, run_id: str = "run") -> str:

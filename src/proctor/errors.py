@@ -4,7 +4,8 @@
     ├── UsageError            the command asks for what it cannot have; nothing was started
     │   ├── PlanError         the plan does; carries every problem found, each with its place
     │   └── NotFound          no such run, item, session, agent or model
-    ├── StoreError            the record cannot be opened, read or written
+    ├── StoreError            the record cannot be read or written
+    │   ├── StoreUnavailable  it cannot even be opened; nothing was started
     │   └── OwnershipLost     another process has taken this batch over
     └── AttemptError          one attempt ended early; carries the status and reason it gets
         ├── AgentError        fail    agent_failed   the agent says it could not do it
@@ -81,7 +82,11 @@ class PlanError(UsageError):
 
 
 class StoreError(ProctorError):
-    """The record cannot be opened, read or written."""
+    """The record cannot be read or written."""
+
+
+class StoreUnavailable(StoreError):
+    """The record cannot be opened here. Nothing has been started."""
 
 
 class OwnershipLost(StoreError):

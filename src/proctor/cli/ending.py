@@ -15,7 +15,7 @@ from typing import Any
 from typer.exceptions import TyperException
 
 from proctor.cli.words import printable
-from proctor.errors import PlanError, ProctorError, StoreError, UsageError
+from proctor.errors import PlanError, ProctorError, StoreError, StoreUnavailable, UsageError
 
 SUCCEEDED, SOME_DID_NOT, BAD_USAGE, CUT_SHORT, CTRL_C = 0, 1, 2, 3, 130
 
@@ -48,6 +48,8 @@ def told(*, as_json: bool) -> Iterator[End]:
     except (UsageError, TyperException) as error:
         words = error.format_message() if isinstance(error, TyperException) else str(error)
         end.code = _say(words, BAD_USAGE, as_json=as_json)
+    except StoreUnavailable as error:
+        end.code = _say(str(error), BAD_USAGE, as_json=as_json)
     except StoreError as error:
         end.code = _say(str(error), CUT_SHORT, as_json=as_json)
     except ProctorError as error:

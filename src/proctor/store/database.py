@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from proctor.errors import StoreError
+from proctor.errors import StoreError, StoreUnavailable
 
 Row = dict[str, Any]
 
@@ -95,7 +95,9 @@ class SqliteDatabase:
             # For each connection, of which a batch has some six; four times as much was no quicker.
             raw.execute("PRAGMA cache_size=-8000")
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"cannot open the store {self.path}: {error}") from error
+            raise StoreUnavailable(
+                f"cannot open the store {self.path}: {error}\nName another with --store or --home."
+            ) from error
         return SqliteConnection(raw)
 
 
@@ -157,13 +159,13 @@ class PostgresDatabase:
         try:
             import psycopg
         except ImportError as error:
-            raise StoreError(
+            raise StoreUnavailable(
                 "a PostgreSQL store needs psycopg\nInstall it: pip install 'proctor[postgres]'"
             ) from error
         try:
             return PostgresConnection(psycopg.connect(self._url, autocommit=True))
         except psycopg.Error as error:
-            raise StoreError(f"cannot open the store: {error}") from error
+            raise StoreUnavailable(f"cannot open the store: {error}") from error
 
 
 class PostgresConnection:

@@ -8,7 +8,7 @@ Knows nothing of what the tables are for.
 
 from importlib import resources
 
-from proctor.errors import StoreError
+from proctor.errors import StoreError, StoreUnavailable
 from proctor.store.database import Connection, Database
 
 
@@ -19,7 +19,7 @@ def migrate(database: Database) -> None:
         newest = len(_steps())
         found = _version(connection)
         if found > newest:
-            raise StoreError(
+            raise StoreUnavailable(
                 f"the store {database.url} was written by a newer Proctor (version {found}, this one knows "
                 f"{newest})\nUpgrade Proctor, or name another store with --store."
             )
