@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+from proctor.batch.coding import create_batch
 from proctor.batch.conductor import Conductor
-from proctor.batch.launch import create_batch
 from proctor.cli.house import make_house, now
 from proctor.models import Models
 from proctor.plan import Overrides, read_plan

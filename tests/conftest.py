@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from proctor.agents import find_agent
+from proctor.batch.coding import create_batch
 from proctor.batch.conductor import Conductor, Ending
 from proctor.batch.house import House, ItemEnd
-from proctor.batch.launch import create_batch
 from proctor.batch.leftovers import clear_leftovers
 from proctor.batch.retry import RetryPolicy
 from proctor.models import Models, is_stand_in

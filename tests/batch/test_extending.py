@@ -3,7 +3,7 @@
 import pytest
 from stand_ins import doing, forever
 
-from proctor.batch.launch import extend_batch
+from proctor.batch.coding import extend_batch
 from proctor.plan import NO_OVERRIDES
 
 BEFORE = """

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from proctor.batch.launch import extend_batch
+from proctor.batch.coding import extend_batch
 from proctor.errors import ModelError
 from proctor.plan import NO_OVERRIDES
 from proctor.runner import Outcome

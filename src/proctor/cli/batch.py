@@ -10,7 +10,7 @@ import typer
 
 from proctor import __version__
 from proctor.agents import find_agent
-from proctor.batch.launch import create_batch, extend_batch
+from proctor.batch.coding import create_batch, extend_batch
 from proctor.batch.leftovers import clear_leftovers
 from proctor.batch.preflight import Inspection, Surroundings, inspect
 from proctor.cli.carry_out import Shown, carry_out
@@ -145,7 +145,20 @@ def resume(
     with where.open_store() as store:
         found = store.read.batch(run, now())
         run_id, owner = found["runId"], this_process()
+        if found["job"] == "benchmark":
+            # Writes its own files; what that takes, other jobs need not load.
+            from proctor.cli.bench import go_on_with
+
+            return go_on_with(store, where, run_id, concurrency or found["concurrency"], as_json=as_json)
         changes = {"concurrency": concurrency, "budgetUsd": budget}
+        if found["job"] == "scenario":
+            # Keeps a folder of its own; what that takes, other jobs need not load.
+            from proctor.cli.experiment_run import resume_run
+
+            given = {name: value for name, value in changes.items() if value is not None}
+            again = Again(errors=retry_errors, failures=retry_failed)
+            shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
+            return resume_run(store, where, found, given, again, shown)
         _take_over(store, where.home, run_id, owner, Again(errors=retry_errors, failures=retry_failed))
         store.change_batch(run_id, {name: value for name, value in changes.items() if value is not None})
         models = make_models(where, [Path(found["planPath"]).parent, Path.cwd()], **_options(found))
