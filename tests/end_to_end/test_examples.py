@@ -20,6 +20,7 @@ OUTCOMES = {
     "merge-queue": (0, {"success": 2}),
     "model-comparison": (1, {"success": 2, "fail": 2}),
     "prompts": (1, {"success": 3, "fail": 1}),
+    "through-the-gateway": (1, {"success": 1, "fail": 1}),
 }
 """Each plan: the exit code, and how many items end how."""
 
@@ -122,6 +123,15 @@ def test_what_any_program_prints_as_events_is_in_its_session(desk: Desk) -> None
     assert [call["toolName"] for call in session["tool_calls"]] == ["sed"]
     assert session["costUsd"] == pytest.approx(0.001)
     assert session["messages"][-1]["content"] == "Mended with sed."
+
+
+def test_the_calls_of_a_program_on_the_gateway_are_in_its_session(desk: Desk) -> None:
+    desk.proctor("batch", "through-the-gateway.yaml")
+    _, run = desk.proctor("show", "through-the-gateway", "--status", "success")
+    _, session = desk.proctor("show", run["items"][0]["sessionId"])
+
+    assert [call["model"] for call in session["model_calls"]] == ["scripted/mender"]
+    assert session["messages"][-1]["content"].startswith("s/year")
 
 
 def test_scripted_models_are_named_as_stand_ins_in_the_report(desk: Desk) -> None:

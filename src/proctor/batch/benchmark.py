@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from proctor.batch.launch import Extension
-from proctor.item import QUEUED, digest_of
+from proctor.batch.launch import Extension, bring_up, open_batch
+from proctor.item import digest_of
 from proctor.plan.benchmark import Benchmark
-from proctor.store import Store, timestamp
+from proctor.store import Store
 
 JOB = "benchmark"
 
@@ -31,37 +31,17 @@ def create_benchmark(
     now: datetime,
 ) -> int:
     """Write a new batch with all its items; how many those are. `options` are kept with it."""
-    row = {
-        "runId": run_id,
-        "createdAt": timestamp(now),
-        "job": JOB,
-        "status": "running",
-        "owner": owner,
-        "heartbeatAt": timestamp(now),
-        "proctorVersion": version,
-        **_asked(benchmark, options, concurrency),
-    }
-    return store.create_batch(row, benchmark.items())
+    asked = _asked(benchmark, options, concurrency)
+    return open_batch(
+        store, JOB, asked, benchmark.items(), run_id=run_id, owner=owner, version=version, now=now
+    )
 
 
 def extend_benchmark(
     store: Store, run_id: str, benchmark: Benchmark, options: Mapping[str, Any], *, concurrency: int
 ) -> Extension:
     """Bring a batch up to what is asked now. The batch must be ours."""
-    earlier = {row["id"]: row for row in store.read.item_inputs(run_id)}
-    items = list(benchmark.items())
-    wanted = {item.id for item in items}
-    gone = [row for item_id, row in earlier.items() if item_id not in wanted]
-    dropped = [row["id"] for row in gone if row["status"] == QUEUED]
-    new = [item for item in items if item.id not in earlier]
-    store.extend_batch(
-        run_id,
-        _asked(benchmark, options, concurrency),
-        add=new,
-        settle=[item for item in items if item.id in earlier],
-        drop=dropped,
-    )
-    return Extension(added=len(new), dropped=len(dropped), kept=len(gone) - len(dropped))
+    return bring_up(store, run_id, _asked(benchmark, options, concurrency), benchmark.items())
 
 
 def _asked(benchmark: Benchmark, options: Mapping[str, Any], concurrency: int) -> dict[str, Any]:

@@ -11,11 +11,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from proctor.item import ERROR, FINISHED, QUEUED
-from proctor.store import Store
+from proctor.store import Store, timestamp
+from proctor.store.batches import moment
 from proctor.untrusted import parse_json
 
 RESULT = "_result.json"
@@ -123,6 +125,10 @@ def _check(run: Any) -> None:
         value = run.get(name)
         if value is not None and type(value) not in (int, float):
             raise ValueError(f"`{name}` of a run is no number")
+    try:
+        moment(run["timestamp"] or None)
+    except ValueError as error:
+        raise ValueError("`timestamp` of a run is no moment") from error
     if run["status"] not in FINISHED:
         raise ValueError(f"a run has the status {run['status'][:20]!r}, which is none")
     if not isinstance(run.get("criteria"), list):
@@ -157,7 +163,7 @@ class _Kept:
             "status": run["status"],
             "reason": run["reason"],
             "error": str(run.get("error") or ""),
-            "startedAt": run["timestamp"] or None,
+            "startedAt": self._began(),
             "finishedAt": run["timestamp"] or None,
             "sessionId": session_id,
             "tokensTotal": run["total_tokens"],
@@ -171,6 +177,10 @@ class _Kept:
         given = self.run["session_id"]
         taken = self.store.read.query('SELECT 1 FROM "sessions" WHERE "id" = ?', (given,))
         return given if SESSION_ID.fullmatch(given) and not taken else f"{self.item['id']}{len(taken):04x}"
+
+    def _began(self) -> str | None:
+        ended = moment(self.run["timestamp"] or None)
+        return timestamp(ended - timedelta(seconds=self.run["wall_time"] or 0)) if ended else None
 
     def _session(self, session_id: str) -> dict[str, Any]:
         run = self.run
@@ -187,7 +197,7 @@ class _Kept:
             "endReason": run["reason"],
             "error": str(run.get("error") or ""),
             "source": self.source,
-            "startedAt": run["timestamp"] or None,
+            "startedAt": self._began(),
             "finishedAt": run["timestamp"] or None,
             "workSeconds": run["completion_time"],
             "promptTokens": run["prompt_tokens"],

@@ -26,7 +26,7 @@ def agents(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
     Example:  proctor agents
     """
-    found = [(name, *_look(name)) for name in agent_names()]
+    found = [(name, *look(name)) for name in agent_names()]
     if as_json:
         print_json({"agents": [_document(*row) for row in found]})
     else:
@@ -34,7 +34,8 @@ def agents(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     return codes.SUCCEEDED
 
 
-def _look(name: str) -> tuple[Availability, bool]:
+def look(name: str) -> tuple[Availability, bool]:
+    """Whether an agent can be used here, and whether it is a stand-in."""
     try:
         agent = find_agent(name, NEEDED.get(name, {}))
     except UsageError as error:

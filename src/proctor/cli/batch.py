@@ -163,7 +163,13 @@ def resume(
         store.change_batch(run_id, {name: value for name, value in changes.items() if value is not None})
         models = make_models(where, [Path(found["planPath"]).parent, Path.cwd()], **_options(found))
         shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
-        return asyncio.run(carry_out(store, where.home, run_id, owner, models, shown))
+        code = asyncio.run(carry_out(store, where.home, run_id, owner, models, shown))
+        if found["job"] == "dialogue":
+            # Has a folder of its own; what that takes, other jobs need not load.
+            from proctor.cli.simulating import write_files
+
+            write_files(store, found)
+        return code
 
 
 def _read(path: Path) -> Plan:

@@ -38,7 +38,6 @@ class Shown:
 
 async def carry_out(store: Store, home: Path, run_id: str, owner: str, models: Models, shown: Shown) -> int:
     """Run a batch that is ours to its end; the exit code."""
-    _allow_many_files()
     view = view_for(store, run_id, as_json=shown.as_json, as_jsonl=shown.as_jsonl)
     ending = await conduct(store, run_id, owner, make_house(home, models), models, view)
     batch = store.read.batch(run_id, now())
@@ -54,6 +53,7 @@ async def carry_out(store: Store, home: Path, run_id: str, owner: str, models: M
 
 async def conduct(store: Store, run_id: str, owner: str, house: House, models: Models, view: View) -> Ending:
     """Run a batch that is ours to its end, shown by `view`, stopping cleanly at a signal."""
+    _allow_many_files()
     conductor = Conductor(store, run_id, owner, house, watch=view.item)
     _listen(conductor)
     try:

@@ -1,4 +1,4 @@
-"""`proctor export`: a run's tables as files."""
+"""`proctor export`: a run's tables as files, or a folder of dialogues as one table."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 
 from proctor.cli import ending as codes
+from proctor.cli.export_dialogues import export_dialogues
 from proctor.cli.house import places
 from proctor.cli.scope import RunOption, SessionsOption, SinceOption, UntilOption, scope_of
 from proctor.cli.words import print_json, printable, say
+from proctor.errors import UsageError
 from proctor.export import export_tables
 
 export_app = typer.Typer(add_completion=False)
@@ -18,19 +20,35 @@ apps = {"export": export_app}
 @export_app.command()
 def export(
     context: typer.Context,
-    out: Annotated[Path, typer.Option("--out", help="The folder to write to; made if it is not there.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder to write to; made if it is not there.")
+    ] = None,
     run: RunOption = "",
     sessions: SessionsOption = "",
     start_date: SinceOption = "",
     end_date: UntilOption = "",
     tables: Annotated[str, typer.Option(help="Only these tables, with commas between.")] = "",
     format_: Annotated[str, typer.Option("--format", help="json, ndjson, csv or parquet.")] = "json",
+    input_dir: Annotated[
+        Path | None, typer.Option(help="The output folder of a simulation, in place of a run.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="The CSV file to write, with --input-dir.")] = None,
+    level: Annotated[
+        str, typer.Option(help="With --input-dir: a row for each session, or turn.")
+    ] = "session",
+    stats: Annotated[
+        bool, typer.Option("--stats", help="With --input-dir: print statistics of the sessions.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Write the rows of a run, of some sessions or of some days, and exactly those.
 
     Example:  proctor export --run nightly-42 --out tables --format ndjson --tables sessions,iterations
     """
+    if input_dir is not None:
+        return export_dialogues(input_dir, output, level=level, stats=stats, as_json=as_json)
+    if out is None:
+        raise UsageError("say where the tables go\nGive --out FOLDER.")
     with places(context.obj).open_store() as store:
         scope = scope_of(store, run, sessions, start_date, end_date)
         wanted = [name.strip() for name in tables.split(",") if name.strip()] or None

@@ -148,14 +148,7 @@ def _line(call: ModelCall) -> str:
 
 
 def _tell(access: Access, session_id: str, *, as_json: bool) -> None:
-    variables = {
-        "OPENAI_BASE_URL": f"{access.url}/v1",
-        "OPENAI_API_KEY": access.token,
-        "ANTHROPIC_BASE_URL": access.url,
-        "ANTHROPIC_API_KEY": access.token,
-        "GOOGLE_GEMINI_BASE_URL": access.url,
-        "GEMINI_API_KEY": access.token,
-    }
+    variables = access.variables
     if as_json:
         print_json(
             {"url": access.url, "token": access.token, "sessionId": session_id, "variables": variables}

@@ -12,6 +12,11 @@ from typing import Any
 COMMANDS = {
     "batch": ("batch", "Run a plan of repositories × prompts × agents."),
     "bench": ("bench", "Run a task on many models, and rank them."),
+    "simulate": ("simulate", "Let every client talk to every therapist."),
+    "roles": ("roles", "List the roles that can be played, or make a new one."),
+    "experiment": ("experiment", "Run every variation of a scenario, many times."),
+    "scenario": ("scenario", "Run, validate, estimate and branch one scenario."),
+    "analyze": ("analyze", "Say what the runs of an experiment show."),
     "resume": ("batch", "Go on with a run that was stopped, halted or killed."),
     "abort-run": ("runs", "Stop a run, wherever it is being carried out."),
     "runs": ("runs", "List the runs there are."),
@@ -23,6 +28,7 @@ COMMANDS = {
     "report": ("report", "Write a report in Markdown or HTML."),
     "models": ("models", "List the models that can be asked from here."),
     "agents": ("agents", "List the agents and whether they are installed."),
+    "doctor": ("doctor", "Look at this machine; try a model or an agent."),
     "gateway": ("gateway", "Let agents reach models through Proctor, recorded and priced."),
 }
 """Each command: the module that holds it, and what it is for."""

@@ -103,7 +103,7 @@ def line_of(end: ItemEnd) -> str:
     """One finished item in one line."""
     item, outcome = end.item, end.outcome
     who = " ".join(part for part in (item.agent, item.model) if part)
-    where = str(item.details.get("repository", ""))
+    where = str(item.settings.get("label") or item.details.get("repository", ""))
     parts = [f"{outcome.status:<7}", end.id[:8], where, who, printable(item.prompt, width=50)]
     parts.append(seconds(end.work_seconds))
     if end.cost_usd is not None:

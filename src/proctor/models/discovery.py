@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proctor.errors import NotFound
+from proctor.models import local
 from proctor.models.providers import PROVIDERS, Endpoint, find_endpoint, is_loopback
 from proctor.models.scripted import BUILT_IN
 from proctor.untrusted import parse_json
@@ -53,6 +54,8 @@ async def discover(environment: Mapping[str, str], *, extra: Sequence[str] = ())
         name: endpoint for name in (*PROVIDERS, *extra) if (endpoint := _worth_asking(name, environment))
     }
     models = [FoundModel(name=f"scripted/{name}", source="built in") for name in BUILT_IN]
+    if local.is_ours(local.MODEL, environment) and local.is_installed():
+        models.append(FoundModel(name=local.MODEL, source="installed here"))
     silent: dict[str, str] = {}
     timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:

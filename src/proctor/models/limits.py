@@ -171,6 +171,9 @@ class Pool:
 
     def agree(self, limit: float, share: float) -> None:
         """Take over what the processes on this store have found out together."""
+        if limit < self.limit:
+            # Someone was refused there: from now on it is crept past, by this process too.
+            self._leaping = False
         self.limit = max(1.0, min(limit, self._pace.most))
         self.share = share
         self._admit()

@@ -7,21 +7,23 @@ Knows nothing of batches, budgets or the store.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from proctor.errors import ModelError, UsageError
 from proctor.model import Answer, Model, Request
-from proctor.models import anthropic, litellm, openai, replay, scripted
+from proctor.models import anthropic, litellm, local, openai, replay, scripted
 from proctor.models.client import Client, Target, Waited
 from proctor.models.limits import Pools
 from proctor.models.prices import Price, price_of
-from proctor.models.providers import find_endpoint
+from proctor.models.providers import Endpoint, find_endpoint
 from proctor.models.recording import RecordedTake, Recording
 from proctor.models.replay import Replay, ReplayedTake, find_recording
 from proctor.models.routes import (
     LitellmRoute,
+    LocalRoute,
     RemoteRoute,
     ReplayRoute,
     Route,
@@ -75,6 +77,7 @@ class Models:
         # Prices depend on the day; one batch has the prices of the day it began.
         self._priced_at = now()
         self._routes: dict[str, Route] = {}
+        self._local = local.LocalServer(environment)
         self._said: set[tuple[str, str]] = set()
         self._unwatched = self.watched(None)
 
@@ -103,6 +106,11 @@ class Models:
         """How `model` is asked, for someone at work; a name nobody has is a `ModelError`."""
         return self._found(model)
 
+    async def reached(self, model: str) -> Route:
+        """As `route`, with its server started where that is for us to do."""
+        route = self._found(model)
+        return await route.reached() if isinstance(route, LocalRoute) else route
+
     def check(self, model: str) -> None:
         """Raise `NotFound` or `UsageError` when `model` cannot be asked at all; ask nothing."""
         if not isinstance(self.tape, Replay):
@@ -121,6 +129,7 @@ class Models:
     async def close(self) -> None:
         """Close all connections."""
         await self.client.close()
+        await self._local.close()
         for route in self._routes.values():
             if isinstance(route, ReplayRoute):
                 route.replay.close()
@@ -154,9 +163,19 @@ class Models:
         if model in declared:
             declared = {f"{endpoint.provider}/{endpoint.model}": declared[model]}
         name = f"{endpoint.provider}/{endpoint.model}"
+        find_price = partial(price_of, name, declared, at=self._priced_at)
+        if local.is_ours(model, self._environment):
+            local.require()
+
+            def at(url: str) -> RemoteRoute:
+                return self._remote(replace(endpoint, base_url=url), find_price)
+
+            return LocalRoute(self._local, at, find_price())
+        return self._remote(endpoint, find_price)
+
+    def _remote(self, endpoint: Endpoint, find_price: Callable[[], Price | None]) -> RemoteRoute:
         wire = WIRES[endpoint.wire]
         target = Target(endpoint, wire.url(endpoint), wire.headers(endpoint))
-        find_price = partial(price_of, name, declared, at=self._priced_at)
         return RemoteRoute(self.client, wire, target, find_price, self._keep_bodies)
 
     def _price(self, model: str) -> Price | None:

@@ -1,4 +1,4 @@
-"""The ways a model can be asked: over the wire, from a script, from a recording, through litellm.
+"""The ways a model can be asked: over the wire, from a script, a recording, a server of ours, or litellm.
 
 Each answers a request in our own words and prices the call; the model's name has been resolved.
 
@@ -16,6 +16,7 @@ from proctor.errors import ModelError, RateLimited
 from proctor.model import Answer, Request, ToolRequest
 from proctor.models import litellm
 from proctor.models.client import Client, Target, Waited
+from proctor.models.local import LocalServer
 from proctor.models.prices import Price
 from proctor.models.providers import Endpoint
 from proctor.models.recording import IN_PROCESS, Exchange, RecordedTake
@@ -101,6 +102,35 @@ class ReplayRoute:
         return replayed(self._take, request, _nothing)
 
     def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (nothing is sent at all)
+        return ()
+
+
+class LocalRoute:
+    """Asks a server of ours on this machine, which is started first."""
+
+    provider = "local"
+    endpoint: Endpoint | None = None
+
+    def __init__(
+        self, server: LocalServer, remote: "Callable[[str], RemoteRoute]", price: Price | None
+    ) -> None:
+        """`remote` makes the route to its address."""
+        self._server = server
+        self._remote = remote
+        self._made: RemoteRoute | None = None
+        self.price = price
+
+    async def reached(self) -> "RemoteRoute":
+        """The way to it, once it answers."""
+        url = await self._server.url()
+        if self._made is None:
+            self._made = self._remote(url)
+        return self._made
+
+    async def answer(self, request: Request, waited: Waited | None) -> Answer:
+        return await (await self.reached()).answer(request, waited)
+
+    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it takes everything)
         return ()
 
 

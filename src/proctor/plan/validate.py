@@ -47,7 +47,7 @@ def check_shape(source: Source, model: type[BaseModel], vocabulary: Vocabulary) 
     try:
         model.model_validate(source.data)
     except ValidationError as error:
-        speaker = _Speaker(source, vocabulary)
+        speaker = Speaker(source, vocabulary)
         details = error.errors(include_url=False)
         problems = [speaker.problem(detail) for detail in details]
         return Findings([*source.problems, *problems], [detail["loc"] for detail in details])
@@ -88,20 +88,21 @@ def _part_of(path: Path, vocabulary: Vocabulary) -> tuple[Part, Path]:
     return Part("the file", "The file", ()), path
 
 
-class _Speaker:
+class Speaker:
     """Turns pydantic's errors about one source into problems."""
 
     def __init__(self, source: Source, vocabulary: Vocabulary) -> None:
         self.source, self.vocabulary = source, vocabulary
 
     def problem(self, error: Mapping[str, Any]) -> Problem:
+        """One of pydantic's errors in our words, at its place."""
         path: Path = tuple(error["loc"])
         if error["type"] == "missing":
             return self._missing(path)
         if error["type"] == "extra_forbidden":
             return self._unknown(path)
         path = self.source.deepest(path)
-        wanted, remedy = _wanted(error)
+        wanted, remedy = wanted_of(error)
         secret = is_secret(path)
         if error["type"] == "literal_error" and isinstance(error["input"], str) and not secret:
             remedy = did_you_mean(error["input"], _choices(error)) or remedy
@@ -124,7 +125,7 @@ class _Speaker:
         return self.source.problem(path, problem, " ".join(filter(None, words)), of_key=True)
 
 
-def _wanted(error: Mapping[str, Any]) -> tuple[str, str]:
+def wanted_of(error: Mapping[str, Any]) -> tuple[str, str]:
     """What the value should be, and what to do; in pydantic's words where we have none."""
     context = error.get("ctx") or {}
     match error["type"]:

@@ -185,9 +185,13 @@ def line(
     return _svg(title, base + 44, drawn)
 
 
+SMALLEST = 1e-300
+
+
 def ticks(top: float, wanted: int = 5) -> list[float]:
     """Round numbers from 0 to `top` or just beyond it."""
-    if not math.isfinite(top) or top <= 0:
+    # What is smaller than any figure we could have measured is nothing, and would divide by nothing.
+    if not math.isfinite(top) or top < SMALLEST:
         return [0.0, 1.0]
     power = 10.0 ** math.floor(math.log10(top / wanted))
     step = next(

@@ -12,6 +12,7 @@ import re
 from datetime import timedelta
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
@@ -19,12 +20,20 @@ from markupsafe import Markup
 from proctor.analyse.summary import Summary
 from proctor.report import charts, figures, words
 
-_TEMPLATES = ("report.html.j2", "report.md.j2", "report.css")
+_TEMPLATES = (
+    "report.html.j2",
+    "report.md.j2",
+    "report.css",
+    "benchmark.html.j2",
+    "dialogue.html.j2",
+    "dialogue.md.j2",
+    "experiment.html.j2",
+    "experiment.md.j2",
+)
 
 
 def html(summary: Summary) -> str:
     """The report as one HTML file that needs nothing else."""
-    style = f"{_template('report.css')}{charts.STYLE}"
     model = next((factor for factor in summary.outcomes.factors if factor.name == "model"), None)
     plots = {
         "outcomes": figures.outcome_bar(summary.outcomes.tally),
@@ -36,16 +45,25 @@ def html(summary: Summary) -> str:
         "tokens": figures.tokens_by_model(summary.models) if summary.models else "",
     }
     safe = {name: Markup(plot) if isinstance(plot, str) else plot for name, plot in plots.items()}
-    template = _environment(escaped=True).get_template("report.html.j2")
-    return template.render(
-        s=summary, title=title(summary), plots=safe, style=Markup(style), digest=_sha256(style)
-    )
+    return page("report.html.j2", s=summary, title=title(summary), plots=safe)
+
+
+def page(template: str, **values: Any) -> str:
+    """A page of ours: the template with these values, our style, and the digest its policy asks for."""
+    style = f"{_template('report.css')}{charts.STYLE}"
+    found = _environment(escaped=True).get_template(template)
+    return found.render(style=Markup(style), digest=_sha256(style), **values)
 
 
 def markdown(summary: Summary) -> str:
     """The report as Markdown."""
-    text = _environment(escaped=False).get_template("report.md.j2").render(s=summary, title=title(summary))
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    return text("report.md.j2", s=summary, title=title(summary))
+
+
+def text(template: str, **values: Any) -> str:
+    """A Markdown text of ours: the template with these values, and no more than one empty line at a time."""
+    made = _environment(escaped=False).get_template(template).render(**values)
+    return re.sub(r"\n{3,}", "\n\n", made).strip() + "\n"
 
 
 def title(summary: Summary) -> str:

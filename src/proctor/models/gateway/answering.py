@@ -66,7 +66,7 @@ class Answering:
         if isinstance(take, ReplayedTake):
             await _replay(call, take)
             return
-        call.route = route = self._models.route(call.model)
+        call.route = route = await self._models.reached(call.model)
         call.provider, call.price = route.provider, route.price
         if isinstance(route, ReplayRoute):
             await _replay(call, call.access.replayed_by(route.replay))

@@ -1,0 +1,194 @@
+"""Whether a difference is more than chance: tests, intervals, corrections, and what could have been seen.
+
+Means are compared by Student's test on the differences where values pair, by Welch's where they do not;
+rates by Fisher's exact test with Newcombe's interval. Several tests at once are corrected by Holm. Where
+there is too little to test, the answer is None, never a guess.
+
+Knows nothing of what the numbers stand for.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, variance
+
+from proctor.analyse.intervals import f_tail, student_cdf, student_quantile, wilson
+
+POWER = 0.8
+LEVEL = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How much one group lies above another."""
+
+    value: float
+    low: float | None = None
+    """None, as `high` and `p`: too few numbers to say."""
+    high: float | None = None
+    p: float | None = None
+    """The chance of such a difference, or a greater one, if there were none."""
+    effect_size: float | None = None
+    """In standard deviations."""
+    smallest_detectable: float | None = None
+    """What a test of this size would find in four of five cases."""
+    n: tuple[int, int] = (0, 0)
+    is_paired: bool = False
+
+
+def paired(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """The mean of the differences of values that belong together."""
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    n, value = len(differences), fmean(differences)
+    if n < 2:
+        return Difference(value=value, n=(n, n), is_paired=True)
+    spread = math.sqrt(variance(differences))
+    error = spread / math.sqrt(n)
+    return _tested(value, error, n - 1, spread, (n, n), is_paired=True)
+
+
+def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """The difference of two means whose values do not pair and may spread differently."""
+    n, value = (len(first), len(second)), fmean(first) - fmean(second)
+    if min(n) < 2:
+        return Difference(value=value, n=n)
+    parts = [variance(first) / n[0], variance(second) / n[1]]
+    error = math.sqrt(sum(parts))
+    pooled = math.sqrt((variance(first) * (n[0] - 1) + variance(second) * (n[1] - 1)) / (sum(n) - 2))
+    if error == 0:
+        return _tested(value, 0.0, sum(n) - 2, pooled, n)
+    freedom = error**4 / (parts[0] ** 2 / (n[0] - 1) + parts[1] ** 2 / (n[1] - 1))
+    return _tested(value, error, freedom, pooled, n)
+
+
+def rates(successes: int, trials: int, other_successes: int, other_trials: int) -> Difference:
+    """The difference of two success rates."""
+    n = (trials, other_trials)
+    if not trials or not other_trials:
+        return Difference(value=0.0, n=n)
+    one, other = wilson(successes, trials), wilson(other_successes, other_trials)
+    a, b = successes / trials, other_successes / other_trials
+    assert one.low is not None and one.high is not None and other.low is not None and other.high is not None
+    value = a - b
+    pooled = (successes + other_successes) / (trials + other_trials)
+    spread = math.sqrt(max(pooled * (1 - pooled), 0.25 / (trials + other_trials)))
+    reach = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)
+    return Difference(
+        value=value,
+        low=value - math.hypot(a - one.low, other.high - b),
+        high=value + math.hypot(one.high - a, b - other.low),
+        p=fisher(successes, trials - successes, other_successes, other_trials - other_successes),
+        effect_size=2 * math.asin(math.sqrt(a)) - 2 * math.asin(math.sqrt(b)),
+        smallest_detectable=min(1.0, reach * spread * math.sqrt(1 / trials + 1 / other_trials)),
+        n=n,
+    )
+
+
+def fisher(a: int, b: int, c: int, d: int) -> float:
+    """Fisher's exact test of a table of two rows and two columns, both sides."""
+    rows, column, total = (a + b, c + d), a + c, a + b + c + d
+
+    def chance(x: int) -> float:
+        ways = _log_choose(rows[0], x) + _log_choose(rows[1], column - x) - _log_choose(total, column)
+        return math.exp(ways)
+
+    here = chance(a)
+    possible = range(max(0, column - rows[1]), min(rows[0], column) + 1)
+    # Equal chances differ in their last digits.
+    return min(1.0, sum(p for p in map(chance, possible) if p <= here * (1 + 1e-9)))
+
+
+def holm(chances: Sequence[float | None]) -> list[float | None]:
+    """The same chances, corrected for their number; what was not tested does not count."""
+    tested = sorted((p, index) for index, p in enumerate(chances) if p is not None)
+    corrected: list[float | None] = [None] * len(chances)
+    highest = 0.0
+    for rank, (p, index) in enumerate(tested):
+        highest = max(highest, min(1.0, p * (len(tested) - rank)))
+        corrected[index] = highest
+    return corrected
+
+
+def runs_needed(spread: float, difference: float) -> int | None:
+    """Runs in each group that find a difference in four of five cases; None when there is none to find."""
+    if difference == 0 or spread == 0:
+        return None
+    reach = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)
+    return max(2, math.ceil(2 * (reach * spread / difference) ** 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How much of the spread of some values goes with a factor."""
+
+    p: float | None
+    explained: float
+    """Of all the spread, between 0 and 1."""
+    freedom: int
+
+
+def factor_test(
+    values: Sequence[float], base: Sequence[Sequence[float]], added: Sequence[Sequence[float]]
+) -> Share:
+    """Whether columns added to a linear model explain more than chance would.
+
+    `base` and `added` are rows of numbers, one for each value; a constant is part of the model.
+    """
+    n, total = len(values), sum((value - fmean(values)) ** 2 for value in values)
+    small, rank = _residual(values, [(1.0, *row) for row in base])
+    large, full_rank = _residual(values, [(1.0, *row, *more) for row, more in zip(base, added, strict=True)])
+    gained, freedom, left = max(0.0, small - large), full_rank - rank, n - full_rank
+    explained = gained / total if total else 0.0
+    if freedom <= 0 or left <= 0 or not total:
+        return Share(p=None, explained=explained, freedom=max(freedom, 0))
+    if large <= 1e-12 * total:
+        # Nothing is left over: what was added explains it all, or there was nothing to explain.
+        return Share(p=0.0 if gained > 1e-12 * total else None, explained=explained, freedom=freedom)
+    p = f_tail((gained / freedom) / (large / left), freedom, left)
+    return Share(p=p, explained=explained, freedom=freedom)
+
+
+def _tested(
+    value: float, error: float, freedom: float, spread: float, n: tuple[int, int], *, is_paired: bool = False
+) -> Difference:
+    if error == 0:
+        # Every value alike: a difference is certain as far as these runs go, and no interval can say more.
+        p = 1.0 if value == 0 else None
+        return Difference(value=value, low=value, high=value, p=p, n=n, is_paired=is_paired)
+    reach = student_quantile(1 - LEVEL / 2, freedom)
+    return Difference(
+        value=value,
+        low=value - reach * error,
+        high=value + reach * error,
+        p=2 * (1 - student_cdf(abs(value / error), freedom)),
+        effect_size=value / spread if spread else None,
+        smallest_detectable=(reach + student_quantile(POWER, freedom)) * error,
+        n=n,
+        is_paired=is_paired,
+    )
+
+
+def _log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+def _residual(values: Sequence[float], rows: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """What a least-squares fit leaves over, and the rank of its columns (Gram-Schmidt)."""
+    left = list(values)
+    basis: list[list[float]] = []
+    for column in zip(*rows, strict=True):
+        size = math.sqrt(sum(x * x for x in column))
+        rest = list(map(float, column))
+        for _ in range(2):
+            # Twice is enough for what rounding leaves.
+            for known in basis:
+                part = sum(a * b for a, b in zip(rest, known, strict=True))
+                rest = [a - part * b for a, b in zip(rest, known, strict=True)]
+        length = math.sqrt(sum(x * x for x in rest))
+        if size == 0 or length <= 1e-9 * size:
+            continue
+        unit = [x / length for x in rest]
+        basis.append(unit)
+        part = sum(a * b for a, b in zip(left, unit, strict=True))
+        left = [a - part * b for a, b in zip(left, unit, strict=True)]
+    return sum(x * x for x in left), len(basis)

@@ -1,0 +1,179 @@
+"""What goes with success, with failure, and with higher or lower metrics: statements with their evidence.
+
+A statement says the effect, the interval around it and the chance of seeing it by luck, corrected for the
+number of statements tried. Where there is too little to say anything, that is said.
+
+Knows nothing of files or pages.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from proctor.analyse import contrasts
+from proctor.analyse.contrasts import LEVEL, Difference
+from proctor.analyse.experiment_runs import RunData, Study
+
+FEWEST = 3
+"""Runs in a group below which nothing is tested."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrast:
+    """Runs with one level of a factor against all others."""
+
+    factor: str
+    level: str
+    metric: str
+    """Empty: the success rate."""
+    difference: Difference
+    p_corrected: float | None
+
+    @property
+    def is_clear(self) -> bool:
+        return self.p_corrected is not None and self.p_corrected < LEVEL
+
+
+def level_contrasts(study: Study, metric: str = "") -> list[Contrast]:
+    """Every level of every factor against the rest, in the success rate or in a metric."""
+    found: list[tuple[str, str, Difference]] = []
+    for factor, levels in levels_of(study).items():
+        for level in levels:
+            inside = [run for run in study.runs if level_of(study, run, factor) == level]
+            outside = [run for run in study.runs if level_of(study, run, factor) != level]
+            difference = _difference(inside, outside, metric)
+            if difference is not None:
+                found.append((factor, level, difference))
+            if len(levels) == 2:
+                # The other level would say the same with the sign turned.
+                break
+    corrected = contrasts.holm([difference.p for _, _, difference in found])
+    return [
+        Contrast(factor=factor, level=level, metric=metric, difference=difference, p_corrected=p)
+        for (factor, level, difference), p in zip(found, corrected, strict=True)
+    ]
+
+
+def statement(contrast: Contrast) -> dict[str, Any]:
+    """A contrast as a record with its sentence."""
+    one, what = contrast.difference, contrast.metric or "the success rate"
+    word = "higher" if one.value > 0 else "lower"
+    rate = not contrast.metric
+    size = _said(abs(one.value), rate)
+    interval = "no interval" if one.low is None or one.high is None else _interval(one.low, one.high, rate)
+    chance = "not tested" if contrast.p_corrected is None else f"{_chance(contrast.p_corrected)}, corrected"
+    text = f"With {contrast.factor} = {contrast.level}, {what} is {size} {word} ({interval}; {chance})."
+    return {
+        "statement": text,
+        "factor": contrast.factor,
+        "level": contrast.level,
+        "metric": contrast.metric or None,
+        **asdict(one),
+        "p_corrected": contrast.p_corrected,
+    }
+
+
+def failure_clusters(study: Study) -> list[dict[str, Any]]:
+    """Runs that did not succeed, by reason and by what was said, the most frequent first."""
+    groups: dict[tuple[str, str], list[RunData]] = defaultdict(list)
+    for run in study.runs:
+        if not run.is_success:
+            groups[run.reason or run.status, _shape(run.error)].append(run)
+    total = len(study.runs)
+    clusters = []
+    for (reason, shape), runs in sorted(groups.items(), key=lambda entry: (-len(entry[1]), entry[0])):
+        where = Counter(study.descriptions.get(run.variation_id, "") for run in runs)
+        most, number = where.most_common(1)[0]
+        text = f"{len(runs)} of {total} runs ended with {reason}"
+        text += f": {shape}" if shape else ""
+        text += f" (most often with {most}: {number})" if len(study.descriptions) > 1 else ""
+        clusters.append(
+            {
+                "statement": f"{text}.",
+                "reason": reason,
+                "message": shape,
+                "runs": len(runs),
+                "share": len(runs) / total,
+                "is_ours": runs[0].is_error,
+                "by_variation": dict(where),
+                "examples": [run.run_id for run in runs[:5]],
+            }
+        )
+    return clusters
+
+
+def honest_words(study: Study, tried: Sequence[Contrast]) -> list[str]:
+    """What cannot be said, and why."""
+    words: list[str] = []
+    if not study.runs:
+        return ["There are no runs yet."]
+    smallest = min(Counter(run.variation_id for run in study.runs).values())
+    if smallest < FEWEST:
+        words.append(
+            f"Some variations have only {smallest} run{'s' if smallest > 1 else ''}: "
+            f"nothing is tested below {FEWEST} runs in a group."
+        )
+    if not any(levels_of(study).values()):
+        words.append("Nothing was varied, so there is nothing to compare; the spread between runs is above.")
+        return words
+    if all(run.is_success for run in study.runs):
+        words.append("Every run was completed, so nothing can be said of what makes runs succeed.")
+    elif not any(run.is_success for run in study.runs):
+        words.append("No run was completed, so nothing can be said of what makes runs succeed.")
+    elif not any(contrast.is_clear for contrast in tried):
+        seen = [c.difference.smallest_detectable for c in tried if c.difference.smallest_detectable]
+        if seen:
+            words.append(
+                "No level changes the success rate beyond chance; with this many runs, differences below "
+                f"{min(seen) * 100:.0f} percentage points could not be expected to show."
+            )
+    return words
+
+
+def levels_of(study: Study) -> dict[str, list[str]]:
+    """The factors that vary, with their levels in order of appearance."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for number in sorted({run.variation_id for run in study.runs}):
+        for factor, level in study.factors.get(number, {}).items():
+            found[factor][level] = None
+    return {factor: list(levels) for factor, levels in found.items() if len(levels) > 1}
+
+
+def level_of(study: Study, run: RunData, factor: str) -> str:
+    """The level of a factor that a run had; empty when it had none."""
+    return study.factors.get(run.variation_id, {}).get(factor, "")
+
+
+def _difference(inside: Sequence[RunData], outside: Sequence[RunData], metric: str) -> Difference | None:
+    if metric:
+        first = [run.metrics[metric] for run in inside if run.is_success and metric in run.metrics]
+        second = [run.metrics[metric] for run in outside if run.is_success and metric in run.metrics]
+        if min(len(first), len(second)) < FEWEST:
+            return None
+        return contrasts.welch(first, second)
+    if min(len(inside), len(outside)) < FEWEST:
+        return None
+    passed, others = sum(run.is_success for run in inside), sum(run.is_success for run in outside)
+    return contrasts.rates(passed, len(inside), others, len(outside))
+
+
+def _shape(error: str) -> str:
+    """An error's first line with what differs from run to run taken out, so that equal ones meet."""
+    line = next((line.strip() for line in error.splitlines() if line.strip()), "")
+    return re.sub(r"\$?\d[\d.,]*", "#", line)[:160]
+
+
+def _chance(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def _said(value: float, is_rate: bool) -> str:
+    return f"{value * 100:.0f} percentage points" if is_rate else f"{value:.4g}"
+
+
+def _interval(low: float, high: float, is_rate: bool) -> str:
+    if is_rate:
+        return f"95 % interval {low * 100:.0f} to {high * 100:.0f}"
+    return f"95 % interval {low:.4g} to {high:.4g}"

@@ -1,0 +1,253 @@
+"""Make a batch of an experiment, extend it, and keep its folder and the store of one mind.
+
+The store is the truth: when a run is taken up again, its folder is first brought to what the store
+knows. A folder that comes from another machine is the other way round: its runs are taken into the
+store, with what they cost, and go on from where they were.
+
+Knows nothing of how a run is played or shown.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from proctor.batch.launch import Extension
+from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
+from proctor.plan import what_changed
+from proctor.plan.experiment import Experiment
+from proctor.scenario import state as states
+from proctor.scenario.state import Call, Run, Turn, turn_as_plain, turn_of
+from proctor.scenario.voices import run_seed
+from proctor.session import Iteration, Metric, ModelCall, Usage, Workspace
+from proctor.store import Reader, Recorder, Store, Writer, item_of, timestamp
+
+JOB = "scenario"
+CAN_GO_ON = ("interrupted", "aborted", "timeout", "rate_limit", "halted", "cost_limit", "")
+
+
+def create_experiment(
+    store: Store,
+    experiment: Experiment,
+    items: Sequence[Item],
+    *,
+    run_id: str,
+    owner: str,
+    version: str,
+    now: datetime,
+) -> int:
+    """Write a new batch with all its runs; how many those are."""
+    row = {
+        "runId": run_id,
+        "createdAt": timestamp(now),
+        "job": JOB,
+        "status": RUNNING,
+        "owner": owner,
+        "heartbeatAt": timestamp(now),
+        "proctorVersion": version,
+        **_from_config(experiment),
+    }
+    return store.create_batch(row, items)
+
+
+def extend_experiment(store: Store, run_id: str, experiment: Experiment) -> Extension:
+    """Bring a batch up to its config and scenario as they stand now. The batch must be ours."""
+    earlier = {row["id"]: row for row in store.read.item_inputs(run_id)}
+    items = list(experiment.items(variation_numbers(store.read, run_id)))
+    new = [item for item in items if item.id not in earlier]
+    known = {item.id: item for item in items if item.id in earlier}
+    gone = [row for item_id, row in earlier.items() if item_id not in known]
+    dropped = [row["id"] for row in gone if row["status"] == QUEUED]
+    store.extend_batch(run_id, _from_config(experiment), add=new, settle=known.values(), drop=dropped)
+    return Extension(
+        added=len(new),
+        reasons=Counter(_reasons(new, list(earlier.values()))),
+        dropped=len(dropped),
+        kept=len(gone) - len(dropped),
+    )
+
+
+def variation_numbers(read: Reader, run_id: str) -> dict[str, int]:
+    """The number that each variation of a batch was given, by the digest of its items."""
+    rows = read.query('SELECT DISTINCT "digest", "settings" FROM "batch_items" WHERE "runId" = ?', (run_id,))
+    return {row["digest"]: int(json.loads(row["settings"])["variationId"]) for row in rows}
+
+
+def requeue(store: Store, run_id: str, reasons: Sequence[str]) -> int:
+    """Queue runs that a limit has ended, since it may have been raised; how many there were."""
+    rows = [
+        row
+        for row in store.read.items(run_id, limit=1_000_000)
+        if row["status"] in FINISHED and row["reason"] in reasons
+    ]
+    writer = store.writer()
+    try:
+        for row in rows:
+            queued = {"status": QUEUED, "reason": "", "error": "", "finishedAt": None}
+            writer.change("batch_items", (run_id, row["id"]), queued)
+    finally:
+        writer.close()
+    return len(rows)
+
+
+def run_from_store(read: Reader, row: Mapping[str, Any]) -> Run:
+    """A run as the store knows it: the turns that were finished, and what the others have cost."""
+    item, turns, lost = item_of(row), list[Turn](), list[Call]()
+    attempts = read.attempts(row["runId"], row["id"])
+    for attempt in attempts:
+        made = [_turn(step["output"]) for step in read.of_session("iterations", attempt["id"])]
+        played = [turn for turn in made if turn is not None]
+        if played:
+            # An attempt that began further back than the last one ended has played those turns anew.
+            lost += [call for turn in turns if turn.number >= played[0].number for call in turn.calls]
+            turns = [turn for turn in turns if turn.number < played[0].number] + played
+        lost += _unfinished(read, attempt["id"], len(made), played)
+    status, reason = _status(row)
+    return Run(
+        item_id=row["id"],
+        label=item.settings["label"],
+        seed=run_seed(item.details, item.repeat),
+        total_turns=int(item.details.get("turns", len(turns))),
+        turns=tuple(turns),
+        lost_calls=tuple(lost),
+        status=status,
+        reason=reason,
+        error=row["error"],
+        variation_id=item.settings.get("variationId", 0),
+        variation=item.settings.get("variation", ""),
+        started_at=row["startedAt"] or "",
+        ended_at=row["finishedAt"] or "",
+    )
+
+
+def take_in(
+    store: Store, run_id: str, items: Sequence[Item], runs: Mapping[str, Run], *, source: str, now: datetime
+) -> int:
+    """Give items the runs that were played elsewhere, by item id; how many of them were given one."""
+    writer = store.writer()
+    try:
+        for item in items:
+            if item.id in runs:
+                _take_in(writer, run_id, item, runs[item.id], source, now)
+    finally:
+        writer.close()
+    return len(runs)
+
+
+def _take_in(writer: Writer, run_id: str, item: Item, run: Run, source: str, now: datetime) -> None:
+    session_id = f"{item.id}{int(now.timestamp()):010x}"[:26]
+    began = run.started_at or timestamp(now)
+    row = {
+        "runId": run_id,
+        "itemId": item.id,
+        "attempt": 1,
+        "job": JOB,
+        "agent": "",
+        "model": item.model,
+        "standIn": int(item.model.startswith("scripted/")),
+        "status": RUNNING,
+        "source": source,
+        "startedAt": began,
+    }
+    recorder = Recorder(writer, session_id, row, lambda: now)
+    recorder.record(Workspace(name=run.label))
+    for turn in run.turns:
+        for call in turn.calls:
+            recorder.record(_model_call(call))
+        for name, value in turn.metrics.items():
+            number = float(value) if isinstance(value, bool) else value
+            recorder.record(Metric(name=name, value=number, step=turn.number))
+        recorder.record(Iteration(output=json.dumps(turn_as_plain(turn), ensure_ascii=False)))
+    for call in run.lost_calls:
+        recorder.record(_model_call(call))
+    is_done = run.status == states.COMPLETED
+    ended = (SUCCESS, "completed") if is_done else (ERROR, "interrupted")
+    recorder.end(*ended, "", work_seconds=0.0, waiting_seconds=0.0)
+    totals = recorder.totals
+    # A run that was not finished goes on; why it had stopped is in its own files.
+    values = {
+        "status": SUCCESS if is_done else QUEUED,
+        "reason": "completed" if is_done else "",
+        "startedAt": began,
+        "finishedAt": (run.ended_at or began) if is_done else None,
+        "sessionId": session_id,
+        "tokensTotal": totals.usage.total_tokens,
+        "costUsd": totals.cost_usd,
+    }
+    writer.change("batch_items", (run_id, item.id), values)
+    if totals.cost_usd:
+        spent = (session_id, 1, run_id, item.id, timestamp(now), "settle", 0.0, totals.cost_usd)
+        writer.append("ledger", spent)
+
+
+def _model_call(call: Call) -> ModelCall:
+    usage = Usage(input_tokens=call.input_tokens, output_tokens=call.output_tokens)
+    return ModelCall(model=call.model, usage=usage, cost_usd=call.cost_usd)
+
+
+def _from_config(experiment: Experiment) -> dict[str, Any]:
+    defaults = {
+        "runsPerVariation": experiment.runs_per_variation,
+        "concurrency": experiment.max_parallel,
+        "variations": len(experiment.variations),
+    }
+    return {
+        "planPath": str(experiment.path),
+        "planText": experiment.text,
+        "planDigest": experiment.digest,
+        "defaultsJson": json.dumps(defaults),
+        "optionsJson": json.dumps(experiment.options, ensure_ascii=False),
+        "concurrency": experiment.max_parallel,
+        "seed": experiment.seed,
+        "budgetUsd": experiment.budget_usd,
+    }
+
+
+def _reasons(new: Sequence[Item], earlier: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    sample = [
+        {"runner": row["runner"], "agent": row["agent"], "model": row["model"], "prompt": row["prompt"]}
+        | json.loads(row["details"])
+        for row in earlier[:2000]
+    ]
+    for item in new[:500]:
+        # Which models take part follows from what names them.
+        fields = [name for name in what_changed(item, sample) if name != "model"]
+        yield ", ".join(fields) or "runs"
+
+
+def _turn(written: str) -> Turn | None:
+    try:
+        return turn_of(json.loads(written))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _unfinished(read: Reader, session_id: str, steps: int, played: Sequence[Turn]) -> list[Call]:
+    rows = read.query(
+        'SELECT "model", "promptTokens", "completionTokens", "costUsd" FROM "model_calls" '
+        'WHERE "sessionId" = ? AND "step" > ? ORDER BY "position"',
+        (session_id, steps),
+    )
+    number = played[-1].number + 1 if played else 0
+    return [
+        Call(
+            who="",
+            purpose="a turn that was not finished",
+            model=row["model"],
+            turn=number,
+            input_tokens=row["promptTokens"],
+            output_tokens=row["completionTokens"],
+            cost_usd=row["costUsd"],
+        )
+        for row in rows
+    ]
+
+
+def _status(row: Mapping[str, Any]) -> tuple[str, str]:
+    if row["status"] == SUCCESS:
+        return states.COMPLETED, ""
+    if row["status"] == RUNNING:
+        return states.RUNNING, ""
+    halted = row["reason"] in CAN_GO_ON or (row["status"] == FAIL and row["reason"] == "validation_failed")
+    return (states.HALTED if halted else states.FAILED), row["reason"]

@@ -1,0 +1,52 @@
+"""What `proctor analyze` says of a simulation."""
+
+from pathlib import Path
+from typing import Any
+
+from proctor.analyse.crossing import analysis
+from proctor.cli.analyze import Asked, Told
+from proctor.errors import UsageError
+from proctor.export.dialogue import write_json
+from proctor.export.dialogue_tables import each_session, session_row
+from proctor.report.dialogue import dialogue_html, dialogue_markdown
+
+FOLDER = "analysis"
+
+
+def analyse(folder: Path, asked: Asked) -> Told:
+    """Analyse a simulation, write its files, and say the whole of it."""
+    document = analyze_folder(folder, asked.metric)
+    target = folder / FOLDER
+    target.mkdir(exist_ok=True)
+    files = [target / "variance.json"]
+    write_json(files[0], document)
+    markdown = dialogue_markdown(document)
+    if asked.report:
+        for name, text in (
+            ("analysis-report.md", markdown),
+            ("analysis-report.html", dialogue_html(document)),
+        ):
+            (target / name).write_text(text, encoding="utf-8")
+            files.append(target / name)
+    return Told(document=document, words=markdown, files=files)
+
+
+def analyze_folder(folder: Path, measure: str = "") -> dict[str, Any]:
+    """The analysis of a simulation's files as one document; of one measure, or of all there are."""
+    rows, lost, stand_ins = list[dict[str, Any]](), 0, set[str]()
+    for session in each_session(folder, failed=True):
+        if session.get("status", "success") not in ("success", "fail"):
+            lost += 1
+            continue
+        rows.append(session_row(session))
+        if session.get("stand_in"):
+            stand_ins |= {role["model"] for role in session["roles"].values() if role["model"]}
+    if not rows:
+        raise UsageError(f"there is no finished session in {folder}\nFinish the simulation first: --resume.")
+    return {
+        "name": folder.resolve().name,
+        "sessions": len(rows),
+        "left_out": lost,
+        "stand_ins": sorted(stand_ins),
+        "measures": analysis(rows, measure),
+    }

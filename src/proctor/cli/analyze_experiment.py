@@ -1,0 +1,54 @@
+"""What `proctor analyze` says of an experiment."""
+
+from pathlib import Path
+from typing import Any
+
+from proctor.analyse.experiment import FOLDER, BatchAnalyzer
+from proctor.cli.analyze import Asked, Told
+from proctor.report.experiment import chance, experiment_html, experiment_markdown, figure
+from proctor.report.words import interval, percent
+
+
+def analyse(folder: Path, asked: Asked) -> Told:
+    """Analyse an experiment, write its files, and say the main things."""
+    analyzer = BatchAnalyzer(folder, metric=asked.metric)
+    analyzer.collect_run_data()
+    documents = analyzer.documents()
+    files = analyzer.save()
+    if asked.report:
+        files += _reports(analyzer, folder / FOLDER)
+    document = {name.removesuffix(".json").replace("-", "_"): one for name, one in documents.items()}
+    return Told(document=document, words=_words(document), files=files)
+
+
+def _reports(analyzer: BatchAnalyzer, target: Path) -> list[Path]:
+    pages = {
+        "analysis-report.md": experiment_markdown(analyzer),
+        "analysis-report.html": experiment_html(analyzer),
+    }
+    for name, text in pages.items():
+        (target / name).write_text(text, encoding="utf-8")
+    return [target / name for name in pages]
+
+
+def _words(document: dict[str, Any]) -> str:
+    patterns = document["patterns"]
+    low, high = patterns["success_rate_interval"]
+    lines = [
+        f"{patterns['successful_runs']} of {patterns['total_runs']} runs completed: "
+        f"{percent(patterns['success_rate'])} (95 % interval {interval(low, high)})"
+    ]
+    if patterns["stand_ins"]:
+        lines.append("Rehearsal: stand-ins took part; these figures say nothing about real models.")
+    for name, one in document["metrics_analysis"].items():
+        if one["n"]:
+            spread = f"{figure(one['low'])} to {figure(one['high'])}"
+            lines.append(f"{name}: {figure(one['mean'])} (95 % interval {spread}, n = {one['n']})")
+        for pair in document["comparisons"].get(name, ())[:10]:
+            first, second = pair["descriptions"]
+            p = chance(pair["p_corrected"])
+            said = f"p {p}" if p.startswith("<") else f"p = {p}"
+            lines.append(f"  {first} − {second}: {figure(pair['value'])} ({said}, corrected)")
+    statements = [*patterns["success_factors"], *patterns["failure_modes"], *patterns["metric_effects"]]
+    lines += [one["statement"] for one in statements[:20]]
+    return "\n".join([*lines, *patterns["notes"]])

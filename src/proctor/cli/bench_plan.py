@@ -1,0 +1,158 @@
+"""What a benchmark's command line comes to: tasks read, models found and chosen, all of it looked at.
+
+Whatever is wrong is found here, before anything starts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from proctor.agents import find_agent
+from proctor.batch.preflight import Surroundings
+from proctor.batch.readiness import commits_of, look
+from proctor.cli.bench_models import Supply, models_of, read_supply, with_found
+from proctor.cli.house import Places, environment
+from proctor.errors import UsageError
+from proctor.models import Models
+from proctor.plan.benchmark import NOOP, ORACLE, Benchmark, stand_in
+from proctor.plan.selection import Chosen, choose
+from proctor.plan.task_files import read_tasks
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the command line says; what it leaves open is empty or None."""
+
+    task: Path | None = None
+    models: str = ""
+    output: Path | None = None
+    parallel: str = "1"
+    timeout: float | None = None
+    runs: int | None = None
+    agent: str = ""
+    models_config: Path | None = None
+    oracle: bool = False
+    noop: bool = False
+    as_json: bool = False
+
+    def settled(self, options: Mapping[str, Any]) -> "Asked":
+        """With what an earlier start of the same benchmark said, where this one says nothing."""
+        kept = options.get("asked") or {}
+        return replace(
+            self,
+            task=self.task or (Path(options["taskPath"]) if options.get("taskPath") else None),
+            models=self.models or ("" if self.oracle or self.noop else kept.get("models") or ""),
+            timeout=self.timeout or kept.get("timeout"),
+            runs=self.runs or kept.get("runs"),
+            agent=self.agent or kept.get("agent") or "",
+            models_config=self.models_config or _existing(options.get("modelsConfig")),
+            oracle=self.oracle or (not self.models and bool(kept.get("oracle"))),
+            noop=self.noop or (not self.models and bool(kept.get("noop"))),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchPlan:
+    """What is going to be run, looked at from all sides."""
+
+    asked: Asked
+    benchmark: Benchmark
+    supply: Supply
+    models: Models
+    concurrency: int
+    remarks: tuple[str, ...]
+
+    def options(self, output: Path) -> dict[str, Any]:
+        """What going on needs to know."""
+        asked, config = self.asked, self.supply.config_path
+        return {
+            "task": self.benchmark.label,
+            "taskPath": str(asked.task.absolute()) if asked.task else "",
+            "modelsConfig": str(config.absolute()) if config else "",
+            "output": str(output.absolute()),
+            "asked": {
+                "models": ",".join(model.name for model in self.benchmark.models)
+                if not (asked.oracle or asked.noop)
+                else "",
+                "runs": self.benchmark.runs,
+                "agent": asked.agent,
+                "timeout": asked.timeout,
+                "oracle": asked.oracle,
+                "noop": asked.noop,
+            },
+        }
+
+    def about(self, run_id: str, output: Path) -> dict[str, Any]:
+        """The same for the folder, which may be moved to another machine."""
+        return {"batch_id": run_id, "format": 1, **self.options(output)}
+
+
+def make_plan(asked: Asked, where: Places) -> BenchPlan:
+    """Read, look and choose; whatever is wrong is found here, before anything starts."""
+    if asked.task is None:
+        raise UsageError("no task is given\nGive one:  proctor bench --task benchmark/tasks/easy/fix_typo.md")
+    tasks = tuple(read_tasks(asked.task))
+    folders = _folders(asked.task)
+    supply = read_supply(where, folders, asked.models_config)
+    stand_ins = [stand_in(name) for name, wanted in ((ORACLE, asked.oracle), (NOOP, asked.noop)) if wanted]
+    chosen = Chosen(models=tuple(stand_ins))
+    models = models_of(supply, where, folders)
+    if asked.models or not stand_ins:
+        supply = with_found(supply)
+        found = choose(
+            asked.models or ALL,
+            supply.candidates(),
+            supply.config.categories,
+            lambda word: supply.other(models, word),
+        )
+        chosen = Chosen(models=(*stand_ins, *found.models), remarks=found.remarks)
+    settings = supply.config.settings
+    benchmark = Benchmark(
+        tasks=tasks,
+        models=chosen.models,
+        runs=asked.runs or 1,
+        agent=asked.agent,
+        timeout_seconds=asked.timeout,
+        default_timeout_seconds=settings.default_timeout,
+        retries=settings.max_retries if settings.retry_on_failure else 0,
+        commits=commits_of(tasks, environment()),
+    )
+    surroundings = Surroundings(environment=environment(), find_agent=find_agent, models=models)
+    found_out = look(benchmark, surroundings, supply.key_variables)
+    if found_out.problems:
+        raise UsageError("\n\n".join(found_out.problems))
+    return BenchPlan(
+        asked=asked,
+        benchmark=benchmark,
+        supply=supply,
+        models=models,
+        concurrency=_at_once(asked.parallel, settings.max_parallel),
+        remarks=(*chosen.remarks, *_silent(supply), *found_out.remarks),
+    )
+
+
+def _at_once(parallel: str, usual: int) -> int:
+    if parallel == "auto":
+        return usual
+    if not parallel.isdigit() or int(parallel) < 1:
+        raise UsageError(f"--parallel takes a number, not {parallel}\nAlone it means {usual}.")
+    return int(parallel)
+
+
+def _folders(task: Path) -> list[Path]:
+    """Where a benchmark's own files are looked for: beside its tasks, above them, and here."""
+    start = task.absolute() if task.is_dir() else task.absolute().parent
+    tasks = next((folder for folder in (start, *start.parents) if folder.name == "tasks"), None)
+    return list(dict.fromkeys([start, *([tasks.parent] if tasks else []), Path.cwd()]))
+
+
+def _silent(supply: Supply) -> Sequence[str]:
+    silent = supply.found.silent if supply.found else {}
+    return [f"{name} did not list its models: {why}" for name, why in silent.items()]
+
+
+def _existing(path: Any) -> Path | None:
+    return Path(path) if path and Path(path).is_file() else None

@@ -1,0 +1,280 @@
+"""Carry out an experiment at the terminal: its folder kept up to date, its runs shown, its end told."""
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from proctor import __version__
+from proctor.analyse.experiment import BatchAnalyzer
+from proctor.batch.experiment import create_experiment, extend_experiment, requeue, take_in
+from proctor.batch.house import House, ItemEnd
+from proctor.cli.carry_out import Shown, conduct, exit_code, notify, summary, tell_end
+from proctor.cli.house import Places, make_house, make_models, now
+from proctor.cli.human import WithHuman
+from proctor.cli.views import View, view_for
+from proctor.cli.words import count, print_json, printable, say
+from proctor.errors import NotFound, PlanError, Problem, UsageError
+from proctor.export.experiment import ExperimentFolder
+from proctor.item import Item
+from proctor.model import Model
+from proctor.models import Models
+from proctor.plan.experiment import STATE, Experiment, slug_of
+from proctor.scenario.changes import changed
+from proctor.scenario.definition import scenario_of
+from proctor.scenario.folder import read_run
+from proctor.scenario.state import Run
+from proctor.store import Again, Store
+from proctor.store.owner import this_process
+
+BETWEEN_WRITES_SECONDS = 2.0
+"""The experiment's own files are written no oftener than this while runs end one after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """How an experiment is to be carried out."""
+
+    resume: bool = False
+    again: Again = Again(errors=True)  # noqa: RUF009  it is frozen
+    shown: Shown = Shown()  # noqa: RUF009
+
+
+def models_for(where: Places, experiment: Experiment) -> Models:
+    """Every model that can be reached; scripts are looked for beside the config and in the scenario."""
+    folders = [experiment.path.parent, experiment.loaded.folder, Path.cwd()]
+    return make_models(where, folders, prices=experiment.prices)
+
+
+def check_models(experiment: Experiment, models: Models) -> list[str]:
+    """Refuse an experiment whose models cannot be asked or priced; what else is worth saying."""
+    problems: list[Problem] = []
+    remarks = list(experiment.loaded.remarks)
+    limited = experiment.budget_usd is not None or experiment.cost_per_run_usd is not None
+    for model in _models_of(experiment):
+        try:
+            models.check(model)
+        except UsageError as error:
+            problem, _, remedy = str(error).partition("\n")
+            problems.append(experiment.model_problem(model, problem, remedy))
+            continue
+        if key := models.missing_key(model):
+            problem = f"{model} needs a key, and {key} is not set"
+            problems.append(experiment.model_problem(model, problem, f"Set it: export {key}=…"))
+        if limited and not models.has_price(model):
+            problem = f"the price of {model} is not known, so a limit cannot be held"
+            remedy = (
+                f"Declare it:  prices: {{{model}: {{input: 1.0, output: 2.0}}}}  (USD per million tokens)."
+            )
+            problems.append(experiment.model_problem(model, problem, remedy))
+        if model.startswith("scripted/"):
+            remarks.append(f"{model} is a stand-in: it rehearses, it does not think")
+    if experiment.loaded.scenario.humans and experiment.max_parallel > 1:
+        remedy = "Set `max_parallel: 1`, or give the actor a model."
+        problem = "a person can be asked only one question at a time"
+        problems.append(experiment.problem(("max_parallel",), problem, remedy))
+    if problems:
+        raise PlanError(problems)
+    return remarks
+
+
+def start(where: Places, experiment: Experiment, models: Models, wanted: Wanted) -> int:
+    """Make or take up the experiment's batch and carry it out; the exit code."""
+    with where.open_store() as store:
+        owner = this_process()
+        folder = _taken_up(store, experiment, owner, wanted) if wanted.resume else None
+        folder = folder or _made(store, experiment, owner, resumed=wanted.resume)
+        return carry(store, where, folder, owner, models, wanted.shown)
+
+
+def carry(
+    store: Store, where: Places, folder: ExperimentFolder, owner: str, models: Models, shown: Shown
+) -> int:
+    """Carry out a batch that is ours, with its folder kept up to date; the exit code."""
+    folder.bring_up_to_date()
+    folder.write(now())
+    return asyncio.run(_carry(store, where, folder, owner, models, shown))
+
+
+async def _carry(
+    store: Store, where: Places, folder: ExperimentFolder, owner: str, models: Models, shown: Shown
+) -> int:
+    view = _FolderView(
+        view_for(store, folder.run_id, as_json=shown.as_json, as_jsonl=shown.as_jsonl), folder, time.monotonic
+    )
+    house = with_people(make_house(where.home, models))
+    ending = await conduct(store, folder.run_id, owner, house, models, view)
+    batch = store.read.batch(folder.run_id, now())
+    folder.bring_up_to_date()
+    folder.write(now())
+    options = json.loads(batch["optionsJson"])
+    if options.get("aggregateMetrics") and ending.status == "completed":
+        _analyse(folder.path)
+    document = summary(store, batch) | {"experiment": options["experiment"], "output": str(folder.path)}
+    if shown.as_json:
+        print_json(document)
+    elif shown.as_jsonl:
+        print(json.dumps({"type": "done", **document}, ensure_ascii=False), flush=True)
+    tell_end(document)
+    say(f"Results:  {printable(folder.path)}  ·  proctor analyze {printable(folder.path)} --report")
+    await asyncio.to_thread(notify, options.get("notify"), document)
+    return exit_code(ending, document)
+
+
+def with_people(house: House) -> House:
+    """The same house, where actors whom people play are asked at this terminal."""
+    made = house.models
+
+    def models(waited: Callable[[float], None], **more: Any) -> Model:
+        return WithHuman(made(waited, **more))
+
+    return replace(house, models=models)
+
+
+def resume_run(
+    store: Store,
+    where: Places,
+    batch: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    again: Again,
+    shown: Shown,
+) -> int:
+    """Go on with an experiment from what the store alone knows of it; the exit code."""
+    options, owner, run_id = json.loads(batch["optionsJson"]), this_process(), str(batch["runId"])
+    store.resume_batch(run_id, owner, again, now())
+    store.change_batch(run_id, changes)
+    folder = ExperimentFolder(store, run_id, Path(options["output"]))
+    kept = folder.path / "base-scenario"
+    folder.prepare(kept)
+    folders = [Path(batch["planPath"]).parent, kept, Path.cwd()]
+    models = make_models(where, folders, prices=options.get("prices"))
+    return carry(store, where, folder, owner, models, shown)
+
+
+def new_run_id(experiment: Experiment) -> str:
+    """A name for a batch that says what it is of; two begun in the same second still differ."""
+    return f"{slug_of(experiment.name)}-{now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def _made(store: Store, experiment: Experiment, owner: str, *, resumed: bool) -> ExperimentFolder:
+    """A new batch; with the runs that stand in its folder, when it was brought here to go on."""
+    brought = _runs_in(experiment.output) if resumed else {}
+    if resumed and not brought:
+        raise UsageError(f"there is nothing to resume in {experiment.output}\nRun it without --resume first.")
+    if not resumed and (experiment.output / STATE).is_file():
+        raise UsageError(
+            f"{experiment.output} already holds an experiment\n"
+            "Go on with it (--resume), or name another output_dir."
+        )
+    items = _numbered(experiment, brought)
+    run_id = new_run_id(experiment)
+    create_experiment(store, experiment, items, run_id=run_id, owner=owner, version=__version__, now=now())
+    folder = ExperimentFolder(store, run_id, experiment.output)
+    folder.prepare(experiment.loaded.folder)
+    mine = {item.id: brought[item.id] for item in items if item.id in brought}
+    if mine:
+        take_in(store, run_id, items, mine, source="import", now=now())
+        finished = sum(run.status == "completed" for run in mine.values())
+        say(f"{count(len(mine), 'run')} taken in from {printable(experiment.output)}, {finished} finished")
+    return folder
+
+
+def _taken_up(store: Store, experiment: Experiment, owner: str, wanted: Wanted) -> ExperimentFolder | None:
+    """The earlier batch of this experiment, ours now and brought up to its config; None without one."""
+    batch = _earlier(store, experiment)
+    if batch is None:
+        return None
+    run_id = str(batch["runId"])
+    store.resume_batch(run_id, owner, wanted.again, now())
+    before = json.loads(batch["optionsJson"])
+    if experiment.cost_per_run_usd != before.get("costPerRunUsd"):
+        requeue(store, run_id, ("cost_limit",))
+    told = extend_experiment(store, run_id, experiment)
+    if told.added:
+        why = "; ".join(f"{count(number, 'run')}: {field}" for field, number in told.reasons.items())
+        say(
+            f"{count(told.added, 'new run')} since the last time (new because of {printable(why, width=400)})"
+        )
+    if told.dropped or told.kept:
+        say(f"no longer in the config: {told.dropped} dropped from the queue, {told.kept} with results kept")
+    folder = ExperimentFolder(store, run_id, experiment.output)
+    folder.prepare(experiment.loaded.folder, earlier_config=batch["planText"])
+    return folder
+
+
+def _earlier(store: Store, experiment: Experiment) -> dict[str, Any] | None:
+    known = _state_of(experiment.output).get("run_id")
+    if isinstance(known, str) and known:
+        try:
+            found = store.read.batch(known, now())
+            return found if found["runId"] == known else None
+        except NotFound:
+            return None
+    run_id = store.read.batch_of_plan(str(experiment.path), experiment.digest)
+    if run_id is None:
+        return None
+    batch = store.read.batch(run_id, now())
+    return batch if json.loads(batch["optionsJson"]).get("output") == str(experiment.output) else None
+
+
+def _state_of(output: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((output / STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _runs_in(output: Path) -> dict[str, Run]:
+    """The runs whose state stands in an experiment's folder, by item id."""
+    runs = [read_run(folder) for folder in sorted((output / "runs").glob("var-*")) if folder.is_dir()]
+    return {run.item_id: run for run in runs if run is not None}
+
+
+def _numbered(experiment: Experiment, brought: Mapping[str, Run]) -> list[Item]:
+    """The items; a variation that was numbered elsewhere keeps its number."""
+    items = list(experiment.items())
+    numbers = {item.digest: brought[item.id].variation_id for item in items if item.id in brought}
+    return list(experiment.items(numbers)) if numbers else items
+
+
+def _models_of(experiment: Experiment) -> Sequence[str]:
+    found: dict[str, None] = {}
+    for variation in experiment.variations:
+        scenario = scenario_of(changed(experiment.loaded.plain, variation.changes))
+        found |= dict.fromkeys(scenario.models)
+    return list(found)
+
+
+def _analyse(folder: Path) -> None:
+    analyzer = BatchAnalyzer(folder)
+    analyzer.collect_run_data()
+    analyzer.save()
+
+
+class _FolderView:
+    """Shows a batch, and keeps the experiment's files up to date while it runs."""
+
+    def __init__(self, view: View, folder: ExperimentFolder, clock: Callable[[], float]) -> None:
+        self._view, self._folder, self._clock = view, folder, clock
+        self._written = clock()
+
+    def item(self, end: ItemEnd) -> None:
+        self._view.item(end)
+        if self._clock() - self._written >= BETWEEN_WRITES_SECONDS:
+            self._folder.write(now())
+            self._written = self._clock()
+
+    async def __aenter__(self) -> Self:
+        await self._view.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._view.__aexit__(kind, error, trace)

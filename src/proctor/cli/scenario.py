@@ -1,0 +1,190 @@
+"""`proctor scenario`: run, validate, estimate and branch one scenario."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from proctor.analyse.estimate import as_document, experience
+from proctor.cli import ending as codes
+from proctor.cli.branching import begin_branch, branched, original_of
+from proctor.cli.carry_out import Shown
+from proctor.cli.estimating import estimates, summed_costs
+from proctor.cli.experiment_run import Wanted, carry, check_models, models_for, start
+from proctor.cli.house import now, places
+from proctor.cli.one_scenario import as_experiment, config_of, values_of
+from proctor.cli.tables import print_table
+from proctor.cli.words import count, money, print_json, printable, say
+from proctor.errors import UsageError
+from proctor.plan.experiment import Limits, read_config, read_experiment
+from proctor.plan.scenario import read_scenario
+
+scenario_app = typer.Typer(add_completion=False)
+apps = {"scenario": scenario_app}
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The scenario's folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change a value: turns=5, actors.port.llm_model=…"),
+]
+Output = Annotated[Path | None, typer.Option("--output", help="Folder for the files; made when missing.")]
+
+
+@scenario_app.command()
+def run(
+    context: typer.Context,
+    folder: Folder,
+    output: Output = None,
+    runs: Annotated[int, typer.Option(min=1, help="How often.")] = 1,
+    seed: Annotated[int, typer.Option(help="The seed that the runs' own are drawn from.")] = 0,
+    changes: Changes = None,
+    max_turns: Annotated[int | None, typer.Option(min=1, help="Turns, instead of the scenario's.")] = None,
+    max_parallel: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
+    budget: Annotated[
+        float | None, typer.Option("--budget", "--credit-limit", min=0, help="USD that all runs may spend.")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(min=0.001, help="Seconds that one run may take.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the runs in --output, each behind its last turn.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Play a scenario, once or a few times. Actors with `control: human` are asked at this terminal.
+
+    Example:  proctor scenario run examples/scenarios/harbour-fee --runs 3 --set turns=5
+    """
+    where = places(context.obj)
+    target = (output or Path("runs") / f"{folder.resolve().name}-{now():%Y%m%d-%H%M%S}").absolute()
+    path = target / "batch-config.yaml"
+    if resume:
+        if output is None:
+            raise UsageError("which runs shall go on?\nName their folder with --output.")
+        text: str | bytes = read_config(path)
+    else:
+        wanted = values_of(changes) | ({"turns": max_turns} if max_turns else {})
+        text = config_of(folder.resolve(), target, wanted, runs=runs, seed=seed, timeout=timeout)
+    read = read_experiment(
+        text,
+        path=path,
+        working_folder=Path.cwd(),
+        limits=Limits(max_parallel=max_parallel, budget_usd=budget),
+    )
+    models = models_for(where, read)
+    for remark in check_models(read, models):
+        say(f"note: {printable(remark)}")
+    return start(where, read, models, Wanted(resume=resume, shown=Shown(as_json=as_json)))
+
+
+@scenario_app.command()
+def validate(folder: Folder, as_json: Json = False) -> int:
+    """Check a scenario's folder: everything wrong in its files, each at its line. Asks no model.
+
+    Example:  proctor scenario validate examples/scenarios/harbour-fee
+    """
+    loaded = read_scenario(folder)
+    played = loaded.scenario
+    document = {
+        "scenario": played.name,
+        "turns": played.turns,
+        "actors": {short: actor.llm_model or "human" for short, actor in played.actors.items()},
+        "metrics": list(played.metrics),
+        "events": list(played.events),
+        "checks": list(played.validation.checks) if played.validation else [],
+        "prompts": list(played.prompts),
+        "models": played.models,
+        "remarks": list(loaded.remarks),
+        "valid": True,
+    }
+    if as_json:
+        print_json(document)
+    for remark in loaded.remarks:
+        say(f"note: {printable(remark)}")
+    parts = [count(len(played.actors), "actor"), count(played.turns, "turn")]
+    parts += [count(len(played.metrics), "metric"), count(len(played.events), "event")]
+    say(f"{printable(played.name)} is right: {', '.join(parts)}.")
+    return codes.SUCCEEDED
+
+
+@scenario_app.command()
+def estimate(
+    context: typer.Context,
+    target: Annotated[Path, typer.Argument(metavar="DIR|CONFIG", help="A scenario's folder, or a config.")],
+    as_json: Json = False,
+) -> int:
+    """Say what runs are going to take: calls, tokens and cost; from earlier runs where there are any.
+
+    Example:  proctor scenario estimate experiments/fees/batch-config.yaml
+    """
+    where = places(context.obj)
+    read = as_experiment(target)
+    models = models_for(where, read)
+    rows = asyncio.run(estimates(read, models))
+    with where.open_store() as store:
+        known = experience(store.read, read.loaded.scenario.name)
+    runs = read.runs_per_variation
+    total: dict[str, Any] = {
+        "runs": read.run_count,
+        "calls": [sum(row["calls"][side] for row in rows) * runs for side in (0, 1)],
+        "tokens": [sum(row["tokens"][side] for row in rows) * runs for side in (0, 1)],
+        "cost_usd": summed_costs(rows, runs),
+    }
+    document = {"scenario": read.loaded.scenario.name, "variations": rows, "total": total}
+    document |= {"earlier_runs": as_document(known)}
+    if as_json:
+        print_json(document)
+        return codes.SUCCEEDED
+    heads = ("VARIATION", "CALLS A RUN", "TOKENS A RUN", "COST A RUN")
+    cells = [(row["description"], _range(row["calls"]), _range(row["tokens"]), _cost(row)) for row in rows]
+    print_table(heads, cells)
+    words = (
+        f"{count(read.run_count, 'run')}: {_range(total['calls'])} calls, {_range(total['tokens'])} tokens"
+    )
+    print(f"{words}, {_cost(total)} (a guess from prompts of this size and answers of ordinary length)")
+    if known.runs:
+        one = known.cost_usd
+        interval = "" if one.low is None else f" ({money(max(0.0, one.low))} to {money(one.high)})"
+        print(f"Earlier: {count(known.runs, 'run')} of it cost {money(one.value)} each on average{interval}")
+    return codes.SUCCEEDED
+
+
+@scenario_app.command()
+def branch(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or its item id.")],
+    at_turn: Annotated[int, typer.Option("--at-turn", min=0, help="The last turn that stays as it was.")],
+    output: Output = None,
+    changes: Changes = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed; without it, the same luck.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Go on with a run from an earlier turn, in a folder of its own; --set changes what comes after.
+
+    Example:  proctor scenario branch experiments/fees/runs/var-001-run-002 --at-turn 2 --set turns=8
+    """
+    where = places(context.obj)
+    with where.open_store() as store:
+        original, plain, base = original_of(store, source)
+        if at_turn > len(original.turns):
+            words = f"that run has finished {count(len(original.turns), 'turn')}"
+            raise UsageError(f"{words}, so it cannot branch at turn {at_turn}")
+        kept = original.until(at_turn)
+        target = (output or Path("runs") / f"{original.label}-branch-{now():%Y%m%d-%H%M%S}").absolute()
+        read = branched(base, target, plain, kept, values_of(changes), at_turn, seed)
+        models = models_for(where, read)
+        for remark in check_models(read, models):
+            say(f"note: {printable(remark)}")
+        folder, owner = begin_branch(store, read, kept)
+        return carry(store, where, folder, owner, models, Shown(as_json=as_json))
+
+
+def _range(values: list[int]) -> str:
+    return f"{values[0]:,}" if values[0] == values[1] else f"{values[0]:,} to {values[1]:,}"
+
+
+def _cost(row: dict[str, Any]) -> str:
+    if row["cost_usd"] is None:
+        return "price unknown"
+    low, high = row["cost_usd"]
+    return money(low) if low == high else f"{money(low)} to {money(high)}"

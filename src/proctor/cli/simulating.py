@@ -1,0 +1,206 @@
+"""Carry out a simulation from here: find or make its batch, run it, write its files as dialogues end."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from proctor import __version__
+from proctor.batch.conductor import Ending
+from proctor.batch.house import House, ItemEnd
+from proctor.batch.leftovers import clear_leftovers
+from proctor.batch.simulation import (
+    check_models,
+    create_simulation,
+    extend_simulation,
+    find_simulation,
+    keep_roles,
+)
+from proctor.cli.carry_out import conduct
+from proctor.cli.house import Places, make_house, make_models, now
+from proctor.cli.views import View
+from proctor.cli.words import count, printable, say
+from proctor.errors import UsageError
+from proctor.export.dialogue import SUMMARY, write_missing, write_session, write_summary
+from proctor.models import Models
+from proctor.plan.dialogue import Simulation, read_simulation
+from proctor.plan.reading import MOST_BYTES
+from proctor.plan.roles import Roles
+from proctor.store import Again, Store
+from proctor.store.owner import this_process
+
+Watch = Callable[[Store, str], View]
+"""Makes what shows a run, once it is known."""
+Carry = Callable[[Store, str, str, House, Models, View], Coroutine[Any, Any, Ending]]
+"""Runs a batch to its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A simulation as it was asked for."""
+
+    where: Places
+    config_path: Path | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    resume: bool = False
+    again: Again = field(default_factory=Again)
+
+    @property
+    def folders(self) -> list[Path]:
+        """Where files that are named without a place are looked for."""
+        beside = [self.config_path.resolve().parent] if self.config_path else []
+        return [*beside, Path.cwd()]
+
+    def read(self) -> Simulation:
+        """What is asked, checked."""
+        roles = Roles([*(folder / "roles" for folder in self.folders), self.where.home / "roles"])
+        return read_simulation(
+            _text(self.config_path),
+            self.overrides,
+            file=str(self.config_path or ""),
+            folder=self.folders[0],
+            roles=roles,
+        )
+
+    def models(self, simulation: Simulation) -> Models:
+        """The models it may ask, found and with their keys; raises when one is missing."""
+        config = simulation.config
+        models = make_models(
+            self.where,
+            self.folders,
+            prices=config["prices"],
+            record=config["record"],
+            replay=config["replay"],
+        )
+        check_models(simulation, models)
+        return models
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What a simulation came to."""
+
+    run_id: str
+    folder: Path
+    ending: Ending
+    summary: Mapping[str, Any]
+
+
+def simulate(
+    order: Order,
+    simulation: Simulation,
+    models: Models,
+    store: Store,
+    watch: Watch,
+    carry: Carry = conduct,
+) -> Done:
+    """Run a simulation to its end, its files in place."""
+    owner = this_process()
+    keep_roles(order.where.home, simulation)
+    run_id, folder = _begin(order, simulation, store, owner)
+    write_files(store, store.read.batch(run_id, now()))
+    house = make_house(order.where.home, models)
+    view = _Writing(watch(store, run_id), store, folder, run_id)
+    ending = asyncio.run(carry(store, run_id, owner, house, models, view))
+    write_missing(folder, store.read, run_id, look_inside=False)
+    summary = write_summary(folder, store.read, store.read.batch(run_id, now()))
+    return Done(run_id=run_id, folder=folder, ending=ending, summary=summary)
+
+
+def write_files(store: Store, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring the files of a simulation up to what the store says; its summary."""
+    folder = _folder_of(batch)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_missing(folder, store.read, batch["runId"], look_inside=True)
+    return write_summary(folder, store.read, store.read.batch(batch["runId"], now()))
+
+
+def default_folder() -> str:
+    """Where the files of a simulation go that says nothing: a folder named for this moment."""
+    return f"outputs/batch/{now().astimezone():%Y-%m-%d_%H-%M-%S}"
+
+
+def _begin(order: Order, simulation: Simulation, store: Store, owner: str) -> tuple[str, Path]:
+    wanted = simulation.config["output_dir"]
+    given = str(Path(wanted).expanduser().resolve()) if wanted else ""
+    plan_path = str(order.config_path.resolve()) if order.config_path else ""
+    if order.resume:
+        return _take_up(order, simulation, store, owner, given, plan_path)
+    folder = Path(given or default_folder()).resolve()
+    if (folder / SUMMARY).exists():
+        raise UsageError(
+            f"{folder} holds a simulation already\nGo on with it (--resume), or give another --output-dir."
+        )
+    run_id = f"run-{now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    create_simulation(
+        store,
+        simulation,
+        run_id=run_id,
+        plan_path=plan_path,
+        output_dir=str(folder),
+        owner=owner,
+        version=__version__,
+        now=now(),
+    )
+    return run_id, folder
+
+
+def _take_up(
+    order: Order, simulation: Simulation, store: Store, owner: str, given: str, plan_path: str
+) -> tuple[str, Path]:
+    found = find_simulation(store, simulation, given)
+    if found is None:
+        where = f" in {given}" if given else ""
+        raise UsageError(f"there is no earlier run of this simulation{where}\nStart it without --resume.")
+    run_id = found["runId"]
+    cut_off = store.resume_batch(run_id, owner, order.again, now())
+    clear_leftovers(cut_off, order.where.home)
+    folder = _folder_of(found)
+    told = extend_simulation(store, run_id, simulation, plan_path=plan_path, output_dir=str(folder))
+    if told.added:
+        why = "; ".join(f"{count(number, 'dialogue')}: {name}" for name, number in told.reasons.items())
+        say(f"{count(told.added, 'new dialogue')} since the last run (new because of {printable(why)})")
+    if told.dropped or told.kept:
+        say(f"no longer asked for: {told.dropped} dropped from the queue, {told.kept} with results kept")
+    return run_id, folder
+
+
+def _folder_of(batch: Mapping[str, Any]) -> Path:
+    return Path(json.loads(batch["optionsJson"])["outputDir"])
+
+
+def _text(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read the config {path}: {error.strerror}\nGive a YAML file.") from error
+
+
+class _Writing:
+    """Writes the file of each dialogue that has ended, and lets another view show it."""
+
+    def __init__(self, shown: View, store: Store, folder: Path, run_id: str) -> None:
+        self._shown, self._store, self._folder, self._run_id = shown, store, folder, run_id
+
+    def item(self, end: ItemEnd) -> None:
+        (row,) = self._store.read.query(
+            'SELECT * FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (self._run_id, end.id)
+        )
+        write_session(self._folder, row, self._store.read)
+        self._shown.item(end)
+
+    async def __aenter__(self) -> Self:
+        await self._shown.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._shown.__aexit__(kind, error, trace)

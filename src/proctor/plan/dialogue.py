@@ -1,0 +1,285 @@
+"""A simulation: every client × every therapist, each so often, from flags and a config file.
+
+Which profile a client has turns with the run: run 0 has the first, run 1 the second, and round again; a
+therapist keeps its own. So a batch that is given more runs later keeps those it has.
+
+Knows nothing of models' whereabouts, of disks but the files it is told of, or of how a dialogue goes.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from proctor.dialogue.role import CLIENT, THERAPIST, Role
+from proctor.errors import Problem, UsageError
+from proctor.item import Item, digest_of
+from proctor.plan.casting import Casting, cast
+from proctor.plan.dialogue_schema import CONFIG_KEYS, DEFAULTS, SimulationFile, as_list, vocabulary
+from proctor.plan.reading import read_source
+from proctor.plan.roles import Roles
+from proctor.plan.rubrics import criteria_of, documents
+from proctor.plan.source import Source, Spot, refuse
+from proctor.plan.validate import check_shape
+
+DEFAULT_MODEL = ("OPENAI", "gpt-4o")
+DEFAULT_TEMPERATURE = 0.7
+MOST_ITEMS = 1_000_000
+UNDER_A_NAME_OF_ITS_OWN = ("scripted/", "replay/", "litellm/")
+FLAGS = "the command line"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """One client with one therapist, and whatever else was varied."""
+
+    name: str
+    """What its files are called: `patientPsi_CBT`."""
+    client: Casting
+    therapist: Casting
+    varied: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A simulation, checked and laid out."""
+
+    config: Mapping[str, Any]
+    """Everything that was asked for, with its defaults."""
+    combinations: Sequence[Combination]
+    evaluators: Sequence[Mapping[str, Any]]
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """Of what is asked: not of where its files go, or how many are at work."""
+        aside = ("output_dir", "max_workers", "notify", "record", "replay", "num_runs")
+        return digest_of({name: value for name, value in self.config.items() if name not in aside})
+
+    @property
+    def item_count(self) -> int:
+        return len(self.combinations) * int(self.config["num_runs"])
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """Every role that plays, by its digest."""
+        cast_roles = (c for each in self.combinations for c in (each.client, each.therapist))
+        return {casting.digest: casting.role for casting in cast_roles}
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Every model that is asked, judges included."""
+        asked = [c.model for each in self.combinations for c in (each.client, each.therapist) if c.role.asks]
+        return list(dict.fromkeys([*asked, *(each["model"] for each in self.evaluators)]))
+
+    def items(self, output_dir: str) -> Iterator[Item]:
+        """The dialogues: run by run, so that a batch cut short has something of every combination."""
+        shared = [(each, _fixed(each, self.config)) for each in self.combinations]
+        for run in range(self.config["num_runs"]):
+            for combination, details in shared:
+                yield self._item(combination, details, run, output_dir)
+
+    def _item(self, combination: Combination, details: Mapping[str, Any], run: int, output_dir: str) -> Item:
+        client, therapist = combination.client, combination.therapist
+        sides = {CLIENT: client.details(run), THERAPIST: therapist.details(run)}
+        factors = {
+            "client": client.label,
+            "therapist": therapist.label,
+            "profile": client.profile_name(run),
+            "client_model": client.model,
+            "therapist_model": therapist.model,
+            **combination.varied,
+        }
+        return Item(
+            runner="dialogue",
+            prompt=f"{client.label} × {therapist.label}",
+            model=_shown_model(client, therapist),
+            details={**details, **sides},
+            settings=self._settings(combination, run, output_dir),
+            factors={name: value for name, value in factors.items() if value},
+            repeat=run + 1,
+        )
+
+    def _settings(self, combination: Combination, run: int, output_dir: str) -> dict[str, Any]:
+        config = self.config
+        settings = {
+            "outputDir": output_dir,
+            "file": f"{combination.name}_run{run}.json",
+            "combination": combination.name,
+            "run": run,
+            "underTest": config["under_test"],
+            "timeoutSec": config["timeout_sec"],
+            "retries": config["retries"],
+            "budget": config["cost_per_run_limit"],
+            "tags": config["tags"],
+            "evaluators": list(self.evaluators) or None,
+        }
+        return {name: value for name, value in settings.items() if value is not None}
+
+
+def read_simulation(
+    text: str | bytes | None, overrides: Mapping[str, Any], *, file: str, folder: Path, roles: Roles
+) -> Simulation:
+    """Check a config, with the flags that win over it, and lay out what it asks for.
+
+    `text` is None when there is only the command line. Raises `PlanError` with everything wrong.
+    """
+    source = _source(text, overrides, file)
+    problems = list(check_shape(source, SimulationFile, vocabulary).problems)
+    if problems:
+        refuse(problems)
+    config = {**DEFAULTS, **{name: value for name, value in source.data.items() if value is not None}}
+    evaluators = _evaluators(source, config, problems)
+    combinations = _combinations(source, config, folder, roles, problems)
+    total = len(combinations) * config["num_runs"]
+    if total > MOST_ITEMS:
+        remedy = f"At most {MOST_ITEMS:,} are run in one batch."
+        problems.append(source.problem((), f"the config asks for {total:,} dialogues", remedy))
+    if problems:
+        refuse(problems)
+    return Simulation(
+        config=config, combinations=combinations, evaluators=evaluators, text=_as_text(text, config)
+    )
+
+
+def _source(text: str | bytes | None, overrides: Mapping[str, Any], file: str) -> Source:
+    if text is None:
+        return Source(FLAGS, "", dict(overrides), Spot(1, 1))
+    source = read_source(text, file=file)
+    if not isinstance(source.data, dict):
+        remedy = f"It may have: {', '.join(CONFIG_KEYS)}."
+        refuse([*source.problems, source.problem((), "the config is no mapping of names to values", remedy)])
+    return replace(source, data={**source.data, **overrides})
+
+
+def _as_text(text: str | bytes | None, config: Mapping[str, Any]) -> str:
+    if text is None:
+        return json.dumps(dict(config), ensure_ascii=False)
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+def _evaluators(source: Source, config: Mapping[str, Any], problems: list[Problem]) -> list[dict[str, Any]]:
+    judge = config["judge_model"] or _default_models(config)[0]
+    made: list[dict[str, Any]] = []
+    for number, entry in enumerate(config["evaluators"] or ()):
+        written = {"name": entry} if isinstance(entry, str) else entry
+        try:
+            criteria = criteria_of(written, config["under_test"])
+        except UsageError as error:
+            problem, _, remedy = str(error).partition("\n")
+            problems.append(source.problem(("evaluators", number), problem, remedy))
+            continue
+        model = written.get("model") or judge
+        made += [{"criterion": document, "model": model} for document in documents(criteria)]
+    return made
+
+
+def _combinations(
+    source: Source, config: Mapping[str, Any], folder: Path, roles: Roles, problems: list[Problem]
+) -> list[Combination]:
+    found: dict[str, list[Casting]] = {}
+    for side, key in ((CLIENT, "clients"), (THERAPIST, "therapists")):
+        found[side] = []
+        for number, entry in enumerate(as_list(config[key])):
+            written = {"role": entry} if isinstance(entry, str) else entry
+            try:
+                found[side].append(cast(written, side, config["lang"], folder, roles))
+            except UsageError as error:
+                problems += _told(source, (key, number), error)
+    if problems:
+        return []
+    return _unique(source, list(_crossed(found, config)), problems)
+
+
+def _told(source: Source, path: tuple[str, int], error: UsageError) -> list[Problem]:
+    """What is wrong with a role, at its own place if it has one, or where the config names it."""
+    if inner := getattr(error, "problems", None):
+        return list(inner)
+    problem, _, remedy = str(error).partition("\n")
+    return [source.problem(path, problem, remedy)]
+
+
+def _crossed(found: Mapping[str, list[Casting]], config: Mapping[str, Any]) -> Iterator[Combination]:
+    defaults = _default_models(config)
+    client_models = as_list(config["client_model"]) if config["client_model"] else [None]
+    therapist_models = as_list(config["therapist_model"]) if config["therapist_model"] else [None]
+    given = config["temperature"]
+    temperatures: list[float | None] = given if isinstance(given, list) else [given]
+    for default in defaults:
+        for of_client in client_models:
+            for of_therapist in therapist_models:
+                for temperature in temperatures:
+                    varied = {
+                        "model": default if len(defaults) > 1 else "",
+                        "client_model": of_client if len(client_models) > 1 else "",
+                        "therapist_model": of_therapist if len(therapist_models) > 1 else "",
+                        "temperature": f"{temperature:g}" if len(temperatures) > 1 else "",
+                    }
+                    yield from _of_pair(
+                        found,
+                        {CLIENT: of_client or default, THERAPIST: of_therapist or default},
+                        {"temperature": temperature, "max_tokens": config["max_tokens"]},
+                        {name: str(value) for name, value in varied.items() if value},
+                    )
+
+
+def _of_pair(
+    found: Mapping[str, list[Casting]],
+    models: Mapping[str, str],
+    parameters: Mapping[str, Any],
+    varied: Mapping[str, str],
+) -> Iterator[Combination]:
+    for client in found[CLIENT]:
+        for therapist in found[THERAPIST]:
+            names = [client.label, therapist.label, *(_slug(value) for value in varied.values())]
+            yield Combination(
+                name="_".join(names),
+                client=client.settled(models[CLIENT], parameters),
+                therapist=therapist.settled(models[THERAPIST], parameters),
+                varied=varied,
+            )
+
+
+def _unique(source: Source, combinations: list[Combination], problems: list[Problem]) -> list[Combination]:
+    seen: set[str] = set()
+    for combination in combinations:
+        # Upper and lower case are one on some disks.
+        if combination.name.casefold() in seen:
+            problem = f"two combinations are both called {combination.name}"
+            problems.append(source.problem((), problem, "Give one of their roles a `label` of its own."))
+        seen.add(combination.name.casefold())
+    return combinations
+
+
+def _default_models(config: Mapping[str, Any]) -> list[str]:
+    names = as_list(config["model_name"]) if config["model_name"] else [DEFAULT_MODEL[1]]
+    provider = config["model_type"] or ("" if config["model_name"] else DEFAULT_MODEL[0])
+    return [
+        f"{provider.lower()}/{name}" if provider and not name.startswith(UNDER_A_NAME_OF_ITS_OWN) else name
+        for name in names
+    ]
+
+
+def _fixed(combination: Combination, config: Mapping[str, Any]) -> dict[str, Any]:
+    opens = config["opens"] or (CLIENT if combination.client.role.opens else THERAPIST)
+    return {
+        "combination": combination.name,
+        "maxTurns": config["max_turns"],
+        "reminderTurns": config["reminder_turns"],
+        "loopTurns": config["loop_turns"],
+        "opens": opens,
+        "seed": config["seed"],
+    }
+
+
+def _shown_model(client: Casting, therapist: Casting) -> str:
+    """One name for both sides; one that only rehearses first, so that nobody overlooks it."""
+    models = dict.fromkeys(model for model in (therapist.model, client.model) if model)
+    return " + ".join(sorted(models, key=lambda model: not model.startswith(UNDER_A_NAME_OF_ITS_OWN)))
+
+
+def _slug(value: str) -> str:
+    last = value.rpartition("/")[2]
+    kept = "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in last)
+    return kept.strip("-.") or digest_of(value)[:8]

@@ -1,0 +1,74 @@
+"""What is wrong inside a role: templates that do not parse or are not there, expressions, data.
+
+Knows nothing of how roles are found, or of who is played.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from proctor.answers import field_of
+from proctor.dialogue.language import check_expression, check_template
+from proctor.dialogue.role import every_step
+from proctor.errors import Place, Problem, UsageError
+from proctor.plan.source import Source
+
+Templates = Mapping[str, Mapping[str, str]]
+"""By language, then by name."""
+
+
+def problems_of(source: Source, folder: Path, templates: Templates, data: Mapping[str, Any]) -> list[Problem]:
+    """Everything wrong with the parts of one role, which fit the schema each for itself."""
+    return [*_template_problems(folder, templates), *_step_problems(source, templates, data)]
+
+
+def _template_problems(folder: Path, templates: Templates) -> Iterator[Problem]:
+    for language, texts in templates.items():
+        for name, text in texts.items():
+            if wrong := check_template(text):
+                file = folder / "templates" / language / f"{name}.j2"
+                yield Problem(at=Place(str(file), 1, 1), problem=f"the template cannot be read: {wrong}")
+
+
+def _step_problems(source: Source, templates: Templates, data: Mapping[str, Any]) -> Iterator[Problem]:
+    for template in _templates_used(source.data):
+        for language in templates or ("en",):
+            if template not in templates.get(language, {}):
+                file = f"templates/{language}/{template}.j2"
+                yield source.problem(
+                    ("steps",), f"the role uses a template `{template}` it does not have", f"Add {file}."
+                )
+    for step in every_step(source.data["steps"]):
+        yield from _wrong_parts(source, data, step)
+    for name in source.data.get("metrics") or ():
+        if name not in (source.data.get("state") or {}):
+            yield source.problem(("metrics",), f"`{name}` is not in the role's state", "Add it to `state`.")
+
+
+def _wrong_parts(source: Source, data: Mapping[str, Any], step: Mapping[str, Any]) -> Iterator[Problem]:
+    for name in ("when", "until", "in", "from"):
+        if isinstance(step.get(name), str) and (wrong := check_expression(step[name])):
+            yield source.problem(("steps",), f"`{name}: {step[name]}` is no expression: {wrong}")
+    for name, written in (step.get("set") or {}).items():
+        if isinstance(written, str) and (wrong := check_expression(written)):
+            yield source.problem(("steps",), f"`set: {name}: {written}` is no expression: {wrong}")
+    for name, kind in (step.get("read") or {}).items():
+        try:
+            field_of(kind)
+        except UsageError as error:
+            yield source.problem(("steps",), f"`read: {name}`: {error}")
+    if step.get("rules") and step["rules"] not in data:
+        yield source.problem(("steps",), f"there is no data/{step['rules']}.yaml", "Add it beside role.yaml.")
+
+
+def _templates_used(data: Mapping[str, Any]) -> list[str]:
+    used = [data["opening"]] if data.get("opening") else []
+    for step in every_step(data["steps"]):
+        asked = step.get("ask")
+        if isinstance(asked, Mapping):
+            used += [asked[name] for name in ("system", "prompt") if asked.get(name)]
+        elif asked:
+            used.append(asked)
+        if step.get("say"):
+            used.append(step["say"])
+    return list(dict.fromkeys(used))

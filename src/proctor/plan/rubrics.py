@@ -1,0 +1,87 @@
+"""The questions judges can be asked: those a config writes out, and those we ship.
+
+A shipped rubric is a file in `rubrics/`; a config names it. A question may have aspects, which are
+questions of their own under its name.
+
+Knows nothing of judges, models or dialogues.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import UsageError
+from proctor.judging import Criterion
+from proctor.plan.roles import read_data
+from proctor.plan.suggest import did_you_mean
+
+RUBRICS = Path(str(files("proctor").joinpath("rubrics")))
+
+
+def rubric_names() -> list[str]:
+    """The rubrics we ship."""
+    return sorted(path.stem for path in RUBRICS.glob("*.yaml"))
+
+
+def criteria_of(entry: Mapping[str, Any], under_test: str) -> list[Criterion]:
+    """The criteria that one entry of `evaluators:` stands for."""
+    written = dict(entry)
+    name = written["name"]
+    if not written.get("instructions") and not written.get("description") and not written.get("aspects"):
+        written = {**_shipped(name), **written}
+    written.setdefault("target", under_test)
+    return list(_criteria(written))
+
+
+def documents(criteria: list[Criterion]) -> list[dict[str, Any]]:
+    """Criteria as plain data."""
+    return [{**asdict(criterion), "labels": list(criterion.labels)} for criterion in criteria]
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    path = RUBRICS / f"{name}.yaml"
+    if Path(name).name != name or not path.is_file():
+        known = rubric_names()
+        remedy = did_you_mean(name, known) or f"There are: {', '.join(known)}."
+        raise UsageError(
+            f"there is no rubric called `{name}`\n{remedy} Or write `instructions` for one of your own."
+        )
+    data: dict[str, Any] = read_data(path)
+    return data
+
+
+def _criteria(written: Mapping[str, Any]) -> Iterator[Criterion]:
+    aspects = written.get("aspects")
+    if not aspects:
+        yield _criterion(written, written["name"], "")
+        return
+    for aspect in aspects:
+        # What the whole says holds for its parts, unless they say otherwise.
+        joined = {**written, **{name: value for name, value in aspect.items() if value is not None}}
+        above = written.get("instructions") or written.get("description") or ""
+        yield _criterion(joined, f"{written['name']}.{aspect['name']}", above)
+
+
+def _criterion(written: Mapping[str, Any], name: str, above: str) -> Criterion:
+    own = written.get("description") if above else written.get("instructions") or written.get("description")
+    scale = written.get("scale") or written.get("paradigm") or "scalar"
+    low, high = written.get("range") or (1, 5)
+    labels = tuple(written.get("labels") or ())
+    if scale == "categorical" and len(labels) < 2:
+        raise UsageError(f"the evaluator `{name}` is categorical and has no `labels`\nList two or more.")
+    if low >= high:
+        raise UsageError(f"the range of the evaluator `{name}` is empty: {low} to {high}")
+    return Criterion(
+        name=name,
+        instructions="\n".join(part.strip() for part in (above, own or "") if part.strip()),
+        scale=scale,
+        level=written.get("level") or "session",
+        target=written.get("target") or "",
+        low=low,
+        high=high,
+        labels=labels,
+        sees_profile=bool(written.get("sees_profile")),
+        passes_at=written.get("passes_at"),
+    )

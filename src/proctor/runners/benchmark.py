@@ -1,0 +1,189 @@
+"""One task given to one model: a fresh copy of the task's files, an agent, and every check by itself.
+
+    starting files → work tree → agent → commit → checks, expectations → outcome
+
+Each success criterion that has a check becomes a score of its own; all must hold. A task that can be
+checked by nothing is judged by whether anything changed, and its score says that it is unchecked.
+
+Knows nothing of other models, rankings or where records go.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from proctor.agent import WorkDone
+from proctor.errors import WorkspaceError, blame
+from proctor.expect import check_answer
+from proctor.item import FAIL, TIMEOUT, Item, digest_of
+from proctor.processes import Finished, clipped, undisturbed
+from proctor.runner import Outcome, Services
+from proctor.runners.worktree import iteration_of, run_command, run_session
+from proctor.score import Score
+from proctor.session import Event, Message
+from proctor.workspace.keeping import Kept
+from proctor.workspace.preparing import Session
+from proctor.workspace.starting import kept_files, lay_over, starting_repository
+
+UNCHECKED = "unchecked"
+"""The name of the score of a task that nothing checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Carries out items that are one task for one model."""
+
+    async def run(self, item: Item, services: Services) -> Outcome:
+        """One attempt: see the top of this module."""
+        listening = _Listening(services)
+        repo = item.settings.get("repo") or await _repository(item, services)
+        placed = replace(item, settings={**item.settings, "repo": str(repo)})
+        return await run_session(placed, replace(services, record=listening.record), listening.judge)
+
+
+async def _repository(item: Item, services: Services) -> Path:
+    start = item.settings.get("start")
+    return await starting_repository(
+        services.home, Path(start) if start else None, item.details["start"], services.environment
+    )
+
+
+class _Listening:
+    """Hears what the agent says last, which is the answer that is checked."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._said = ""
+
+    def record(self, event: Event) -> None:
+        if isinstance(event, Message) and event.role == "assistant" and event.content.strip():
+            self._said = event.content
+        self._services.record(event)
+
+    async def judge(self, session: Session, done: WorkDone, kept: Kept) -> Outcome:
+        """Make every check, record each as a score, and say what they come to."""
+        details, result = session.item.details, {"iterSha": kept.sha}
+        ran = list[_Ran]()
+        gave_up = bool(done.failure) and not kept.sha
+        try:
+            if not gave_up:
+                ran += await _check(session)
+        finally:
+            session.services.record(iteration_of(session, done, kept, _together(ran)))
+        if gave_up:
+            return Outcome(
+                status=FAIL, reason="agent_failed", error=clipped(done.failure, 2000), result=result
+            )
+        broken = [one.problem for one in ran if one.problem]
+        if expect := details.get("expect"):
+            broken += _expected(expect, self._answer(done), session.services)
+        if any(one.finished.timed_out for one in ran):
+            return Outcome(status=TIMEOUT, reason="timeout", error="; ".join(broken), result=result)
+        if broken:
+            return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken), result=result)
+        if not ran and not expect:
+            return _unchecked(session, done, kept, result)
+        return Outcome(result=result)
+
+    def _answer(self, done: WorkDone) -> str:
+        # An agent in this process reports its last words; what a program printed is more than that.
+        own_words = done.output if done.exit_code is None else ""
+        return own_words or self._said or done.output
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """A check that was made."""
+
+    criterion: str
+    command: str
+    finished: Finished
+
+    @property
+    def problem(self) -> str:
+        """What did not pass, in a line; empty when it did."""
+        finished, name = self.finished, self.criterion or f"`{clipped(self.command, 80)}`"
+        if finished.timed_out:
+            return f"{name}: still running when its time was over"
+        if finished.exit_code == 0:
+            return ""
+        lines = [line.strip() for line in finished.output.splitlines() if line.strip()]
+        last = f": {clipped(lines[-1], 200)}" if lines else ""
+        return f"{name}: exited with {finished.exit_code}{last}"
+
+
+async def _check(session: Session) -> list[_Ran]:
+    checks: Sequence[dict[str, str]] = session.item.details.get("checks") or ()
+    if checks and (digest := session.item.details.get("checkFiles")):
+        await _lay_out_check_files(session, digest)
+    ran = []
+    for check in checks:
+        one = _Ran(check["criterion"], check["command"], await run_command(session, check["command"]))
+        passed = not one.problem
+        session.services.score(
+            Score(
+                evaluator=f"check: {one.criterion or one.command}",
+                value=1.0 if passed else 0.0,
+                label="pass" if passed else "fail",
+                explanation=one.problem or "exited with 0",
+                evaluator_digest=digest_of([one.command, session.item.details.get("checkFiles", "")])[:16],
+            )
+        )
+        ran.append(one)
+    return ran
+
+
+async def _lay_out_check_files(session: Session, digest: str) -> None:
+    """Over whatever the agent made of them: a check that its subject may rewrite checks nothing."""
+    home, folder = session.services.home, Path(session.item.settings["checkFiles"])
+    with blame(WorkspaceError, "putting the check's files into the tree"):
+        files = await kept_files(home, folder, digest)
+        await undisturbed(asyncio.to_thread(lay_over, files, session.tree.folder))
+
+
+def _together(ran: Sequence[_Ran]) -> Finished | None:
+    """All checks as one, for the iteration: the first that did not pass gives the exit code."""
+    if not ran:
+        return None
+    first = next((one.finished for one in ran if one.problem), ran[0].finished)
+    return replace(
+        first,
+        output="\n".join(f"$ {one.command}\n{one.finished.output}" for one in ran),
+        duration_ms=sum(one.finished.duration_ms for one in ran),
+    )
+
+
+def _expected(expect: Any, answer: str, services: Services) -> list[str]:
+    broken = []
+    for check in check_answer(expect, answer):
+        services.score(
+            Score(
+                evaluator=f"expect.{check.name}",
+                value=1.0 if check.holds else 0.0,
+                label="pass" if check.holds else "fail",
+                explanation=check.explanation,
+                evaluator_digest=digest_of([check.name, expect[check.name]])[:16],
+            )
+        )
+        if not check.holds:
+            broken.append(check.explanation)
+    return broken
+
+
+def _unchecked(session: Session, done: WorkDone, kept: Kept, result: Any) -> Outcome:
+    changed = bool(kept.sha)
+    session.services.score(
+        Score(
+            evaluator=UNCHECKED,
+            label="changed" if changed else "unchanged",
+            explanation="nothing checks this task; it passes when anything was changed",
+        )
+    )
+    if done.failure:
+        return Outcome(status=FAIL, reason="agent_failed", error=clipped(done.failure, 2000), result=result)
+    if not changed:
+        why = "the agent changed nothing, and nothing checks this task"
+        return Outcome(status=FAIL, reason="no_changes", error=why, result=result)
+    return Outcome(result=result)

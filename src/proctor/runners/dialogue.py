@@ -1,0 +1,190 @@
+"""One dialogue: a client and a therapist, any two roles, talk until one of them or the moderator ends it.
+
+The item names its roles by their digests; the roles themselves are kept below Proctor's home, so that a
+dialogue is carried out as it was planned whatever has become of the folders since. Each message, each
+turn, each call and what a role remembers is recorded as it happens.
+
+Knows nothing of plans, files of results, or the store.
+"""
+
+import json
+import random
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from proctor.dialogue.party import Party, Utterance
+from proctor.dialogue.role import SIDES, THERAPIST, role_of
+from proctor.dialogue.role import Role as DialogueRole
+from proctor.dialogue.seats import Seat
+from proctor.dialogue.steps import BrokenRole
+from proctor.dialogue.talk import LOOP, Course, Talk, Watcher, converse
+from proctor.errors import AttemptError, CostLimit, TimeLimit, UsageError, WorkspaceError
+from proctor.item import FAIL, Item, digest_of
+from proctor.judging import criterion_of
+from proctor.runner import Outcome, Services
+from proctor.runners._judges import Judges
+from proctor.session import Iteration, Message, Metric, Note, Role
+
+ROLES = "dialogue-roles"
+"""The folder below Proctor's home in which roles are kept under their digests."""
+
+
+class Dialogue:
+    """Carries out items that are conversations of two roles."""
+
+    async def run(self, item: Item, services: Services) -> Outcome:
+        """Let them talk, judge what was said, and say who is to blame when it came to nothing."""
+        dialogue = _Dialogue(item, services)
+        try:
+            async with services.time_limit(item.settings.get("timeoutSec"), "the dialogue"):
+                await dialogue.talk()
+                broken = await dialogue.judge()
+        except AttemptError as error:
+            dialogue.tell_end(_blamed(error, item), error.reason)
+            raise
+        talk = dialogue.course_of_talk
+        if talk.end_reason == LOOP:
+            dialogue.tell_end("both")
+            return Outcome(status=FAIL, reason=LOOP, error="both sides kept repeating themselves")
+        dialogue.tell_end("role_under_test" if broken else "")
+        if broken:
+            return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken))
+        return Outcome()
+
+
+class _Dialogue:
+    def __init__(self, item: Item, services: Services) -> None:
+        self.item, self.services = item, services
+        self.seed = seed_of(item, services.attempt)
+        self.course_of_talk = Talk()
+        self.seats = {side: self._seat(side) for side in SIDES}
+        self.judges: Judges | None = None
+        self._under_test = item.settings.get("underTest", THERAPIST)
+        self._told_metrics: set[str] = set()
+
+    async def talk(self) -> None:
+        details = self.item.details
+        # Each side has luck of its own: what one draws does not depend on how often the other does.
+        parties = {side: self._party(side) for side in SIDES}
+        course = Course(
+            max_turns=details["maxTurns"],
+            reminder_turns=details["reminderTurns"],
+            loop_turns=details["loopTurns"],
+            opens=details["opens"],
+        )
+        watcher = Watcher(
+            said=lambda said: self._said(said, parties), moderated=self._moderated, turned=self._turned
+        )
+        for side in SIDES:
+            self._tell_weights(side, parties[side].role)
+        try:
+            await converse(parties, course, watcher, self.course_of_talk)
+        except UsageError as error:
+            raise WorkspaceError(str(error)) from error
+
+    async def judge(self) -> list[str]:
+        """Which criteria with a pass mark were not met."""
+        wanted = self.item.settings.get("evaluators") or []
+        if not wanted or not self.course_of_talk.history:
+            return []
+        self.judges = Judges(self.services, self.seed)
+        profile = {side: self.item.details[side]["profile"] for side in SIDES}
+        lines = [(said.side, said.text) for said in self.course_of_talk.history]
+        broken = list[str]()
+        for each in wanted:
+            criterion = criterion_of(each["criterion"])
+            broken += await self.judges.judge(criterion, each["model"], lines, profile)
+        return broken
+
+    def tell_end(self, blamed: str, reason: str = "") -> None:
+        """Record how it ended, who is to blame if it failed, and what each side has used."""
+        talk, record = self.course_of_talk, self.services.record
+        record(Metric(name="seed", value=float(self.seed)))
+        record(Metric(name="num_turns", value=float(talk.turns)))
+        record(Metric(name="end_reason", value=talk.end_reason or reason))
+        if blamed:
+            record(Metric(name="caused_by", value=blamed))
+        for name, used in [*self.seats.items(), ("evaluators", self.judges)]:
+            if used is not None and used.calls:
+                for what, number in used.usage().items():
+                    record(Metric(name=f"usage.{name}.{what}", value=number))
+
+    def _seat(self, side: str) -> Seat:
+        asked = self.item.details[side]
+        return Seat(side, asked["model"], asked["parameters"], self.services, self.seed)
+
+    def _party(self, side: str) -> Party:
+        asked = self.item.details[side]
+        roles = {each: self._role(each) for each in SIDES}
+        return Party(
+            roles[side],
+            side,
+            asked["profile"],
+            asked["options"],
+            ask=self.seats[side].ask,
+            tell=lambda words: self.services.record(Note(text=words)),
+            chance=random.Random(f"{self.seed}:{side}"),
+            titles={each: role.title or each.capitalize() for each, role in roles.items()},
+        )
+
+    def _role(self, side: str) -> DialogueRole:
+        asked = self.item.details[side]
+        path = self.services.home / ROLES / f"{asked['digest']}.json"
+        try:
+            return kept_role(path)
+        except OSError as error:
+            raise WorkspaceError(
+                f"the role {asked['role']} ({asked['digest']}) is not in {path.parent}: "
+                "start the same command with --resume, which puts it there"
+            ) from error
+
+    def _tell_weights(self, side: str, role: DialogueRole) -> None:
+        """A role that has weights of its own says whether these, or others, spoke."""
+        if role.own_models:
+            model = self.item.details[side]["model"]
+            own = role.own_models.casefold() in model.casefold()
+            weights = "its own weights" if own else "weights it was not trained on"
+            self.services.record(Metric(name=f"{side}.weights", value="own" if own else "other"))
+            self.services.record(Note(text=f"{role.name} was played by {model}: {weights}"))
+
+    def _said(self, said: Utterance, parties: Mapping[str, Party]) -> None:
+        role: Role = "assistant" if said.side == self._under_test else "user"
+        self.services.record(Message(role=role, content=said.text, name=said.side))
+        party = parties[said.side]
+        for name in party.role.metrics:
+            self._metric(f"{said.side}.{name}", party.state.get(name))
+
+    def _metric(self, name: str, value: Any) -> None:
+        if isinstance(value, bool):
+            value = float(value)
+        if isinstance(value, int | float | str):
+            self.services.record(Metric(name=name, value=value, step=self.course_of_talk.turns + 1))
+
+    def _moderated(self, words: str) -> None:
+        self.services.record(Message(role="system", content=words, name="moderator"))
+
+    def _turned(self, turn: int) -> None:
+        self.services.record(Iteration(model=self.item.model, output=f"turn {turn}"))
+
+
+def seed_of(item: Item, attempt: str) -> int:
+    """What a dialogue's luck is drawn from: the plan's seed, or, without one, the attempt's own name."""
+    seed = item.details.get("seed")
+    where = attempt if seed is None else [seed, item.details["combination"], item.repeat]
+    # Within 31 bits, which is what providers take.
+    return int(digest_of(where)[:8], 16) & 0x7FFFFFFF
+
+
+@lru_cache(maxsize=64)
+def kept_role(path: Path) -> DialogueRole:
+    """A role by the file it is kept in. It is named for what is in it, so it never changes."""
+    return role_of(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _blamed(error: AttemptError, item: Item) -> str:
+    if isinstance(error, BrokenRole):
+        under_test = item.settings.get("underTest", THERAPIST)
+        return "role_under_test" if error.side == under_test else "simulated_other"
+    return "limits" if isinstance(error, TimeLimit | CostLimit) else "infrastructure"

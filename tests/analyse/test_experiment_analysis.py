@@ -1,0 +1,147 @@
+"""What the runs in a folder show: read from files alone, ours or those of the original system."""
+
+import json
+import random
+
+import pytest
+
+from proctor.analyse.experiment import BatchAnalyzer
+from proctor.errors import UsageError
+
+
+def write_runs(folder, runs, variations=None):
+    """Runs as files: (label, status, metrics, cost, more) each."""
+    for label, status, metrics, cost, more in runs:
+        path = folder / "runs" / label
+        path.mkdir(parents=True)
+        (path / "scenario-state.json").write_text(json.dumps({"status": status, **more}))
+        (path / "metrics.json").write_text(json.dumps({"final_metrics": metrics}))
+        (path / "costs.json").write_text(json.dumps({"totals": {"total_cost_usd": cost}}))
+    state = {"experiment_name": "Study", "failed_runs": [], "variations": variations or []}
+    (folder / "batch-state.json").write_text(json.dumps(state))
+    return BatchAnalyzer(folder)
+
+
+def two_models(folder, *, n=12, calm=7.0, rash=4.0, fails=0):
+    chance = random.Random(1)
+    runs = []
+    for number, level in ((1, calm), (2, rash)):
+        for run in range(1, n + 1):
+            failed = number == 2 and run <= fails
+            status = "failed" if failed else "completed"
+            more = {"halt_reason": "model_failed", "error": f"timeout after {run} s"} if failed else {}
+            trust = level + chance.gauss(0, 1)
+            runs.append((f"var-{number:03d}-run-{run:03d}", status, {"trust": trust}, 0.1 * number, more))
+    variations = [
+        {"variation_id": 1, "description": "port=calm", "factors": {"port": "calm"}},
+        {"variation_id": 2, "description": "port=rash", "factors": {"port": "rash"}},
+    ]
+    return write_runs(folder, runs, variations)
+
+
+def test_collecting_twice_doubles_nothing(tmp_path):
+    analyzer = two_models(tmp_path)
+
+    analyzer.collect_run_data()
+    analyzer.collect_run_data()
+
+    assert analyzer.calculate_metric_statistics()["trust"]["count"] == 24
+
+
+def test_statistics_are_of_completed_runs_and_say_what_is_missing(tmp_path):
+    runs = [
+        ("var-001-run-001", "completed", {"trust": 4}, 0.1, {}),
+        ("var-001-run-002", "completed", {"trust": 8}, 0.1, {}),
+        ("var-001-run-003", "completed", {"trust": None}, 0.1, {}),
+        ("var-001-run-004", "failed", {"trust": 1}, 0.1, {}),
+    ]
+
+    found = write_runs(tmp_path, runs).calculate_metric_statistics()["trust"]
+
+    assert (found["n"], found["missing"], found["mean"], found["min"], found["max"]) == (2, 1, 6, 4, 8)
+    assert found["stdev"] == pytest.approx(2.8284271)
+
+
+def test_variations_are_ranked_and_compared_pair_by_pair(tmp_path):
+    analyzer = two_models(tmp_path)
+
+    ranked = analyzer.compare_variations("trust")
+    (pair,) = analyzer.compare_pairs("trust")
+
+    assert [number for number, _ in ranked] == [1, 2]
+    assert pair["is_paired"] and pair["low"] > 0 and pair["p_corrected"] < 0.001
+
+
+def test_what_moves_a_metric_is_stated_with_its_evidence(tmp_path):
+    patterns = two_models(tmp_path).identify_patterns()
+
+    (effect,) = patterns["metric_effects"]
+    assert effect["statement"].startswith("With port = calm, trust is")
+    assert "95 % interval" in effect["statement"] and "corrected" in effect["statement"]
+    assert patterns["success_factors"] == []
+    assert "Every run was completed" in " ".join(patterns["notes"])
+
+
+def test_what_goes_with_success_is_stated_and_failures_are_grouped(tmp_path):
+    patterns = two_models(tmp_path, fails=9).identify_patterns()
+
+    (factor,) = patterns["success_factors"]
+    assert (factor["factor"], factor["level"]) == ("port", "calm")
+    assert factor["low"] > 0 and factor["p_corrected"] < 0.05
+    cluster = patterns["failure_modes"][0]
+    assert (cluster["runs"], cluster["reason"], cluster["message"]) == (
+        9,
+        "model_failed",
+        "timeout after # s",
+    )
+    assert patterns["success_rate"] == pytest.approx(15 / 24)
+    assert patterns["success_rate_without_errors"] == 1.0
+    assert patterns["best_variation"] == {"variation_id": 1, "success_rate": 1.0}
+
+
+def test_chance_alone_is_not_a_pattern(tmp_path):
+    analyzer = two_models(tmp_path, calm=5.0, rash=5.0, fails=1)
+
+    patterns = analyzer.identify_patterns()
+
+    assert patterns["success_factors"] == [] and patterns["metric_effects"] == []
+    assert any("could not be expected to show" in note for note in patterns["notes"])
+
+
+def test_too_few_runs_are_said_to_be_too_few(tmp_path):
+    patterns = two_models(tmp_path, n=2).identify_patterns()
+
+    assert any("only 2 runs" in note for note in patterns["notes"])
+    assert patterns["metric_effects"] == []
+
+
+def test_money_is_weighed_against_success(tmp_path):
+    first, second = two_models(tmp_path).identify_patterns()["cost_efficiency"]
+
+    assert (first["variation_id"], first["runs_per_dollar"]) == (1, pytest.approx(10))
+    assert second["cost_per_success"] == pytest.approx(0.2)
+
+
+def test_the_list_dialect_of_metrics_is_read_too(tmp_path):
+    analyzer = write_runs(tmp_path, [("var-001-run-001", "completed", {}, 0.1, {})])
+    metrics = [{"name": "trust", "value": 3.0, "turn": 1}, {"name": "trust", "value": 6.0, "turn": 2}]
+    (tmp_path / "runs" / "var-001-run-001" / "metrics.json").write_text(json.dumps(metrics))
+
+    assert analyzer.calculate_metric_statistics()["trust"]["mean"] == 6.0
+    assert [one["mean"] for one in analyzer.turns_of("trust")] == [3.0, 6.0]
+
+
+def test_a_damaged_run_counts_as_failed_and_spoils_nothing(tmp_path):
+    analyzer = two_models(tmp_path, n=3)
+    (tmp_path / "runs" / "var-001-run-001" / "scenario-state.json").write_text("{broken")
+
+    patterns = analyzer.identify_patterns()
+
+    assert (patterns["total_runs"], patterns["successful_runs"]) == (6, 5)
+
+
+def test_a_metric_nobody_has_is_refused(tmp_path):
+    two_models(tmp_path)
+
+    with pytest.raises(UsageError, match="There are: trust"):
+        BatchAnalyzer(tmp_path, metric="turst").calculate_metric_statistics()

@@ -1,0 +1,569 @@
+"""`proctor bench` through the command line, against model servers on loopback."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench_servers import Server, serving
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "benchmark"
+SMOKE = "benchmark/tasks/smoke/add_comment.md"
+KEY = "sk-do-not-write-me-down-0123456789"
+
+FIELDS = [
+    *("model", "task", "success", "error", "completion_time", "prompts_sent", "human_interventions"),
+    *("files_modified", "lines_added", "lines_removed", "timestamp"),
+]
+COLUMNS = [field for field in FIELDS if field != "error"]
+REPORT = [
+    *("batch_id", "task", "timestamp", "total_time", "models_tested", "successful", "failed"),
+    *("machine_info", "results", "rankings", "summary_stats"),
+]
+
+
+class Desk:
+    """A folder with the shipped tasks, an Ollama on loopback, and the command."""
+
+    def __init__(self, command: Any, ollama: Server) -> None:
+        self.command, self.folder, self.ollama = command, command.folder, ollama
+        shutil.copytree(EXAMPLES, self.folder / "benchmark")
+        command.environment |= {"OLLAMA_HOST": ollama.url}
+
+    def bench(self, *words: str, task: str = SMOKE, **environment: str) -> "subprocess.CompletedProcess[str]":
+        given = ("--task", task) if task else ()
+        done: subprocess.CompletedProcess[str] = self.command(
+            "bench", *given, *words, environment=environment
+        )
+        return done
+
+    @property
+    def results(self) -> Path:
+        (only,) = (self.folder / "benchmark" / "results").iterdir()
+        return only
+
+    def read(self, name: str) -> Any:
+        return json.loads((self.results / name).read_text())
+
+    def configure(self, text: str) -> None:
+        (self.folder / "benchmark" / "models_config.yaml").write_text(text)
+
+
+@pytest.fixture
+def desk(proctor: Any) -> Iterator[Desk]:
+    with serving("solver:7b", "solver-mini:latest", "idler:latest") as ollama:
+        yield Desk(proctor, ollama)
+
+
+def test_every_model_of_a_running_ollama_is_compared_and_ranked(desk: Desk) -> None:
+    done = desk.bench()
+
+    assert done.returncode == 1, done.stderr
+    assert re.fullmatch(r"batch_\d{8}_\d{6}", desk.results.name)
+    assert {path.name for path in desk.results.iterdir()} == {
+        *("comparison_report.json", "comparison_report.html", "comparison_report.csv", "machine_info.json"),
+        *("ollama_solver_7b_result.json", "ollama_solver-mini_latest_result.json"),
+        *("ollama_idler_latest_result.json", "batch.json"),
+    }
+    result = desk.read("ollama_solver_7b_result.json")
+    assert list(result)[: len(FIELDS)] == FIELDS
+    assert result["model"] == "ollama/solver:7b" and result["task"] == "add_comment"
+    assert result["success"] is True and result["error"] is None
+    assert (result["prompts_sent"], result["human_interventions"]) == (2, 0)
+    assert (result["files_modified"], result["lines_added"], result["lines_removed"]) == (1, 1, 0)
+    assert result["completion_time"] > 0
+    assert all(each["passed"] for each in result["runs"][0]["criteria"])
+    lost = desk.read("ollama_idler_latest_result.json")
+    assert lost["success"] is False and lost["runs"][0]["status"] == "fail"
+    assert [each["passed"] for each in lost["runs"][0]["criteria"]] == [False, True]
+
+
+def test_the_comparison_has_the_documented_fields_and_covers_all_models(desk: Desk) -> None:
+    desk.bench()
+
+    report = desk.read("comparison_report.json")
+    rows = list(csv.DictReader((desk.results / "comparison_report.csv").open()))
+    assert list(report)[: len(REPORT)] == REPORT
+    assert report["batch_id"] == desk.results.name
+    assert (report["models_tested"], report["successful"], report["failed"]) == (3, 2, 1)
+    assert report["rankings"]["fastest"] in ("ollama/solver:7b", "ollama/solver-mini:latest")
+    assert set(report["rankings"]) == {"fastest", "most_efficient", "least_intervention", "best_value"}
+    # Once each, so nobody can say which of the two is faster.
+    assert [place["rank"] for place in report["ranks"]["fastest"]] == [1, 1]
+    assert set(report["summary_stats"]) == {
+        *("avg_completion_time", "median_completion_time", "avg_prompts", "avg_interventions"),
+        *("min_completion_time", "max_completion_time"),
+    }
+    assert list(rows[0])[: len(COLUMNS)] == COLUMNS
+    assert {row["model"]: row["success"] for row in rows}["ollama/idler:latest"] == "false"
+    assert set(report["machine_info"]) == {"timestamp", "system", "cpu", "memory", "disk", "gpu", "ollama"}
+    assert report["machine_info"]["ollama"]["models_count"] == 3
+
+
+def test_the_page_needs_nothing_from_outside_and_names_every_model(desk: Desk) -> None:
+    desk.bench()
+
+    page = (desk.results / "comparison_report.html").read_text()
+    assert "<script" not in page and "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "Success rate by model" in page and "Mean completion time" in page
+    for title in ("Fastest", "Most Efficient", "Most Autonomous", "Human Interventions", "Files Modified"):
+        assert title in page
+
+
+def test_models_are_chosen_by_part_of_a_name_and_run_in_their_own_copies(desk: Desk) -> None:
+    done = desk.bench("--models", "solver-m,ollama/solver", "--json")
+
+    document = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert [row["model"] for row in document["comparison"]["results"]] == [
+        "ollama/solver-mini:latest",
+        "ollama/solver:7b",
+    ]
+    # Each began from the task's own files: both added the same single line.
+    assert [row["lines_added"] for row in document["comparison"]["results"]] == [1, 1]
+    assert not (EXAMPLES / "tasks/smoke/add_comment/start/.git").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--models", "solvr"), "Did you mean `ollama/solver"),
+        (("--models", "sol"), "may be several models: ollama/solver-mini:latest, ollama/solver:7b"),
+        (("--models", "ollama/nobody"), "there is no model `ollama/nobody`"),
+        (("--models", "gpt-4"), "gpt-4 needs a key, and OPENAI_API_KEY is not set"),
+        (("--models", "all", "--agent", "nobody"), "there is no agent `nobody`"),
+        (("--parallel", "many"), "--parallel takes a number"),
+        (("--resume", "batch_1"), "there is no benchmark batch_1"),
+    ],
+)
+def test_what_cannot_be_had_is_said_before_anything_starts(desk: Desk, words: Any, said: str) -> None:
+    done = desk.bench(*words)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (desk.folder / "benchmark" / "results").exists()
+    assert desk.ollama.asked == []
+
+
+def test_without_any_model_the_remedy_is_said(desk: Desk) -> None:
+    done = desk.bench(OLLAMA_HOST="127.0.0.1:9")
+
+    assert done.returncode == 2
+    assert "no models were found" in done.stderr and "models_config.yaml" in done.stderr
+
+
+def test_a_really_failing_model_is_an_error_of_ours_and_the_others_go_on(desk: Desk) -> None:
+    desk.ollama.models = ["broken:1b", "solver:7b"]
+
+    done = desk.bench("--json")
+
+    report = json.loads(done.stdout)["comparison"]
+    statuses = {row["model"]: (row["status"], row["reason"]) for row in report["results"]}
+    assert done.returncode == 1
+    assert statuses["ollama/solver:7b"] == ("success", "completed")
+    assert statuses["ollama/broken:1b"][0] == "error"
+    assert (report["successful"], report["failed"], report["errors"]) == (1, 0, 1)
+
+
+def test_a_hanging_model_is_stopped_when_its_time_is_over(desk: Desk) -> None:
+    desk.ollama.models = ["hanging:1b"]
+
+    done = desk.bench("--timeout", "1", "--json")
+
+    (row,) = json.loads(done.stdout)["comparison"]["results"]
+    assert done.returncode == 1
+    assert (row["status"], row["reason"]) == ("timeout", "timeout")
+    assert 1 <= row["completion_time"] < 10
+    assert "within 1 s" in row["error"]
+
+
+def test_parallel_really_runs_models_side_by_side(desk: Desk) -> None:
+    desk.ollama.models = ["slow:a", "slow:b", "slow:c"]
+
+    assert desk.bench().returncode == 0
+    assert desk.ollama.most_at_once == 1
+
+    assert desk.bench("--parallel", "--output", "side-by-side").returncode == 0
+    assert desk.ollama.most_at_once == 3
+
+
+def test_runs_are_repeated_and_their_rates_have_intervals(desk: Desk) -> None:
+    done = desk.bench("--models", "solver-mini,idler", "--runs", "3", "--json")
+
+    document = json.loads(done.stdout)
+    best = document["comparison"]["models"][0]
+    assert document["itemCount"] == 6
+    assert best["model"] == "ollama/solver-mini:latest"
+    assert best["success_rate"] == {"value": 1.0, "low": pytest.approx(0.438, abs=0.01), "high": 1.0, "n": 3}
+    assert best["completion_time"]["low"] is not None
+    result = desk.read("ollama_solver-mini_latest_result.json")
+    assert [run["run"] for run in result["runs"]] == [1, 2, 3]
+
+
+def test_output_goes_to_a_folder_that_is_made(desk: Desk) -> None:
+    done = desk.bench("--models", "solver-mini", "--output", "my/own results")
+
+    assert done.returncode == 0, done.stderr
+    assert (desk.folder / "my/own results/comparison_report.html").is_file()
+    assert not (desk.folder / "benchmark/results").exists()
+
+
+def test_two_models_whose_names_make_the_same_file_name_do_not_overwrite_each_other(desk: Desk) -> None:
+    desk.ollama.models = ["solver/x:1", "solver:x/1", "solver_x_1"]
+
+    assert desk.bench().returncode == 0
+
+    files = sorted(path.name for path in desk.results.glob("*_result.json"))
+    assert files == [
+        "ollama_solver_x_1-2_result.json",
+        "ollama_solver_x_1-3_result.json",
+        "ollama_solver_x_1_result.json",
+    ]
+    assert {desk.read(name)["model"] for name in files} == {f"ollama/{name}" for name in desk.ollama.models}
+
+
+def test_names_that_a_server_made_up_to_do_harm_are_only_names(desk: Desk) -> None:
+    name = "solver<script>alert(1)</script>/../../x"
+    desk.ollama.models = [name]
+
+    done = desk.bench()
+
+    assert done.returncode == 0, done.stderr
+    assert "<script" not in (desk.results / "comparison_report.html").read_text()
+    (file,) = desk.results.glob("*_result.json")
+    assert desk.read(file.name)["model"] == f"ollama/{name}"
+
+
+def test_configured_models_are_asked_with_their_key_and_settings_and_no_file_holds_the_key(
+    desk: Desk,
+) -> None:
+    with serving("solver-large", "broken-large") as hosted:
+        desk.configure(
+            f"""
+models:
+  - name: solver-large
+    provider: openai
+    display_name: Solver Large
+    api_key: ${{MY_OWN_WORD}}
+    base_url: {hosted.url}/v1
+    settings: {{temperature: 0.7, max_tokens: 2048}}
+    price: {{input: 10, output: 30}}
+  - name: broken-large
+    provider: openai
+  - {{name: sleeping, provider: openai, enabled: false}}
+categories:
+  fast: [solver-large, ollama/solver-mini, nowhere]
+"""
+        )
+        done = desk.bench("--models", "fast,broken-large", "--json", MY_OWN_WORD=KEY)
+
+    report = json.loads(done.stdout)["comparison"]
+    by_name = {row["model"]: row for row in report["results"]}
+    assert set(by_name) == {"solver-large", "ollama/solver-mini:latest", "broken-large"}
+    assert by_name["solver-large"]["display_name"] == "Solver Large"
+    assert by_name["solver-large"]["cost_usd"] == pytest.approx((200 * 10 + 40 * 30) / 1e6)
+    assert by_name["ollama/solver-mini:latest"]["cost_usd"] == 0
+    assert hosted.keys[0] == f"Bearer {KEY}"
+    assert (hosted.asked[0]["temperature"], hosted.asked[0]["max_tokens"]) == (0.7, 2048)
+    assert "of the category fast, nowhere was not found" in done.stderr
+    assert (desk.results / "solver-large_result.json").is_file()
+    assert _holders_of(KEY, desk.folder) == []
+    assert KEY not in done.stdout + done.stderr
+
+
+def _holders_of(secret: str, folder: Path) -> list[Path]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if secret.encode() in path.read_bytes()]
+
+
+def test_a_configured_model_that_lacks_its_key_is_refused(desk: Desk) -> None:
+    desk.configure(
+        "models:\n  - {name: big, provider: openai, api_key: '${BIG_KEY}'}\n"
+        "  - {name: off, provider: openai, enabled: false}\n"
+    )
+
+    assert "big needs a key, and BIG_KEY is not set" in desk.bench("--models", "big").stderr
+    # What is not enabled is not among all, and is asked when it is named.
+    assert "off needs a key, and OPENAI_API_KEY is not set" in desk.bench("--models", "off").stderr
+    assert "openai" not in desk.bench("--dry-run", BIG_KEY="x" * 20).stdout.replace("openai/big", "")
+    written_out = f"models:\n  - name: big\n    provider: openai\n    api_key: {KEY}\n"
+    desk.configure(written_out)
+    done = desk.bench("--models", "big")
+    assert done.returncode == 2 and "models_config.yaml:4:14" in done.stderr
+    assert KEY not in done.stderr
+
+
+def test_batch_settings_hold_where_the_command_says_nothing(desk: Desk) -> None:
+    settings = "{default_timeout: 3, max_parallel: 2, show_progress: false, save_intermediate: false}"
+    desk.configure(f"batch_settings: {settings}\n")
+    task = desk.folder / "benchmark/tasks/smoke/add_comment.md"
+    task.write_text(task.read_text().replace("timeout: 300\n", ""))
+    desk.ollama.models = ["slow:1", "slow:2", "slow:3"]
+
+    side_by_side = desk.bench("--parallel", "--output", "first")
+
+    assert "[1/3]" not in side_by_side.stderr
+    assert desk.ollama.most_at_once == 2
+
+    desk.ollama.models = ["hanging:1"]
+    (row,) = json.loads(desk.bench("--json").stdout)["comparison"]["results"]
+    assert row["status"] == "timeout" and "within 3 s" in row["error"]
+
+
+def test_a_folder_of_tasks_makes_a_grid(desk: Desk) -> None:
+    done = desk.bench("--oracle", "--json", task="benchmark/tasks/smoke/")
+
+    report = json.loads(done.stdout)["comparison"]
+    assert done.returncode == 0
+    assert report["tasks"] == ["add_comment", "find_port"]
+    assert report["task"] == "smoke"
+
+
+@pytest.mark.parametrize("task", sorted(EXAMPLES.glob("tasks/*/*.md")), ids=lambda path: path.stem)
+def test_each_shipped_task_is_passed_by_its_solution_and_failed_by_its_untouched_start(
+    desk: Desk, task: Path
+) -> None:
+    name = str(Path("benchmark") / task.relative_to(EXAMPLES))
+
+    document = json.loads(desk.bench("--oracle", "--noop", "--parallel", "2", "--json", task=name).stdout)
+
+    rows = {row["model"]: row for row in document["comparison"]["results"]}
+    assert rows["oracle"]["status"] == "success", rows["oracle"]["error"]
+    assert (rows["noop"]["status"], rows["noop"]["reason"]) == ("fail", "checks_failed")
+    assert all(row["stand_in"] for row in rows.values())
+
+
+def test_eight_tasks_are_shipped_over_four_difficulties() -> None:
+    tasks = sorted(EXAMPLES.glob("tasks/*/*.md"))
+
+    assert len(tasks) == 8
+    assert {task.parent.name for task in tasks} == {"smoke", "easy", "medium", "hard"}
+
+
+DOCUMENTED = [
+    ("benchmark/tasks/easy/fix_typo.md", []),
+    ("benchmark/tasks/easy/fix_typo.md", ["--models", "llama3,mistral,codellama"]),
+    ("benchmark/tasks/medium/add_validation.md", ["--timeout", "3600"]),
+    ("benchmark/tasks/smoke/add_comment.md", ["--models", "mistral,llama3", "--timeout", "60"]),
+    ("benchmark/tasks/medium/add_validation.md", []),
+    (
+        "benchmark/tasks/hard/refactor_metrics.md",
+        ["--models", "gpt-4,claude-3-opus,ollama/mixtral", "--timeout", "7200", "--output", "./my_results"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "words"), DOCUMENTED, ids=[" ".join(words) for _, words in DOCUMENTED])
+def test_every_documented_command_runs(desk: Desk, task: str, words: list[str]) -> None:
+    desk.ollama.models = ["llama3:latest", "mistral:7b", "codellama:13b", "mixtral:latest"]
+    hosted = {"OPENAI_API_KEY": "a-key", "OPENAI_BASE_URL": f"{desk.ollama.url}/v1"}
+    hosted |= {"ANTHROPIC_API_KEY": "a-key", "ANTHROPIC_BASE_URL": desk.ollama.url}
+
+    done = desk.bench(*words, task=task, **(hosted if "gpt-4" in " ".join(words) else {}))
+
+    # These models can add a comment and no more; all of them were really asked.
+    assert done.returncode == (0 if "smoke" in task else 1), done.stderr
+    wanted = words[1].split(",") if "--models" in words else ["llama3", "mistral", "codellama", "mixtral"]
+    output = desk.folder / "my_results" if "--output" in words else desk.results
+    assert len(list(output.glob("*_result.json"))) == len(wanted)
+
+
+def test_the_documented_resume_goes_on_in_the_same_folder(desk: Desk) -> None:
+    task = "benchmark/tasks/hard/refactor_metrics.md"
+    desk.bench("--models", "idler", task=task)
+    before = (desk.results / "ollama_idler_latest_result.json").read_text()
+
+    done = desk.bench("--models", "idler,solver-mini", "--resume", desk.results.name, task=task)
+
+    report = desk.read("comparison_report.json")
+    assert done.returncode == 1
+    assert "1 new run since the last time" in done.stderr
+    assert report["models_tested"] == 2
+    assert desk.ollama.calls_of("idler:latest") == 1
+    assert json.loads(before)["runs"] == desk.read("ollama_idler_latest_result.json")["runs"]
+
+
+def test_resuming_keeps_what_failed_and_repeats_what_we_failed(desk: Desk) -> None:
+    desk.ollama.models = ["broken:1", "idler:1", "solver:1"]
+    desk.bench()
+    desk.ollama.models = ["idler:1", "solver:1"]
+    calls = {name: desk.ollama.calls_of(name) for name in ("idler:1", "solver:1")}
+
+    done = desk.command("resume", desk.results.name, "--json")
+    assert done.returncode == 2 and "broken" in done.stderr
+
+    desk.ollama.models = ["broken:1", "idler:1", "solver:1"]
+    done = desk.command("resume", desk.results.name, "--json")
+
+    assert {name: desk.ollama.calls_of(name) for name in calls} == calls
+    assert desk.ollama.calls_of("broken:1") == 2
+    assert json.loads(done.stdout)["errorCount"] == 1
+    assert len(list((desk.folder / "benchmark/results").iterdir())) == 1
+
+
+def test_a_folder_from_another_machine_is_gone_on_with(desk: Desk) -> None:
+    desk.ollama.models = ["solver:1", "idler:1"]
+    desk.bench("--runs", "2", "--models", "solver:1,idler:1")
+    moved = desk.folder / "brought"
+    desk.results.rename(moved)
+    asked = len(desk.ollama.asked)
+    shutil.rmtree(desk.folder / "proctor-home")
+    desk.ollama.models = ["solver:1", "idler:1", "solver:2"]
+
+    done = desk.bench("--models", "solver:1,idler:1,solver:2", "--runs", "2", "--resume", "brought", "--json")
+
+    document = json.loads(done.stdout)
+    assert "4 finished runs taken over" in done.stderr
+    assert len(desk.ollama.asked) == asked + 4
+    assert document["comparison"]["models_tested"] == 3
+    assert document["runId"].startswith("batch_")
+    assert {row["model"]: row["prompts_sent"] for row in document["comparison"]["results"]} == {
+        "ollama/solver:1": 2,
+        "ollama/idler:1": 1,
+        "ollama/solver:2": 2,
+    }
+    assert (moved / "ollama_solver_2_result.json").is_file()
+    assert json.loads(desk.command("runs", "--json").stdout)["runs"][0]["job"] == "benchmark"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"runs": [{"item_id": 7}]}', '{"model": "x"}'])
+def test_a_damaged_result_file_is_named_set_aside_and_run_again(desk: Desk, damage: str) -> None:
+    desk.bench("--models", "solver-mini,idler")
+    name = "ollama_solver-mini_latest_result.json"
+    (desk.results / name).write_text(damage)
+    asked = desk.ollama.calls_of("idler:latest")
+
+    done = desk.bench("--resume", desk.results.name)
+
+    assert f"{name} is damaged" in done.stderr
+    assert (desk.results / f"{name}.damaged").read_text() == damage
+    assert desk.read(name)["success"] is True
+    assert desk.ollama.calls_of("solver-mini:latest") == 4
+    assert desk.ollama.calls_of("idler:latest") == asked
+
+
+def test_a_killed_benchmark_goes_on_where_it_was(desk: Desk) -> None:
+    desk.ollama.models = ["solver:1", "hanging:1"]
+    process = desk.command.start("bench", "--task", SMOKE, "--models", "solver:1,hanging:1", "--timeout", "2")
+    for line in process.stdout:
+        if "[1/2]" in line:
+            break
+    process.kill()
+    process.wait()
+
+    done = desk.bench("--resume", desk.results.name)
+
+    assert done.returncode == 1
+    assert desk.ollama.calls_of("solver:1") == 2
+    assert desk.read("ollama_solver_1_result.json")["success"] is True
+    assert desk.read("ollama_hanging_1_result.json")["runs"][0]["status"] == "timeout"
+
+
+def test_other_commands_work_on_a_benchmark_as_on_any_batch(desk: Desk) -> None:
+    desk.bench("--models", "solver-mini")
+    run = desk.results.name
+    session = json.loads(desk.command("sessions", "list", "--json").stdout)["sessions"][0]["id"]
+
+    assert "add_comment" in desk.command("show", run, "--json").stdout
+    assert "# Prints a greeting" in desk.command("sessions", "diff", session).stdout
+    assert "solver-mini" in desk.command("report", "--run", run).stdout
+    assert desk.command("export", "--run", run, "--format", "json", "--out", "out").returncode == 0
+    assert desk.command("delete", run, "--yes").returncode == 0
+
+
+def test_proctor_models_says_what_there_is_from_where_and_whether_it_answers(desk: Desk) -> None:
+    listed = {row["name"]: row for row in json.loads(desk.command("models", "--json").stdout)["models"]}
+
+    assert listed["ollama/solver:7b"]["answers"] is True
+    assert listed["ollama/solver:7b"]["source"] == f"{desk.ollama.url}/v1"
+    assert listed["openai/gpt-4"]["answers"] is False
+    assert listed["openai/gpt-4"]["remark"] == "not enabled, OPENAI_API_KEY is not set"
+    assert listed["openai/gpt-4"]["price"]["input"] > 0
+
+
+def test_a_dry_run_lists_the_runs_and_starts_none(desk: Desk) -> None:
+    done = desk.bench("--dry-run", "--runs", "2", "--json")
+
+    document = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert document["itemCount"] == 6
+    assert desk.ollama.asked == [] and not (desk.folder / "benchmark/results").exists()
+
+
+def test_ollamas_own_program_is_asked_where_the_server_does_not_list(desk: Desk) -> None:
+    desk.ollama.lists = False
+    program = desk.folder / "bin" / "ollama"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'NAME ID SIZE'\necho 'solver:7b abc 4GB'\n")
+    program.chmod(0o755)
+
+    done = desk.bench("--json", PATH=f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+
+    assert [row["model"] for row in json.loads(done.stdout)["comparison"]["results"]] == ["ollama/solver:7b"]
+
+
+def test_a_task_may_begin_from_a_repository_of_the_users(desk: Desk, repository: Path) -> None:
+    front = "repo: shop\nref: main\ncheck: grep -q '1 + 1' shop.py\nsolution: solved"
+    (desk.folder / "solved").mkdir()
+    (desk.folder / "solved/shop.py").write_text("total = 1 + 1\n")
+    (desk.folder / "sum.md").write_text(f"---\n{front}\n---\n# Task: Mend the sum\n")
+
+    done = desk.bench("--oracle", "--noop", "--json", task="sum.md")
+
+    statuses = {row["model"]: row["status"] for row in json.loads(done.stdout)["comparison"]["results"]}
+    assert statuses == {"oracle": "success", "noop": "fail"}
+    assert (repository / "shop.py").read_text() == "total = 1 - 1\n"
+
+
+def test_a_task_that_nothing_checks_says_so_in_its_results(desk: Desk) -> None:
+    task = desk.folder / "free.md"
+    task.write_text("# Task: Write a poem\n\nPut it into poem.txt.\n")
+    desk.ollama.models = ["solver:1", "idler:1"]
+
+    done = desk.bench("--json", task="free.md")
+
+    rows = {row["model"]: row for row in json.loads(done.stdout)["comparison"]["results"]}
+    assert rows["ollama/idler:1"]["unchecked"] and rows["ollama/idler:1"]["reason"] == "no_changes"
+    assert "Unchecked: free" in (desk.results / "comparison_report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("big.md", "# Task: x\n" + "y" * (11 * 1024 * 1024), "larger than 10 MiB"),
+        ("task.exe", "# Task: x\n", "is no task"),
+        ("bad.md", "---\ncheck: [\n---\n# Task: x\n\nDo it.\n", "bad.md:3:1"),
+        ("name.md", "---\nchekc: make\n---\n# Task: x\n\nDo it.\n", "Did you mean `check`?"),
+        ("out.md", "---\nstart: ../..\n---\n# Task: x\n\nDo it.\n", "leads out of the task's folder"),
+        ("none.md", "---\nstart: nowhere\n---\n# Task: x\n\nDo it.\n", "there is no folder"),
+        ("prog.md", "---\ncheck: no-such-program -x\n---\n# Task: x\n\nDo it.\n", "there is no program"),
+        ("empty.md", "", "asks for nothing"),
+    ],
+)
+def test_a_hostile_or_broken_task_is_refused_before_anything_starts(
+    desk: Desk, name: str, content: str, said: str
+) -> None:
+    (desk.folder / name).write_text(content)
+
+    done = desk.bench(task=name)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert desk.ollama.asked == []
+
+
+def test_a_task_that_is_a_link_out_of_its_folder_is_refused(desk: Desk) -> None:
+    outside = desk.folder.parent / f"{desk.folder.name}-outside.md"
+    outside.write_text("# Task: x\n\nDo it.\n")
+    (desk.folder / "benchmark/tasks/easy/link.md").symlink_to(outside)
+
+    done = desk.bench(task="benchmark/tasks/easy/link.md")
+
+    assert done.returncode == 2
+    assert "leads out of its folder" in done.stderr

@@ -1,0 +1,153 @@
+"""Simulations are stopped, killed, extended and paid for like any other batch."""
+
+import os
+import signal
+from pathlib import Path
+
+from conversations import TALKING, read, split, wait_for
+
+
+def test_ctrl_c_then_resume_finishes_the_rest_and_repeats_nothing(proctor, talking_desk) -> None:
+    (talking_desk / "slow.yaml").write_text("latency_seconds: 0.05\n" + TALKING)
+    words = split("simulate --num-runs 12 --max-turns 2 --max-workers 2 --seed 1 --model scripted/slow")
+    running = proctor.start(*words)
+    wait_for(lambda: len(list(talking_desk.glob("outputs/batch/*/*_run*.json"))) >= 3)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=30)
+    before = {path: path.stat().st_mtime_ns for path in talking_desk.glob("outputs/batch/*/*_run*.json")}
+
+    resumed = proctor(*words, "--resume")
+
+    after = list(talking_desk.glob("outputs/batch/*/*_run*.json"))
+    assert running.returncode == 130
+    assert 3 <= len(before) < 12
+    assert resumed.returncode == 0, resumed.stderr
+    assert len(after) == 12
+    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
+
+
+def test_after_a_kill_files_and_summary_are_made_again_from_the_store(proctor, talking_desk) -> None:
+    (talking_desk / "slow.yaml").write_text("latency_seconds: 0.05\n" + TALKING)
+    words = split("simulate --num-runs 8 --max-turns 2 --max-workers 2 --seed 1 --model scripted/slow")
+    running = proctor.start(*words, "--output-dir", "out")
+    wait_for(lambda: len(list(talking_desk.glob("out/*_run*.json"))) >= 2)
+    os.kill(running.pid, signal.SIGKILL)
+    running.communicate(timeout=30)
+    next(iter(talking_desk.glob("out/*_run*.json"))).unlink()
+
+    resumed = proctor(*words, "--output-dir", "out", "--resume")
+
+    assert resumed.returncode == 0, resumed.stderr
+    assert len(list(talking_desk.glob("out/*_run*.json"))) == 8
+    assert read(talking_desk / "out" / "batch_summary.json")["successful"] == 8
+
+
+def test_more_runs_extend_a_finished_batch(proctor, talking_desk) -> None:
+    words = [
+        "simulate",
+        "--max-turns",
+        "1",
+        "--seed",
+        "1",
+        "--model",
+        "scripted/talking",
+        "--output-dir",
+        "out",
+    ]
+    proctor(*words, "--num-runs", "2")
+    first = {path.name: path.stat().st_mtime_ns for path in talking_desk.glob("out/*_run*.json")}
+
+    more = proctor(*words, "--num-runs", "3", "--resume")
+
+    assert more.returncode == 0, more.stderr
+    assert "1 new dialogue" in more.stderr
+    assert len(list(talking_desk.glob("out/*_run*.json"))) == 3
+    assert all((talking_desk / "out" / name).stat().st_mtime_ns == when for name, when in first.items())
+
+
+def test_a_folder_that_holds_a_simulation_is_not_written_over(proctor, talking_desk) -> None:
+    words = [
+        "simulate",
+        "--num-runs",
+        "1",
+        "--max-turns",
+        "1",
+        "--model",
+        "scripted/talking",
+        "--output-dir",
+        "out",
+    ]
+    proctor(*words)
+    again = proctor(*words)
+
+    assert again.returncode == 2
+    assert "holds a simulation already" in again.stderr
+
+
+def test_a_budget_stops_a_simulation_and_more_money_lets_it_go_on(proctor, talking_desk) -> None:
+    (talking_desk / "dear.yaml").write_text(
+        "num_runs: 6\nmax_turns: 2\nmax_workers: 1\nmodel_name: scripted/talking\nbudget_limit: 0.002\n"
+        "prices: {scripted/talking: {input: 1.0, output: 1.0}}\n"
+    )
+    halted = proctor("simulate", "--config", "dear.yaml", "--output-dir", "out")
+    spent = read(talking_desk / "out" / "batch_summary.json")
+    resumed = proctor("simulate", "--config", "dear.yaml", "--output-dir", "out", "--resume", "--budget", "9")
+
+    assert halted.returncode == 3, halted.stderr
+    assert spent["batch_status"] == "halted"
+    assert spent["cost_usd"] <= 0.002
+    assert resumed.returncode == 0, resumed.stderr
+
+
+def test_a_role_of_the_users_own_plays_from_a_folder_beside_ours(proctor, talking_desk) -> None:
+    made = proctor("roles", "new", "landlord")
+    listed = {role["name"]: role for role in proctor.json("roles")["roles"]}
+    done = proctor("simulate", "--clients", "landlord", "--therapists", "eliza", "--num-runs", "1",
+                   "--max-turns", "2", "--model", "scripted/talking", "--output-dir", "out")  # fmt: skip
+
+    assert made.returncode == done.returncode == 0, made.stderr + done.stderr
+    assert listed["landlord"]["builtIn"] is False
+    assert listed["patientPsi"]["options"] == {"patient_type": "plain"}
+    assert read(talking_desk / "out" / "landlord_eliza_run0.json")["profile"]["name"] == "Robin"
+
+
+def test_a_role_that_is_changed_after_the_start_is_played_as_it_was(proctor, talking_desk) -> None:
+    proctor("roles", "new", "landlord")
+    (talking_desk / "slow.yaml").write_text("latency_seconds: 0.1\n" + TALKING)
+    words = split(
+        "simulate --clients landlord --therapists eliza --num-runs 4 --max-workers 1 --max-turns 2 "
+        "--model scripted/slow --output-dir out"
+    )
+    running = proctor.start(*words)
+    wait_for(lambda: len(list(talking_desk.glob("out/*_run*.json"))) >= 1)
+    (talking_desk / "roles" / "landlord" / "templates" / "en" / "system.j2").write_text("Changed.")
+    running.communicate(timeout=60)
+
+    assert running.returncode == 0
+    assert (
+        len({read(path)["roles"]["client"]["digest"] for path in talking_desk.glob("out/*_run*.json")}) == 1
+    )
+
+
+def test_proctor_resume_goes_on_with_a_simulation_and_its_files(proctor, talking_desk) -> None:
+    (talking_desk / "dear.yaml").write_text(
+        "num_runs: 4\nmax_turns: 2\nmax_workers: 1\nmodel_name: scripted/talking\nbudget_limit: 0.0015\n"
+        "prices: {scripted/talking: {input: 1.0, output: 1.0}}\n"
+    )
+    halted = proctor.json("simulate", "--config", "dear.yaml", "--output-dir", "out")
+    resumed = proctor("resume", halted["runId"], "--budget", "9")
+
+    assert halted["status"] == "halted"
+    assert resumed.returncode == 0, resumed.stderr
+    assert len(list(talking_desk.glob("out/*_run*.json"))) == 4
+    assert read(talking_desk / "out" / "batch_summary.json")["successful"] == 4
+
+
+def test_deleting_a_simulation_deletes_its_rows_and_leaves_its_files(proctor, talking_desk) -> None:
+    document = proctor.json(*split("simulate --num-runs 1 --max-turns 1 --model scripted/talking"))
+
+    deleted = proctor("delete", document["runId"], "--yes")
+
+    assert deleted.returncode == 0, deleted.stderr
+    assert proctor.json("runs")["runs"] == []
+    assert Path(document["outputDir"], "patientPsi_CBT_run0.json").exists()

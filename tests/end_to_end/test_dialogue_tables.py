@@ -1,0 +1,132 @@
+"""Dialogues as tables and in Python: the documented exports and snippets run as printed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conversations import EXAMPLES, ROOT, config, read, rows
+
+from proctor import BatchConfig, aggregate_results, load_sessions, run_batch, sessions_to_dataframe
+from proctor.errors import UsageError
+
+
+def test_the_documented_python_runs_as_printed(talking_desk) -> None:
+    config = BatchConfig(
+        clients=["patientPsi", "consistentMI"],
+        therapists=["CBT"],
+        num_runs=5,
+        max_turns=20,
+        max_workers=4,
+        seed=42,
+        model_name="scripted/talking",
+    )
+    config.max_turns = 3
+
+    results = run_batch(config)
+    summary = aggregate_results(results, config.output_dir)
+
+    assert f"Completed: {summary['successful']}/{summary['total_runs']}" == "Completed: 10/10"
+    assert read(Path(config.output_dir) / "batch_summary.json") == summary
+
+
+def test_the_documented_pandas_and_matplotlib_run_as_printed(talking_desk) -> None:
+    run_batch(config(output_dir="out", num_runs=4))
+    text = (ROOT / "docs" / "dialogues.md").read_text()
+    (snippet,) = [part for part in text.split("```") if part.startswith("python\nimport pandas")]
+    program = snippet.removeprefix("python\n")
+    assert "df.groupby('patient_name').mean()" in program
+
+    exec(
+        "import matplotlib\nmatplotlib.use('Agg')\n"
+        + program.replace("outputs/batch/2026-01-19_14-30-00", "out"),
+        {},
+    )
+
+    assert (talking_desk / "turns_comparison.png").stat().st_size > 1000
+
+
+async def test_a_notebook_may_run_a_batch_inside_its_own_loop(talking_desk) -> None:
+    assert len(run_batch(config(output_dir="out"))) == 2
+
+
+def test_errors_of_the_python_interface_are_the_commands(talking_desk) -> None:
+    with pytest.raises(UsageError, match="there is no role called `nobody`"):
+        run_batch(config(clients=["nobody"]))
+
+
+def test_sessions_of_the_original_framework_are_read_whether_one_or_a_list(talking_desk) -> None:
+    folder = talking_desk / "theirs"
+    folder.mkdir()
+    session = {
+        "profile": {"profile": {"name": "Cannot be identified"}, "persona": {"name": "Ann"}},
+        "messages": [{"role": "therapist", "content": "你好"}, {"role": "client", "content": "我很累。"}],
+        "num_turns": 1,
+        "usage": {"client": {"total_tokens": 5}, "therapist": {}, "total_cost": 0.5},
+    }
+    (folder / "a.json").write_text(json.dumps(session))
+    (folder / "b.json").write_text(json.dumps([session, session]))
+    (folder / "c.json").write_text('{"other": 1}')
+
+    frame = sessions_to_dataframe(load_sessions(folder))
+
+    assert len(frame) == 3
+    assert frame["patient_name"].tolist() == ["Ann"] * 3
+    assert frame["client_words"].tolist() == [3] * 3
+    assert frame["cost_usd"].tolist() == [0.5] * 3
+
+
+def test_the_documented_exports_have_the_documented_columns_first(proctor, talking_desk) -> None:
+    run_batch(config(output_dir="out", clients=["patientPsi"], num_runs=2, max_turns=2))
+
+    by_session = proctor("export", "--input_dir", "out", "--output", "results.csv", "--stats")
+    by_turn = proctor("export", "--input_dir", "out", "--output", "messages.csv", "--level", "turn")
+
+    sessions, turns = rows("results.csv"), rows("messages.csv")
+    assert by_session.returncode == by_turn.returncode == 0, by_session.stderr + by_turn.stderr
+    assert list(sessions[0])[:6] == [
+        "source_file", "patient_name", "num_turns", "total_messages", "therapist_words", "client_words",
+    ]  # fmt: skip
+    assert list(turns[0]) == ["session_file", "turn_idx", "role", "content", "word_count"]
+    assert [row["patient_name"] for row in sessions] == ["Jonah", "Marta"]
+    assert [row["turn_idx"] for row in turns[:4]] == ["0", "0", "1", "1"]
+    assert sum(int(row["word_count"]) for row in turns if row["role"] == "client") == (
+        sum(int(row["client_words"]) for row in sessions)
+    )
+    assert "num_turns" in by_session.stdout and "MEAN" in by_session.stdout
+
+
+def test_exporting_a_folder_without_sessions_is_refused(proctor, talking_desk) -> None:
+    (talking_desk / "empty").mkdir()
+
+    for words in (["--input_dir", "gone"], ["--input_dir", "empty"]):
+        done = proctor("export", *words, "--output", "x.csv")
+        assert done.returncode == 2
+    assert proctor("export", "--input_dir", "empty").returncode == 2
+
+
+def test_the_analysis_says_where_the_variance_comes_from(proctor, talking_desk) -> None:
+    for name in ("rehearsal", "as-client", "as-therapist"):
+        (talking_desk / f"{name}.yaml").write_text((EXAMPLES / f"{name}.yaml").read_text())
+    proctor("simulate", "--config", "rehearsal.yaml", "--output-dir", "out")
+
+    document = proctor.json("analyze", "out", "--report")
+
+    words = next(each for each in document["measures"] if each["measure"] == "therapist_words")
+    shares = {each["source"]: each["share"] for each in words["components"]}
+    assert (document["sessions"], document["left_out"]) == (36, 0)
+    assert len(words["cells"]) == 12
+    assert all(cell["mean"]["low"] <= cell["mean"]["value"] for cell in words["cells"])
+    # Each therapist has lines of its own there, and the clients change nothing in them.
+    assert shares["therapist"] > 0.5 > shares["client"]
+    assert sum(shares.values()) == pytest.approx(1)
+    page = (talking_desk / "out" / "analysis" / "analysis-report.html").read_text()
+    assert "stand-ins" in page and "<script" not in page
+
+
+def test_the_analysis_of_a_column_there_is_none_of_names_those_there_are(proctor, talking_desk) -> None:
+    run_batch(config(output_dir="out", num_runs=1, max_turns=1))
+
+    done = proctor("analyze", "out", "--metric", "mood")
+
+    assert done.returncode == 2
+    assert "num_turns" in done.stderr

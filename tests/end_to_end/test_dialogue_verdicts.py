@@ -1,0 +1,68 @@
+"""What becomes of a dialogue: verdicts of judges, and who is to blame when it came to nothing."""
+
+from conversations import EXAMPLES, config, read, rows
+
+from proctor import run_batch
+
+
+def test_judges_give_their_verdicts_in_the_same_run_and_their_cost_counts(proctor, talking_desk) -> None:
+    for name in ("judged", "as-client", "as-therapist", "judge"):
+        (talking_desk / f"{name}.yaml").write_text((EXAMPLES / f"{name}.yaml").read_text())
+
+    done = proctor("simulate", "--config", "judged.yaml", "--output-dir", "out")
+
+    session = read(talking_desk / "out" / "plain_CBT_run0.json")
+    summary = read(talking_desk / "out" / "batch_summary.json")
+    assert done.returncode == 0, done.stderr
+    assert [score["evaluator"] for score in session["scores"]] == [
+        "client_consistency.profile_factual", "client_consistency.conv_factual", "safety",
+        *["empathy"] * 3,
+    ]  # fmt: skip
+    assert session["usage"]["evaluators"]["total_tokens"] > 0
+    assert session["record"]["model_calls"] == 6 + 6
+    assert summary["by_combination"]["plain_CBT"]["scores"]["safety"]["mean"] == 1.0
+    proctor("export", "--input_dir", "out", "--output", "turns.csv", "--level", "turn")
+    scored = [row["score.empathy"] for row in rows("turns.csv") if row["role"] == "therapist"]
+    assert all(scored)
+
+
+def test_a_verdict_below_its_pass_mark_fails_the_session_and_not_the_dialogue(talking_desk) -> None:
+    evaluators = [{"name": "warmth", "instructions": "How warm?", "passes_at": 5}]
+
+    (result,) = run_batch(config(output_dir="out", num_runs=1, evaluators=evaluators))
+
+    assert (result["status"], result["reason"], result["caused_by"]) == (
+        "fail",
+        "checks_failed",
+        "role_under_test",
+    )
+    assert len(result["messages"]) == 6
+    assert "warmth is 4, below its pass mark 5" in result["error"]
+
+
+def test_a_judge_who_fails_leaves_the_dialogue_as_it_is(talking_desk) -> None:
+    (talking_desk / "mumbling.yaml").write_text("rules: [{reply: hm}]")
+
+    (result,) = run_batch(
+        config(output_dir="out", num_runs=1, evaluators=["safety"], judge_model="scripted/mumbling")
+    )
+
+    assert result["status"] == "success"
+    assert "no verdict" in result["scores"][0]["error"]
+
+
+def test_a_dialogue_in_a_loop_fails_and_says_so(talking_desk) -> None:
+    (talking_desk / "stuck.yaml").write_text("rules: [{reply: Yes.}]")
+
+    (result,) = run_batch(config(output_dir="out", num_runs=1, max_turns=20, model_name="scripted/stuck"))
+
+    assert (result["status"], result["end_reason"], result["num_turns"]) == ("fail", "loop", 3)
+    assert result["caused_by"] == "both"
+
+
+def test_a_side_that_says_nothing_is_to_blame(talking_desk) -> None:
+    (talking_desk / "mute.yaml").write_text("rules: [{reply: ' '}]")
+
+    for side, blamed in (("client", "simulated_other"), ("therapist", "role_under_test")):
+        (result,) = run_batch(config(output_dir=side, num_runs=1, **{f"{side}_model": "scripted/mute"}))
+        assert (result["status"], result["reason"], result["caused_by"]) == ("fail", "empty_reply", blamed)

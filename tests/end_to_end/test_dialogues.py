@@ -1,0 +1,156 @@
+"""Dialogues as a user meets them: the documented commands and files, on scripted models."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from conversations import EXAMPLES, config, read, said, split
+
+from proctor import run_batch
+
+
+def test_the_documented_command_writes_the_documented_files(proctor, talking_desk) -> None:
+    words = "simulate --clients patientPsi,consistentMI --therapists CBT --num_runs 2 --max_turns 2"
+    done = proctor(*words.split(), "--model", "scripted/talking", "--output_dir", "out")
+
+    summary = json.loads((talking_desk / "out" / "batch_summary.json").read_text())
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (talking_desk / "out").iterdir()) == [
+        "batch_summary.json",
+        "consistentMI_CBT_run0.json",
+        "consistentMI_CBT_run1.json",
+        "patientPsi_CBT_run0.json",
+        "patientPsi_CBT_run1.json",
+    ]
+    assert list(summary)[:4] == ["total_runs", "successful", "failed", "by_combination"]
+    assert (summary["total_runs"], summary["successful"], summary["failed"]) == (4, 4, 0)
+    assert (
+        summary["by_combination"]["patientPsi_CBT"] | {"num_runs": 2, "avg_turns": 2.0, "std_turns": 0.0}
+        == (summary["by_combination"]["patientPsi_CBT"])
+    )
+    assert summary["stand_ins"] == ["scripted/talking"]
+
+
+def test_without_a_folder_the_files_are_in_one_named_for_the_moment(proctor, talking_desk) -> None:
+    document = proctor.json("simulate", "--num-runs", "1", "--max-turns", "1", "--model", "scripted/talking")
+
+    folder = Path(document["outputDir"])
+    assert folder.parent == talking_desk / "outputs" / "batch"
+    assert time.strptime(folder.name, "%Y-%m-%d_%H-%M-%S")
+    assert (folder / "patientPsi_CBT_run0.json").exists()
+
+
+def test_a_session_file_holds_what_the_original_held_and_what_it_lacked(talking_desk) -> None:
+    run_batch(config(output_dir="out", num_runs=1))
+
+    session = json.loads((talking_desk / "out" / "patientPsi_CBT_run0.json").read_text())
+    assert list(session)[:4] == ["profile", "messages", "num_turns", "usage"]
+    assert session["profile"]["name"] == "Jonah"
+    assert session["num_turns"] == 3
+    assert [set(message) for message in session["messages"]] == [{"role", "content"}] * 6
+    assert [message["role"] for message in session["messages"][:2]] == ["therapist", "client"]
+    for side in ("client", "therapist"):
+        assert session["usage"][side]["total_tokens"] > 0
+        assert session["roles"][side]["model"] == "scripted/talking"
+    assert session["usage"]["total_cost"] == 0
+    assert (session["end_reason"], session["status"], session["stand_in"]) == ("max_turns", "success", True)
+    assert session["record"]["model_calls"] == 6
+    assert session["record"]["work_seconds"] >= 0
+
+
+def test_one_seed_gives_the_same_words_byte_for_byte_and_another_gives_others(talking_desk) -> None:
+    clients = ["patientPsi", "consistentMI"]
+    for folder, seed in (("one", 42), ("two", 42), ("three", 43)):
+        run_batch(
+            config(output_dir=folder, seed=seed, clients=clients, therapists=["CBT", "eliza"], max_workers=3)
+        )
+
+    one, two, three = (said(talking_desk / name, seeds=True) for name in ("one", "two", "three"))
+    assert json.dumps(one) == json.dumps(two)
+    assert one["patientPsi_CBT_run0.json"]["messages"] != three["patientPsi_CBT_run0.json"]["messages"]
+    assert one["patientPsi_CBT_run0.json"]["messages"] != one["patientPsi_CBT_run1.json"]["messages"]
+
+
+def test_without_a_seed_two_batches_differ_and_each_says_its_own(talking_desk) -> None:
+    for folder in ("one", "two"):
+        run_batch(config(output_dir=folder, seed=None, num_runs=6))
+
+    one, two = (said(talking_desk / name, seeds=True) for name in ("one", "two"))
+    assert {each["seed"] for each in one.values()}.isdisjoint(each["seed"] for each in two.values())
+
+
+def test_what_was_recorded_can_be_replayed_to_the_byte(talking_desk) -> None:
+    run_batch(config(output_dir="one", record="tape.jsonl", temperature=0.0))
+    run_batch(config(output_dir="two", replay="tape.jsonl", temperature=0.0))
+
+    assert said(talking_desk / "one") == said(talking_desk / "two")
+
+
+def test_a_run_that_fails_is_recorded_and_the_batch_goes_on(proctor, talking_desk) -> None:
+    done = proctor(
+        "simulate", "--num-runs", "4", "--max-turns", "2", "--max-workers", "1",
+        "--model", "scripted/failing", "--output-dir", "out", "--therapists", "eliza",
+    )  # fmt: skip
+
+    summary = json.loads((talking_desk / "out" / "batch_summary.json").read_text())
+    failed = [
+        each for each in map(read, (talking_desk / "out").glob("*_run*.json")) if each["status"] == "error"
+    ]
+    assert done.returncode == 1
+    assert summary["successful"] + summary["failed"] == 4
+    assert summary["failed"] == len(failed) == len(summary["errors"]) > 0
+    assert list(failed[0])[:5] == ["status", "client", "therapist", "run_id", "error"]
+    assert "answered 500" in failed[0]["error"]
+    assert failed[0]["caused_by"] == "infrastructure"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--clients", "nobody"], "there is no role called `nobody`"),
+        (["--therapists", "eeyore"], "does not play a therapist"),
+        (["--model", "scripted/gone"], "there is no script `gone`"),
+        ([], "OPENAI_API_KEY is not set"),
+        (["--config", "gone.yaml"], "cannot read the config"),
+        (["--resume", "--model", "scripted/talking"], "no earlier run"),
+    ],
+)
+def test_what_cannot_be_had_is_said_before_anything_starts(proctor, talking_desk, words, said) -> None:
+    done = proctor("simulate", *words)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (talking_desk / "outputs").exists()
+
+
+def test_a_dry_run_lists_every_dialogue_and_starts_none(proctor, talking_desk) -> None:
+    document = proctor.json("simulate", "--clients", "eeyore", "--therapists", "MI,eliza", "--dry-run",
+                            "--model", "scripted/talking")  # fmt: skip
+
+    assert document["itemCount"] == 10
+    assert document["items"][0]["file"] == "eeyore_MI_run0.json"
+    assert not (talking_desk / "outputs").exists()
+
+
+def test_a_simulation_is_a_run_like_any_other(proctor, talking_desk) -> None:
+    words = split("simulate --therapists CBT,eliza --num-runs 1 --max-turns 2 --model scripted/talking")
+    document = proctor.json(*words)
+
+    shown = proctor.json("show", document["runId"])
+    session = proctor.json("show", shown["items"][0]["sessionId"])
+    report = proctor("report", "--run", document["runId"])
+    assert {item["status"] for item in shown["items"]} == {"success"}
+    assert [m["name"] for m in session["messages"] if m["role"] != "system"] == ["therapist", "client"] * 2
+    assert len(session["iterations"]) == 2
+    assert "### By therapist" in report.stdout
+    assert "stand-in" in report.stdout
+
+
+@pytest.mark.parametrize("plan", ["rehearsal", "judged", "other-fields"])
+def test_an_example_ends_well(plan: str, proctor, talking_desk) -> None:
+    done = proctor("simulate", "--config", str(EXAMPLES / f"{plan}.yaml"), "--output-dir", "out", "--json")
+
+    document = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert document["successCount"] == document["itemCount"] > 0

@@ -1,0 +1,459 @@
+"""Scenario experiments through the command line, against a model server on loopback."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+
+import pytest
+from harbours import SCENARIO, VARIED, Harbour, in_the_harbour, write_config, write_harbour
+
+from proctor.testing.model_server import ModelServer, failure, reply
+
+
+@pytest.fixture
+async def harbour(proctor):
+    """The harbour, with a server that answers as `harbour.answer` says."""
+    answers = {"how": in_the_harbour}
+    async with ModelServer(lambda request: answers["how"](request)) as server:
+        made = Harbour(proctor, server)
+        made.answers = answers
+        write_harbour(proctor.folder)
+        yield made
+
+
+async def test_two_actors_and_three_turns_make_exactly_three_turns(harbour):
+    config = write_config(harbour.folder, more="variations: []")
+
+    await harbour.run("experiment", config)
+
+    run = harbour.output / "runs" / "var-001-run-001"
+    assert sorted(path.name for path in run.iterdir()) == sorted(
+        [f"world-state-{n:03d}.md" for n in range(4)]
+        + [f"actor-{who}-{n:03d}.md" for who in ("port", "ferry") for n in (1, 2, 3)]
+        + ["metrics.json", "costs.json", "scenario-state.json", "scenario.log"]
+    )
+    assert len(harbour.server.requests) == 9
+    state = harbour.file("runs/var-001-run-001/scenario-state.json")
+    assert (state["status"], state["current_turn"], state["completed_turns"]) == ("completed", 3, [1, 2, 3])
+
+
+async def test_the_files_of_the_document_say_what_the_store_says(harbour):
+    config = write_config(harbour.folder, runs=3, parallel=3)
+
+    told = await harbour.run("experiment", config)
+
+    summary, costs, state = map(harbour.file, ("batch-summary.json", "batch-costs.json", "batch-state.json"))
+    assert (summary["total_variations"], summary["total_runs_planned"], summary["runs_completed"]) == (
+        2,
+        6,
+        6,
+    )
+    assert summary["failed_runs"] == state["failed_runs"] == []
+    assert state["completed_runs"][0] == "var-001-run-001" and len(state["completed_runs"]) == 6
+    # Nine calls a run, a thousand tokens a call, ten dollars a million.
+    assert costs["summary"]["total_spent"] == pytest.approx(0.54) == pytest.approx(told["costUsd"])
+    assert [run["cost"] for run in costs["run_costs"]] == pytest.approx([0.09] * 6)
+    assert costs["variation_statistics"]["1"]["avg_cost_per_run"] == pytest.approx(0.09)
+    own = harbour.file("runs/var-001-run-001/costs.json")
+    assert own["totals"]["total_cost_usd"] == pytest.approx(own["total_cost"]) == pytest.approx(0.09)
+    assert own["costs_by_actor"]["Port Authority"]["total_cost"] == pytest.approx(0.03)
+    assert state["variations"][1]["modifications"]["actor_models"] == {"port": "openai/rash"}
+
+
+async def test_the_documents_own_snippet_runs(harbour):
+    config = write_config(harbour.folder, runs=4, parallel=4)
+    await harbour.run("experiment", config)
+    snippet = """
+from proctor import BatchAnalyzer
+
+analyzer = BatchAnalyzer('experiments/fees')
+analyzer.collect_run_data()
+analyzer.collect_run_data()
+
+metrics = analyzer.calculate_metric_statistics()
+print(f"Average cooperation_level: {metrics['cooperation_level']['mean']:.2f}")
+comparison = analyzer.compare_variations('cooperation_level')
+print("Best variation:", comparison[0])
+patterns = analyzer.identify_patterns()
+print(f"Success rate: {patterns['success_rate']*100:.1f}%", patterns['total_runs'])
+"""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", snippet, cwd=harbour.folder, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+
+    assert out.decode().splitlines() == [
+        "Average cooperation_level: 5.00",
+        "Best variation: (1, 8.0)",
+        "Success rate: 100.0% 8",
+    ]
+
+
+async def test_an_analysis_is_written_with_its_report(harbour):
+    config = write_config(harbour.folder, runs=4, parallel=4)
+    await harbour.run("experiment", config)
+
+    document = await harbour.run("analyze", "experiments/fees", "--report")
+
+    names = ["metrics-analysis.json", "variation-statistics.json", "patterns.json", "analysis-report.md"]
+    assert all((harbour.output / "analysis" / name).is_file() for name in names)
+    page = (harbour.output / "analysis" / "analysis-report.html").read_text()
+    assert "cooperation_level by variation" in page and "cooperation_level over the turns" in page
+    assert "What a run costs against cooperation_level" in page
+    assert "<script" not in page
+    assert document["metrics_analysis"]["cooperation_level"]["n"] == 8
+
+
+async def test_equal_seeds_give_equal_worlds(harbour):
+    def by_seed(request):
+        if request["model"] == "narrator":
+            return reply(f"UPDATED STATE: cooperation level: {request['seed'] % 10}")
+        return reply(f"ACTION: {request['seed']}")
+
+    harbour.answers["how"] = by_seed
+    config = write_config(harbour.folder, runs=3, parallel=3, more="variations: []\nseed: 11")
+    await harbour.run("experiment", config)
+    first = harbour.states()
+    shutil.rmtree(harbour.output / "runs")
+    (harbour.output / "batch-state.json").unlink()
+
+    await harbour.run("experiment", config)
+
+    assert harbour.states() == first
+    assert len({texts[1] for texts in first.values()}) > 1, "runs of one variation differ"
+
+
+async def test_a_run_whose_calls_all_fail_has_failed(harbour):
+    harbour.answers["how"] = lambda _: failure(400, "no such model")
+    config = write_config(harbour.folder, more="variations: []")
+
+    told = await harbour.run("experiment", config, code=1)
+
+    assert (told["successCount"], told["errorCount"]) == (0, 1)
+    (failed,) = harbour.file("batch-summary.json")["failed_runs"]
+    assert failed["run_id"] == "var-001-run-001" and "no such model" in failed["error"]
+    assert harbour.file("runs/var-001-run-001/scenario-state.json")["status"] == "failed"
+    assert "no such model" in (harbour.output / "runs" / "var-001-run-001" / "scenario.log").read_text()
+    patterns = (await harbour.run("analyze", "experiments/fees"))["patterns"]
+    assert (patterns["success_rate"], patterns["failed_runs"]) == (0.0, 1)
+
+
+async def test_a_failed_run_goes_on_behind_its_last_turn_when_it_is_resumed(harbour):
+    harbour.answers["how"] = failing_after(7)
+    config = write_config(harbour.folder, more="variations: []")
+    await harbour.run("experiment", config, code=1)
+    asked = len(harbour.server.requests)
+    harbour.answers["how"] = in_the_harbour
+
+    await harbour.run("experiment", config, "--resume")
+
+    assert len(harbour.server.requests) - asked == 3, "only the third turn is played"
+    costs = harbour.file("runs/var-001-run-001/costs.json")
+    assert costs["total_cost"] == pytest.approx(harbour.file("batch-costs.json")["summary"]["total_spent"])
+    assert costs["unfinished_turns"]["cost"] == pytest.approx(0.01)
+
+
+async def test_retries_go_on_behind_the_last_turn_too(harbour):
+    harbour.answers["how"] = failing_once(at=8)
+    config = write_config(harbour.folder, retries=1, more="variations: []")
+
+    await harbour.run("experiment", config)
+
+    assert harbour.file("runs/var-001-run-001/scenario-state.json")["completed_turns"] == [1, 2, 3]
+    assert len(harbour.server.requests) <= 13
+
+
+async def test_a_killed_experiment_goes_on_at_the_turn_and_doubles_nothing(harbour):
+    def slow(request):
+        answer = in_the_harbour(request)
+        return reply(
+            answer.body["choices"][0]["message"]["content"],
+            input_tokens=900,
+            output_tokens=100,
+            delay_seconds=0.05,
+        )
+
+    harbour.answers["how"] = slow
+    config = write_config(harbour.folder, runs=3, parallel=1, more="variations: []")
+    process = harbour.proctor.start("experiment", config)
+    while len(harbour.server.requests) < 16:
+        await asyncio.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    await asyncio.to_thread(process.wait)
+    # What was asked of the server and is still on its way belongs to the turn that is lost.
+    await asyncio.sleep(0.2)
+    harbour.server.requests.clear()
+
+    told = await harbour.run("experiment", config, "--resume")
+
+    assert told["successCount"] == 3
+    assert len(harbour.server.requests) <= 27 - 9 - 3, "two finished turns and a finished run are kept"
+    state = harbour.file("batch-state.json")
+    assert state["completed_runs"] == [f"var-001-run-00{n}" for n in (1, 2, 3)]
+    assert {len(texts) for texts in harbour.states().values()} == {4}
+
+
+async def test_what_the_store_knows_wins_over_a_folder_that_was_damaged(harbour):
+    harbour.answers["how"] = failing_after(7)
+    config = write_config(harbour.folder, more="variations: []")
+    await harbour.run("experiment", config, code=1)
+    shutil.rmtree(harbour.output / "runs")
+    harbour.answers["how"] = in_the_harbour
+    harbour.server.requests.clear()
+
+    await harbour.run("experiment", config, "--resume")
+
+    assert len(harbour.server.requests) == 3
+    assert {len(texts) for texts in harbour.states().values()} == {4}
+
+
+async def test_the_folder_alone_is_enough_to_go_on_elsewhere(harbour):
+    harbour.answers["how"] = failing_after(16)
+    config = write_config(harbour.folder, runs=2, more="variations: []")
+    await harbour.run("experiment", config, code=1)
+    spent = harbour.file("batch-costs.json")["summary"]["total_spent"]
+    elsewhere = harbour.folder / "elsewhere"
+    shutil.copytree(harbour.output, elsewhere)
+    shutil.rmtree(harbour.folder / "scenarios")
+    shutil.rmtree(harbour.output)
+    harbour.answers["how"] = in_the_harbour
+    harbour.server.requests.clear()
+    harbour.proctor.environment["PROCTOR_HOME"] = str(harbour.folder / "another-home")
+
+    told = await harbour.run("experiment", str(elsewhere), "--resume")
+
+    assert told["successCount"] == 2
+    assert len(harbour.server.requests) == 3
+    harbour.output = elsewhere
+    assert harbour.file("batch-costs.json")["summary"]["total_spent"] == pytest.approx(spent + 0.03)
+
+
+async def test_a_spent_budget_halts_and_more_money_goes_on(harbour):
+    config = write_config(harbour.folder, runs=4, more="variations: []\nbudget_limit: 0.20")
+
+    told = await harbour.run("experiment", config, code=3)
+
+    assert told["status"] == "halted"
+    summary = harbour.file("batch-summary.json")
+    assert summary["cost_summary"]["total_spent"] <= 0.20
+    assert summary["runs_completed"] == 2 and summary["runs_pending"] == 2
+
+    write_config(harbour.folder, runs=4, more="variations: []\nbudget_limit: 1.00")
+    told = await harbour.run("experiment", config, "--resume")
+
+    assert told["successCount"] == 4
+    assert harbour.file("batch-costs.json")["summary"]["total_spent"] == pytest.approx(0.36)
+    assert "budget_limit: 1.00" in (harbour.output / "batch-config.yaml").read_text()
+    assert "budget_limit: 0.20" in (harbour.output / "batch-config.1.yaml").read_text()
+
+
+async def test_a_run_that_reaches_its_own_limit_halts_and_goes_on_once_it_may_spend_more(harbour):
+    config = write_config(harbour.folder, runs=2, more="variations: []\ncost_per_run_limit: 0.05")
+
+    told = await harbour.run("experiment", config, code=3)
+
+    assert told["status"] == "halted"
+    assert all(run["cost"] <= 0.05 for run in harbour.file("batch-costs.json")["run_costs"])
+    state = harbour.file("runs/var-001-run-001/scenario-state.json")
+    assert (state["status"], state["completed_turns"]) == ("halted", [1])
+
+    write_config(harbour.folder, runs=2, more="variations: []\ncost_per_run_limit: 0.50")
+    harbour.server.requests.clear()
+    told = await harbour.run("experiment", config, "--resume")
+
+    assert told["successCount"] == 2
+    assert len(harbour.server.requests) == 6 + 9
+
+
+async def test_a_price_nobody_knows_is_refused_before_the_first_call(harbour):
+    config = write_config(harbour.folder, more="variations: []\nbudget_limit: 1")
+    text = (harbour.output / "batch-config.yaml").read_text()
+    (harbour.output / "batch-config.yaml").write_text(text.replace("openai/narrator: ", "openai/other: "))
+
+    told = await harbour.run("experiment", config, code=2)
+
+    assert "price of openai/narrator is not known" in told["error"]
+    assert harbour.server.requests == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "variations: [{type: actor_model, actor: mayor, values: [a]}]",
+        "variations: [{type: turn_count, values: [1]}]",
+        "variations: [{type: scenario_parameter, parameter: actors.port.hat, values: [a]}]",
+    ],
+)
+async def test_what_the_scenario_does_not_have_is_refused_before_the_first_call(harbour, more):
+    config = write_config(harbour.folder, more=more)
+
+    told = await harbour.run("experiment", config, code=2)
+
+    assert told["problems"][0]["line"] > 1
+    assert harbour.server.requests == []
+
+
+async def test_a_run_that_takes_too_long_is_stopped(harbour):
+    harbour.answers["how"] = lambda _: reply("ACTION: waits", delay_seconds=30)
+    config = write_config(harbour.folder, more="variations: []\ntimeout_per_run: 0.3")
+
+    told = await harbour.run("experiment", config, code=1)
+
+    assert told["timeoutCount"] == 1
+    assert told["durationSec"] < 10
+
+
+async def test_runs_are_really_parallel(harbour):
+    harbour.answers["how"] = lambda request: reply("UPDATED STATE: x", delay_seconds=0.1)
+    config = write_config(harbour.folder, runs=6, parallel=6, more="variations: []")
+
+    await harbour.run("experiment", config)
+
+    assert harbour.server.most_at_once > 6
+
+
+async def test_a_longer_config_extends_the_experiment_and_says_why(harbour):
+    config = write_config(harbour.folder, runs=2, more="variations: []")
+    await harbour.run("experiment", config)
+    harbour.server.requests.clear()
+    write_config(harbour.folder, runs=3, more=VARIED)
+
+    done = await asyncio.to_thread(harbour.proctor, "experiment", config, "--resume")
+
+    assert done.returncode == 0, done.stderr
+    assert "4 new runs since the last time" in done.stderr
+    assert "1 run: runs" in done.stderr and "3 runs: actors.port.llm_model" in done.stderr
+    assert len(harbour.server.requests) == 4 * 9, "the two runs there were are kept"
+    assert len(harbour.file("batch-state.json")["completed_runs"]) == 6
+
+
+async def test_an_experiment_is_not_begun_twice_in_one_folder(harbour):
+    config = write_config(harbour.folder, more="variations: []")
+    await harbour.run("experiment", config)
+
+    told = await harbour.run("experiment", config, code=2)
+
+    assert "already holds an experiment" in told["error"]
+
+
+async def test_the_general_commands_know_experiments_too(harbour):
+    harbour.answers["how"] = failing_after(7)
+    config = write_config(harbour.folder, more="variations: []")
+    told = await harbour.run("experiment", config, code=1)
+    harbour.answers["how"] = in_the_harbour
+
+    resumed = await harbour.run("resume", told["runId"], "--retry-errors")
+
+    assert resumed["successCount"] == 1
+    assert harbour.file("batch-state.json")["completed_runs"] == ["var-001-run-001"]
+    shown = await harbour.run("show", told["runId"])
+    assert shown["items"][0]["factors"] == {"variation": "var-001"}
+    report = await harbour.run("report", "--run", told["runId"])
+    assert told["runId"] in report["report"]
+
+
+async def test_only_figures_are_kept_where_runs_are_not_saved(harbour):
+    config = write_config(harbour.folder, runs=2, more="variations: []\nsave_individual_runs: false")
+
+    await harbour.run("experiment", config)
+
+    names = {path.name for path in (harbour.output / "runs" / "var-001-run-001").iterdir()}
+    assert names == {"metrics.json", "costs.json", "scenario-state.json", "scenario.log"}
+    analysed = await harbour.run("analyze", "experiments/fees")
+    assert analysed["metrics_analysis"]["cooperation_level"]["n"] == 2
+
+
+async def test_nothing_is_aggregated_unless_it_is_wanted(harbour):
+    config = write_config(harbour.folder, more="variations: []\naggregate_metrics: false")
+
+    await harbour.run("experiment", config)
+
+    assert not (harbour.output / "analysis").exists()
+
+
+async def test_a_dry_run_lists_the_variations_and_asks_nobody(harbour):
+    config = write_config(harbour.folder, runs=3)
+
+    told = await harbour.run("experiment", config, "--dry-run")
+
+    assert [v["description"] for v in told["variations"]] == ["port=calm", "port=rash"]
+    assert told["itemCount"] == 6
+    assert harbour.server.requests == []
+    assert not (harbour.output / "runs").exists()
+
+
+async def test_no_key_is_in_any_file(harbour):
+    config = write_config(harbour.folder, more="variations: []")
+
+    await harbour.run("experiment", config)
+
+    written = [path.read_bytes() for path in harbour.output.rglob("*") if path.is_file()]
+    assert not any(b"sk-loopback" in content for content in written)
+
+
+async def test_a_scenario_can_be_run_branched_and_estimated_by_itself(harbour):
+    await harbour.run("scenario", "run", "scenarios/harbour", "--output", "once", "--seed", "5")
+    asked = len(harbour.server.requests)
+
+    told = await harbour.run(
+        "scenario", "branch", "once/runs/var-001-run-001", "--at-turn", "1", "--set", "turns=2",
+        "--set", "actors.port.llm_model=openai/rash", "--output", "branched",
+    )  # fmt: skip
+
+    assert len(harbour.server.requests) - asked == 3
+    assert told["successCount"] == 1
+    harbour.output = harbour.folder / "branched"
+    run = harbour.file("runs/var-001-run-001/scenario-state.json")
+    original = json.loads((harbour.folder / "once/runs/var-001-run-001/scenario-state.json").read_text())
+    assert run["world_state"]["states"]["1"] == original["world_state"]["states"]["1"]
+    assert "cooperation level: 2" in run["world_state"]["states"]["2"]
+    assert run["execution_metadata"]["seed"] == original["execution_metadata"]["seed"]
+
+    estimate = await harbour.run("scenario", "estimate", "scenarios/harbour")
+    assert estimate["total"]["calls"] == [9, 9]
+    assert estimate["earlier_runs"]["runs"] == 2
+
+
+async def test_a_person_can_play_an_actor_at_the_terminal(harbour):
+    path = harbour.folder / "scenarios" / "harbour" / "actors" / "ferry.yaml"
+    path.write_text("name: Ferry Line\nshort_name: ferry\ncontrol: human\n")
+    (path.parent.parent / "scenario.yaml").write_text(SCENARIO.replace("turns: 3", "turns: 2"))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "proctor", "scenario", "run", "scenarios/harbour", "--output", "played",
+        cwd=harbour.folder, env=harbour.proctor.environment,
+        stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+
+    _, shown = await process.communicate(b"I sail at dawn.\n.\nACTION: I stay.\n.\n")
+
+    assert process.returncode == 0, shown.decode()
+    assert "Decide what Ferry Line does" in shown.decode()
+    assert "secret of port" not in shown.decode()
+    played = harbour.folder / "played" / "runs" / "var-001-run-001"
+    assert "I sail at dawn." in (played / "actor-ferry-001.md").read_text()
+    assert "I stay." in (played / "actor-ferry-002.md").read_text()
+
+
+def failing_after(number):
+    """As in the harbour, until so many calls were answered; then never again."""
+    answered = []
+
+    def answer(request):
+        answered.append(request)
+        return in_the_harbour(request) if len(answered) <= number else failure(400, "no more")
+
+    return answer
+
+
+def failing_once(*, at):
+    """As in the harbour, but that one call is answered with nothing."""
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        return reply(" ") if len(asked) == at else in_the_harbour(request)
+
+    return answer

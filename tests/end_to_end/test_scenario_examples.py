@@ -1,0 +1,66 @@
+"""Each example scenario runs as it is, on scripted models, and its experiment shows something."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = sorted(path.stem for path in (EXAMPLES / "experiments").glob("*.yaml"))
+RUNS = {"flood-crisis": 20, "harbour-fee": 20, "school-committee": 32}
+
+
+def proctor(folder, *words):
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PROCTOR_HOME": str(folder / "home")}
+    command = [sys.executable, "-m", "proctor", *words, "--json"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    for name in ("scenarios", "experiments"):
+        shutil.copytree(EXAMPLES / name, tmp_path / "examples" / name)
+    return tmp_path
+
+
+def test_each_example_scenario_has_its_experiment():
+    assert {path.name for path in (EXAMPLES / "scenarios").iterdir()} == set(NAMES) == set(RUNS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_runs_and_is_analysed(desk, name):
+    assert proctor(desk, "scenario", "validate", f"examples/scenarios/{name}")["remarks"] == []
+
+    told = proctor(desk, "experiment", f"examples/experiments/{name}.yaml")
+    analysed = proctor(desk, "analyze", f"experiments/{name}", "--report")
+
+    assert told["successCount"] == told["itemCount"] == RUNS[name]
+    assert analysed["metrics_analysis"] and analysed["patterns"]["stand_ins"]
+    assert "Rehearsal" in (desk / "experiments" / name / "analysis" / "analysis-report.md").read_text()
+
+
+def test_a_patient_port_gets_further(desk):
+    proctor(desk, "experiment", "examples/experiments/harbour-fee.yaml")
+
+    effects = proctor(desk, "analyze", "experiments/harbour-fee")["patterns"]["metric_effects"]
+
+    assert "With port = scripted/models/patient, cooperation_level is" in " ".join(
+        e["statement"] for e in effects
+    )
+
+
+def test_equal_seeds_give_byte_equal_worlds(desk):
+    worlds = []
+    for output in ("one", "other"):
+        scenario = "examples/scenarios/school-committee"
+        proctor(desk, "scenario", "run", scenario, "--runs", "2", "--seed", "9", "--output", output)
+        found = sorted((desk / output / "runs").rglob("world-state-*.md"))
+        worlds.append([path.read_bytes() for path in found])
+
+    assert worlds[0] == worlds[1] and len(worlds[0]) > 4

@@ -1,0 +1,105 @@
+"""Tasks × models × runs as items."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.agents import find_agent
+from proctor.errors import UsageError
+from proctor.plan.benchmark import Benchmark, script_of, stand_in
+from proctor.plan.selection import Candidate
+from proctor.plan.tasks import Check, Folder, Task
+
+TASK = Task(
+    name="fix",
+    title="Fix it",
+    file=Path("/somewhere/tasks/fix.md"),
+    prompt="# Task: Fix it",
+    checks=(Check(criterion="It works", command="make"), Check(criterion="It is nice", command="")),
+    start=Folder(path=Path("/somewhere/tasks/fix/start"), digest="d1"),
+)
+GPT = Candidate(name="gpt-4", model="openai/gpt-4", settings={"temperature": 0.7})
+LLAMA = Candidate(name="ollama/llama3", model="ollama/llama3")
+
+
+def ids(**changes: Any) -> list[str]:
+    given = {"tasks": (TASK,), "models": (GPT, LLAMA)} | changes
+    return [item.id for item in Benchmark(**given).items()]
+
+
+def test_there_is_an_item_for_each_task_model_and_run() -> None:
+    items = list(Benchmark(tasks=(TASK,), models=(GPT, LLAMA), runs=2).items())
+
+    assert [(item.model, item.repeat) for item in items] == [
+        *(("openai/gpt-4", 1), ("ollama/llama3", 1)),
+        *(("openai/gpt-4", 2), ("ollama/llama3", 2)),
+    ]
+    assert len({item.id for item in items}) == 4
+    assert items[0].factors == {"model": "gpt-4", "agent": "builtin", "task": "fix"}
+    assert items[0].details["settings"] == {"parameters": {"temperature": 0.7}}
+
+
+def test_an_id_is_the_same_wherever_the_files_lie_and_however_long_it_may_take() -> None:
+    moved = replace(
+        TASK, file=Path("/home/me/fix.md"), start=Folder(path=Path("/home/me/start"), digest="d1")
+    )
+
+    assert ids(tasks=(moved,), timeout_seconds=5, retries=3) == ids()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(TASK, prompt="# Task: Fix it well"),
+        replace(TASK, start=Folder(path=Path("/x"), digest="d2")),
+        replace(TASK, checks=(Check(criterion="It works", command="make test"),)),
+        replace(TASK, check_files=Folder(path=Path("/x"), digest="d3")),
+        replace(TASK, expect={"contains": "x"}),
+        replace(TASK, agent="aider"),
+    ],
+)
+def test_what_is_asked_and_what_is_begun_with_make_an_id(changed: Task) -> None:
+    assert not set(ids(tasks=(changed,))) & set(ids())
+
+
+def test_a_models_settings_are_part_of_what_is_asked() -> None:
+    assert ids(models=(replace(GPT, settings={"temperature": 0}),))[0] not in ids()
+
+
+def test_the_command_line_wins_over_the_task_and_the_task_over_the_file() -> None:
+    task = replace(TASK, timeout_seconds=60, agent="aider")
+
+    def first(**changes: Any) -> Any:
+        return next(iter(Benchmark(tasks=(task,), models=(LLAMA,), **changes).items()))
+
+    assert first(default_timeout_seconds=5).settings["timeoutSec"] == 60
+    assert first(timeout_seconds=9).settings["timeoutSec"] == 9
+    assert first().agent == "aider"
+    assert first(agent="claude").agent == "claude"
+
+
+def test_the_oracle_writes_the_solution_letter_for_letter(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    text = "f'{model} {seed}{prompt}'\n{model"
+    (tmp_path / "inner/a.py").write_text(text)
+    task = replace(TASK, solution=Folder(path=tmp_path, digest="s"), answer="Done.")
+
+    script = script_of(stand_in("oracle"), task)
+
+    parts = [step for step in script if "say" not in step]
+    written = "".join(next(iter(step.values()))["content"] for step in parts)
+    assert written == text
+    assert {next(iter(step.values()))["path"] for step in parts} == {"inner/a.py"}
+    assert script[-1] == {"say": "Done."}
+    find_agent("scripted", {"script": script})
+
+
+def test_the_noop_does_nothing() -> None:
+    assert script_of(stand_in("noop"), TASK) == []
+
+
+def test_without_a_solution_there_is_no_oracle() -> None:
+    with pytest.raises(UsageError, match="no reference solution"):
+        script_of(stand_in("oracle"), TASK)

@@ -1,0 +1,185 @@
+# ruff: noqa: E501
+"""A config comes to its variations and runs, in a fixed order, with ids that survive a changed config."""
+
+import pytest
+from scenario_folders import write_scenario
+
+from proctor.errors import PlanError
+from proctor.plan.experiment import read_experiment
+
+HEAD = """\
+experiment_name: Fee study
+base_scenario: scenarios/harbour
+output_dir: experiments/fees
+"""
+TWO_BY_TWO = (
+    HEAD
+    + """\
+runs_per_variation: 2
+variations:
+  - {type: actor_model, actor: port, values: [scripted/echo, scripted/ok]}
+  - {type: scenario_parameter, parameter: turns, values: [3, 6]}
+"""
+)
+
+
+def read(tmp_path, text):
+    write_scenario(tmp_path / "scenarios" / "harbour")
+    return read_experiment(text, path=tmp_path / "experiments" / "config.yaml", working_folder=tmp_path)
+
+
+def refused(tmp_path, text):
+    with pytest.raises(PlanError) as error:
+        read(tmp_path, text)
+    return [problem.problem for problem in error.value.problems], error.value.problems[0]
+
+
+def labels(items):
+    return [item.settings["label"] for item in items]
+
+
+def test_every_combination_runs_as_often_as_it_says_the_last_dimension_fastest(tmp_path):
+    experiment = read(tmp_path, TWO_BY_TWO)
+
+    items = list(experiment.items())
+
+    assert [v.description for v in experiment.variations] == [
+        "port=echo, turns=3",
+        "port=echo, turns=6",
+        "port=ok, turns=3",
+        "port=ok, turns=6",
+    ]
+    assert labels(items)[:3] == ["var-001-run-001", "var-001-run-002", "var-002-run-001"]
+    assert len({item.id for item in items}) == 8
+    assert items[-1].factors == {"port": "scripted/ok", "turns": "6", "variation": "var-004"}
+
+
+def test_without_variations_there_is_the_base_configuration_many_times(tmp_path):
+    experiment = read(tmp_path, HEAD + "variations: []\nruns_per_variation: 50\n")
+
+    assert [v.description for v in experiment.variations] == ["Base configuration"]
+    assert len(list(experiment.items())) == 50
+
+
+def test_the_shorthand_for_models_means_the_same(tmp_path):
+    text = HEAD + "variations: {actor_models: {port: [scripted/echo, scripted/ok]}}\n"
+
+    assert [v.description for v in read(tmp_path, text).variations] == ["port=echo", "port=ok"]
+
+
+def test_any_path_can_be_varied(tmp_path):
+    text = (
+        HEAD
+        + "variations: [{type: scenario_parameter, parameter: actors.port.system_prompt, values: [A, B]}]\n"
+    )
+
+    first, second = read(tmp_path, text).items()
+
+    assert first.settings["changes"] == {"actors.port.system_prompt": "A"}
+    assert first.details["actors.port.system_prompt"] == "A"
+    assert first.id != second.id
+
+
+def test_values_can_be_zipped(tmp_path):
+    text = TWO_BY_TWO + "combine: zip\n"
+
+    found = [v.description for v in read(tmp_path, text).variations]
+
+    assert found == ["port=echo, turns=3", "port=ok, turns=6"]
+
+
+def test_combinations_can_be_left_out(tmp_path):
+    text = TWO_BY_TWO + "exclude: [{port: scripted/ok, turns: 6}]\n"
+
+    found = [v.description for v in read(tmp_path, text).variations]
+
+    assert found == ["port=echo, turns=3", "port=echo, turns=6", "port=ok, turns=3"]
+
+
+def test_some_of_a_large_product_can_be_drawn_the_same_ones_each_time(tmp_path):
+    many = "".join(
+        f"  - {{type: scenario_parameter, parameter: actors.{who}.{what}, values: [{', '.join(map(str, range(100)))}]}}\n"
+        for who in ("port", "ferry")
+        for what in ("description", "role", "decision_style")
+    ).replace("[0,", "['0',")
+    quoted = "".join(f"'{n}', " for n in range(100)).rstrip(", ")
+    many = "".join(line.partition("values:")[0] + f"values: [{quoted}]}}\n" for line in many.splitlines())
+    text = HEAD + "variations:\n" + many + "sample: 20\nseed: 3\n"
+
+    one, other = read(tmp_path, text), read(tmp_path, text)
+
+    assert len(one.variations) == 20
+    assert [v.changes for v in one.variations] == [v.changes for v in other.variations]
+
+
+def test_run_n_has_the_same_seed_in_every_variation(tmp_path):
+    from proctor.scenario.voices import run_seed
+
+    seeds = {}
+    for item in read(tmp_path, TWO_BY_TWO).items():
+        seeds.setdefault(item.repeat, set()).add(run_seed(item.details, item.repeat))
+
+    assert [len(found) for found in seeds.values()] == [1, 1]
+    assert seeds[1] != seeds[2]
+
+
+def test_ids_do_not_depend_on_the_machine_or_on_the_order_of_values(tmp_path):
+    one = read(tmp_path / "here", TWO_BY_TWO)
+    other = read(
+        tmp_path / "there", TWO_BY_TWO.replace("[scripted/echo, scripted/ok]", "[scripted/ok, scripted/echo]")
+    )
+
+    assert {item.id for item in one.items()} == {item.id for item in other.items()}
+
+
+def test_variations_that_were_numbered_before_keep_their_numbers(tmp_path):
+    before = list(read(tmp_path, TWO_BY_TWO).items())
+    numbers = {item.digest: item.settings["variationId"] for item in before}
+    longer = read(tmp_path, TWO_BY_TWO.replace("[scripted/echo,", "[scripted/other, scripted/echo,"))
+
+    after = {item.id: item.settings["label"] for item in longer.items(numbers)}
+
+    assert {item.id: item.settings["label"] for item in before}.items() <= after.items()
+    assert sorted(set(after.values()))[-1] == "var-006-run-002"
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (("actor: port", "actor: prot"), "the scenario has no actor `prot`"),
+        (
+            ("actor_model", "actor_modle"),
+            "`type` of variation 1 should be one of `actor_model`, `scenario_parameter`, `actor_parameter`, not the text 'actor_modle'",
+        ),
+        (("parameter: turns", "parameter: truns"), "a scenario has no `truns`"),
+        (("parameter: turns", "parameter: actors.port.mood"), "`actors.port` has no `mood`"),
+        (("parameter: turns", "parameter: actors.mayor.role"), "`actors` has no `mayor`"),
+        (("[3, 6]", "[3, many]"), "`turns` should be a whole number, not the text 'many'"),
+        (("[3, 6]", "[3, 3]"), "`3` stands in this list twice"),
+        (
+            ("runs_per_variation: 2", "runs_per_variation: 0"),
+            "`runs_per_variation` of the config should be at least 1, not the number 0",
+        ),
+        (("runs_per_variation", "runs_per_varation"), "the config has no setting `runs_per_varation`"),
+        (("scenarios/harbour", "scenarios/harbor"), "there is no folder scenarios/harbor"),
+        (("variations:", "exclude: [{mayor: x}]\nvariations:"), "nothing called `mayor` is varied"),
+    ],
+)
+def test_a_config_that_names_what_is_not_there_is_refused(tmp_path, change, problem):
+    found, first = refused(tmp_path, TWO_BY_TWO.replace(*change))
+
+    assert problem in found
+    assert first.at.line > 1
+
+
+def test_a_changed_scenario_makes_its_runs_new_and_its_comments_do_not(tmp_path):
+    before = {item.id for item in read(tmp_path, TWO_BY_TWO).items()}
+    path = tmp_path / "scenarios" / "harbour" / "actors" / "port.yaml"
+
+    path.write_text("# a comment\n" + path.read_text())
+    same = read_experiment(TWO_BY_TWO, path=tmp_path / "c.yaml", working_folder=tmp_path)
+    path.write_text(path.read_text().replace("2 %", "3 %"))
+    other = read_experiment(TWO_BY_TWO, path=tmp_path / "c.yaml", working_folder=tmp_path)
+
+    assert {item.id for item in same.items()} == before
+    assert not {item.id for item in other.items()} & before

@@ -1,0 +1,163 @@
+"""A role is a folder: found, read, checked before anyone speaks, and made anew by a command."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from proctor.errors import NotFound, PlanError, UsageError
+from proctor.plan.roles import BUILT_IN, Roles, new_role, read_profiles, read_role
+
+NAMES = sorted(path.parent.name for path in BUILT_IN.glob("*/role.yaml"))
+CLIENTS = {"patientPsi", "consistentMI", "eeyore", "roleplayDoh", "simPatient", "cars", "saps"}
+THERAPISTS = {"CBT", "MI", "psyche", "eliza", "scripted"}
+OTHER_FIELDS = {"customer", "support", "student", "tutor", "interviewer", "candidate"}
+
+
+def test_every_role_that_is_promised_is_there() -> None:
+    assert set(NAMES) == CLIENTS | THERAPISTS | OTHER_FIELDS
+    assert Roles().names() == sorted(NAMES, key=str.casefold)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_built_in_role_can_be_read_and_has_three_people_to_be(name: str) -> None:
+    role = Roles().find(name)
+
+    assert len(role.profiles) >= 3
+    assert role.role("en").steps
+
+
+@pytest.mark.parametrize("name", sorted((CLIENTS | THERAPISTS) - {"scripted"}))
+def test_a_role_that_follows_a_method_names_it(name: str) -> None:
+    assert Roles().find(name).source.data["sources"]
+
+
+@pytest.mark.parametrize(
+    ("role", "profile"),
+    [
+        ("roleplayDoh", "{description: Someone.}"),
+        ("saps", "{patient_info: A record.}"),
+        (
+            "patientPsi",
+            """{name: A, id: 1-1, type: [plain], history: h, helpless_belief: [], unlovable_belief: [],
+            worthless_belief: [], intermediate_belief: i, coping_strategies: c, situation: s,
+            auto_thought: x, emotion: [e], behavior: [y]}""",
+        ),
+        (
+            "consistentMI",
+            """{idx: 1, quality: high, topic: t, Behavior: b, suggestibilities: [3], Personas: [],
+            Beliefs: [], Motivation: [Health, r], Acceptable Plans: []}""",
+        ),
+        (
+            "simPatient",
+            """{persona: {age: 3, gender: g, ethnicity: e, occupation: o, mbti: m}, cognitive_model:
+            {patient_control: 1, patient_efficacy: 2, patient_awareness: 3, patient_reward: 4}}""",
+        ),
+    ],
+)
+def test_profiles_as_the_original_framework_writes_them_are_taken(
+    role: str, profile: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "characters.json"
+    path.write_text(json.dumps([yaml.safe_load(profile)] * 2))
+
+    read = read_profiles(path)
+
+    assert list(read) == ["characters:0", "characters:1"]
+    assert Roles().find(role).check_profile(read["characters:0"]) == []
+
+
+def test_a_new_role_is_ready_to_be_played(tmp_path: Path) -> None:
+    written = new_role("landlord", tmp_path / "roles" / "landlord", plays="client")
+    found = Roles([tmp_path / "roles"]).find("landlord")
+
+    assert {path.name for path in written} >= {"role.yaml", "system.j2", "profile.schema.yaml", "robin.yaml"}
+    assert found.plays == ("client",)
+    assert not found.is_built_in
+
+
+def test_a_users_role_comes_before_ours_of_the_same_name(tmp_path: Path) -> None:
+    new_role("eliza", tmp_path / "eliza", plays="therapist")
+
+    assert "say here who this is" in Roles([tmp_path]).find("eliza").description
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    new_role("landlord", tmp_path / "landlord", plays="client")
+
+    with pytest.raises(UsageError, match="there already"):
+        new_role("landlord", tmp_path / "landlord", plays="client")
+
+
+@pytest.mark.parametrize("name", ["patientPsy", "../eliza", "roles/eliza", "nobody at all"])
+def test_a_role_there_is_none_of_is_said_to_be_so(name: str) -> None:
+    with pytest.raises(NotFound, match="there is no role"):
+        Roles().find(name)
+
+
+def test_a_near_miss_is_suggested() -> None:
+    with pytest.raises(NotFound, match="Did you mean `patientPsi`"):
+        Roles().find("patient_psi")
+
+
+def broken(tmp_path: Path, text: str, **files: str) -> str:
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "role.yaml").write_text(text)
+    for name, content in files.items():
+        path = folder / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    with pytest.raises((PlanError, UsageError)) as caught:
+        read_role(folder)
+    return str(caught.value)
+
+
+GOOD = "description: x\nplays: [client]\nsteps:\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GOOD + "  - aks: hello\n", "has no setting `aks`"),
+        (GOOD + "  - {ask: a, say: b}\n", "exactly one of"),
+        (GOOD + "  - {draw: x}\n", "has `draw` but no `from`"),
+        (GOOD + "  - say: hello\n", "template `hello` it does not have"),
+        (GOOD + "  - {set: {a: '1 +'}}\n", "is no expression"),
+        (GOOD + "  - {end: x, when: 'a b'}\n", "is no expression"),
+        (GOOD + "  - {rules: doctor}\n", "there is no data/doctor.yaml"),
+        (GOOD + "  - {end: x}\nmetrics: [mood]\n", "`mood` is not in the role's state"),
+        ("plays: [client]\nsteps: [{end: x}]\n", "has no `description`"),
+        ("description: x\nplays: [dog]\nsteps: [{end: x}]\n", "`client`, `therapist`"),
+    ],
+)
+def test_what_is_wrong_with_a_role_is_said_at_its_line(text: str, said: str, tmp_path: Path) -> None:
+    told = broken(tmp_path, text)
+
+    assert said in told
+    assert "role.yaml:" in told
+
+
+def test_a_template_that_does_not_parse_is_found_before_it_is_used(tmp_path: Path) -> None:
+    told = broken(tmp_path, GOOD + "  - say: hello\n", templates__en__hello_dot_j2="{% if x %}")
+
+    assert "hello.j2" in told and "cannot be read" in told
+
+
+def test_a_profile_that_does_not_fit_its_schema_is_found_before_it_is_played(tmp_path: Path) -> None:
+    told = broken(
+        tmp_path,
+        GOOD + "  - {end: x}\n",
+        profile_dot_schema_dot_yaml="{type: object, required: [name]}",
+        profiles__abe_dot_yaml="{age: 3}",
+    )
+
+    assert "'name' is a required property" in told
+    assert "abe" in told
+
+
+def test_a_schema_that_is_none_is_refused(tmp_path: Path) -> None:
+    told = broken(tmp_path, GOOD + "  - {end: x}\n", profile_dot_schema_dot_yaml="{type: thing}")
+
+    assert "no JSON Schema" in told

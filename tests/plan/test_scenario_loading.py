@@ -1,0 +1,184 @@
+# ruff: noqa: E501
+"""A scenario folder is read in either dialect, and everything wrong in it is shown at its line."""
+
+import pytest
+from scenario_folders import EVENTS, FERRY, FILES, METRICS, PORT, SCENARIO, write_scenario
+
+from proctor.errors import PlanError, UsageError
+from proctor.plan.scenario import read_scenario
+
+
+def load(tmp_path, **changed):
+    names = {name.replace("/", "_").replace("-", "_").replace(".yaml", ""): name for name in FILES}
+    names |= {"validation_rules": "validation-rules.yaml", "prompts_decision": "prompts/decision.j2"}
+    return read_scenario(write_scenario(tmp_path, {names[key]: text for key, text in changed.items()}))
+
+
+def problems(tmp_path, **changed):
+    with pytest.raises(PlanError) as refused:
+        load(tmp_path, **changed)
+    root = str(tmp_path) + "/"
+    return [str(problem).replace(root, "").splitlines()[0] for problem in refused.value.problems]
+
+
+def test_the_worked_example_is_read_whole(tmp_path):
+    read = load(tmp_path)
+
+    assert read.scenario.turns == 3
+    assert list(read.scenario.actors) == ["port", "ferry"]
+    assert read.scenario.actors["port"].expertise == ("finance: expert", "shipping: intermediate")
+    assert read.scenario.metrics["cooperation_level"].type == "integer"
+    assert {name: event.type for name, event in read.scenario.events.items()} == {
+        "Storm": "scheduled",
+        "Fuel jump": "random",
+        "Praise": "conditional",
+        "Inflation": "trend",
+    }
+    assert read.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("turns: 3", "num_turns: 3"),
+        ("turns: 3", "scenario_length: {type: fixed, turns: 3}"),
+        ("turns: 3", "scenario_length: 3"),
+    ],
+)
+def test_turns_have_several_names(tmp_path, old, new):
+    assert load(tmp_path, scenario=SCENARIO.replace(old, new)).scenario.turns == 3
+
+
+def test_a_length_may_be_a_condition(tmp_path):
+    length = 'scenario_length: {type: condition, condition: "cooperation_level >= 8", turns: 9}'
+
+    read = load(tmp_path, scenario=SCENARIO.replace("turns: 3", length)).scenario
+
+    assert (read.turns, read.stop_when) == (9, {"cooperation_level": ">= 8"})
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        METRICS.replace("int\n", "integer\n"),
+        "metrics:\n  - {name: cooperation_level, type: continuous, range: [0, 10], "
+        "extraction: {type: pattern, pattern: 'level: (\\d+)'}}\n",
+        "metrics:\n  cooperation_level: {data_type: float, extraction_type: pattern, pattern: 'l: (\\d+)'}\n",
+    ],
+)
+def test_metrics_come_as_a_map_or_a_list_in_three_dialects(tmp_path, metrics):
+    found = load(tmp_path, metrics=metrics).scenario.metrics["cooperation_level"]
+
+    assert found.method == "regex" and found.type in ("integer", "float")
+
+
+def test_events_come_in_lists_by_type_too(tmp_path):
+    events = """\
+trends: [{name: Rain, description: It rains.}]
+random_events: [{name: Breach, description: A dyke breaks., probability: 0.2}]
+scheduled_events: [{name: Crest, description: It peaks., turn: 3}]
+conditional_events: [{name: Calm, description: Quiet., conditions: {cooperation_level: ">= 5"}}]
+"""
+    found = load(tmp_path, exogenous_events=events).scenario.events
+
+    assert [event.type for event in found.values()] == ["trend", "random", "conditional", "scheduled"]
+    assert found["Rain"].once is False, "what happens once is no trend"
+
+
+def test_the_files_may_stand_below_definition(tmp_path):
+    write_scenario(tmp_path / "definition")
+
+    assert read_scenario(tmp_path).scenario.name == "Harbour Fee Talks"
+
+
+def test_rare_events_of_the_scenario_itself_are_played_when_they_are_switched_on(tmp_path):
+    swans = SCENARIO + (
+        "enable_black_swans: true\n"
+        "black_swans: [{name: War, description: War breaks out., probability: 0.01, effects: [No ships]}]\n"
+    )
+
+    event = load(tmp_path, scenario=swans).scenario.events["War"]
+
+    assert (event.type, event.probability, event.description) == ("random", 0.01, "War breaks out. No ships")
+
+
+def test_what_an_author_adds_about_an_actor_is_kept_for_that_actor(tmp_path):
+    port = PORT + "favourite_saying: Time is money\ninformation_access: {private: [harbour log]}\n"
+
+    notes = load(tmp_path, actors_port=port).scenario.actors["port"].notes
+
+    assert notes == ("favourite saying: Time is money", "information access: private: harbour log")
+
+
+def test_an_actor_without_a_model_is_said_to_have_the_usual_one(tmp_path):
+    read = load(tmp_path, actors_ferry="name: Ferry Line\nshort_name: ferry\n")
+
+    assert read.scenario.actors["ferry"].llm_model == "openai/gpt-4o-mini"
+    assert any("no model is named" in remark for remark in read.remarks)
+
+
+def test_actors_are_listed_by_short_name_or_by_file(tmp_path):
+    read = load(tmp_path, actors_ferry=FERRY.replace('"ferry"', '"line"'))
+
+    assert list(read.scenario.actors) == ["port", "line"]
+
+
+def test_an_actor_that_is_not_listed_takes_no_part(tmp_path):
+    read = load(tmp_path, scenario=SCENARIO.replace("[port, ferry]", "[port]"))
+
+    assert list(read.scenario.actors) == ["port"]
+    assert read.remarks == ("actors/ferry.yaml is not in the list of actors; it does not take part",)
+
+
+def test_a_scenario_may_replace_any_prompt(tmp_path):
+    read = load(tmp_path, prompts_decision="What does {{ actor.name }} do?")
+
+    assert read.scenario.prompts == {"decision": "What does {{ actor.name }} do?"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"scenario": SCENARIO.replace("turns: 3", "turns: many")}, "scenario.yaml:8:8: `turns` should be a whole number, not the text 'many'"),
+        ({"scenario": SCENARIO.replace("turns: 3\n", "")}, "scenario.yaml:1:1: the scenario has no `turns`"),
+        ({"scenario": SCENARIO.replace("2 weeks", "soon")}, 'scenario.yaml:9:16: `turn_duration` should be a number and a unit, such as "2 weeks"'),
+        ({"scenario": SCENARIO.replace("[port, ferry]", "[port, fery]")}, "scenario.yaml:14:16: there is no actor `fery`"),
+        ({"scenario": SCENARIO + "num_turns: 4\n"}, "scenario.yaml:15:1: `num_turns` says again what `turns` says"),
+        ({"actors_port": PORT.replace('"port"', '"The Port"')}, "actors/port.yaml:2:13: `The Port` is no short name"),
+        ({"actors_port": PORT + "control: robot\n"}, "actors/port.yaml:10:10: `actors.port.control` should be one of `ai`, `human`, not the text 'robot'"),
+        ({"metrics": METRICS.replace("type: int", "type: whole")}, "metrics.yaml:5:11: `type` of the metric `cooperation_level` cannot be `whole`"),
+        ({"metrics": METRICS.replace(r"(\d+)", "(")}, "metrics.yaml:7:14: `metrics.cooperation_level.pattern` is no regular expression: missing ), unterminated subpattern at position 21"),
+        ({"metrics": METRICS.replace("pattern:", "patern:")}, "metrics.yaml:4:5: the metric `cooperation_level` has no `pattern`"),
+        ({"exogenous_events": EVENTS.replace("cooperation_level", "trust")}, "exogenous-events.yaml:4:45: there is no metric `trust`"),
+        ({"exogenous_events": EVENTS.replace("turn: 2, ", "")}, "exogenous-events.yaml:2:5: the scheduled event `Storm` has no `turn`"),
+        ({"exogenous_events": EVENTS.replace("probability: 0.1", "probability: 2")}, "exogenous-events.yaml:3:33: `events.Fuel jump.probability` should be at most 1, not the number 2"),
+        ({"exogenous_events": EVENTS.replace("type: trend", "type: trnd")}, "exogenous-events.yaml:5:12: the event `Inflation` has no type `trnd`"),
+        ({"validation_rules": "checks: {world_state_coherence: {severity: grave}}"}, "validation-rules.yaml:1:44: `validation.checks.world_state_coherence.severity` should be one of `low`, `medium`, `high`, `critical`, not the text 'grave'"),
+        ({"prompts_decision": "line\n{{ actor.name"}, "prompts/decision.j2:2:1: no template: unexpected end of template, expected 'end of print statement'."),
+        ({"metrics": "metrics: [1"}, "metrics.yaml:2:1: this is not YAML: did not find expected ',' or ']'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_shown_at_its_place(tmp_path, changed, expected):
+    assert expected in problems(tmp_path, **changed)
+
+
+def test_everything_that_is_wrong_is_found_together(tmp_path):
+    found = problems(
+        tmp_path,
+        scenario=SCENARIO.replace("turns: 3", "turns: 0"),
+        actors_port=PORT.replace('"port"', '"The Port"'),
+        metrics=METRICS.replace("pattern:", "patern:"),
+    )
+
+    assert len(found) >= 3
+
+
+def test_a_slip_of_the_pen_is_remarked_on(tmp_path):
+    read = load(tmp_path, scenario=SCENARIO + "contxt_window_size: 5\n")
+
+    assert any("contxt_window_size" in remark and "Did you mean" in remark for remark in read.remarks)
+
+
+def test_a_folder_without_a_scenario_is_said_to_be_none(tmp_path):
+    with pytest.raises(UsageError, match="no scenario"):
+        read_scenario(tmp_path)

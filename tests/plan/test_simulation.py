@@ -1,0 +1,205 @@
+"""A simulation is every client × every therapist, each so often; what is wrong is said before it starts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.errors import PlanError
+from proctor.plan.dialogue import Simulation, read_simulation
+from proctor.plan.roles import Roles
+
+DOCUMENTED = """
+clients:
+  - patientPsi
+  - consistentMI
+  - eeyore
+therapists:
+  - CBT
+  - MI
+num_runs: 10
+max_turns: 25
+max_workers: 8
+seed: 42
+model_type: OPENAI
+model_name: gpt-4o
+temperature: 0.7
+"""
+
+
+def read(text: str | None = None, folder: Path = Path(), **flags: Any) -> Simulation:
+    return read_simulation(text, flags, file="config.yaml", folder=folder, roles=Roles([folder / "roles"]))
+
+
+def refused(text: str | None = None, **flags: Any) -> str:
+    with pytest.raises(PlanError) as caught:
+        read(text, **flags)
+    return str(caught.value)
+
+
+def test_nothing_said_means_the_documented_defaults() -> None:
+    config = read().config
+
+    assert {name: config[name] for name in ("num_runs", "max_turns", "max_workers", "seed")} == {
+        "num_runs": 5,
+        "max_turns": 20,
+        "max_workers": 4,
+        "seed": None,
+    }
+    assert [each.name for each in read().combinations] == ["patientPsi_CBT"]
+
+
+def test_the_documented_config_comes_to_sixty_dialogues() -> None:
+    simulation = read(DOCUMENTED)
+
+    items = list(simulation.items("out"))
+    assert simulation.item_count == len(items) == 60
+    assert len({item.id for item in items}) == 60
+    assert {item.model for item in items} == {"openai/gpt-4o"}
+    assert {item.details["client"]["parameters"]["temperature"] for item in items} == {0.7}
+    assert items[0].settings["file"] == "patientPsi_CBT_run0.json"
+
+
+def test_flags_win_over_the_file() -> None:
+    simulation = read(DOCUMENTED, clients="eeyore", num_runs=1)
+
+    assert [item.settings["file"] for item in simulation.items("")] == [
+        "eeyore_CBT_run0.json",
+        "eeyore_MI_run0.json",
+    ]
+
+
+def test_the_same_dialogue_has_the_same_id_whatever_else_is_asked() -> None:
+    few = {item.id for item in read(clients="patientPsi", num_runs=2, seed=1).items("here")}
+    more = {
+        item.id
+        for item in read(clients="eeyore,patientPsi", num_runs=3, seed=1, max_workers=9).items("there")
+    }
+    other = {item.id for item in read(clients="patientPsi", num_runs=2, seed=2).items("here")}
+
+    assert few < more
+    assert not few & other
+
+
+def test_clients_take_their_profiles_in_turn_and_therapists_keep_theirs() -> None:
+    items = list(read(num_runs=4).items(""))
+
+    assert [item.factors["profile"] for item in items] == ["jonah", "marta", "wei", "jonah"]
+    assert {item.details["therapist"]["profileName"] for item in items} == {"osei"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "names"),
+    [
+        ("profile: wei", ["wei", "wei"]),
+        ("profile: 1", ["marta", "marta"]),
+        ("profile: [wei, jonah]", ["wei", "jonah"]),
+        ("profile: all", ["jonah", "marta"]),
+    ],
+)
+def test_profiles_can_be_chosen(entry: str, names: list[str]) -> None:
+    simulation = read(f"clients: [{{role: patientPsi, {entry}}}]\nnum_runs: 2\n")
+
+    assert [item.factors["profile"] for item in simulation.items("")] == names
+
+
+def test_each_side_may_have_a_model_of_its_own_and_several_are_crossed() -> None:
+    simulation = read(
+        "client_model: [openai/a, openai/b]\ntherapist_model: anthropic/c\n"
+        "temperature: [0.0, 1.0]\nnum_runs: 1\n"
+    )
+
+    assert [each.name for each in simulation.combinations] == [
+        "patientPsi_CBT_a_0",
+        "patientPsi_CBT_a_1",
+        "patientPsi_CBT_b_0",
+        "patientPsi_CBT_b_1",
+    ]
+    item = next(simulation.items(""))
+    assert item.factors["client_model"] == "openai/a"
+    assert item.model == "anthropic/c + openai/a"
+    assert simulation.models == ["openai/a", "anthropic/c", "openai/b"]
+
+
+@pytest.mark.parametrize(
+    ("config", "model"),
+    [
+        ({}, "openai/gpt-4o"),
+        ({"model_type": "OPENAI", "model_name": "gpt-4o"}, "openai/gpt-4o"),
+        ({"model_type": "ACME", "model_name": "large"}, "acme/large"),
+        ({"model_name": "ollama/phi"}, "ollama/phi"),
+        ({"model_type": "OPENAI", "model_name": "scripted/x"}, "scripted/x"),
+    ],
+)
+def test_the_type_and_name_of_a_model_say_who_is_asked(config: dict[str, str], model: str) -> None:
+    assert read(**config).models == [model]
+
+
+def test_roles_without_a_model_need_none_and_a_reciter_is_named_as_a_stand_in() -> None:
+    simulation = read(clients="scripted", therapists="eliza,scripted", num_runs=1)
+
+    assert simulation.models == []
+    assert {item.model for item in simulation.items("")} == {"scripted/lines"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("clients: [patientPsy]", "config.yaml:1:11: there is no role called `patientPsy`"),
+        ("clients: [CBT]", "the role CBT does not play a client"),
+        ("num_run: 3", "Did you mean `num_runs`?"),
+        ("num_runs: 0", "should be at least 1"),
+        ("clients: [{role: eeyore, profile: nobody}]", "has no profile `nobody`"),
+        ("clients: [{role: eeyore, profiles_file: gone.json}]", "there is no file"),
+        ("clients: [{role: patientPsi, options: {patient_type: odd}}]", "cannot be `odd`"),
+        ("clients: [{role: patientPsi, options: {mood: odd}}]", "has no option `mood`"),
+        ("clients: [patientPsi, {role: patientPsi}]", "two combinations are both called patientPsi_CBT"),
+        ("clients: [{role: patientPsi, label: ../../x}]", "is no label"),
+        ("lang: tlh", "does not speak `tlh`"),
+        ("evaluators: [kindness]", "there is no rubric called `kindness`"),
+        ("evaluators: [{name: x, instructions: y, scale: categorical}]", "has no `labels`"),
+        ("evaluators: [{name: x, instructions: y, range: [5, 1]}]", "is empty: 5 to 1"),
+        ("- a list", "the config is no mapping"),
+        ("num_runs: 900000\nclients: [patientPsi, eeyore]", "asks for 1,800,000 dialogues"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_starts(text: str, said: str) -> None:
+    assert said in refused(text)
+
+
+def test_everything_wrong_is_said_together() -> None:
+    told = refused("clients: [nobody, noone]\nevaluators: [nothing]\n")
+
+    assert told.count("there is no") == 3
+
+
+def test_a_wrong_flag_is_said_to_be_on_the_command_line() -> None:
+    assert refused(clients="nobody").startswith("the command line:1:1: there is no role called `nobody`")
+
+
+def test_a_profile_of_the_users_own_is_checked_before_it_is_played(tmp_path: Path) -> None:
+    (tmp_path / "people.json").write_text('[{"description": "A"}, {"name": "no description"}]')
+
+    with pytest.raises(PlanError, match="the profile people:1 is none for roleplayDoh"):
+        read("clients: [{role: roleplayDoh, profiles_file: people.json}]", tmp_path)
+
+
+def test_rubrics_come_to_one_criterion_for_each_aspect() -> None:
+    simulation = read("evaluators: [CBT_adherence, {name: safety, passes_at: 1}]\njudge_model: openai/j\n")
+
+    names = [each["criterion"]["name"] for each in simulation.evaluators]
+    assert names == [
+        "CBT_adherence.cognitive_restructuring",
+        "CBT_adherence.behavioral_activation",
+        "CBT_adherence.Socratic_questioning",
+        "CBT_adherence.homework_assignment",
+        "safety",
+    ]
+    assert simulation.evaluators[-1]["criterion"]["passes_at"] == 1
+    assert simulation.models == ["openai/gpt-4o", "openai/j"]
+
+
+def test_evaluators_do_not_make_a_dialogue_another_one() -> None:
+    plain, judged = read("num_runs: 1"), read("num_runs: 1\nevaluators: [safety]")
+
+    assert next(plain.items("")).id == next(judged.items("")).id

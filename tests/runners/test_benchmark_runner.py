@@ -1,0 +1,235 @@
+"""One task given to one model: a fresh copy, every check by itself, and what they come to."""
+
+import asyncio
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from proctor.batch.benchmark import create_benchmark
+from proctor.plan.benchmark import Benchmark
+from proctor.plan.selection import Candidate
+from proctor.plan.tasks import Task, read_task
+from proctor.store.owner import this_process
+
+HEAD = "# Task: Fix the sum\n\n## Success Criteria\n- [ ] The sum is right\n- [ ] The tests pass\n"
+FIX = [{"edit": {"path": "sum.py", "find": "1 - 1", "replace": "1 + 1"}}, {"say": "It is 2 now."}]
+
+
+class Bench:
+    """Carries out a task with scripted agents, in this process."""
+
+    def __init__(self, workshop: Any, folder: Path) -> None:
+        self.workshop, self.folder, self.count = workshop, folder, 0
+        (folder / "start").mkdir()
+        (folder / "start/sum.py").write_text("total = 1 - 1\n")
+
+    def task(self, front: str, body: str = HEAD) -> Task:
+        file = self.folder / "sum.md"
+        file.write_text(f"---\n{front}\n---\n{body}")
+        return read_task(file)
+
+    async def run(self, task: Task, steps: list[dict[str, Any]], *, models: int = 1) -> dict[str, Any]:
+        """The one session's rows, whatever it came to; the items' with several models."""
+        self.count += 1
+        run_id, owner = f"run{self.count}", this_process()
+        candidates = tuple(Candidate(name=f"m{n}", model=f"m{n}") for n in range(models))
+        benchmark = _Scripted(tasks=(task,), models=candidates, agent="scripted")
+        _Scripted.steps = steps
+        create_benchmark(
+            self.workshop.store,
+            benchmark,
+            {},
+            run_id=run_id,
+            concurrency=models,
+            owner=owner,
+            version="0",
+            now=self.workshop.house.now(),
+        )
+        await self.workshop.conductor(owner, run_id).run()
+        items = self.workshop.items(run_id)
+        read = self.workshop.store.read
+        session = read.session(items[0]["sessionId"])
+        return {
+            "items": items,
+            "outcome": (items[0]["status"], items[0]["reason"]),
+            "error": items[0]["error"],
+            "session": session,
+            "scores": {row["evaluator"]: row for row in read.of_session("scores", session["id"])},
+            "steps": read.of_session("iterations", session["id"]),
+        }
+
+
+class _Scripted(Benchmark):
+    """The same items, done by a script instead of a model."""
+
+    steps: ClassVar[list[dict[str, Any]]] = []
+
+    def _details(self, *arguments: Any) -> dict[str, Any]:
+        return {**super()._details(*arguments), "script": self.steps}
+
+
+@pytest.fixture
+def bench(workshop: Any, tmp_path: Path) -> Bench:
+    return Bench(workshop, tmp_path)
+
+
+CHECKED = "start: start\ncheck:\n  The sum is right: grep -q '1 + 1' sum.py\n  The tests pass: python3 sum.py"
+
+
+async def test_all_checks_pass_and_each_criterion_has_its_score(bench: Bench) -> None:
+    seen = await bench.run(bench.task(CHECKED), FIX)
+
+    assert seen["outcome"] == ("success", "completed")
+    assert {name: row["value"] for name, row in seen["scores"].items()} == {
+        "check: The sum is right": 1,
+        "check: The tests pass": 1,
+    }
+    (step,) = seen["steps"]
+    assert (step["changedFiles"], step["linesAdded"], step["linesRemoved"]) == (1, 1, 1)
+    assert (step["testResult"], step["testExitCode"]) == ("pass", 0)
+    assert "$ python3 sum.py" in step["testOutput"]
+
+
+async def test_one_check_that_does_not_pass_is_told_by_its_criterion(bench: Bench) -> None:
+    seen = await bench.run(bench.task(CHECKED), [{"say": "Done!"}])
+
+    assert seen["outcome"] == ("fail", "checks_failed")
+    assert "The sum is right: exited with 1" in seen["error"]
+    assert seen["scores"]["check: The sum is right"]["label"] == "fail"
+    assert seen["scores"]["check: The tests pass"]["label"] == "pass"
+    assert seen["steps"][0]["testResult"] == "fail"
+
+
+async def test_every_model_begins_from_the_same_commit_in_a_tree_of_its_own(bench: Bench) -> None:
+    seen = await bench.run(bench.task(CHECKED), FIX, models=3)
+
+    sessions = bench.workshop.rows("sessions")
+    assert [item["status"] for item in seen["items"]] == ["success"] * 3
+    assert len({row["baseSha"] for row in sessions}) == 1
+    assert len({row["worktree"] for row in sessions}) == 3
+    assert len({row["repo"] for row in sessions}) == 1
+    assert (bench.folder / "start/sum.py").read_text() == "total = 1 - 1\n"
+    assert not (bench.folder / "start/.git").exists()
+
+
+async def test_the_commit_a_task_begins_with_is_the_same_on_every_machine(bench: Bench) -> None:
+    seen = await bench.run(bench.task(CHECKED), FIX)
+
+    assert seen["session"]["baseSha"] == _sha(bench)
+
+
+def _sha(bench: Bench) -> str:
+    """The commit of the same files, made by hand."""
+    folder = bench.folder / "by-hand"
+    subprocess.run(["cp", "-r", str(bench.folder / "start"), str(folder)], check=True)
+    who = {
+        f"GIT_{a}_{b}": v
+        for a in ("AUTHOR", "COMMITTER")
+        for b, v in (
+            ("NAME", "Proctor"),
+            ("EMAIL", "proctor@localhost"),
+            ("DATE", "2000-01-01T00:00:00+00:00"),
+        )
+    }
+    made = "git init -q -b main && git add -A && git commit -qm 'The task begins here' && git rev-parse HEAD"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(bench.folder), **who}
+    return subprocess.run(
+        made, shell=True, cwd=folder, env=environment, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+async def test_check_files_lie_over_whatever_the_agent_made_of_them(bench: Bench) -> None:
+    (bench.folder / "checks").mkdir()
+    (bench.folder / "checks/test.sh").write_text("grep -q '1 + 1' sum.py\n")
+    task = bench.task("start: start\ncheck: sh test.sh\ncheck_files: checks")
+
+    cheating = [{"write": {"path": "test.sh", "content": "exit 0\n"}}]
+
+    assert (await bench.run(task, cheating))["outcome"] == ("fail", "checks_failed")
+    through_a_link = [{"run": "ln -s /dev/null test.sh"}]
+    assert (await bench.run(task, through_a_link))["outcome"] == ("fail", "checks_failed")
+    assert (await bench.run(task, FIX))["outcome"] == ("success", "completed")
+
+
+async def test_an_answer_is_checked_for_what_is_expected_of_it(bench: Bench) -> None:
+    task = bench.task("start: start\nexpect: {contains: '42'}")
+
+    right = await bench.run(task, [{"say": "It is 42."}])
+    wrong = await bench.run(task, [{"say": "It is 41."}])
+
+    assert right["outcome"] == ("success", "completed")
+    assert wrong["outcome"] == ("fail", "checks_failed")
+    assert wrong["scores"]["expect.contains"]["value"] == 0
+
+
+async def test_a_task_that_nothing_checks_passes_when_anything_changed_and_says_unchecked(
+    bench: Bench,
+) -> None:
+    task = bench.task("start: start", "# Task: Do something\n")
+
+    changed = await bench.run(task, FIX)
+    unchanged = await bench.run(task, [])
+
+    assert changed["outcome"] == ("success", "completed")
+    assert unchanged["outcome"] == ("fail", "no_changes")
+    assert list(changed["scores"]) == list(unchanged["scores"]) == ["unchecked"]
+
+
+async def test_a_task_may_begin_with_nothing_at_all(bench: Bench) -> None:
+    task = bench.task("check: test -f poem.txt", "# Task: Write a poem\n")
+
+    seen = await bench.run(task, [{"write": {"path": "poem.txt", "content": "Roses\n"}}])
+
+    assert seen["outcome"] == ("success", "completed")
+
+
+async def test_what_an_agents_programs_leave_behind_is_not_counted_as_its_work(bench: Bench) -> None:
+    littering = [*FIX, {"run": "mkdir -p __pycache__ && touch __pycache__/sum.pyc"}]
+
+    seen = await bench.run(bench.task(CHECKED), littering)
+
+    assert seen["steps"][0]["changedFiles"] == 1
+
+
+async def test_an_agent_that_gives_up_without_a_change_has_failed(bench: Bench) -> None:
+    seen = await bench.run(bench.task(CHECKED), [{"fail": "too hard"}])
+
+    assert seen["outcome"] == ("fail", "agent_failed")
+    assert seen["scores"] == {}
+
+
+async def test_a_check_that_does_not_end_is_ended_and_is_a_timeout(bench: Bench) -> None:
+    task = bench.task("start: start\ntimeout: 0.5\ncheck: sleep 60")
+
+    seen = await asyncio.wait_for(bench.run(task, FIX), 30)
+
+    assert seen["outcome"] == ("timeout", "timeout")
+
+
+async def test_files_that_changed_after_planning_are_an_error_of_ours(bench: Bench) -> None:
+    task = bench.task(CHECKED)
+    (bench.folder / "start/sum.py").write_text("total = 7\n")
+
+    seen = await bench.run(task, FIX)
+
+    assert seen["outcome"] == ("error", "setup_failed")
+    assert "have changed since" in seen["error"]
+
+
+async def test_once_kept_the_starting_files_are_no_longer_needed(bench: Bench) -> None:
+    task = bench.task(CHECKED)
+    await bench.run(task, FIX)
+    (bench.folder / "start/sum.py").unlink()
+
+    assert (await bench.run(task, FIX))["outcome"] == ("success", "completed")
+
+
+async def test_permissions_nobody_gave_are_counted_as_interventions(bench: Bench) -> None:
+    seen = await bench.run(bench.task(CHECKED), [{"ask": "May I?"}, *FIX])
+
+    assert seen["session"]["interventions"] == 1
+    assert "May I?" in json.loads(seen["session"]["notes"])[0]
