@@ -21,6 +21,7 @@ WIDTH = 480
 # Letters of the label font are about this wide; a browser cannot be asked.
 LETTER = 6.6
 ROW = 30
+SMALLEST = 1e-300
 
 Say = Callable[[float], str]
 
@@ -183,9 +184,6 @@ def line(
         words = f"{point.label}: {say_y(point.y)}"
         drawn.append(f'<circle cx="{x}" cy="{y}" r="3.5" class="c-fill c-main">{_title(words)}</circle>')
     return _svg(title, base + 44, drawn)
-
-
-SMALLEST = 1e-300
 
 
 def ticks(top: float, wanted: int = 5) -> list[float]:
