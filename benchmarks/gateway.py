@@ -78,7 +78,8 @@ def _gateway(provider: str) -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as home:
         environment = settings(Path(home), LOCAL_BASE_URL=provider)
         command = [sys.executable, "-m", "proctor", "gateway", "--model", "local/bench"]
-        with _started(command, environment, ("OPENAI_BASE_URL", "OPENAI_API_KEY")) as (url, token):
+        variables = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "OPENAI_API_KEY")
+        with _started(command, environment, variables) as (url, _, token):
             yield url, token
 
 

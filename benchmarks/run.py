@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+import dialogues
+import gateway
 import size
 import throughput
 import trees
@@ -24,12 +26,15 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "scripted": throughput.scripted,
     "trees": trees.starts,
     "slow-calls": throughput.slow_calls,
+    "gateway": gateway.overhead,
     "help": size.help_text,
     "memory": size.memory,
     "dry-run": size.dry_run,
     "resume": partial(size.resume, 20_000),
+    "dialogues": dialogues.dialogues,
 }
 LARGE: Mapping[str, Callable[[], Iterator[Figure]]] = {
+    "slow-calls-large": throughput.many_slow_calls,
     "memory-large": size.memory_of_large_batches,
     "resume-large": partial(size.resume, 100_000),
 }

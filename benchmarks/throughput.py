@@ -40,20 +40,30 @@ def scripted() -> Iterator[Figure]:
 
 def slow_calls() -> Iterator[Figure]:
     """1,000 calls of one second, 200 at a time, as a whole command with its start-up."""
-    ideal = 1000 * 1.0 / 200
+    yield from _slow(1000, 200, promise=0.9)
+
+
+def many_slow_calls() -> Iterator[Figure]:
+    """5,000 calls of one second, 1,000 at a time."""
+    yield from _slow(5000, 1000, promise=0.75)
+
+
+def _slow(calls: int, at_once: int, *, promise: float) -> Iterator[Figure]:
+    ideal = calls * 1.0 / at_once
     with answering_server(1.0) as url:
-        pairs = [_slow_round(url) for _ in range(ROUNDS)]
+        pairs = [_slow_round(url, calls, at_once) for _ in range(ROUNDS)]
     ours, bare = (middle([ideal / pair[place] for pair in pairs]) for place in range(2))
-    yield Figure("1,000 calls of 1 s, 200 at a time: part of ideal", ours, "", bare, 0.9)
+    yield Figure(f"{calls:,} calls of 1 s, {at_once:,} at a time: part of ideal", ours, "", bare, promise)
 
 
-def _slow_round(url: str) -> tuple[float, float]:
+def _slow_round(url: str, calls: int, at_once: int) -> tuple[float, float]:
     """Seconds of our command, and of the bare script started the same way."""
     with _folder() as home:
         plan = home / "plan.yaml"
-        plan.write_text(plan_text(1000, model="local/bench", concurrency=200))
-        bare = _took([sys.executable, str(_here("bare_loop.py")), str(home), "1000", "200", url], home)
-        ours = _took([sys.executable, "-m", "proctor", "batch", str(plan), "--json"], home, url)
+        plan.write_text(plan_text(calls, model="local/bench", concurrency=at_once))
+        loop = [sys.executable, str(_here("bare_loop.py")), str(home), str(calls), str(at_once), url]
+        bare = _took(loop, home, calls)
+        ours = _took([sys.executable, "-m", "proctor", "batch", str(plan), "--json"], home, calls, url)
     return ours, bare
 
 
@@ -81,7 +91,7 @@ def _bare(url: str) -> float:
     return float(told["items"] / told["seconds"])
 
 
-def _took(command: list[str], home: Path, url: str = "") -> float:
+def _took(command: list[str], home: Path, calls: int, url: str = "") -> float:
     started = time.perf_counter()
     environment = settings(home, LOCAL_BASE_URL=url)
     done = subprocess.run(
@@ -89,7 +99,7 @@ def _took(command: list[str], home: Path, url: str = "") -> float:
     )
     seconds = time.perf_counter() - started
     told = json.loads(done.stdout)
-    assert told.get("passed", told.get("successCount")) == 1000, told
+    assert told.get("passed", told.get("successCount")) == calls, told
     return seconds
 
 

@@ -26,6 +26,19 @@ class Access:
     token: str
     """What the agent gives as its API key. Worth nothing elsewhere, and nothing after the attempt."""
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The same in the words of the environment, as programs that take a base URL look for it."""
+        return {
+            "OPENAI_BASE_URL": f"{self.url}/v1",
+            "OPENAI_API_BASE": f"{self.url}/v1",
+            "OPENAI_API_KEY": self.token,
+            "ANTHROPIC_BASE_URL": self.url,
+            "ANTHROPIC_API_KEY": self.token,
+            "GOOGLE_GEMINI_BASE_URL": self.url,
+            "GEMINI_API_KEY": self.token,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from proctor.agent import Access, reach_of, tells_all
 from proctor.agents.command import Command
 from proctor.errors import WorkspaceError
 from proctor.session import Message, ModelCall, Note, ToolCall
@@ -154,3 +155,44 @@ async def test_a_cancelled_program_leaves_no_process_and_its_words_are_kept(plac
         await working
     assert place.left_running() == []
     assert place.recorded(Message) == [Message(role="assistant", content="thinking")]
+
+
+async def test_a_program_on_the_gateway_finds_it_where_it_looks_for_a_provider(place):
+    access = Access(url="http://127.0.0.1:9", token="token-of-this-attempt")
+    program = Command(command="env; cat .token", gateway=True)
+    (place.folder / ".token").write_text(access.token)
+
+    done = await place.work(program, access=access)
+
+    assert (reach_of(program), tells_all(program)) == ("gateway", False)
+    for variable in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
+        assert f"{variable}=http://127.0.0.1:9/v1\n" in done.output
+    for variable in ("ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"):
+        assert f"{variable}=http://127.0.0.1:9\n" in done.output
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
+        assert f"{variable}=[key]\n" in done.output
+    assert access.token not in done.output
+    assert "127.0.0.1" in done.output.partition("NO_PROXY=")[2].splitlines()[0]
+
+
+async def test_what_a_program_on_the_gateway_prints_is_not_counted_a_second_time(place):
+    said = printing(
+        {"type": "message", "text": "Done."}, {"type": "usage", "input_tokens": 900, "cost_usd": 0.5}
+    )
+    access = Access(url="http://127.0.0.1:9", token="token-of-this-attempt")
+
+    done = await place.work(Command(command=said, gateway=True), access=access)
+
+    assert place.events == []
+    assert "Done." in done.output
+
+
+async def test_a_program_that_has_its_own_way_is_not_told_of_the_gateway(place):
+    done = await place.work(Command(command=["env"]), access=Access(url="http://127.0.0.1:9", token="t" * 9))
+    assert "BASE_URL" not in done.output
+    assert reach_of(Command(command=["env"])) == "own"
+
+
+async def test_a_program_that_is_to_use_the_gateway_needs_access_to_it(place):
+    with pytest.raises(WorkspaceError, match="no access"):
+        await place.work(Command(command=["env"], gateway=True))

@@ -40,6 +40,24 @@ def test_a_verdict_below_its_pass_mark_fails_the_session_and_not_the_dialogue(ta
     assert "warmth is 4, below its pass mark 5" in result["error"]
 
 
+def test_what_is_expected_of_a_side_is_checked_without_a_judge(talking_desk) -> None:
+    evaluators = [
+        {"name": "began", "expect": {"contains": "It began"}, "target": "client"},
+        {"name": "each", "expect": {"regex": "slowly|home|letter"}, "level": "turn", "passes_at": 1},
+    ]
+
+    (result,) = run_batch(config(output_dir="out", num_runs=1, max_turns=2, evaluators=evaluators))
+
+    scores = [(score["evaluator"], score.get("target"), score["value"]) for score in result["scores"]]
+    assert scores == [
+        ("began", None, 1.0),
+        ("each", "therapist.turn_0", 1.0),
+        ("each", "therapist.turn_1", 0.0),
+    ]
+    assert (result["status"], result["reason"]) == ("fail", "checks_failed")
+    assert result["record"]["model_calls"] == 4
+
+
 def test_a_judge_who_fails_leaves_the_dialogue_as_it_is(talking_desk) -> None:
     (talking_desk / "mumbling.yaml").write_text("rules: [{reply: hm}]")
 

@@ -231,6 +231,24 @@ async def test_the_folder_alone_is_enough_to_go_on_elsewhere(harbour):
     assert harbour.file("batch-costs.json")["summary"]["total_spent"] == pytest.approx(spent + 0.03)
 
 
+async def test_a_copy_of_an_experiment_is_one_of_its_own(harbour):
+    config = write_config(harbour.folder, more="variations: []")
+    await harbour.run("experiment", config)
+    copy = harbour.folder / "copy"
+    shutil.copytree(harbour.output, copy)
+    text = (copy / "batch-config.yaml").read_text()
+    (copy / "batch-config.yaml").write_text(
+        text.replace("experiments/fees", "copy").replace("runs_per_variation: 1", "runs_per_variation: 2")
+    )
+    harbour.server.requests.clear()
+
+    told = await harbour.run("experiment", "copy", "--resume")
+
+    assert told["successCount"] == 2
+    assert len(harbour.server.requests) == 9
+    assert len(harbour.file("batch-state.json")["completed_runs"]) == 1, "the original is as it was"
+
+
 async def test_a_spent_budget_halts_and_more_money_goes_on(harbour):
     config = write_config(harbour.folder, runs=4, more="variations: []\nbudget_limit: 0.20")
 
@@ -266,6 +284,16 @@ async def test_a_run_that_reaches_its_own_limit_halts_and_goes_on_once_it_may_sp
 
     assert told["successCount"] == 2
     assert len(harbour.server.requests) == 6 + 9
+
+
+async def test_a_run_whose_first_call_passes_its_limit_can_go_on_as_well(harbour):
+    config = write_config(harbour.folder, more="variations: []\ncost_per_run_limit: 0.005")
+
+    told = await harbour.run("experiment", config, code=3)
+
+    assert told["status"] == "halted"
+    write_config(harbour.folder, more="variations: []\ncost_per_run_limit: 0.50")
+    assert (await harbour.run("experiment", config, "--resume"))["successCount"] == 1
 
 
 async def test_a_price_nobody_knows_is_refused_before_the_first_call(harbour):
@@ -386,10 +414,12 @@ async def test_a_dry_run_lists_the_variations_and_asks_nobody(harbour):
 
 
 async def test_no_key_is_in_any_file(harbour):
+    harbour.answers["how"] = lambda _: reply("ACTION: tells that the key is sk-loopback-0123456789")
     config = write_config(harbour.folder, more="variations: []")
 
     await harbour.run("experiment", config)
 
+    assert "[secret]" in (harbour.output / "runs" / "var-001-run-001" / "actor-port-001.md").read_text()
     written = [path.read_bytes() for path in harbour.output.rglob("*") if path.is_file()]
     assert not any(b"sk-loopback" in content for content in written)
 

@@ -207,7 +207,7 @@ async def test_an_attempt_that_times_out_closes_the_providers_connection(opened)
     async with ModelServer([reply("too late", delay_seconds=90)]) as server:
         bureau = opened(server)
         plan = bureau.plan(
-            "late", bureau.entry("1", more=", timeoutSec: 2"), bureau.entry("idle", '"sleep for 8"')
+            "late", bureau.entry("1", more=", timeoutSec: 3"), bureau.entry("idle", '"sleep for 9"')
         )
         with bureau.proctor.start("batch", plan) as process:
             await until(lambda: server.at_once == 1)

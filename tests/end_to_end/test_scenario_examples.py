@@ -64,3 +64,20 @@ def test_equal_seeds_give_byte_equal_worlds(desk):
         worlds.append([path.read_bytes() for path in found])
 
     assert worlds[0] == worlds[1] and len(worlds[0]) > 4
+
+
+def names_in_the_files():
+    from proctor.plan.experiment_schema import ExperimentConfig
+    from proctor.plan.schema import names_of as keys_of
+    from proctor.scenario.definition import Actor, Validation, names_of
+    from proctor.scenario.prompts import built_in
+
+    ours = {"notes"}
+    return sorted({*keys_of(ExperimentConfig), *names_of(Actor), *names_of(Validation), *built_in()} - ours)
+
+
+@pytest.mark.parametrize("name", names_in_the_files())
+def test_each_key_of_a_config_and_a_scenario_is_in_the_manual(name):
+    manual = (EXAMPLES.parent / "docs" / "scenarios.md").read_text()
+
+    assert f"`{name}`" in manual or f"`{name}:" in manual

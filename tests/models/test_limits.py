@@ -143,6 +143,13 @@ async def test_processes_that_share_a_store_share_the_limit():
     assert provider.peak == 5
 
 
+async def test_a_limit_at_which_another_process_was_refused_is_not_leapt_past():
+    pool = Pool("p", Pace(first=200))
+    pool.agree(10, 1.0)
+    await ask(pool, Provider(), 60)
+    assert 10 < pool.limit < 20
+
+
 async def test_there_is_one_pool_for_each_name():
     pools = Pools()
     assert pools.pool("openai/a") is pools.pool("openai/a")

@@ -157,6 +157,18 @@ def test_a_profile_that_does_not_fit_its_schema_is_found_before_it_is_played(tmp
     assert "abe" in told
 
 
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ("[]", "needs a list `rules`"),
+        ("{rules: [{match: a}], otherwise: [b]}", "rule 1 needs `match` and `reply`"),
+        ("{rules: [{match: '(', reply: a}], otherwise: [b]}", "is no regular expression"),
+    ],
+)
+def test_rules_that_could_not_answer_are_refused(rules: str, said: str, tmp_path: Path) -> None:
+    assert said in broken(tmp_path, GOOD + "  - {rules: doctor}\n", data__doctor_dot_yaml=rules)
+
+
 def test_a_schema_that_is_none_is_refused(tmp_path: Path) -> None:
     told = broken(tmp_path, GOOD + "  - {end: x}\n", profile_dot_schema_dot_yaml="{type: thing}")
 

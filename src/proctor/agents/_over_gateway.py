@@ -118,7 +118,7 @@ class OverGateway(ABC):
         call, reader = self.call(run), self.reader(run)
         done = await watch(
             [program, *call.arguments],
-            replace(assignment, environment=_environment(assignment, call)),
+            replace(assignment, environment=with_loopback(assignment.environment, call.variables)),
             reader,
             record,
             typed=call.typed,
@@ -130,10 +130,10 @@ class OverGateway(ABC):
         return done
 
 
-def _environment(assignment: Assignment, call: Call) -> dict[str, str]:
-    given = assignment.environment
+def with_loopback(given: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """An environment with a program's own variables, in which this machine is reached by no proxy."""
     unproxied = ",".join(filter(None, [given.get("NO_PROXY") or given.get("no_proxy"), DIRECTLY]))
-    return {**given, "NO_PROXY": unproxied, "no_proxy": unproxied, **call.variables}
+    return {**given, "NO_PROXY": unproxied, "no_proxy": unproxied, **variables}
 
 
 def as_argument(prompt: str) -> str:

@@ -11,6 +11,9 @@ output that are JSON objects of these shapes become events (all members but `typ
 So do lines of Claude Code's stream JSON. Everything else is kept as text, and the last paragraph of
 it is the program's answer unless it said one in an event.
 
+A program that takes a base URL may be let through our gateway. Then its traffic tells what was said,
+done and spent, and what it prints is kept as its output and not counted a second time.
+
 Knows no program by name.
 """
 
@@ -19,11 +22,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast, get_args
 
-from proctor.agent import Assignment, Availability, WorkDone
+from proctor.agent import Assignment, Availability, Reach, WorkDone
 from proctor.agents._json import a_number, json_object
+from proctor.agents._over_gateway import with_loopback
 from proctor.agents._program import watch
 from proctor.agents._stream_json import StreamJson
-from proctor.errors import UsageError
+from proctor.errors import UsageError, WorkspaceError
 from proctor.processes.streams import Clip, clipped
 from proctor.session import Message, ModelCall, Record, Role, ToolCall, Usage
 from proctor.untrusted import whole_number
@@ -37,12 +41,24 @@ class Command:
 
     command: str | list[str]
     """A list is a program and its arguments; text is for the shell."""
+    gateway: bool = False
+    """Whether it is given our gateway as the base URL of OpenAI, Anthropic and Gemini."""
 
     stand_in: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.command or self.command == [""]:
             raise UsageError("agent `command` needs a program to run; `command` is empty")
+
+    @property
+    def reach(self) -> Reach:
+        """Its own way to models, if it has any, or ours."""
+        return "gateway" if self.gateway else "own"
+
+    @property
+    def tells_all(self) -> bool:
+        """Of a program on our gateway the traffic tells."""
+        return not self.gateway
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
         """Whether the program is there. Of a shell's command only the shell can say."""
@@ -60,9 +76,19 @@ class Command:
         """Run the program in the tree; its exit code alone says whether it failed."""
         told = {"PROCTOR_PROMPT": assignment.prompt, "PROCTOR_MODEL": assignment.model}
         told = {name: value.replace("\0", "") for name, value in told.items() if _fits(value)}
-        assignment = replace(assignment, environment={**assignment.environment, **told})
-        reader = _Lines(record, assignment.model)
-        return await watch(self.command, assignment, reader, record, typed=assignment.prompt)
+        given, access = {**assignment.environment, **told}, assignment.access
+        if not self.gateway:
+            access = None
+        elif access is None:
+            raise WorkspaceError("the program is to use the gateway and was given no access to it")
+        return await watch(
+            self.command,
+            replace(assignment, environment=with_loopback(given, access.variables) if access else given),
+            _Lines((lambda _: None) if access else record, assignment.model),
+            record,
+            typed=assignment.prompt,
+            secrets=[access.token] if access else [],
+        )
 
 
 def _fits(value: str) -> bool:

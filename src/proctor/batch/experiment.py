@@ -9,7 +9,7 @@ Knows nothing of how a run is played or shown.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -30,7 +30,7 @@ CAN_GO_ON = ("interrupted", "aborted", "timeout", "rate_limit", "halted", "cost_
 def create_experiment(
     store: Store,
     experiment: Experiment,
-    items: Sequence[Item],
+    items: Iterable[Item],
     *,
     run_id: str,
     owner: str,

@@ -12,8 +12,10 @@ from typing import Any, Self
 
 from proctor import __version__
 from proctor.analyse.experiment import BatchAnalyzer
+from proctor.batch.conductor import Ending
 from proctor.batch.experiment import create_experiment, extend_experiment, requeue, take_in
 from proctor.batch.house import House, ItemEnd
+from proctor.batch.secrecy import blotter
 from proctor.cli.carry_out import Shown, conduct, exit_code, notify, summary, tell_end
 from proctor.cli.house import Places, make_house, make_models, now
 from proctor.cli.human import WithHuman
@@ -109,6 +111,10 @@ async def _carry(
     )
     house = with_people(make_house(where.home, models))
     ending = await conduct(store, folder.run_id, owner, house, models, view)
+    if ending.status == "completed" and _reached_its_limit(store, folder.run_id):
+        # A run that spent all it may has not failed: it goes on once it may spend more.
+        ending = Ending(status="halted", reason="cost_limit")
+        store.change_batch(folder.run_id, {"status": ending.status, "reason": ending.reason})
     batch = store.read.batch(folder.run_id, now())
     folder.bring_up_to_date()
     folder.write(now())
@@ -128,10 +134,10 @@ async def _carry(
 
 def with_people(house: House) -> House:
     """The same house, where actors whom people play are asked at this terminal."""
-    made = house.models
+    made, blot = house.models, blotter(house.environment)
 
     def models(waited: Callable[[float], None], **more: Any) -> Model:
-        return WithHuman(made(waited, **more))
+        return WithHuman(made(waited, **more), blot)
 
     return replace(house, models=models)
 
@@ -212,14 +218,24 @@ def _earlier(store: Store, experiment: Experiment) -> dict[str, Any] | None:
     if isinstance(known, str) and known:
         try:
             found = store.read.batch(known, now())
-            return found if found["runId"] == known else None
         except NotFound:
             return None
+        # A copy of a folder that is still there is an experiment of its own; one that was moved is not.
+        before = Path(json.loads(found["optionsJson"]).get("output") or "")
+        is_copy = before != experiment.output and (before / STATE).is_file()
+        return None if is_copy or found["runId"] != known else found
     run_id = store.read.batch_of_plan(str(experiment.path), experiment.digest)
     if run_id is None:
         return None
     batch = store.read.batch(run_id, now())
     return batch if json.loads(batch["optionsJson"]).get("output") == str(experiment.output) else None
+
+
+def _reached_its_limit(store: Store, run_id: str) -> bool:
+    found = store.read.query(
+        'SELECT 1 FROM "batch_items" WHERE "runId" = ? AND "reason" = ? LIMIT 1', (run_id, "cost_limit")
+    )
+    return bool(found)
 
 
 def _state_of(output: Path) -> dict[str, Any]:

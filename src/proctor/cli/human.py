@@ -1,11 +1,17 @@
-"""Ask the person at the terminal in an actor's place.
+"""Whom the actors of a scenario are asked through: models, and the person at the terminal.
 
-The question goes to standard error, the answer comes from standard input; a line with a single dot, or
-the end of the input, ends it. One question at a time, whoever else is at work.
+What a model says goes into files as well as into the store; whatever it says, the user's keys are
+blotted out of it here.
+
+For an actor whom a person plays, the question goes to standard error and the answer comes from standard
+input; a line with a single dot, or the end of the input, ends it. One question at a time, whoever else
+is at work.
 """
 
 import asyncio
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 
 from proctor.cli.words import printable, say
 from proctor.errors import ModelError
@@ -20,13 +26,15 @@ class WithHuman:
 
     one_at_a_time = asyncio.Lock()
 
-    def __init__(self, models: Model) -> None:
+    def __init__(self, models: Model, blot: Callable[[str], str]) -> None:
         self._models = models
+        self._blot = blot
 
     async def answer(self, request: Request) -> Answer:
         """The person's answer, where one is asked; else the model's."""
         if not request.model.startswith(HUMAN):
-            return await self._models.answer(request)
+            answer = await self._models.answer(request)
+            return replace(answer, text=self._blot(answer.text))
         async with self.one_at_a_time:
             text = await asyncio.to_thread(_ask, request)
         if not text:

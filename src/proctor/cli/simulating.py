@@ -135,6 +135,10 @@ def _begin(order: Order, simulation: Simulation, store: Store, owner: str) -> tu
         raise UsageError(
             f"{folder} holds a simulation already\nGo on with it (--resume), or give another --output-dir."
         )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from error
     run_id = f"run-{now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     create_simulation(
         store,
@@ -193,7 +197,11 @@ class _Writing:
         (row,) = self._store.read.query(
             'SELECT * FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (self._run_id, end.id)
         )
-        write_session(self._folder, row, self._store.read)
+        try:
+            write_session(self._folder, row, self._store.read)
+        except OSError as error:
+            # What was said is in the store; the files that are missing are tried again at the end.
+            say(f"note: could not write a file in {printable(self._folder)}: {printable(error)}")
         self._shown.item(end)
 
     async def __aenter__(self) -> Self:

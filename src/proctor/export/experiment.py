@@ -19,7 +19,7 @@ from typing import Any
 from proctor.batch.experiment import run_from_store
 from proctor.errors import UsageError
 from proctor.item import FAIL, FINISHED, QUEUED, RUNNING, SUCCESS
-from proctor.plan.experiment import KEPT_SCENARIO, STATE
+from proctor.plan.experiment import KEPT_SCENARIO, STAND_INS, STATE
 from proctor.scenario.changes import changed
 from proctor.scenario.definition import scenario_of
 from proctor.scenario.documents import as_json
@@ -29,6 +29,10 @@ from proctor.store import Store, item_of
 from proctor.store.batches import moment
 
 CONFIG, SUMMARY, COSTS = "batch-config.yaml", "batch-summary.json", "batch-costs.json"
+_COLUMNS = (
+    *("id", "status", "reason", "error", "settings", "factors", "model", "costUsd", "sessionId"),
+    *("startedAt", "finishedAt"),
+)
 MOST_COPIED_BYTES = 64 * 1024 * 1024
 
 
@@ -57,8 +61,9 @@ class ExperimentFolder:
     def bring_up_to_date(self) -> int:
         """Bring the runs' folders to what the store knows of them; how many had to be written."""
         options = json.loads(self._batch()["optionsJson"])
-        wrong = [row for row in self._items() if row["sessionId"] and not self._agrees(row)]
-        for row in wrong:
+        wrong = [row["id"] for row in self._items() if row["sessionId"] and not self._agrees(row)]
+        for item_id in wrong:
+            row = self._item(item_id)
             item = item_of(row)
             scenario = scenario_of(changed(options["scenario"], item.settings.get("changes") or {}))
             whole = bool(item.settings.get("saveIndividualRuns", True))
@@ -84,7 +89,7 @@ class ExperimentFolder:
         found = read_run(folder)
         if found is None or found.item_id != row["id"]:
             return False
-        known = run_from_store(self.store.read, row)
+        known = run_from_store(self.store.read, self._item(row["id"]))
         same_turns = [t.number for t in found.turns] == [t.number for t in known.turns]
         return same_turns and (found.status, found.reason) == (known.status, known.reason)
 
@@ -118,7 +123,17 @@ class ExperimentFolder:
         return row
 
     def _items(self) -> list[dict[str, Any]]:
-        return self.store.read.items(self.run_id, limit=1_000_000)
+        # Without what they ask for, which is most of a row: there may be many.
+        columns = ", ".join(f'"{name}"' for name in _COLUMNS)
+        return self.store.read.query(
+            f'SELECT {columns} FROM "batch_items" WHERE "runId" = ? ORDER BY "position"', (self.run_id,)
+        )
+
+    def _item(self, item_id: str) -> dict[str, Any]:
+        (row,) = self.store.read.query(
+            'SELECT * FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (self.run_id, item_id)
+        )
+        return row
 
 
 class _Facts:
@@ -176,7 +191,7 @@ class _Facts:
             "duration_seconds": self._seconds,
             "cost_summary": self._cost_summary(),
             "failed_runs": self._failed(),
-            "stand_ins": sorted({row["model"] for row in self._rows if row["model"].startswith("scripted/")}),
+            "stand_ins": self._stand_ins(),
         }
 
     def costs(self) -> dict[str, Any]:
@@ -225,6 +240,10 @@ class _Facts:
             "start_time": batch["createdAt"],
             "end_time": batch["finishedAt"],
         }
+
+    def _stand_ins(self) -> list[str]:
+        models = {model for row in self._rows for model in row["model"].split(", ")}
+        return sorted(model for model in models if model.startswith(STAND_INS))
 
     def _failed(self) -> list[dict[str, Any]]:
         return [

@@ -72,7 +72,8 @@ class LocalServer:
         """End it, if it was ever started."""
         if self._starting is not None:
             self._starting.cancel()
-            await asyncio.wait([self._starting])
+            # Whoever waited for it has heard how it went; here it only has to be over.
+            await asyncio.gather(self._starting, return_exceptions=True)
         await self._running.aclose()
 
     async def _start(self) -> str:

@@ -19,7 +19,7 @@ from proctor.plan.casting import Casting, cast
 from proctor.plan.dialogue_schema import CONFIG_KEYS, DEFAULTS, SimulationFile, as_list, vocabulary
 from proctor.plan.reading import read_source
 from proctor.plan.roles import Roles
-from proctor.plan.rubrics import criteria_of, documents
+from proctor.plan.rubrics import criteria_of, documents, expectation_of
 from proctor.plan.source import Source, Spot, refuse
 from proctor.plan.validate import check_shape
 
@@ -71,7 +71,7 @@ class Simulation:
     def models(self) -> Sequence[str]:
         """Every model that is asked, judges included."""
         asked = [c.model for each in self.combinations for c in (each.client, each.therapist) if c.role.asks]
-        return list(dict.fromkeys([*asked, *(each["model"] for each in self.evaluators)]))
+        return list(dict.fromkeys([*asked, *(each["model"] for each in self.evaluators if "model" in each)]))
 
     def items(self, output_dir: str) -> Iterator[Item]:
         """The dialogues: run by run, so that a batch cut short has something of every combination."""
@@ -165,6 +165,9 @@ def _evaluators(source: Source, config: Mapping[str, Any], problems: list[Proble
     for number, entry in enumerate(config["evaluators"] or ()):
         written = {"name": entry} if isinstance(entry, str) else entry
         try:
+            if written.get("expect"):
+                made.append({"expectation": expectation_of(written, config["under_test"])})
+                continue
             criteria = criteria_of(written, config["under_test"])
         except UsageError as error:
             problem, _, remedy = str(error).partition("\n")

@@ -71,6 +71,7 @@ class EvaluatorEntry(BaseModel):
     model: str | None = None
     passes_at: float | None = None
     aspects: list[Aspect] | None = None
+    expect: dict[str, Any] | None = None
     paradigm: str | None = None
 
 
@@ -99,7 +100,7 @@ class SimulationFile(BaseModel):
     max_turns: Count = 20
     max_workers: Count = 4
     output_dir: str | None = None
-    seed: int | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     model_type: str | None = None
     model_name: Names | None = None
     temperature: Annotated[list[Temperature], Field(min_length=1), _AS_LIST] | None = None

@@ -15,7 +15,7 @@ Knows nothing of models, stores or how a scenario is played.
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +134,15 @@ class Experiment:
         known = dict(numbers or {})
         following = max(known.values(), default=0)
         for variation in self.variations:
-            first = self._item(variation, 1, variation.number)
+            first = self._first(variation)
             number = known.get(first.digest)
             if number is None:
                 number = following = following + 1
+            factors = {**variation.factors, "variation": f"var-{number:03d}"}
             for run in range(1, self.runs_per_variation + 1):
-                yield self._item(variation, run, number)
+                settings = {**first.settings, **self._of_run(number, run)}
+                # What is asked is one mapping for all of them: there may be many.
+                yield replace(first, settings=settings, factors=factors, repeat=run)
 
     def problem(self, path: sources.Path, problem: str, remedy: str = "") -> Problem:
         """Something wrong with the config, found by those who know more than it."""
@@ -160,13 +163,10 @@ class Experiment:
         written = self._get("variations") or []
         return written if isinstance(written, list) else []
 
-    def _item(self, variation: Variation, run: int, number: int) -> Item:
+    def _first(self, variation: Variation) -> Item:
+        """The first run of a variation, but for what its number decides."""
         plain = changed(self.loaded.plain, variation.changes)
-        label = f"var-{number:03d}-run-{run:03d}"
         settings: dict[str, Any] = {
-            "folder": str(self.output / "runs" / label),
-            "label": label,
-            "variationId": number,
             "variation": variation.description,
             "scenario": str(self.output / f"{KEPT_SCENARIO}.json"),
             "changes": dict(variation.changes),
@@ -179,16 +179,17 @@ class Experiment:
         if self.cost_per_run_usd is not None:
             settings["budget"] = self.cost_per_run_usd
         branch = self._get("branch")
-        details = {**flattened(plain), "seed": self.seed, **({"branch": branch} if branch else {})}
         return Item(
             runner="scenario",
             prompt=str(plain["name"]),
             model=_models(scenario_of(plain).models),
-            details=details,
+            details={**flattened(plain), "seed": self.seed, **({"branch": branch} if branch else {})},
             settings=settings,
-            factors={**variation.factors, "variation": f"var-{number:03d}"},
-            repeat=run,
         )
+
+    def _of_run(self, number: int, run: int) -> dict[str, Any]:
+        label = f"var-{number:03d}-run-{run:03d}"
+        return {"folder": str(self.output / "runs" / label), "label": label, "variationId": number}
 
     def _timeout_seconds(self, plain: Mapping[str, Any]) -> float | None:
         """People take their time; only a limit that was written down holds for them."""
@@ -273,7 +274,7 @@ def _refuse_twins(experiment: Experiment) -> None:
     """Two variations that come to the same scenario would be one item with two names."""
     seen: dict[str, Variation] = {}
     for variation in experiment.variations:
-        digest = experiment._item(variation, 1, variation.number).digest
+        digest = experiment._first(variation).digest
         if digest in seen:
             problem = f"`{seen[digest].description}` and `{variation.description}` are the same scenario"
             sources.refuse([experiment.problem(("variations",), problem, "Remove one of the values.")])

@@ -3,6 +3,7 @@
 Knows nothing of how roles are found, or of who is played.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from proctor.answers import field_of
 from proctor.dialogue.language import check_expression, check_template
 from proctor.dialogue.role import every_step
+from proctor.dialogue.rules import pattern
 from proctor.errors import Place, Problem, UsageError
 from proctor.plan.source import Source
 
@@ -57,8 +59,29 @@ def _wrong_parts(source: Source, data: Mapping[str, Any], step: Mapping[str, Any
             field_of(kind)
         except UsageError as error:
             yield source.problem(("steps",), f"`read: {name}`: {error}")
-    if step.get("rules") and step["rules"] not in data:
-        yield source.problem(("steps",), f"there is no data/{step['rules']}.yaml", "Add it beside role.yaml.")
+    if rules := step.get("rules"):
+        if rules not in data:
+            yield source.problem(("steps",), f"there is no data/{rules}.yaml", "Add it beside role.yaml.")
+        elif wrong := _wrong_rules(data[rules]):
+            yield source.problem(("steps",), f"data/{rules}.yaml: {wrong}")
+
+
+def _wrong_rules(rules: Any) -> str:
+    """What is wrong with rules that answer without a model; empty when nothing is."""
+    if (
+        not isinstance(rules, Mapping)
+        or not isinstance(rules.get("rules"), list)
+        or not rules.get("otherwise")
+    ):
+        return "it needs a list `rules`, and `otherwise` for when none fits"
+    for number, rule in enumerate(rules["rules"], 1):
+        if not isinstance(rule, Mapping) or not rule.get("match") or not rule.get("reply"):
+            return f"rule {number} needs `match` and `reply`"
+        try:
+            pattern(str(rule["match"]))
+        except re.error as error:
+            return f"`match` of rule {number} is no regular expression: {error}"
+    return ""
 
 
 def _templates_used(data: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
+from proctor.expect import problems_of
 from proctor.judging import Criterion
 from proctor.plan.roles import read_data
 from proctor.plan.suggest import did_you_mean
@@ -33,6 +34,19 @@ def criteria_of(entry: Mapping[str, Any], under_test: str) -> list[Criterion]:
         written = {**_shipped(name), **written}
     written.setdefault("target", under_test)
     return list(_criteria(written))
+
+
+def expectation_of(entry: Mapping[str, Any], under_test: str) -> dict[str, Any]:
+    """A check of what one side says, which needs no judge: `contains`, `regex` and the like."""
+    if problems := problems_of(entry["expect"]):
+        raise UsageError(f"the evaluator `{entry['name']}`: {'; '.join(problems)}")
+    return {
+        "name": entry["name"],
+        "expect": dict(entry["expect"]),
+        "level": entry.get("level") or "session",
+        "target": entry.get("target") or under_test,
+        "passes_at": entry.get("passes_at"),
+    }
 
 
 def documents(criteria: list[Criterion]) -> list[dict[str, Any]]:

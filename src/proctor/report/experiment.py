@@ -24,7 +24,9 @@ DRAWN_LINES = 6
 
 def experiment_html(analyzer: BatchAnalyzer) -> str:
     """The report as one HTML file that needs nothing else."""
-    plots = {name: [Markup(plot) for plot in drawn] for name, drawn in _plots(analyzer).items()}
+    plots = {
+        name: [(caption, Markup(plot)) for caption, plot in drawn] for name, drawn in _plots(analyzer).items()
+    }
     return page("experiment.html.j2", plots=plots, **_values(analyzer))
 
 
@@ -70,19 +72,24 @@ def chance(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _plots(analyzer: BatchAnalyzer) -> dict[str, list[str]]:
-    drawn: dict[str, list[str]] = {name: [] for name in analyzer.metrics[:DRAWN_METRICS]}
+Drawn = tuple[str, str]
+"""What a plot shows, in words, and the plot."""
+
+
+def _plots(analyzer: BatchAnalyzer) -> dict[str, list[Drawn]]:
+    """The plots of each metric by its name; under the empty name, that of the success rates."""
     statistics = analyzer.calculate_variation_statistics()
-    for name in drawn:
+    drawn: dict[str, list[Drawn]] = {"": [_success(statistics)]}
+    for name in analyzer.metrics[:DRAWN_METRICS]:
         drawn[name] = [
-            plot
-            for plot in (
-                _by_variation(name, statistics),
-                *_over_turns(name, analyzer),
-                _against_cost(name, statistics),
-            )
-            if plot
+            *_by_variation(name, statistics),
+            *_over_turns(name, analyzer),
+            *_against_cost(name, statistics),
         ]
+    return drawn
+
+
+def _success(statistics: Mapping[int, Mapping[str, Any]]) -> Drawn:
     rates = [
         Bar(
             label=one["description"],
@@ -94,13 +101,11 @@ def _plots(analyzer: BatchAnalyzer) -> dict[str, list[str]]:
         for one in list(statistics.values())[:DRAWN_VARIATIONS]
         if one["total_runs"]
     ]
-    return {
-        "": [bars("Completed runs by variation, with 95 % intervals", rates, top=1.0, say=percent)],
-        **drawn,
-    }
+    title = "Completed runs by variation, with 95 % intervals"
+    return title, bars(title, rates, top=1.0, say=percent)
 
 
-def _by_variation(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> str:
+def _by_variation(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> list[Drawn]:
     entries = [
         Bar(
             label=one["description"],
@@ -114,14 +119,15 @@ def _by_variation(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> s
     ]
     # A bar begins at 0; what lies below it cannot be drawn as one.
     if not entries or any((entry.value or 0) < 0 for entry in entries):
-        return ""
-    return bars(f"{metric} by variation: means with 95 % intervals", entries, say=figure)
+        return []
+    title = f"{metric} by variation: means with 95 % intervals"
+    return [(title, bars(title, entries, say=figure))]
 
 
-def _over_turns(metric: str, analyzer: BatchAnalyzer) -> list[str]:
+def _over_turns(metric: str, analyzer: BatchAnalyzer) -> list[Drawn]:
     numbers = list(analyzer.study.descriptions)
     chosen: list[int | None] = [*numbers] if 1 < len(numbers) <= DRAWN_LINES else [None]
-    plots = []
+    plots: list[Drawn] = []
     for number in chosen:
         seen = analyzer.turns_of(metric, number)
         points = [
@@ -131,13 +137,12 @@ def _over_turns(metric: str, analyzer: BatchAnalyzer) -> list[str]:
         ]
         who = "all runs" if number is None else analyzer.study.descriptions[number]
         if len(points) > 1 and len(points) == len(seen):
-            plots.append(
-                line(f"{metric} over the turns: {who}", points, x_axis=f"turn · {who}", say_y=figure)
-            )
+            title = f"{metric} over the turns: {who}"
+            plots.append((title, line(title, points, x_axis="turn", say_y=figure)))
     return plots
 
 
-def _against_cost(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> str:
+def _against_cost(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> list[Drawn]:
     points = [
         Point(
             label=one["description"],
@@ -150,6 +155,7 @@ def _against_cost(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> s
         if metric in one["metrics"] and one["cost"]["mean"]
     ]
     if len(points) < 2 or any(point.y < 0 for point in points):
-        return ""
+        return []
     title = f"What a run costs against {metric}"
-    return scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=figure)
+    plot = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=figure)
+    return [(title, plot)]

@@ -9,6 +9,8 @@ from typing import Any
 
 from proctor.dialogue.seats import Asking
 from proctor.errors import EvaluatorError, ModelError
+from proctor.expect import check_answer
+from proctor.item import digest_of
 from proctor.judging import Criterion, Line, Verdict, judge
 from proctor.runner import Services
 from proctor.score import Score
@@ -45,14 +47,42 @@ class Judges(Asking):
             scores = [Score(evaluator=criterion.name, evaluator_digest=criterion.digest, error=str(error))]
         for score in scores:
             self._keep_score(score)
-        return [_said(criterion, score) for score in scores if _is_below(criterion, score)]
+        return _below(criterion.passes_at, scores)
+
+    def check(self, expectation: Mapping[str, Any], lines: Sequence[tuple[str, str]]) -> list[str]:
+        """Keep whether what one side said holds what was expected; no model is asked."""
+        target = expectation["target"]
+        said = [text for speaker, text in lines if speaker == target]
+        parts = {"": "\n".join(said)}
+        if expectation["level"] == "turn":
+            parts = {f"{target}.turn_{number}": text for number, text in enumerate(said)}
+        scores = [_checked(expectation, text, where) for where, text in parts.items()]
+        for score in scores:
+            self._keep_score(score)
+        return _below(expectation["passes_at"], scores)
 
 
-def _is_below(criterion: Criterion, score: Score) -> bool:
-    mark = criterion.passes_at
-    return mark is not None and score.value is not None and score.value < mark
+def _checked(expectation: Mapping[str, Any], text: str, target: str) -> Score:
+    checks = check_answer(expectation["expect"], text)
+    broken = [check.explanation for check in checks if not check.holds]
+    return Score(
+        evaluator=expectation["name"],
+        evaluator_digest=digest_of([expectation["expect"], expectation["level"], expectation["target"]])[:16],
+        value=0.0 if broken else 1.0,
+        label="fail" if broken else "pass",
+        explanation="; ".join(broken or [check.explanation for check in checks]),
+        level="trace" if target else "session",
+        target=target,
+    )
 
 
-def _said(criterion: Criterion, score: Score) -> str:
-    where = f" of {score.target}" if score.target else ""
-    return f"{criterion.name}{where} is {score.value:g}, below its pass mark {criterion.passes_at:g}"
+def _below(mark: float | None, scores: Sequence[Score]) -> list[str]:
+    """What to say of those that did not reach the mark."""
+    if mark is None:
+        return []
+    return [
+        f"{score.evaluator}{f' of {score.target}' if score.target else ''} is {score.value:g}, "
+        f"below its pass mark {mark:g}"
+        for score in scores
+        if score.value is not None and score.value < mark
+    ]

@@ -94,6 +94,9 @@ class _Dialogue:
         lines = [(said.side, said.text) for said in self.course_of_talk.history]
         broken = list[str]()
         for each in wanted:
+            if "expectation" in each:
+                broken += self.judges.check(each["expectation"], lines)
+                continue
             criterion = criterion_of(each["criterion"])
             broken += await self.judges.judge(criterion, each["model"], lines, profile)
         return broken

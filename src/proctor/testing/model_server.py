@@ -76,20 +76,24 @@ Answering = Sequence[Reply] | Callable[[Mapping[str, Any]], Reply]
 class ModelServer:
     """A server that runs as long as its block."""
 
-    def __init__(self, answers: Answering) -> None:
+    def __init__(self, answers: Answering, *, names: Sequence[str] = ()) -> None:
+        """`names` are the models it says it has."""
         self.requests: list[dict[str, Any]] = []
         """The bodies of all requests, first one first."""
         self.headers: list[dict[str, str]] = []
         self.url = ""
         """What OPENAI_BASE_URL is to be set to."""
+        self.at_once = 0
+        """Requests that are being answered now; one whose connection was closed no longer is."""
         self.most_at_once = 0
-        self._at_once = 0
         self._answers = answers
+        self._names = names
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> "ModelServer":
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/v1/chat/completions", self._answer)
+        app.router.add_get("/v1/models", self._list)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=4096).start()
@@ -107,16 +111,19 @@ class ModelServer:
         self.requests.append(body)
         self.headers.append(dict(request.headers))
         answer = self._next(body)
-        self._at_once += 1
-        self.most_at_once = max(self.most_at_once, self._at_once)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
         try:
             await asyncio.sleep(answer.delay_seconds)
         finally:
-            self._at_once -= 1
+            self.at_once -= 1
         if answer.hangs_up:
             return await _break_off(request)
         sent = {"model": body.get("model", ""), **answer.body}
         return web.json_response(sent, status=answer.status, headers=answer.headers)
+
+    async def _list(self, _: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": name, "object": "model"} for name in self._names]})
 
     def _next(self, body: Mapping[str, Any]) -> Reply:
         if callable(self._answers):

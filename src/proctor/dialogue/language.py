@@ -1,0 +1,111 @@
+"""The language roles are written in: Jinja texts and expressions, kept in a sandbox.
+
+A role may come from someone else, and what it is filled with comes from models; neither may reach
+anything but the values it is given.
+
+Knows nothing of roles or conversations.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from proctor.dialogue.topics import distance, nearest
+from proctor.errors import UsageError
+
+LONGEST_TEXT = 200_000
+"""Characters a filled template may have: more than any model reads of a prompt."""
+
+
+def _clamp(value: float, low: float, high: float) -> float:
+    return min(max(value, low), high)
+
+
+def _mixed(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    """Two tables of weights, added."""
+    return {name: _weight(first, name) + _weight(second, name) for name in {**first, **second}}
+
+
+def _weight(table: Mapping[str, float], name: str) -> float:
+    value = table.get(name, 0)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _without(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name not in names}
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "clamp": _clamp,
+    "mixed": _mixed,
+    "without": _without,
+    "distance": distance,
+    "nearest": nearest,
+    "min": min,
+    "max": max,
+    "average": lambda numbers: sum(numbers) / len(numbers) if numbers else 0.0,
+}
+
+_ENVIRONMENT = ImmutableSandboxedEnvironment(
+    undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
+)
+_ENVIRONMENT.globals.update(FUNCTIONS)
+_ENVIRONMENT.tests["no"] = lambda answer: bool(re.match(r"\W*no\b", str(answer), re.IGNORECASE))
+
+
+@lru_cache(maxsize=2048)
+def _template(text: str) -> Any:
+    return _ENVIRONMENT.from_string(text)
+
+
+@lru_cache(maxsize=2048)
+def _expression(text: str) -> Callable[..., Any]:
+    return _ENVIRONMENT.compile_expression(text, undefined_to_none=False)
+
+
+def check_template(text: str) -> str:
+    """What is wrong with a template; empty when nothing is."""
+    try:
+        _template(text)
+    except TemplateError as error:
+        return f"{error.message} (line {getattr(error, 'lineno', 1)})"
+    return ""
+
+
+def check_expression(text: str) -> str:
+    """What is wrong with an expression; empty when nothing is."""
+    try:
+        _expression(text)
+    except TemplateError as error:
+        return str(error.message)
+    return ""
+
+
+def fill(text: str, values: Mapping[str, Any], what: str) -> str:
+    """A template with its values in place; `what` names it in an error."""
+    try:
+        filled: str = _template(text).render(values)
+    except Exception as error:
+        raise UsageError(f"{what}: {error}") from error
+    return filled[:LONGEST_TEXT].strip()
+
+
+def evaluate(text: str, values: Mapping[str, Any], what: str) -> Any:
+    """What an expression comes to; `what` names it in an error."""
+    try:
+        value = _expression(text)(**values)
+        # An undefined name is no error until someone looks at it.
+        if isinstance(value, StrictUndefined):
+            str(value)
+    except Exception as error:
+        raise UsageError(f"{what}: `{text}`: {error}") from error
+    return value
+
+
+def value_of(written: Any, values: Mapping[str, Any], what: str) -> Any:
+    """A text is an expression, anything else is itself."""
+    return evaluate(written, values, what) if isinstance(written, str) else written

@@ -1,0 +1,240 @@
+"""A scenario, fully written out: what the simulation plays, and nothing about the files it came from.
+
+The same data has two shapes: plain mappings, which can be varied by path, digested and sent to another
+machine, and these classes, which are checked and cannot be changed.
+
+Knows nothing of YAML, dialects or disks.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+
+SHORT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+DURATION = re.compile(r"\d+\s+(second|minute|hour|day|week|month|quarter|year|decade)s?", re.IGNORECASE)
+CONDITION = re.compile(r"(>=|<=|==|!=|>|<)\s*(.+)")
+STRICT = ConfigDict(extra="forbid")
+"""A name nobody knows is a mistake."""
+
+
+def _said(text: str) -> str:
+    if not text.strip():
+        raise ValueError("should not be empty")
+    return text
+
+
+def _is_regex(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"is no regular expression: {error}") from error
+    return pattern
+
+
+def _is_duration(text: str) -> str:
+    if text and not DURATION.fullmatch(text.strip()):
+        raise ValueError('should be a number and a unit, such as "2 weeks"')
+    return text
+
+
+def _is_range(turns: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if turns is not None and (len(turns) != 2 or turns[0] > turns[1] or turns[0] < 1):
+        raise ValueError("should be two turns, the first and the last: [1, 3]")
+    return turns
+
+
+def _is_span(span: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    if span is not None and (len(span) != 2 or span[0] > span[1]):
+        raise ValueError("should be two numbers, the smallest and the largest: [0, 10]")
+    return span
+
+
+def _is_condition(text: str) -> str:
+    if not CONDITION.fullmatch(text.strip()):
+        raise ValueError('should be a comparison such as ">= 7"')
+    return text
+
+
+Text = Annotated[str, AfterValidator(_said)]
+Texts = tuple[str, ...]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Turns = Annotated[int, Field(ge=1, le=10_000)]
+TurnRange = Annotated[tuple[int, ...] | None, AfterValidator(_is_range)]
+Pattern = Annotated[str, AfterValidator(_is_regex)]
+Conditions = dict[str, Annotated[str, AfterValidator(_is_condition)]]
+"""By metric: a comparison its latest value has to stand."""
+Severity = Literal["low", "medium", "high", "critical"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """Someone who takes part. All of this reaches their own model, and none of the others'."""
+
+    __pydantic_config__ = STRICT
+    name: Text
+    short_name: Text
+    llm_model: str = ""
+    """Who plays the part. Empty: a human does."""
+    system_prompt: str = ""
+    description: str = ""
+    role: str = ""
+    goals: Texts = ()
+    constraints: Texts = ()
+    expertise: Texts = ()
+    """Each a field with its level: `finance: expert`."""
+    decision_style: str = ""
+    private_information: str = ""
+    personality_traits: Texts = ()
+    expertise_level: str = ""
+    communication_style: str = ""
+    preferred_coalitions: Texts = ()
+    notes: Texts = ()
+    """What else its author wrote."""
+    control: Literal["ai", "human"] = "ai"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A metric and how it is read from a text. What cannot be read is missing, never 0."""
+
+    __pydantic_config__ = STRICT
+    description: str = ""
+    type: Literal["integer", "float", "boolean", "string"] = "float"
+    method: Literal["regex", "keyword", "model", "manual"] = "regex"
+    pattern: Pattern = ""
+    keywords: Texts = ()
+    scoring: Literal["count", "presence", "density"] = "count"
+    """`density`: matches in a hundred words."""
+    prompt: str = ""
+    model: str = ""
+    """Who reads it, for the method `model`. Empty: the narrator's model."""
+    categories: Texts = ()
+    range: Annotated[tuple[Number, ...] | None, AfterValidator(_is_span)] = None
+    """A value outside of it is not believed: it is missing."""
+    unit: str = ""
+    actor_specific: bool = False
+    actor: str = ""
+    """Only of this actor. Empty: of each, when it is actor-specific."""
+    aggregation: Literal["", "max", "sum", "last"] = ""
+    """How several values in one text become one. Empty: the last."""
+    warning_threshold: Number | None = None
+    critical_threshold: Number | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happens to all of them, whatever they decide."""
+
+    __pydantic_config__ = STRICT
+    type: Literal["trend", "random", "conditional", "scheduled"]
+    description: Text
+    turn_range: TurnRange = None
+    """The first and last turn in which it may happen. None: any."""
+    once: bool = True
+    frequency: Annotated[int, Field(ge=1)] = 1
+    probability: Annotated[float, Field(ge=0, le=1)] = 0.0
+    conditions: Conditions = field(default_factory=dict)
+    turn: Annotated[int, Field(ge=1)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Something a validating model looks for."""
+
+    __pydantic_config__ = STRICT
+    enabled: bool = True
+    severity: Severity = "medium"
+    description: str = ""
+    prompt_template: str = ""
+    """With the placeholders {actor_profile}, {world_state} and so on. Empty: the product's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """What is checked, when, and what an issue leads to."""
+
+    __pydantic_config__ = STRICT
+    validation_model: str = ""
+    """Empty: the narrator's."""
+    checks: dict[str, Check] = field(default_factory=dict)
+    run_after_each_turn: bool = True
+    run_at_scenario_end: bool = False
+    generate_turn_reports: bool = True
+    generate_summary: bool = True
+    halt_on_critical: bool = False
+    """Stop the run at an issue of severity `high` or `critical`."""
+    max_issues_before_halt: Annotated[int, Field(ge=1)] | None = None
+    severity_thresholds: dict[str, Literal["log", "warn", "halt"]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything that is played."""
+
+    __pydantic_config__ = STRICT
+    name: Text
+    initial_world_state: Text
+    turns: Turns
+    actors: Annotated[dict[str, Actor], Field(min_length=1)]
+    """By short name, in the order in which they are asked."""
+    description: str = ""
+    system_prompt: str = ""
+    stop_when: Conditions = field(default_factory=dict)
+    """The run ends after a turn in which all of these hold; at the latest after `turns`."""
+    turn_duration: Annotated[str, AfterValidator(_is_duration)] = ""
+    world_state_model: Text = "openai/gpt-4o-mini"
+    context_window_size: Annotated[int, Field(ge=1)] = 3
+    """Turns that are told in full; older ones are summarised."""
+    summarization_model: str = ""
+    """Empty: the narrator's."""
+    enable_bilateral_communication: bool = False
+    enable_coalition_formation: bool = False
+    enable_public_statements: bool = False
+    max_communications_per_turn: Annotated[int, Field(ge=0)] = 2
+    """How many private talks one actor may open in a turn."""
+    temperature: Annotated[float, Field(ge=0, le=5)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    metrics: dict[str, Measure] = field(default_factory=dict)
+    events: dict[str, Event] = field(default_factory=dict)
+    validation: Validation | None = None
+    prompts: dict[str, str] = field(default_factory=dict)
+    """Templates that take the place of the product's own, by name."""
+    about: dict[str, Any] = field(default_factory=dict)
+    """What an author noted beside it: tags, criteria, dates. No model is told."""
+
+    @property
+    def models(self) -> list[str]:
+        """Every model that may be asked, once each."""
+        named = [actor.llm_model for actor in self.actors.values() if actor.control == "ai"]
+        named += [self.world_state_model, self.summarization_model]
+        named += [m.model for m in self.metrics.values() if m.method == "model"]
+        named += [self.validation.validation_model] if self.validation else []
+        return list(dict.fromkeys(filter(None, named)))
+
+    @property
+    def humans(self) -> list[str]:
+        """The short names of the actors whom people play."""
+        return [short for short, actor in self.actors.items() if actor.control == "human"]
+
+
+Plain = dict[str, Any]
+
+
+@cache
+def _adapter() -> TypeAdapter[Scenario]:
+    return TypeAdapter(Scenario)
+
+
+def scenario_of(plain: Mapping[str, Any]) -> Scenario:
+    """The scenario of its plain form. Raises pydantic's `ValidationError`, whose places are paths."""
+    return _adapter().validate_json(json.dumps(plain), strict=True)
+
+
+def names_of(part: type) -> list[str]:
+    """What one of these classes may hold."""
+    return [name for name in part.__dataclass_fields__ if not name.startswith("_")]  # type: ignore[attr-defined]

@@ -1,0 +1,262 @@
+"""A run as the files people read: world states, decisions, talks, checks, metrics, costs, the log.
+
+Every file is a function of the run, so that it can be written again from the record at any time. What
+actors and narrator wrote is kept as they wrote it.
+
+Knows nothing of disks.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from statistics import fmean
+from typing import Any
+
+from proctor.scenario.definition import Scenario
+from proctor.scenario.state import Call, Issue, Run, Talk, Turn, Value
+
+LOG = "scenario.log"
+
+
+def documents(scenario: Scenario, run: Run, *, since: int = 0) -> dict[str, str]:
+    """The files of a run by name; of the turns only those from `since` on."""
+    made: dict[str, str] = {}
+    if since == 0:
+        made["world-state-000.md"] = _world(scenario, 0, scenario.initial_world_state)
+    for turn in run.turns:
+        if turn.number >= since:
+            made |= _of_turn(scenario, turn)
+    if scenario.validation and scenario.validation.generate_summary:
+        made["validation-summary.md"] = _validation_summary(run)
+    made["metrics.json"] = as_json(metrics_document(scenario, run))
+    made["costs.json"] = as_json(costs_document(scenario, run))
+    made[LOG] = log_of(run)
+    return made
+
+
+def metrics_document(scenario: Scenario, run: Run) -> dict[str, Any]:
+    """`metrics.json`: each turn's metrics, the last ones, and a summary of each."""
+    return {
+        "scenario": scenario.name,
+        "run_id": run.label,
+        "metrics_definitions": {
+            name: {
+                "description": rule.description,
+                "type": rule.type,
+                "unit": rule.unit,
+                "method": rule.method,
+            }
+            for name, rule in scenario.metrics.items()
+        },
+        "metrics_by_turn": {str(turn.number): dict(turn.metrics) for turn in run.turns},
+        "final_metrics": run.final_metrics,
+        "summary_statistics": _statistics(run),
+        "thresholds_crossed": _crossed(scenario, run),
+    }
+
+
+def costs_document(scenario: Scenario, run: Run) -> dict[str, Any]:
+    """`costs.json`: what was paid, by actor, by turn, and in all."""
+    by_actor: dict[str, Any] = {}
+    for short, actor in scenario.actors.items():
+        mine = [call for call in run.calls if call.who == short]
+        turns = [
+            {"turn": number, **_sum([call for call in mine if call.turn == number])}
+            for number in sorted({call.turn for call in mine})
+        ]
+        total = _sum(mine)
+        by_actor[actor.name] = {
+            "model": actor.llm_model or "human",
+            "turns": turns,
+            "total_tokens": total["tokens"],
+            "total_cost": total["cost"],
+        }
+    numbers = sorted({call.turn for call in run.calls})
+    other = {
+        name: _sum([call for call in run.calls if call.who == name])
+        for name in ("summary", "metrics", "validation")
+    }
+    everything = _sum(list(run.calls))
+    return {
+        "run_id": run.label,
+        "scenario_execution": {"start": run.started_at, "end": run.ended_at or None},
+        "costs_by_actor": by_actor,
+        "costs_by_turn": {str(n): _sum([call for call in run.calls if call.turn == n]) for n in numbers},
+        "world_state_costs": [
+            {"turn": n, **_sum([c for c in run.calls if c.turn == n and c.who == "narrator"])}
+            for n in numbers
+        ],
+        **other,
+        "unfinished_turns": _sum(list(run.lost_calls)),
+        "totals": {"total_tokens": everything["tokens"], "total_cost_usd": everything["cost"]},
+        "total_cost": everything["cost"],
+        "unpriced_calls": sum(call.cost_usd is None for call in run.calls),
+    }
+
+
+def log_of(run: Run) -> str:
+    """What happened, a line each, in the order in which it did."""
+    return "\n".join(_lines(run)) + "\n"
+
+
+def as_json(document: Any) -> str:
+    """A document as a file holds it."""
+    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+
+
+def _of_turn(scenario: Scenario, turn: Turn) -> dict[str, str]:
+    number = f"{turn.number:03d}"
+    made = {f"world-state-{number}.md": _world(scenario, turn.number, turn.world_state, turn)}
+    for short, decision in turn.decisions.items():
+        parts = [f"# {scenario.actors[short].name}: turn {turn.number}"]
+        for title, text in (
+            ("Long-term goals", decision.long_term_goals),
+            ("Short-term priorities", decision.short_term_priorities),
+            ("Reasoning", decision.reasoning),
+            ("Statement", decision.statement),
+            ("Action", decision.action),
+        ):
+            if text:
+                parts.append(f"## {title}\n\n{text}")
+        made[f"actor-{short}-{number}.md"] = "\n\n".join(parts) + "\n"
+    for name, held in _by_name(turn).items():
+        made[f"{name}-{number}.md"] = "\n\n".join(_talk(scenario, turn, talk) for talk in held) + "\n"
+    if turn.checks_run and (scenario.validation is None or scenario.validation.generate_turn_reports):
+        head = f"# Checks of turn {turn.number}\n\n{turn.checks_run} run, {len(turn.issues)} issues\n"
+        made[f"validation-{number}.md"] = head + "".join(map(_issue, turn.issues))
+    return made
+
+
+def _by_name(turn: Turn) -> dict[str, list[Talk]]:
+    """Two who talk twice in a turn do so in one file."""
+    named: dict[str, list[Talk]] = {}
+    for talk in turn.talks:
+        named.setdefault("-".join((talk.kind, *talk.participants)), []).append(talk)
+    return named
+
+
+def _world(scenario: Scenario, number: int, text: str, turn: Turn | None = None) -> str:
+    when = "at the beginning" if number == 0 else f"after turn {number}"
+    parts = [f"# {scenario.name}: the world {when}", text.strip()]
+    if turn and turn.key_changes:
+        parts.append(f"## Key changes\n\n{turn.key_changes}")
+    if turn and turn.consequences:
+        parts.append(f"## Consequences\n\n{turn.consequences}")
+    if turn and turn.events:
+        listed = "\n".join(f"- {name}: {scenario.events[name].description}" for name in turn.events)
+        parts.append(f"## What happened besides\n\n{listed}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _talk(scenario: Scenario, turn: Turn, talk: Talk) -> str:
+    names = [scenario.actors[short].name for short in talk.participants]
+    parts = [f"# {talk.kind.capitalize()}: {', '.join(names)}, turn {turn.number}"]
+    if talk.purpose:
+        parts.append(f"Purpose: {talk.purpose}")
+    if talk.outcome:
+        parts.append(f"Outcome: {talk.outcome}")
+    parts += [f"**{scenario.actors[who].name}**: {text}" for who, text in talk.messages]
+    parts += [f"*{scenario.actors[who].name}, to itself*: {note}" for who, note in talk.notes.items()]
+    return "\n\n".join(parts)
+
+
+def _issue(issue: Issue) -> str:
+    who = f" ({issue.actor})" if issue.actor else ""
+    return f"- **{issue.severity}** {issue.check}{who}: {issue.text}\n"
+
+
+def _validation_summary(run: Run) -> str:
+    parts = [f"# Checks of {run.label}\n"]
+    issues = [(turn.number, issue) for turn in run.turns for issue in turn.issues]
+    checks = sum(turn.checks_run for turn in run.turns)
+    parts.append(f"\n{checks} checks in {len(run.turns)} turns, {len(issues)} issues\n\n")
+    parts += [f"- turn {number}: {_issue(issue).removeprefix('- ')}" for number, issue in issues]
+    return "".join(parts)
+
+
+def _statistics(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in {name for turn in run.turns for name in turn.metrics}:
+        values = [turn.metrics.get(name) for turn in run.turns]
+        numbers = [float(value) for value in values if isinstance(value, int | float)]
+        if numbers:
+            found[name] = {
+                "min": min(numbers),
+                "max": max(numbers),
+                "mean": fmean(numbers),
+                "count": len(numbers),
+                "values": numbers,
+            }
+    return dict(sorted(found.items()))
+
+
+def _crossed(scenario: Scenario, run: Run) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for turn in run.turns:
+        for name, value in turn.metrics.items():
+            rule = scenario.metrics.get(name.partition(".")[0])
+            level = _level(rule.warning_threshold, rule.critical_threshold, value) if rule else ""
+            if level:
+                found.append({"turn": turn.number, "metric": name, "value": value, "level": level})
+    return found
+
+
+def _level(warning: float | None, critical: float | None, value: Value) -> str:
+    if isinstance(value, str) or value is None:
+        return ""
+    # The critical threshold lies beyond the warning, on whichever side that is.
+    falling = warning is not None and critical is not None and critical < warning
+    for level, limit in (("critical", critical), ("warning", warning)):
+        if limit is not None and (value <= limit if falling else value >= limit):
+            return level
+    return ""
+
+
+def _sum(calls: list[Call]) -> dict[str, Any]:
+    costs = [call.cost_usd for call in calls if call.cost_usd is not None]
+    return {
+        "calls": len(calls),
+        "tokens": sum(call.input_tokens + call.output_tokens for call in calls),
+        "cost": sum(costs) if costs else (None if calls else 0.0),
+    }
+
+
+def _lines(run: Run) -> Iterator[str]:
+    yield f"{run.started_at} {run.label}: {run.variation or 'base configuration'}, seed {run.seed}"
+    for turn in run.turns:
+        yield f"{turn.started_at} turn {turn.number} of {run.total_turns}"
+        yield from map(_call_line, turn.calls)
+        yield from (f"  event: {_line(name)}" for name in turn.events)
+        yield from (
+            f"  {talk.kind}: {', '.join(talk.participants)} {talk.outcome}".rstrip() for talk in turn.talks
+        )
+        yield from (f"  metric {name}: {_value(value)}" for name, value in turn.metrics.items())
+        yield from (f"  issue ({issue.severity}) {issue.check}: {_line(issue.text)}" for issue in turn.issues)
+        yield f"{turn.ended_at} turn {turn.number} done"
+    for call in run.lost_calls:
+        yield _call_line(call) + " (of a turn that was not finished)"
+    if run.status != "running":
+        why = f": {run.reason} {_line(run.error)}".rstrip() if run.reason else ""
+        yield f"{run.ended_at} {run.status}{why}"
+
+
+def _call_line(call: Call) -> str:
+    cost = "unknown" if call.cost_usd is None else f"${call.cost_usd:.6f}"
+    return (
+        f"  {call.who}, {call.purpose}: {call.model} {call.input_tokens}+{call.output_tokens} tokens {cost}"
+    )
+
+
+def _value(value: Value) -> str:
+    return "missing" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:300]
+
+
+def actors_of(scenario: Scenario) -> Mapping[str, Mapping[str, str]]:
+    """Who takes part, as `scenario-state.json` says it."""
+    return {
+        short: {"name": actor.name, "short_name": short, "llm_model": actor.llm_model or "human"}
+        for short, actor in scenario.actors.items()
+    }

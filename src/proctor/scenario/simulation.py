@@ -1,0 +1,177 @@
+"""Play a scenario, one turn after the other.
+
+In a turn there are first the private talks, then everyone decides at the same moment, then the world
+moves: what happens besides, the narrator's new state, the metrics read from it, the checks. A turn that
+does not come to its end leaves nothing behind but its cost.
+
+Knows nothing of files, stores or batches.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from proctor.scenario import events as happenings
+from proctor.scenario import measuring, talks, validation
+from proctor.scenario.answers import sections
+from proctor.scenario.conditions import all_hold
+from proctor.scenario.context import Moment
+from proctor.scenario.definition import Actor, Scenario
+from proctor.scenario.prompts import Prompts
+from proctor.scenario.state import Decision, Run, Turn, Value
+from proctor.scenario.voices import Voices, together
+
+_DECISION = ("LONG-TERM GOALS", "SHORT-TERM PRIORITIES", "REASONING", "STATEMENT", "ACTION")
+_WORLD = ("UPDATED STATE", "KEY CHANGES", "CONSEQUENCES")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a run goes on behind a turn."""
+
+    is_over: bool = False
+    halted: str = ""
+    """Why the checks ended it; empty when they did not."""
+
+
+class Simulation:
+    """One run of a scenario."""
+
+    def __init__(self, scenario: Scenario, voices: Voices, *, seed: int, now: Callable[[], str]) -> None:
+        self._scenario = scenario
+        self._voices = voices
+        self._seed = seed
+        self._now = now
+        self._prompts = Prompts(scenario.prompts)
+
+    async def turn(self, past: Sequence[Turn]) -> Turn:
+        """Play the turn behind these."""
+        scenario, voices, started = self._scenario, self._voices, self._now()
+        moment = Moment(
+            scenario=scenario, prompts=self._prompts, past=past, summary=await self._summary(past)
+        )
+        await talks.hold_talks(moment, voices)
+        actors = list(scenario.actors.values())
+        made = await together([self._decide(moment, actor) for actor in actors])
+        decisions = {actor.short_name: one for actor, one in zip(actors, made, strict=True)}
+        happened = self._happening(past, moment.turn)
+        world = await self._narrate(moment, decisions, happened)
+        read = await measuring.measure(
+            scenario,
+            self._prompts,
+            voices,
+            turn=moment.turn,
+            world_state=world["UPDATED STATE"],
+            decisions=decisions,
+            besides="\n".join(filter(None, (world["KEY CHANGES"], world["CONSEQUENCES"]))),
+        )
+        turn = Turn(
+            number=moment.turn,
+            world_state=world["UPDATED STATE"],
+            key_changes=world["KEY CHANGES"],
+            consequences=world["CONSEQUENCES"],
+            decisions=decisions,
+            talks=tuple(moment.talks),
+            events=tuple(happened),
+            metrics=read,
+            summary=moment.summary,
+            started_at=started,
+        )
+        turn = await self._checked(turn, moment.world_state)
+        calls, voices.calls = tuple(voices.calls), []
+        return replace(turn, calls=calls, ended_at=self._now())
+
+    def verdict(self, run: Run) -> Verdict:
+        """Whether a run is over, and whether its checks ended it."""
+        issues = [issue for turn in run.turns for issue in turn.issues]
+        halted = validation.halting(self._scenario.validation, issues)
+        if halted:
+            return Verdict(is_over=True, halted=halted)
+        met = bool(self._scenario.stop_when) and bool(run.turns)
+        met = met and all_hold(self._scenario.stop_when, run.turns[-1].metrics)
+        return Verdict(is_over=met or len(run.turns) >= self._scenario.turns)
+
+    async def _summary(self, past: Sequence[Turn]) -> str:
+        """What has left the window, in short: the last summary, and the turn that leaves now."""
+        window = self._scenario.context_window_size
+        if len(past) <= window:
+            return ""
+        leaving = past[-window - 1]
+        return await self._voices.ask(
+            "summary",
+            "summary",
+            model=self._scenario.summarization_model or self._scenario.world_state_model,
+            prompt=self._prompts.render(
+                "summary", scenario=self._scenario, summary=past[-1].summary, leaving=leaving
+            ),
+            turn=len(past) + 1,
+        )
+
+    async def _decide(self, moment: Moment, actor: Actor) -> Decision:
+        answer = await self._voices.ask(
+            actor.short_name,
+            "decision",
+            model=talks.model_of(actor),
+            system=moment.system(actor),
+            prompt=moment.prompt("decision", actor),
+            turn=moment.turn,
+        )
+        said = sections(answer, _DECISION)
+        return Decision(
+            # Who ignores the headings has still said what it does.
+            action=said.get("ACTION") or answer.strip(),
+            reasoning=said.get("REASONING", ""),
+            long_term_goals=said.get("LONG-TERM GOALS", ""),
+            short_term_priorities=said.get("SHORT-TERM PRIORITIES", ""),
+            statement=said.get("STATEMENT", "") if moment.scenario.enable_public_statements else "",
+        )
+
+    def _happening(self, past: Sequence[Turn], turn: int) -> list[str]:
+        latest: dict[str, Value] = measuring.at_start(self._scenario)
+        for one in past:
+            latest |= {name: value for name, value in one.metrics.items() if value is not None}
+        before = [name for one in past for name in one.events]
+        return happenings.happening(
+            self._scenario.events, turn=turn, seed=self._seed, metrics=latest, before=before
+        )
+
+    async def _narrate(
+        self, moment: Moment, decisions: dict[str, Decision], happened: Sequence[str]
+    ) -> dict[str, str]:
+        scenario = self._scenario
+        wanted = [
+            f"{name} ({measure.description})" if measure.description else name
+            for name, measure in scenario.metrics.items()
+            if measure.method == "regex" and not measure.actor_specific and not measure.actor
+        ]
+        answer = await self._voices.ask(
+            "narrator",
+            "world state",
+            model=scenario.world_state_model,
+            system=self._prompts.render("narrator_system", scenario=scenario),
+            prompt=self._prompts.render(
+                "narrator",
+                scenario=scenario,
+                turn=moment.turn,
+                summary=moment.summary,
+                world_state=moment.world_state,
+                decisions=decisions,
+                events=[(name, scenario.events[name]) for name in happened],
+                wanted=", ".join(wanted),
+            ),
+            turn=moment.turn,
+        )
+        said = sections(answer, _WORLD)
+        return {
+            **dict.fromkeys(_WORLD, ""),
+            **said,
+            "UPDATED STATE": said.get("UPDATED STATE") or answer.strip(),
+        }
+
+    async def _checked(self, turn: Turn, before: str) -> Turn:
+        rules = self._scenario.validation
+        met = bool(self._scenario.stop_when) and all_hold(self._scenario.stop_when, turn.metrics)
+        is_last = met or turn.number >= self._scenario.turns
+        if rules is None or not (rules.run_after_each_turn or (rules.run_at_scenario_end and is_last)):
+            return turn
+        found = await validation.check_turn(self._scenario, self._prompts, self._voices, turn, before)
+        return replace(turn, issues=found.issues, checks_run=found.run)

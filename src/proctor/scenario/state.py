@@ -1,0 +1,171 @@
+"""What has happened in a run so far: finished turns, and what unfinished ones have cost.
+
+A turn is written down once, when it is over, and never changed; a run that is taken up again begins
+behind the last of them. Plain data throughout, so that a file and the store can hold it alike.
+
+Knows nothing of files, stores or models.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+RUNNING, COMPLETED, HALTED, FAILED = "running", "completed", "halted", "failed"
+Value = float | int | bool | str | None
+"""Of a metric. None: it could not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One question to a model, as it counts."""
+
+    who: str
+    """An actor's short name, `narrator`, `summary`, `metrics` or `validation`."""
+    purpose: str
+    model: str
+    turn: int
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+    """None: the price is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What an actor made up its mind to do."""
+
+    action: str
+    reasoning: str = ""
+    long_term_goals: str = ""
+    short_term_priorities: str = ""
+    statement: str = ""
+    """Said in public, where the scenario has such statements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """A private talk: only those who took part ever read it."""
+
+    kind: str
+    """`bilateral` or `coalition`."""
+    participants: tuple[str, ...]
+    messages: tuple[tuple[str, str], ...]
+    """Who said what, in order."""
+    purpose: str = ""
+    outcome: str = ""
+    """Of a coalition: `formed` or `rejected`."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What each kept to itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """Something a check found."""
+
+    check: str
+    severity: str
+    actor: str
+    """Empty: it is about the state of the world."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One finished turn."""
+
+    number: int
+    world_state: str
+    decisions: Mapping[str, Decision]
+    key_changes: str = ""
+    consequences: str = ""
+    talks: tuple[Talk, ...] = ()
+    events: tuple[str, ...] = ()
+    """Names of what happened."""
+    metrics: Mapping[str, Value] = field(default_factory=dict)
+    issues: tuple[Issue, ...] = ()
+    checks_run: int = 0
+    summary: str = ""
+    """Of all turns that have left the window, once there are any."""
+    calls: tuple[Call, ...] = ()
+    started_at: str = ""
+    ended_at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run, as far as it has come."""
+
+    item_id: str
+    label: str
+    """`var-001-run-001`."""
+    seed: int
+    total_turns: int
+    turns: tuple[Turn, ...] = ()
+    lost_calls: tuple[Call, ...] = ()
+    """Paid for in turns that were never finished."""
+    status: str = RUNNING
+    reason: str = ""
+    """Why it ended early; empty when it did not."""
+    error: str = ""
+    variation_id: int = 0
+    variation: str = ""
+    started_at: str = ""
+    ended_at: str = ""
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Everything that was paid for."""
+        return tuple(call for turn in self.turns for call in turn.calls) + self.lost_calls
+
+    @property
+    def cost_usd(self) -> float | None:
+        """None: no call had a known price."""
+        costs = [call.cost_usd for call in self.calls if call.cost_usd is not None]
+        return sum(costs) if costs else None
+
+    @property
+    def final_metrics(self) -> dict[str, Value]:
+        """The latest value of each metric that was ever read."""
+        latest: dict[str, Value] = {}
+        for turn in self.turns:
+            latest |= {name: value for name, value in turn.metrics.items() if value is not None}
+        return latest
+
+    def with_turn(self, turn: Turn) -> "Run":
+        """The run, one turn further."""
+        return replace(self, turns=(*self.turns, turn))
+
+    def until(self, number: int) -> "Run":
+        """The run as it was after a turn."""
+        kept = tuple(turn for turn in self.turns if turn.number <= number)
+        return replace(self, turns=kept, lost_calls=(), status=RUNNING, reason="", error="", ended_at="")
+
+
+def turn_as_plain(turn: Turn) -> dict[str, Any]:
+    """A turn as JSON can hold it."""
+    return asdict(turn)
+
+
+def turn_of(plain: Mapping[str, Any]) -> Turn:
+    """The turn of its plain form. Raises `KeyError` or `TypeError` when it is none."""
+    parts = dict(plain)
+    return Turn(
+        **parts
+        | {
+            "decisions": {short: Decision(**made) for short, made in parts["decisions"].items()},
+            "talks": tuple(_talk(talk) for talk in parts.get("talks", ())),
+            "events": tuple(parts.get("events", ())),
+            "issues": tuple(Issue(**issue) for issue in parts.get("issues", ())),
+            "calls": calls_of(parts.get("calls", ())),
+        }
+    )
+
+
+def calls_of(plain: Sequence[Mapping[str, Any]]) -> tuple[Call, ...]:
+    """Calls of their plain form."""
+    return tuple(Call(**call) for call in plain)
+
+
+def _talk(plain: Mapping[str, Any]) -> Talk:
+    messages = tuple((who, text) for who, text in plain["messages"])
+    return Talk(**dict(plain) | {"participants": tuple(plain["participants"]), "messages": messages})

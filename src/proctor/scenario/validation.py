@@ -1,0 +1,139 @@
+"""Check a turn for what should not happen: actors out of character, a world that contradicts itself.
+
+A model does the checking; what it finds becomes issues with the severity of their check, and the
+scenario says whether an issue is noted, warned of, or ends the run.
+
+Knows nothing of how a turn was made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proctor.scenario.answers import listed, sections
+from proctor.scenario.definition import Actor, Check, Scenario, Validation
+from proctor.scenario.prompts import Prompts
+from proctor.scenario.state import Issue, Turn
+from proctor.scenario.voices import Voices
+
+DESCRIPTIONS = {
+    "actor_decision_consistency": "an actor that acts against its own character, goals or constraints",
+    "world_state_coherence": "a new state of the world that does not follow from the old one and the actions",
+    "information_access_consistency": "an actor that acts on something it cannot know",
+}
+OF_THE_WORLD = ("world_state_coherence",)
+"""Checks of a whole turn; the others look at one actor at a time."""
+GRAVE = ("high", "critical")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What the checks of one turn came to."""
+
+    issues: tuple[Issue, ...] = ()
+    run: int = 0
+
+
+async def check_turn(
+    scenario: Scenario, prompts: Prompts, voices: Voices, turn: Turn, before: str
+) -> Checked:
+    """Run every check that is switched on. `before` is the state of the world as it was."""
+    rules = scenario.validation
+    if rules is None:
+        return Checked()
+    issues: list[Issue] = []
+    run = 0
+    for name, check in rules.checks.items():
+        if not check.enabled:
+            continue
+        about: Sequence[Actor | None] = (
+            [None] if name in OF_THE_WORLD else [scenario.actors[short] for short in turn.decisions]
+        )
+        for actor in about:
+            material = _material(scenario, turn, before, actor)
+            issues += await _asked(scenario, prompts, voices, turn.number, name, check, actor, material)
+            run += 1
+    return Checked(issues=tuple(issues), run=run)
+
+
+def halting(rules: Validation | None, issues: Sequence[Issue]) -> str:
+    """Why these issues end the run; empty when they do not."""
+    if rules is None:
+        return ""
+    for issue in issues:
+        ends = rules.severity_thresholds.get(issue.severity) == "halt"
+        if ends or (rules.halt_on_critical and issue.severity in GRAVE):
+            return f"{issue.check} found an issue of severity {issue.severity}: {issue.text}"
+    most = rules.max_issues_before_halt
+    if most is not None and len(issues) >= most:
+        return f"the checks have found {len(issues)} issues, and {most} end the run"
+    return ""
+
+
+async def _asked(
+    scenario: Scenario,
+    prompts: Prompts,
+    voices: Voices,
+    turn: int,
+    name: str,
+    check: Check,
+    actor: Actor | None,
+    material: dict[str, str],
+) -> list[Issue]:
+    who = actor.short_name if actor else ""
+    if check.prompt_template:
+        asked = _filled(check.prompt_template, material)
+    else:
+        shown = "\n\n".join(
+            f"# {title.replace('_', ' ')}\n{text}" for title, text in material.items() if text
+        )
+        description = check.description or DESCRIPTIONS.get(name, name.replace("_", " "))
+        asked = prompts.render("check", description=description, material=shown)
+    rules = scenario.validation
+    answer = await voices.ask(
+        "validation",
+        name,
+        model=(rules.validation_model if rules else "") or scenario.world_state_model,
+        prompt=f"{asked}\n\n{prompts.render('check_format')}",
+        turn=turn,
+        about=who,
+    )
+    said = sections(answer, ("VERDICT", "ISSUES"))
+    if not said.get("VERDICT", "").strip().lower().startswith(("fail", "no", "inconsistent")):
+        return []
+    found = listed(said.get("ISSUES", "")) or ["the check did not pass"]
+    return [Issue(check=name, severity=check.severity, actor=who, text=text) for text in found]
+
+
+def _material(scenario: Scenario, turn: Turn, before: str, actor: Actor | None) -> dict[str, str]:
+    names = {short: each.name for short, each in scenario.actors.items()}
+    actions = "\n".join(f"- {names[short]}: {made.action}" for short, made in turn.decisions.items())
+    if actor is None:
+        return {"previous_world_state": before, "actor_actions": actions, "new_world_state": turn.world_state}
+    short, made = actor.short_name, turn.decisions[actor.short_name]
+    mine = [talk for talk in turn.talks if short in talk.participants]
+    said = "\n".join(f"{names[who]}: {text}" for talk in mine for who, text in talk.messages)
+    hidden = [other.private_information for other in scenario.actors.values() if other is not actor]
+    return {
+        "actor_name": actor.name,
+        "actor_profile": _profile(actor),
+        "world_state": before,
+        "public_world_state": before,
+        "actor_reasoning": made.reasoning,
+        "actor_action": made.action,
+        "private_communications": said,
+        "restricted_information": "\n".join(filter(None, hidden)),
+    }
+
+
+def _profile(actor: Actor) -> str:
+    parts = [actor.system_prompt, *(f"Goal: {goal}" for goal in actor.goals)]
+    parts += [f"Constraint: {text}" for text in actor.constraints]
+    parts += [f"Knows: {text}" for text in actor.expertise]
+    return "\n".join(filter(None, [*parts, actor.decision_style]))
+
+
+def _filled(template: str, material: dict[str, str]) -> str:
+    """Only our own placeholders are filled in: an author's template may hold other braces."""
+    for name, text in material.items():
+        template = template.replace(f"{{{name}}}", text)
+    return template

@@ -1,0 +1,162 @@
+"""A conversation is opened, reminded and ended by a moderator, and either side can end it."""
+
+import random
+
+from proctor.dialogue.party import Party, Utterance
+from proctor.dialogue.repetition import repeating
+from proctor.dialogue.role import Role
+from proctor.dialogue.rules import answer, turned_round
+from proctor.dialogue.talk import Course, Talk, Watcher, converse
+from proctor.dialogue.topics import distance, nearest
+
+TITLES = {"client": "Client", "therapist": "Therapist"}
+
+
+class Stage:
+    """Two roles that say their lines, and everything that happens between them."""
+
+    def __init__(self, *, client: list[str], therapist: list[str]) -> None:
+        self.heard: dict[str, list[str]] = {"client": [], "therapist": []}
+        self.moderated: list[str] = []
+        self.parties = {
+            side: self._party(side, lines) for side, lines in (("client", client), ("therapist", therapist))
+        }
+
+    def _party(self, side: str, lines: list[str]) -> Party:
+        left = list(lines)
+
+        async def say(question) -> str:
+            self.heard[side].append(question.messages[-1]["content"])
+            return left.pop(0) if left else lines[-1]
+
+        role = Role(name=side, plays=[side], steps=[{"ask": {"history": True}}])
+        chance = random.Random(1)
+        return Party(role, side, {}, {}, ask=say, tell=print, chance=chance, titles=TITLES)
+
+    async def play(self, **course) -> Talk:
+        talk = Talk()
+        watcher = Watcher(said=lambda _: None, moderated=self.moderated.append, turned=lambda _: None)
+        await converse(self.parties, Course(**course), watcher, talk)
+        return talk
+
+
+def numbered(word: str) -> list[str]:
+    return [f"{word} {number}" for number in range(50)]
+
+
+async def test_a_turn_is_a_question_and_its_answer_and_the_last_one_ends_it() -> None:
+    stage = Stage(client=numbered("answer"), therapist=numbered("question"))
+
+    talk = await stage.play(max_turns=3)
+
+    assert (talk.turns, talk.end_reason, len(talk.history)) == (3, "max_turns", 6)
+    assert [said.side for said in talk.history[:2]] == ["therapist", "client"]
+    assert stage.heard["therapist"][0] == "[Moderator] You may start the session now."
+
+
+async def test_the_side_that_opens_is_reminded_when_few_turns_are_left() -> None:
+    stage = Stage(client=numbered("answer"), therapist=numbered("question"))
+
+    await stage.play(max_turns=4, reminder_turns=2)
+
+    assert [words.partition(" left")[0] for words in stage.moderated[1:]] == [
+        "[Moderator] 2 turns are",
+        "[Moderator] 1 turn is",
+    ]
+    assert "2 turns are left" in stage.heard["therapist"][2]
+    assert not any("Moderator" in heard for heard in stage.heard["client"])
+
+
+async def test_a_therapist_who_says_end_ends_it_without_that_word_or_that_turn() -> None:
+    stage = Stage(client=numbered("answer"), therapist=["How are you?", "END"])
+
+    talk = await stage.play(max_turns=9)
+
+    assert (talk.turns, talk.end_reason, talk.ended_by) == (1, "therapist_ended", "therapist")
+    assert [said.text for said in talk.history] == ["How are you?", "answer 0"]
+
+
+async def test_a_client_who_says_exit_ends_it() -> None:
+    talk = await Stage(client=["exit"], therapist=numbered("question")).play(max_turns=9)
+
+    assert (talk.turns, talk.end_reason) == (0, "client_ended")
+
+
+async def test_the_client_may_open() -> None:
+    stage = Stage(client=numbered("answer"), therapist=numbered("question"))
+
+    talk = await stage.play(max_turns=1, opens="client")
+
+    assert [said.side for said in talk.history] == ["client", "therapist"]
+
+
+async def test_two_who_only_repeat_themselves_are_stopped() -> None:
+    talk = await Stage(client=["I see!"], therapist=["i see", "I see."]).play(max_turns=50, loop_turns=3)
+
+    assert (talk.turns, talk.end_reason) == (3, "loop")
+
+
+async def test_a_circle_of_two_is_a_loop_and_one_who_repeats_alone_is_not() -> None:
+    circling = Stage(client=["yes", "no"] * 20, therapist=["why", "how"] * 20)
+    alone = Stage(client=numbered("answer"), therapist=["Go on."])
+
+    assert (await circling.play(max_turns=50)).turns == 6
+    assert (await alone.play(max_turns=9)).end_reason == "max_turns"
+
+
+async def test_looking_for_loops_can_be_turned_off() -> None:
+    talk = await Stage(client=["yes"], therapist=["no"]).play(max_turns=9, loop_turns=0)
+
+    assert talk.end_reason == "max_turns"
+
+
+def test_nobody_repeats_himself_who_has_said_little() -> None:
+    assert repeating([Utterance(side="client", text="a")], 3) == ()
+
+
+def test_topics_are_as_far_apart_as_the_shortest_way_in_either_direction() -> None:
+    graph = {"Health": {"Fitness": 2, "Law": 3}, "Fitness": {"Sport": 1}}
+
+    assert distance(graph, "Sport", "Law") == 6
+    assert distance(graph, "Sport", "Sport") == 0
+    assert distance(graph, "Sport", "Moon") == float("inf")
+
+
+def test_the_topic_of_a_sentence_is_the_one_whose_rare_words_it_has() -> None:
+    passages = {"Family": "your wife and your son", "Work": "your job and your boss", "Sport": "your match"}
+
+    assert nearest("What does your boss say?", passages) == "Work"
+    assert nearest("Did you play the match?", passages) == "Sport"
+    assert nearest("Hm.", passages) == ""
+
+
+RULES = {
+    "swap": {"i": "you", "my": "your", "am": "are", "me": "you"},
+    "rules": [
+        {
+            "match": r"\bmy (.+)",
+            "rank": 1,
+            "reply": "Your {1}?",
+            "remember": "Earlier you spoke of your {1}.",
+        },
+        {"match": r"\bi feel (.+)", "rank": 5, "reply": ["Why do you feel {1}?"]},
+    ],
+    "otherwise": ["Go on."],
+}
+
+
+def test_the_highest_keyword_answers_with_the_words_turned_round() -> None:
+    memory: list[str] = []
+    chance = random.Random(1)
+
+    assert (
+        answer(RULES, "I feel that my boss hates me.", memory, chance)
+        == "Why do you feel that your boss hates you?"
+    )
+    assert answer(RULES, "It is my job.", memory, chance) == "Your job?"
+    assert answer(RULES, "Hm.", memory, chance) == "Earlier you spoke of your job."
+    assert answer(RULES, "Hm.", memory, chance) == "Go on."
+
+
+def test_words_are_turned_round_whole() -> None:
+    assert turned_round("I am in my Miami home.", RULES["swap"]) == "you are in your Miami home"

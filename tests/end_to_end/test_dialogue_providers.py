@@ -1,0 +1,98 @@
+"""Simulations against a provider on loopback: what it is asked, what that costs, and its bad days."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from conversations import read, split
+
+from proctor.testing.model_server import ModelServer, Reply, failure, reply
+
+KEY = "sk-loopback-0123456789"
+
+
+def environment(server: ModelServer) -> dict[str, str]:
+    return {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": KEY}
+
+
+def talking(request: dict) -> Reply:
+    number = len(request["messages"])
+    return reply(f"Words {number}, and the key {KEY}.", input_tokens=100, output_tokens=10)
+
+
+async def run(proctor, server: ModelServer, words: str):
+    return await asyncio.to_thread(proctor, *split(words), environment=environment(server))
+
+
+async def test_the_documented_config_reaches_the_provider_it_names(proctor, talking_desk) -> None:
+    (talking_desk / "batch_config.yaml").write_text(
+        "clients: [patientPsi]\ntherapists: [CBT]\nnum_runs: 2\nmax_turns: 2\nmax_workers: 2\nseed: 42\n"
+        "model_type: OPENAI\nmodel_name: gpt-4o\ntemperature: 0.7\n"
+    )
+    async with ModelServer(talking) as server:
+        done = await run(proctor, server, "simulate --config batch_config.yaml --output-dir out")
+
+    session = read(talking_desk / "out" / "patientPsi_CBT_run0.json")
+    assert done.returncode == 0, done.stderr
+    assert len(server.requests) == 8
+    assert {request["model"] for request in server.requests} == {"gpt-4o"}
+    assert {request["temperature"] for request in server.requests} == {0.7}
+    assert session["seed"] in {request["seed"] for request in server.requests}
+    assert session["usage"]["client"]["total_tokens"] == 220
+    assert session["usage"]["total_cost"] > 0
+    assert session["stand_in"] is False
+
+
+async def test_the_key_is_in_no_file(proctor, talking_desk) -> None:
+    async with ModelServer(talking) as server:
+        done = await run(proctor, server, "simulate --num-runs 1 --max-turns 1 --output-dir out")
+
+    assert done.returncode == 0, done.stderr
+    kept = [
+        path for path in Path(talking_desk).rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()
+    ]
+    assert kept == []
+    assert KEY not in done.stdout + done.stderr
+
+
+async def test_a_provider_that_refuses_costs_one_dialogue_and_says_which(proctor, talking_desk) -> None:
+    answers = [reply("One."), reply("Two."), failure(400, "no more of this"), reply("Three."), reply("Four.")]
+    async with ModelServer(answers) as server:
+        done = await run(
+            proctor, server, "simulate --num-runs 2 --max-turns 1 --max-workers 1 --output-dir out"
+        )
+
+    summary = read(talking_desk / "out" / "batch_summary.json")
+    assert done.returncode == 1
+    assert (summary["successful"], summary["failed"]) == (1, 1)
+    assert (summary["errors"][0]["run_id"], summary["errors"][0]["status"]) == (1, "error")
+    assert "no more of this" in summary["errors"][0]["error"]
+
+
+async def test_a_retry_after_a_bad_moment_succeeds_and_its_file_is_the_last_attempts(
+    proctor, talking_desk
+) -> None:
+    (talking_desk / "c.yaml").write_text("num_runs: 1\nmax_turns: 1\nretries: 2\n")
+    answers = [reply("One."), Reply(body={"choices": []}), reply("Three."), reply("Four.")]
+    async with ModelServer(answers) as server:
+        done = await run(proctor, server, "simulate --config c.yaml --output-dir out")
+
+    session = read(talking_desk / "out" / "patientPsi_CBT_run0.json")
+    assert done.returncode == 0, done.stderr
+    assert (session["status"], session["record"]["attempt"]) == ("success", 2)
+    assert [message["content"] for message in session["messages"]] == ["Three.", "Four."]
+
+
+async def test_a_dialogue_that_takes_too_long_is_cut_and_kept(proctor, talking_desk) -> None:
+    (talking_desk / "c.yaml").write_text("num_runs: 1\nmax_turns: 50\ntimeout_sec: 1.5\n")
+
+    def slowly(request: dict) -> Reply:
+        return reply(f"Words {len(json.dumps(request))}.", delay_seconds=0.3)
+
+    async with ModelServer(slowly) as server:
+        done = await run(proctor, server, "simulate --config c.yaml --output-dir out")
+
+    session = read(talking_desk / "out" / "patientPsi_CBT_run0.json")
+    assert done.returncode == 1
+    assert (session["status"], session["reason"], session["caused_by"]) == ("timeout", "timeout", "limits")
+    assert 0 < len(session["messages"]) < 100

