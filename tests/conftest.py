@@ -57,9 +57,7 @@ class Workshop:
         plan = read_plan(text, file="plan.yaml", folder=self.folder)
         self.models = Models(self.house.environment, folders=[self.folder], prices=plan.prices)
         models = self.models
-        self.house = replace(
-            self.house, models=models.watched, pools=models.pools, door=Door(models)
-        )
+        self.house = replace(self.house, models=models.watched, pools=models.pools, door=Door(models))
         return plan
 
     def launch(self, text: str, run_id: str = "run") -> str:
