@@ -184,3 +184,16 @@ async def test_the_users_own_limit_for_a_provider_or_a_model_is_never_passed():
     await ask(pools.pool("openai/small"), small, 20)
     await ask(pools.pool("openai/big"), big, 5)
     assert (small.peak, big.peak) == (3, 1)
+
+
+async def test_a_full_pool_that_nobody_refuses_grows_before_the_first_answer():
+    pool, provider = Pool("p", Pace(first=2, most=50, leap_seconds=0.02)), Provider(seconds=0.3)
+    await ask(pool, provider, 50)
+    assert provider.peak == 50
+
+
+async def test_it_does_not_once_it_was_refused():
+    provider = Provider(seconds=0.1, most=4, retry_after=0.01)
+    pool = Pool("p", Pace(first=5, leap_seconds=0.02))
+    await ask(pool, provider, 20)
+    assert pool.limit < 10

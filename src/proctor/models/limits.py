@@ -40,6 +40,9 @@ class Pace:
     most: int = 10_000
     leap: float = 4.0
     """How it grows until the first 429."""
+    leap_seconds: float = 0.25
+    """How long a full pool waits for one before it grows: a provider that minds says so at once, long
+    before the first answer is there."""
     cut: float = 0.8
     creep: float = 0.05
     """How it grows after that."""
@@ -95,6 +98,7 @@ class Pool:
         self._peak = 0
         self._clean = 0
         self._leaping = True
+        self._leap: asyncio.TimerHandle | None = None
         self._cut_at = -math.inf
         self._era = 0
         self._held_until = -math.inf
@@ -190,6 +194,7 @@ class Pool:
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(place)
         self._admit()
+        self._expect_refusal()
         began = self._clock()
         try:
             await _in_slices(place, began, self._clock, waited)
@@ -203,6 +208,19 @@ class Pool:
             took = self._clock() - began
             self._waited += took
         return took
+
+    def _expect_refusal(self) -> None:
+        """Grow before long, unless the provider says by then that what it has is too much."""
+        if self._leaping and self._leap is None and self._queue:
+            loop = asyncio.get_running_loop()
+            self._leap = loop.call_later(self._pace.leap_seconds, self._leap_unrefused, self._limited)
+
+    def _leap_unrefused(self, limited: int) -> None:
+        self._leap = None
+        if self._leaping and self._limited == limited and self._in_use >= self._places:
+            self.limit = min(self._pace.most, self.limit * self._pace.leap)
+            self._admit()
+        self._expect_refusal()
 
     def _take(self) -> None:
         self._in_use += 1
