@@ -22,14 +22,14 @@ def write_runs(folder, runs, variations=None):
     return BatchAnalyzer(folder)
 
 
-def two_models(folder, *, n=12, calm=7.0, rash=4.0, fails=0):
+def two_models(folder, *, n=12, calm=7.0, rash=4.0, fails=0, reason="validation_failed"):
     chance = random.Random(1)
     runs = []
     for number, level in ((1, calm), (2, rash)):
         for run in range(1, n + 1):
             failed = number == 2 and run <= fails
             status = "failed" if failed else "completed"
-            more = {"halt_reason": "model_failed", "error": f"timeout after {run} s"} if failed else {}
+            more = {"halt_reason": reason, "error": f"timeout after {run} s"} if failed else {}
             trust = level + chance.gauss(0, 1)
             runs.append((f"var-{number:03d}-run-{run:03d}", status, {"trust": trust}, 0.1 * number, more))
     variations = [
@@ -91,12 +91,35 @@ def test_what_goes_with_success_is_stated_and_failures_are_grouped(tmp_path):
     cluster = patterns["failure_modes"][0]
     assert (cluster["runs"], cluster["reason"], cluster["message"]) == (
         9,
-        "model_failed",
+        "validation_failed",
         "timeout after # s",
     )
     assert patterns["success_rate"] == pytest.approx(15 / 24)
-    assert patterns["success_rate_without_errors"] == 1.0
+    assert (patterns["failed_runs"], patterns["errors"]) == (9, 0)
     assert patterns["best_variation"] == {"variation_id": 1, "success_rate": 1.0}
+
+
+def test_errors_are_left_out_of_every_rate_and_what_they_would_make_of_it_is_said(tmp_path):
+    analyzer = two_models(tmp_path, fails=9, reason="model_failed")
+
+    patterns = analyzer.identify_patterns()
+
+    assert patterns["success_factors"] == []
+    assert (patterns["success_rate"], patterns["judged_runs"], patterns["errors"]) == (1.0, 15, 9)
+    assert patterns["success_rate_if_errors_failed"] == pytest.approx(15 / 24)
+    assert analyzer.calculate_variation_statistics()[2]["success_rate"] == 1.0
+
+
+def test_runs_that_are_not_finished_count_neither_way(tmp_path):
+    runs = [
+        ("var-001-run-001", "completed", {}, 0.1, {}),
+        ("var-001-run-002", "running", {}, 0.1, {}),
+        ("var-001-run-003", "halted", {}, 0.1, {}),
+    ]
+
+    patterns = write_runs(tmp_path, runs).identify_patterns()
+
+    assert (patterns["success_rate"], patterns["unfinished_runs"], patterns["errors"]) == (1.0, 2, 0)
 
 
 def test_chance_alone_is_not_a_pattern(tmp_path):

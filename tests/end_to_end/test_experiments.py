@@ -138,7 +138,7 @@ async def test_a_run_whose_calls_all_fail_has_failed(harbour):
     assert harbour.file("runs/var-001-run-001/scenario-state.json")["status"] == "failed"
     assert "no such model" in (harbour.output / "runs" / "var-001-run-001" / "scenario.log").read_text()
     patterns = (await harbour.run("analyze", "experiments/fees"))["patterns"]
-    assert (patterns["success_rate"], patterns["failed_runs"]) == (0.0, 1)
+    assert (patterns["success_rate_if_errors_failed"], patterns["errors"]) == (0.0, 1)
 
 
 async def test_a_failed_run_goes_on_behind_its_last_turn_when_it_is_resumed(harbour):

@@ -130,7 +130,9 @@ class BatchAnalyzer:
         """What goes with success and failure, and what cannot be said."""
         study, total = self.study, len(self.study.runs)
         passed = sum(run.is_success for run in study.runs)
-        rate = wilson(passed, total)
+        judged = sum(run.is_judged for run in study.runs)
+        errors = sum(run.is_error for run in study.runs)
+        rate = wilson(passed, judged)
         tried = patterns.level_contrasts(study)
         clear = [patterns.statement(one) for one in tried if one.is_clear]
         by_metric = [
@@ -140,7 +142,7 @@ class BatchAnalyzer:
             if one.is_clear
         ]
         statistics = self.calculate_variation_statistics()
-        rates = [(one["success_rate"], -number) for number, one in statistics.items() if one["total_runs"]]
+        rates = [(one["success_rate"], -number) for number, one in statistics.items() if one["judged_runs"]]
         best = max(rates, default=None)
         return {
             "success_factors": [one for one in clear if one["value"] > 0],
@@ -151,13 +153,15 @@ class BatchAnalyzer:
             "metric_effects": by_metric,
             "tested_levels": [patterns.statement(one) for one in tried],
             "cost_efficiency": self._cost_efficiency(),
-            "success_rate": passed / total if total else 0.0,
+            "success_rate": passed / judged if judged else 0.0,
             "success_rate_interval": [rate.low, rate.high],
-            "success_rate_without_errors": self._rate_without_errors(),
+            "success_rate_if_errors_failed": passed / (judged + errors) if judged + errors else 0.0,
             "total_runs": total,
+            "judged_runs": judged,
             "successful_runs": passed,
-            "failed_runs": total - passed,
-            "errors": sum(run.is_error for run in study.runs),
+            "failed_runs": judged - passed,
+            "errors": errors,
+            "unfinished_runs": total - judged - errors,
             "best_variation": None if best is None else {"variation_id": -best[1], "success_rate": best[0]},
             "notes": patterns.honest_words(study, tried),
             "stand_ins": list(study.stand_ins),
@@ -209,7 +213,8 @@ class BatchAnalyzer:
     def _variation(self, number: int) -> dict[str, Any]:
         runs = self._of(number)
         done = [run for run in runs if run.is_success]
-        rate = wilson(len(done), len(runs))
+        judged = sum(run.is_judged for run in runs)
+        rate = wilson(len(done), judged)
         costs = [run.cost_usd for run in runs if run.cost_usd is not None]
         return {
             "variation_id": number,
@@ -218,7 +223,8 @@ class BatchAnalyzer:
             "total_runs": len(runs),
             "successful_runs": len(done),
             "errors": sum(run.is_error for run in runs),
-            "success_rate": len(done) / len(runs) if runs else 0.0,
+            "judged_runs": judged,
+            "success_rate": len(done) / judged if judged else 0.0,
             "success_rate_interval": [rate.low, rate.high],
             "metrics": {
                 name: _statistics(values, len(done))
@@ -270,10 +276,6 @@ class BatchAnalyzer:
                     }
                 )
         return sorted(found, key=lambda one: -float(one["runs_per_dollar"] or 0))
-
-    def _rate_without_errors(self) -> float | None:
-        judged = [run for run in self.study.runs if not run.is_error]
-        return sum(run.is_success for run in judged) / len(judged) if judged else None
 
 
 def _values(runs: Sequence[RunData], metric: str) -> list[float]:

@@ -45,7 +45,12 @@ class RunData:
     @property
     def is_error(self) -> bool:
         """It failed for a reason that is not its own: ours, or the provider's."""
-        return not self.is_success and self.reason not in ("validation_failed", "timeout", "cost_limit")
+        return self.status == "failed" and self.reason not in ("validation_failed", "timeout", "cost_limit")
+
+    @property
+    def is_judged(self) -> bool:
+        """It has come to an end of its own, good or bad: what success rates are made of."""
+        return self.is_success or (self.status == "failed" and not self.is_error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,6 +153,7 @@ def _difference(inside: Sequence[RunData], outside: Sequence[RunData], metric: s
         if min(len(first), len(second)) < FEWEST:
             return None
         return contrasts.welch(first, second)
+    inside, outside = ([run for run in runs if run.is_judged] for runs in (inside, outside))
     if min(len(inside), len(outside)) < FEWEST:
         return None
     passed, others = sum(run.is_success for run in inside), sum(run.is_success for run in outside)
