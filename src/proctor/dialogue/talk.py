@@ -94,7 +94,7 @@ async def _say(party: Party, heard: str, course: Course, watcher: Watcher, talk:
 
 def _moderate(course: Course, talk: Talk) -> None:
     if repeating(talk.history, course.loop_turns):
-        pass
+        talk.end(LOOP, "moderator")
     elif talk.turns >= course.max_turns:
         talk.end(MAX_TURNS, "moderator")
 
