@@ -8,14 +8,12 @@ Knows nothing of how a run is played or shown.
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from proctor.batch.launch import Extension
+from proctor.batch.launch import Extension, bring_up, open_batch
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
-from proctor.plan import what_changed
 from proctor.plan.experiment import Experiment
 from proctor.scenario import state as states
 from proctor.scenario.state import Call, Run, Turn, turn_as_plain, turn_of
@@ -38,34 +36,15 @@ def create_experiment(
     now: datetime,
 ) -> int:
     """Write a new batch with all its runs; how many those are."""
-    row = {
-        "runId": run_id,
-        "createdAt": timestamp(now),
-        "job": JOB,
-        "status": RUNNING,
-        "owner": owner,
-        "heartbeatAt": timestamp(now),
-        "proctorVersion": version,
-        **_from_config(experiment),
-    }
-    return store.create_batch(row, items)
+    asked = _from_config(experiment)
+    return open_batch(store, JOB, asked, items, run_id=run_id, owner=owner, version=version, now=now)
 
 
 def extend_experiment(store: Store, run_id: str, experiment: Experiment) -> Extension:
     """Bring a batch up to its config and scenario as they stand now. The batch must be ours."""
-    earlier = {row["id"]: row for row in store.read.item_inputs(run_id)}
-    items = list(experiment.items(variation_numbers(store.read, run_id)))
-    new = [item for item in items if item.id not in earlier]
-    known = {item.id: item for item in items if item.id in earlier}
-    gone = [row for item_id, row in earlier.items() if item_id not in known]
-    dropped = [row["id"] for row in gone if row["status"] == QUEUED]
-    store.extend_batch(run_id, _from_config(experiment), add=new, settle=known.values(), drop=dropped)
-    return Extension(
-        added=len(new),
-        reasons=Counter(_reasons(new, list(earlier.values()))),
-        dropped=len(dropped),
-        kept=len(gone) - len(dropped),
-    )
+    items = experiment.items(variation_numbers(store.read, run_id))
+    # Which models take part follows from what names them.
+    return bring_up(store, run_id, _from_config(experiment), items, follows="model")
 
 
 def variation_numbers(read: Reader, run_id: str) -> dict[str, int]:
@@ -202,18 +181,6 @@ def _from_config(experiment: Experiment) -> dict[str, Any]:
         "seed": experiment.seed,
         "budgetUsd": experiment.budget_usd,
     }
-
-
-def _reasons(new: Sequence[Item], earlier: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    sample = [
-        {"runner": row["runner"], "agent": row["agent"], "model": row["model"], "prompt": row["prompt"]}
-        | json.loads(row["details"])
-        for row in earlier[:2000]
-    ]
-    for item in new[:500]:
-        # Which models take part follows from what names them.
-        fields = [name for name in what_changed(item, sample) if name != "model"]
-        yield ", ".join(fields) or "runs"
 
 
 def _turn(written: str) -> Turn | None:

@@ -60,8 +60,13 @@ def open_batch(
     return store.create_batch(row, items)
 
 
-def bring_up(store: Store, run_id: str, asked: Mapping[str, Any], items: Iterable[Item]) -> Extension:
-    """Bring a batch up to what is asked for now. The batch must be ours."""
+def bring_up(
+    store: Store, run_id: str, asked: Mapping[str, Any], items: Iterable[Item], *, follows: str = ""
+) -> Extension:
+    """Bring a batch up to what is asked for now. The batch must be ours.
+
+    `follows` is a field of this job's items that only repeats what others say: it is no reason.
+    """
     earlier = {row["id"]: row for row in store.read.item_inputs(run_id)}
     new, known = list[Item](), dict[str, Item]()
     for item in items:
@@ -74,13 +79,13 @@ def bring_up(store: Store, run_id: str, asked: Mapping[str, Any], items: Iterabl
     store.extend_batch(run_id, asked, add=new, settle=known.values(), drop=dropped)
     return Extension(
         added=len(new),
-        reasons=Counter(_reasons(new, earlier.values())),
+        reasons=Counter(_reasons(new, earlier.values(), follows)),
         dropped=len(dropped),
         kept=len(gone) - len(dropped),
     )
 
 
-def _reasons(new: list[Item], earlier: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _reasons(new: list[Item], earlier: Iterable[Mapping[str, Any]], follows: str) -> Iterator[str]:
     # Comparing each with each would take minutes for large plans; the first ones tell the story.
     sample = [
         {"runner": row["runner"], "agent": row["agent"], "model": row["model"], "prompt": row["prompt"]}
@@ -88,4 +93,4 @@ def _reasons(new: list[Item], earlier: Iterable[Mapping[str, Any]]) -> Iterator[
         for row, _ in zip(earlier, range(2000), strict=False)
     ]
     for item in new[:500]:
-        yield ", ".join(what_changed(item, sample)) or "repeat"
+        yield ", ".join(name for name in what_changed(item, sample) if name != follows) or "repeat"

@@ -9,20 +9,17 @@ Knows nothing of how dialogues go or how they are shown.
 
 import json
 import os
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from proctor.batch.launch import Extension
+from proctor.batch.launch import Extension, bring_up, open_batch
 from proctor.batch.preflight import ModelDirectory
 from proctor.errors import UsageError
-from proctor.item import QUEUED, Item
-from proctor.plan import what_changed
 from proctor.plan.dialogue import Simulation
 from proctor.runners.dialogue import ROLES
-from proctor.store import Store, timestamp
+from proctor.store import Store
 
 JOB = "dialogue"
 
@@ -39,45 +36,17 @@ def create_simulation(
     now: datetime,
 ) -> int:
     """Write a new batch with all its dialogues; how many those are."""
-    row = {
-        "runId": run_id,
-        "createdAt": timestamp(now),
-        "job": JOB,
-        "status": "running",
-        "owner": owner,
-        "heartbeatAt": timestamp(now),
-        "proctorVersion": version,
-        **_asked(simulation, plan_path, output_dir),
-    }
-    return store.create_batch(row, simulation.items(output_dir))
+    asked, items = _asked(simulation, plan_path, output_dir), simulation.items(output_dir)
+    return open_batch(store, JOB, asked, items, run_id=run_id, owner=owner, version=version, now=now)
 
 
 def extend_simulation(
     store: Store, run_id: str, simulation: Simulation, *, plan_path: str, output_dir: str
 ) -> Extension:
     """Bring a batch up to what is asked now. The batch must be ours."""
-    earlier = {row["id"]: row for row in store.read.item_inputs(run_id)}
-    known, new = dict[str, Item](), list[Item]()
-    for item in simulation.items(output_dir):
-        if item.id in earlier:
-            known[item.id] = item
-        else:
-            new.append(item)
-    gone = [row for item_id, row in earlier.items() if item_id not in known]
-    dropped = [row["id"] for row in gone if row["status"] == QUEUED]
-    store.extend_batch(
-        run_id,
-        _asked(simulation, plan_path, output_dir),
-        add=new,
-        settle=known.values(),
-        drop=dropped,
-    )
-    return Extension(
-        added=len(new),
-        reasons=Counter(_reasons(new, list(earlier.values())[:2000])),
-        dropped=len(dropped),
-        kept=len(gone) - len(dropped),
-    )
+    asked, items = _asked(simulation, plan_path, output_dir), simulation.items(output_dir)
+    # The prompt only names the two who talk.
+    return bring_up(store, run_id, asked, items, follows="prompt")
 
 
 def find_simulation(store: Store, simulation: Simulation, output_dir: str) -> Mapping[str, Any] | None:
@@ -139,14 +108,3 @@ def _asked(simulation: Simulation, plan_path: str, output_dir: str) -> dict[str,
         "seed": config["seed"],
         "budgetUsd": config["budget_limit"],
     }
-
-
-def _reasons(new: list[Item], earlier: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    sample = [
-        {"runner": row["runner"], "agent": row["agent"], "model": row["model"], "prompt": row["prompt"]}
-        | json.loads(row["details"])
-        for row in earlier
-    ]
-    for item in new[:200]:
-        changed = [name for name in what_changed(item, sample) if name != "prompt"]
-        yield ", ".join(changed) or "repeat"
