@@ -6,7 +6,7 @@
       regex: '^\\d+ apples'
       json_schema: {type: object, required: [name]}   # also inside a ```json fence
 
-Knows nothing of sessions, evaluators or plans.
+Knows nothing of sessions or plans.
 """
 
 import json
@@ -14,6 +14,9 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+from proctor.item import digest_of
+from proctor.score import Score
 
 # An expression that is slow on long texts stays bearable; answers beyond this are no answers.
 SEARCHED_CHARACTERS = 200_000
@@ -34,6 +37,25 @@ class Check(NamedTuple):
 def check_answer(expect: Mapping[str, Any], answer: str) -> list[Check]:
     """Look at an answer in the light of each expectation, in the order they are written."""
     return [KINDS[name].check(wanted, answer) for name, wanted in expect.items()]
+
+
+def scores_of(expect: Mapping[str, Any], answer: str) -> list[Score]:
+    """The same as judgements to be kept, one for each expectation: 1 when it holds, else 0."""
+    return [
+        Score(
+            evaluator=f"expect.{check.name}",
+            value=1.0 if check.holds else 0.0,
+            label="pass" if check.holds else "fail",
+            explanation=check.explanation,
+            evaluator_digest=_digest(check.name, repr(expect[check.name])),
+        )
+        for check in check_answer(expect, answer)
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _digest(name: str, wanted: str) -> str:
+    return digest_of([name, wanted])[:16]
 
 
 def problems_of(expect: Any) -> list[str]:

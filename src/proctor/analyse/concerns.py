@@ -5,7 +5,7 @@ Knows nothing of rates, money or how results are shown.
 
 from dataclasses import dataclass
 
-from proctor.analyse.selection import Selection
+from proctor.analyse.selection import Row, Selection
 from proctor.item import ERROR, FAIL, TIMEOUT
 
 LISTED_FAILURES = 200
@@ -71,20 +71,22 @@ def failures(selection: Selection) -> tuple[Failure, ...]:
         'i."sessionId" AS "sessionId"',
         f'AND i."status" IN ({statuses}) ORDER BY i."runId", i."position" LIMIT {LISTED_FAILURES}',
     )
-    return tuple(
-        Failure(
-            item_id=row["id"],
-            run_id=row["runId"],
-            repo=row["repo"],
-            prompt=row["prompt"],
-            model=row["model"],
-            agent=row["agent"],
-            status=row["status"],
-            reason=row["reason"],
-            error=first_line(row["error"]),
-            session_id=row["sessionId"] or "",
-        )
-        for row in found
+    return tuple(failure_of(row) for row in found)
+
+
+def failure_of(row: Row) -> Failure:
+    """An item that did not pass, from its row."""
+    return Failure(
+        item_id=row["id"],
+        run_id=row["runId"],
+        repo=row["repo"],
+        prompt=row["prompt"],
+        model=row["model"],
+        agent=row["agent"],
+        status=row["status"],
+        reason=row["reason"],
+        error=first_line(row["error"]),
+        session_id=row["sessionId"] or "",
     )
 
 

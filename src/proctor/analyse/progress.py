@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from proctor.analyse.concerns import NOT_PASSED, SHOWN_CHARACTERS, Failure, first_line
+from proctor.analyse.concerns import NOT_PASSED, SHOWN_CHARACTERS, Failure, failure_of
 from proctor.analyse.selection import Row
 from proctor.item import FINISHED, QUEUED, RUNNING, STATUSES
 from proctor.store import Reader
@@ -231,28 +231,14 @@ def _last_failures(read: Reader, run_id: str) -> tuple[Failure, ...]:
     # No index knows when items ended, but they end about in plan order, and that one knows.
     found = [row for status in NOT_PASSED for row in _furthest(read, run_id, status)]
     latest = sorted(found, key=lambda row: row["finishedAt"] or "", reverse=True)[:SHOWN_FAILURES]
-    return tuple(
-        Failure(
-            item_id=row["id"],
-            run_id=run_id,
-            repo=row["repo"],
-            prompt=row["prompt"],
-            model=row["model"],
-            agent=row["agent"],
-            status=row["status"],
-            reason=row["reason"],
-            error=first_line(row["error"]),
-            session_id=row["sessionId"] or "",
-        )
-        for row in latest
-    )
+    return tuple(failure_of(row) for row in latest)
 
 
 def _furthest(read: Reader, run_id: str, status: str) -> list[Row]:
     return read.query(
-        f'SELECT "id", "repo", SUBSTR("prompt", 1, {SHOWN_CHARACTERS}) AS "prompt", "model", "agent", '
-        f'"status", "reason", SUBSTR("error", 1, {SHOWN_CHARACTERS}) AS "error", "sessionId", "finishedAt" '
-        'FROM "batch_items" WHERE "runId" = ? AND "status" = ? ORDER BY "position" DESC LIMIT 20',
+        f'SELECT "id", "runId", "repo", SUBSTR("prompt", 1, {SHOWN_CHARACTERS}) AS "prompt", "model", '
+        f'"agent", "status", "reason", SUBSTR("error", 1, {SHOWN_CHARACTERS}) AS "error", "sessionId", '
+        '"finishedAt" FROM "batch_items" WHERE "runId" = ? AND "status" = ? ORDER BY "position" DESC LIMIT 20',
         (run_id, status),
     )
 

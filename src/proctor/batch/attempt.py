@@ -22,12 +22,11 @@ from proctor.batch.house import House, ItemEnd
 from proctor.batch.metered import Metered
 from proctor.batch.purse import Purse
 from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError
-from proctor.expect import check_answer
+from proctor.expect import scores_of
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.model import Model
 from proctor.models.gateway.access import Caller
 from proctor.runner import Outcome, Services
-from proctor.score import Score
 from proctor.session import Event, Message, ModelCall, Note
 from proctor.store import Recorder, Totals, Writer, timestamp
 
@@ -178,13 +177,10 @@ class _Attempt:
         """What was expected of an agent's last words, when its work has passed otherwise."""
         if not item.agent or "expect" not in item.details or outcome.status != SUCCESS:
             return outcome
-        checks = check_answer(item.details["expect"], self._answer)
-        for check in checks:
-            score = Score(
-                evaluator=f"expect.{check.name}", value=float(check.holds), explanation=check.explanation
-            )
+        scores = scores_of(item.details["expect"], self._answer)
+        for score in scores:
             self._recorder.score(score)
-        unmet = "; ".join(check.explanation for check in checks if not check.holds)
+        unmet = "; ".join(score.explanation for score in scores if not score.value)
         return replace(outcome, status=FAIL, reason="checks_failed", error=unmet) if unmet else outcome
 
     def _begin(self) -> Recorder:

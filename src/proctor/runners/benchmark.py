@@ -16,7 +16,7 @@ from typing import Any
 
 from proctor.agent import WorkDone
 from proctor.errors import WorkspaceError, blame
-from proctor.expect import check_answer
+from proctor.expect import scores_of
 from proctor.item import FAIL, TIMEOUT, Item, digest_of
 from proctor.processes import Finished, clipped, undisturbed
 from proctor.runner import Outcome, Services
@@ -156,20 +156,10 @@ def _together(ran: Sequence[_Ran]) -> Finished | None:
 
 
 def _expected(expect: Any, answer: str, services: Services) -> list[str]:
-    broken = []
-    for check in check_answer(expect, answer):
-        services.score(
-            Score(
-                evaluator=f"expect.{check.name}",
-                value=1.0 if check.holds else 0.0,
-                label="pass" if check.holds else "fail",
-                explanation=check.explanation,
-                evaluator_digest=digest_of([check.name, expect[check.name]])[:16],
-            )
-        )
-        if not check.holds:
-            broken.append(check.explanation)
-    return broken
+    scores = scores_of(expect, answer)
+    for score in scores:
+        services.score(score)
+    return [score.explanation for score in scores if not score.value]
 
 
 def _unchecked(session: Session, done: WorkDone, kept: Kept, result: Any) -> Outcome:

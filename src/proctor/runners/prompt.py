@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from proctor.errors import AttemptError
-from proctor.expect import check_answer
-from proctor.item import FAIL, Item, digest_of
+from proctor.expect import scores_of
+from proctor.item import FAIL, Item
 from proctor.model import Request
 from proctor.runner import Outcome, Services
-from proctor.score import Score
 from proctor.session import Iteration, Message, ModelCall, Note
 
 DONE = Outcome()
@@ -64,19 +63,10 @@ def _request(item: Item) -> Request:
 
 
 def _judged(expect: Mapping[str, Any], answer: str, services: Services) -> Outcome:
-    broken = []
-    for check in check_answer(expect, answer):
-        services.score(
-            Score(
-                evaluator=f"expect.{check.name}",
-                value=1.0 if check.holds else 0.0,
-                label="pass" if check.holds else "fail",
-                explanation=check.explanation,
-                evaluator_digest=digest_of([check.name, expect[check.name]])[:16],
-            )
-        )
-        if not check.holds:
-            broken.append(check.explanation)
+    scores = scores_of(expect, answer)
+    for score in scores:
+        services.score(score)
+    broken = [score.explanation for score in scores if not score.value]
     if not broken:
         return DONE
     return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken))
