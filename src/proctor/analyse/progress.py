@@ -238,7 +238,8 @@ def _furthest(read: Reader, run_id: str, status: str) -> list[Row]:
     return read.query(
         f'SELECT "id", "runId", "repo", SUBSTR("prompt", 1, {SHOWN_CHARACTERS}) AS "prompt", "model", '
         f'"agent", "status", "reason", SUBSTR("error", 1, {SHOWN_CHARACTERS}) AS "error", "sessionId", '
-        '"finishedAt" FROM "batch_items" WHERE "runId" = ? AND "status" = ? ORDER BY "position" DESC LIMIT 20',
+        '"finishedAt" FROM "batch_items" WHERE "runId" = ? AND "status" = ? '
+        'ORDER BY "position" DESC LIMIT 20',
         (run_id, status),
     )
 
