@@ -90,13 +90,7 @@ def take_up_again(store: Store, run_id: str, models: Iterable[str]) -> int:
         for row in store.read.items(run_id, limit=1_000_000)
         if row["status"] in FINISHED and json.loads(row["factors"]).get("model") in names
     ]
-    writer = store.writer()
-    try:
-        for row in rows:
-            queued = {"status": QUEUED, "reason": "", "error": "", "finishedAt": None}
-            writer.change("batch_items", (run_id, row["id"]), queued)
-    finally:
-        writer.close()
+    store.queue_again(run_id, [row["id"] for row in rows])
     return len(rows)
 
 

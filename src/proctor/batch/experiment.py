@@ -60,13 +60,7 @@ def requeue(store: Store, run_id: str, reasons: Sequence[str]) -> int:
         for row in store.read.items(run_id, limit=1_000_000)
         if row["status"] in FINISHED and row["reason"] in reasons
     ]
-    writer = store.writer()
-    try:
-        for row in rows:
-            queued = {"status": QUEUED, "reason": "", "error": "", "finishedAt": None}
-            writer.change("batch_items", (run_id, row["id"]), queued)
-    finally:
-        writer.close()
+    store.queue_again(run_id, [row["id"] for row in rows])
     return len(rows)
 
 

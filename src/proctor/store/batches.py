@@ -155,6 +155,15 @@ def take_up(
     return cut_off
 
 
+def queue_again(connection: Connection, run_id: str, item_ids: Iterable[str]) -> None:
+    """Take up items once more that have ended."""
+    connection.run_many(
+        'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = NULL '
+        'WHERE "runId" = ? AND "id" = ?',
+        [(QUEUED, "", "", run_id, item_id) for item_id in item_ids],
+    )
+
+
 def request_abort(connection: Connection, run_id: str, now: datetime) -> None:
     """Ask whoever carries the batch out to stop."""
     connection.run(

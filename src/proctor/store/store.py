@@ -70,6 +70,10 @@ class Store:
         """Change some of what a batch was started with: its budget, its concurrency."""
         self._transaction(lambda connection: batches.change(connection, run_id, values))
 
+    def queue_again(self, run_id: str, item_ids: Iterable[str]) -> None:
+        """Take up items once more that have ended. The batch must be ours."""
+        self._transaction(lambda connection: batches.queue_again(connection, run_id, item_ids))
+
     def request_abort(self, run_id: str, now: datetime) -> None:
         """Ask whoever carries the batch out, in whatever process, to stop."""
         self._transaction(lambda connection: batches.request_abort(connection, run_id, now))
