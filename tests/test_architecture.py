@@ -12,7 +12,8 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 LAYERS = [
     {"__main__"},
-    {"cli", "web"},
+    {"cli"},
+    {"web"},
     {"report", "export"},
     {"batch", "analyse"},
     {"plan", "agents", "models", "runners", "evaluators", "store", "testing"},

@@ -25,3 +25,14 @@ class Score:
     """Scores of different digests are not comparable."""
     error: str = ""
     cost_usd: float | None = None
+    dimension: str = ""
+    """Which part of a scale with several dimensions; empty for a plain scale."""
+    error_code: str = ""
+    """A machine-readable name of the error: `ThrottlingException`, `NO_SPANS`."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    """What the judge read and wrote."""
+    ignored: tuple[str, ...] = ()
+    """Ground truth that was given and not used: `assertions`, `expectedTrajectory`, `expectedResponse`."""
+    judged_session: str = ""
+    """The session this is about, by our id. Empty: the one it is recorded with."""

@@ -63,6 +63,8 @@ class ToolCall:
     result: str = ""
     duration_ms: float | None = None
     """None: not measured."""
+    call_id: str = ""
+    """What its source calls it: a span's id. Empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,8 @@ class ModelCall:
     request: str = ""
     """The body that was sent, as JSON. Empty when the messages say it all."""
     response: str = ""
+    call_id: str = ""
+    """What its source calls it: a span's id. Empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +135,8 @@ class Iteration:
     exit_code: int | None = None
     output: str = ""
     """What the agent printed, head and tail; for a turn, its outcome."""
+    trace_id: str = ""
+    """What its source calls this step: a trace's id. Empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,8 +106,8 @@ async def test_a_session_is_judged_by_its_last_answer():
     said = [("assistant", "London"), ("assistant", "Paris"), ("user", "Thanks")]
     evidence = Evidence(messages=[Message(role=role, content=content) for role, content in said])
 
-    good = await Expect(expect={"contains": "Paris"}).judge(evidence)
-    bad = await Expect(expect={"contains": "Paris", "equals": "London"}).judge(evidence)
+    (good,) = await Expect(expect={"contains": "Paris"}).judge(evidence)
+    (bad,) = await Expect(expect={"contains": "Paris", "equals": "London"}).judge(evidence)
 
     assert (good.evaluator, good.value, good.label) == ("expect", 1.0, "pass")
     assert (bad.value, bad.label) == (0.0, "fail")

@@ -3,7 +3,7 @@
 Knows nothing of how the answer came about.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from proctor.errors import UsageError
 from proctor.evaluator import Evidence
 from proctor.expect import check_answer, problems_of
 from proctor.item import digest_of
-from proctor.score import Score
+from proctor.score import Level, Score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +25,28 @@ class Expect:
         if problems := problems_of(self.expect):
             raise UsageError("; ".join(problems))
 
-    async def judge(self, evidence: Evidence) -> Score:
+    @property
+    def name(self) -> str:
+        return "expect"
+
+    @property
+    def level(self) -> Level:
+        return "session"
+
+    @property
+    def digest(self) -> str:
+        """Changes with what is expected."""
+        return digest_of(dict(self.expect))[:16]
+
+    async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """Score the last thing the assistant said."""
         checks = check_answer(self.expect, evidence.answer)
         broken = [check.explanation for check in checks if not check.holds]
-        return Score(
-            evaluator="expect",
+        score = Score(
+            evaluator=self.name,
             value=0.0 if broken else 1.0,
             label="fail" if broken else "pass",
             explanation="; ".join(broken or [check.explanation for check in checks]),
-            evaluator_digest=digest_of(dict(self.expect))[:16],
+            evaluator_digest=self.digest,
         )
+        return [score]

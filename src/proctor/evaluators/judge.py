@@ -5,13 +5,14 @@ Knows nothing of providers or of who spoke.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proctor.evaluator import Evidence
+from proctor.item import digest_of
 from proctor.judging import Criterion, Line, Verdict, judge
 from proctor.model import Model, Request
-from proctor.score import Score
+from proctor.score import Level, Score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,20 +27,20 @@ class Judge:
     profile: Mapping[str, Any] = field(default_factory=dict)
     """Who the people in it are meant to be, for criteria that ask about it."""
 
-    async def judge(self, evidence: Evidence) -> Score:
-        """The verdict on the whole session; of messages judged one by one, the mean."""
-        scores = await self.judge_all(evidence)
-        if len(scores) == 1:
-            return scores[0]
-        values = [score.value for score in scores if score.value is not None]
-        return Score(
-            evaluator=self.criterion.name,
-            evaluator_digest=self.criterion.digest,
-            value=sum(values) / len(values) if values else None,
-            explanation=f"the mean of {len(values)} messages",
-        )
+    @property
+    def name(self) -> str:
+        return self.criterion.name
 
-    async def judge_all(self, evidence: Evidence) -> list[Score]:
+    @property
+    def level(self) -> Level:
+        return "session" if self.criterion.level == "session" else "trace"
+
+    @property
+    def digest(self) -> str:
+        """Changes with the question, its scale, and who is asked."""
+        return digest_of([self.criterion.digest, self.model, dict(self.parameters)])[:16]
+
+    async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """Every verdict: one of the session, or one for each message that is judged."""
         lines = [
             Line(speaker=message.name or message.role, text=message.content)
@@ -47,7 +48,8 @@ class Judge:
             if message.role != "system"
         ]
         profile = json.dumps(self.profile, ensure_ascii=False, indent=1) if self.profile else ""
-        return await judge(self.criterion, lines, self._ask, profile=profile)
+        scores = await judge(self.criterion, lines, self._ask, profile=profile)
+        return [replace(score, evaluator_digest=self.digest) for score in scores]
 
     async def _ask(self, messages: Sequence[Mapping[str, str]]) -> Verdict:
         answer = await self.models.answer(

@@ -107,7 +107,11 @@ class Recorder:
         explanation = self._kept(score.explanation)
         target, label, error = self.line(score.target), self.line(score.label), self.line(score.error)
         value = (score.level, target, finite(score.value), label, *explanation)
-        self._writer.append("scores", (*head, *value, error, amount(score.cost_usd)))
+        more = (self.line(score.dimension), self.line(score.error_code))
+        tokens = (whole(score.input_tokens), whole(score.output_tokens))
+        about = (json.dumps(list(score.ignored)), score.judged_session)
+        row = (*head, *value, error, amount(score.cost_usd), *more, *tokens, *about)
+        self._writer.append("scores", row)
 
     def end(
         self, status: str, reason: str, error: str, *, work_seconds: float, waiting_seconds: float
@@ -165,7 +169,7 @@ class Recorder:
         self._counts["toolCalls"] += 1
         args = self._kept(_as_json(event.args))
         success = None if event.success is None else int(event.success)
-        outcome = (success, finite(event.duration_ms), *self._kept(event.result))
+        outcome = (success, finite(event.duration_ms), *self._kept(event.result), self.line(event.call_id))
         self._writer.append("tool_calls", (*self._head(), self.line(event.name), *args, *outcome))
 
     def _model_call(self, event: ModelCall) -> None:
@@ -190,7 +194,8 @@ class Recorder:
             *price,
             *timing,
         )
-        self._writer.append("model_calls", (*head, self.line(event.status), self.line(event.error), *bodies))
+        ending = (self.line(event.status), self.line(event.error))
+        self._writer.append("model_calls", (*head, *ending, *bodies, self.line(event.call_id)))
 
     def _intervention(self, event: Intervention) -> None:
         self._counts["interventions"] += 1
@@ -218,7 +223,7 @@ class Recorder:
             *(self.session_id, self._step, self._step_started, ended),
             *(*change, *test, *self._kept(event.test_output)),
             *(self.line(event.model), event.exit_code, *tokens, self._step_cost),
-            *self._kept(event.output),
+            *(*self._kept(event.output), self.line(event.trace_id)),
         )
         self._writer.append("iterations", row)
         self._step += 1

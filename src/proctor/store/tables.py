@@ -30,27 +30,29 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("source", "service", "logGroup", "startedAt", "finishedAt", "workSeconds", "waitingSeconds"),
         *("promptTokens", "cachedTokens", "completionTokens", "reasoningTokens", "totalTokens", "costUsd"),
         *("unpricedCalls", "modelCalls", "toolCalls", "interventions", "notes"),
+        *("externalId", "attributesJson", "toolsJson", "toolsJsonBlob"),
     ),
     "iterations": (
         *("sessionId", "step", "startTime", "endTime", "commitSha", "changedFiles", "linesAdded"),
         *("linesRemoved", "testResult", "testExitCode", "testDurationMs", "testOutput", "testOutputBlob"),
         *("model", "exitCode", "promptTokens", "completionTokens", "totalTokens", "costUsd", "output"),
-        "outputBlob",
+        *("outputBlob", "traceId"),
     ),
     "messages": ("sessionId", "position", "step", "timestamp", "role", "name", "content", "contentBlob"),
     "tool_calls": (
         *("sessionId", "position", "step", "timestamp", "toolName", "argsJson", "argsJsonBlob", "success"),
-        *("durationMs", "result", "resultBlob"),
+        *("durationMs", "result", "resultBlob", "callId"),
     ),
     "model_calls": (
         *("sessionId", "position", "step", "timestamp", "provider", "model", "promptTokens", "cachedTokens"),
         *("completionTokens", "reasoningTokens", "costUsd", "priceSource", "price", "latencyMs", "waitingMs"),
-        *("status", "error", "request", "requestBlob", "response", "responseBlob"),
+        *("status", "error", "request", "requestBlob", "response", "responseBlob", "callId"),
     ),
     "metrics": ("sessionId", "position", "step", "name", "value", "label"),
     "scores": (
         *("sessionId", "position", "timestamp", "evaluator", "evaluatorDigest", "level", "target", "value"),
-        *("label", "explanation", "explanationBlob", "error", "costUsd"),
+        *("label", "explanation", "explanationBlob", "error", "costUsd", "dimension", "errorCode"),
+        *("inputTokens", "outputTokens", "ignored", "judgedSessionId"),
     ),
     "merge_history": (
         *("sessionId", "position", "startedAt", "finishedAt", "baseBranch", "mode", "result"),
