@@ -14,8 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+import arrivals
 import dialogues
+import evaluations
 import gateway
+import pages
 import size
 import throughput
 import trees
@@ -26,15 +29,19 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "scripted": throughput.scripted,
     "trees": trees.starts,
     "slow-calls": throughput.slow_calls,
+    "slow-calls-many": throughput.many_slow_calls,
     "gateway": gateway.overhead,
     "help": size.help_text,
     "memory": size.memory,
     "dry-run": size.dry_run,
     "resume": partial(size.resume, 20_000),
     "dialogues": dialogues.dialogues,
+    "arrivals": arrivals.sessions,
+    "evaluations": evaluations.evaluations,
+    "watchers": pages.watchers,
 }
 LARGE: Mapping[str, Callable[[], Iterator[Figure]]] = {
-    "slow-calls-large": throughput.many_slow_calls,
+    "pages-large": pages.large_run,
     "memory-large": size.memory_of_large_batches,
     "resume-large": partial(size.resume, 100_000),
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -9,12 +10,14 @@ import pytest
 from stand_ins import call, doing, until
 
 from proctor.errors import ModelError
-from proctor.session import ModelCall
+from proctor.model import Answer
+from proctor.session import ModelCall, Usage
 
 PRICED = """
     budget: {limit}
     concurrency: {concurrency}
-    prices: {{scripted/dear: {{input: 10000, output: 0}}}}
+    prices: {{scripted/dear: {{input: 0, output: 10000}}}}
+    defaults: {{settings: {{max_tokens: 1}}}}
     matrix: [{{prompt: hello, model: scripted/dear, runs: {runs}{more}}}]
 """
 
@@ -28,7 +31,7 @@ def priced(limit, *, runs, concurrency=20, more=""):
 def shop(workshop):
     """A workshop with a model that costs a cent a call, and a clock no two rows agree on."""
     (workshop.folder / "dear.yaml").write_text(
-        "{latency_seconds: 0.002, rules: [{reply: ok, usage: {input_tokens: 1, output_tokens: 0}}]}"
+        "{latency_seconds: 0.002, rules: [{reply: ok, usage: {input_tokens: 1, output_tokens: 1}}]}"
     )
     ticks = iter(range(10**9))
     start = datetime.now(UTC)
@@ -37,7 +40,9 @@ def shop(workshop):
 
 
 def ledger(workshop):
-    return workshop.rows("ledger", '"timestamp", "position"')
+    """What attempts have set aside and settled."""
+    rows = workshop.rows("ledger", '"timestamp", "position"')
+    return [row for row in rows if row["kind"] not in ("draw", "close")]
 
 
 def most_committed(workshop) -> float:
@@ -74,7 +79,9 @@ async def test_sessions_of_many_calls_never_pass_the_limit_together(shop):
 
         chance = random.Random(item.repeat)
         for _ in range(chance.randint(1, 12)):
-            question = Request(model=item.model, messages=[{"role": "user", "content": "x"}])
+            question = Request(
+                model=item.model, messages=[{"role": "user", "content": "x"}], parameters={"max_tokens": 1}
+            )
             services.record((await services.models.answer(question)).call)
 
     ending = await shop.run(priced(1.0, runs=60), find_runner=doing(work))
@@ -119,7 +126,7 @@ async def test_an_item_that_runs_out_of_the_batchs_money_is_queued_again_not_fai
     async def spend(item, services):
         for _ in range(5):
             services.record(call(0.03))
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.05)
 
     ending = await shop.run(priced(0.1, runs=2, concurrency=1), find_runner=doing(spend))
 
@@ -180,6 +187,8 @@ async def test_money_held_by_a_process_that_died_is_settled_for_what_it_spent(sh
     await until(lambda: len(shop.rows("model_calls")) == 2)
     # As after kill -9: the rows are as they were, and nobody tidies up.
     shop.store.change_batch("run", {"owner": "gone:1:1:x", "heartbeatAt": None})
+    with sqlite3.connect(shop.store.url.removeprefix("sqlite:///")) as raw:
+        raw.execute('UPDATE "ledger" SET "holder" = ?', ("gone:1:1:x",))
     with pytest.raises(Exception, match="taken over"):
         await running
     assert shop.store.read.reserved_and_spent("run")[0] > 0
@@ -191,3 +200,55 @@ async def test_money_held_by_a_process_that_died_is_settled_for_what_it_spent(sh
     assert reserved == pytest.approx(0, abs=1e-9)
     assert spent == pytest.approx(0.06)
     assert sum(item["costUsd"] for item in shop.items()) == pytest.approx(0.06)
+
+
+async def test_a_call_that_might_pass_the_limit_waits_for_calls_that_turn_out_cheaper(shop):
+    """Each could cost ten cents and costs one: with nineteen cents only one can be made at a time."""
+    (shop.folder / "modest.yaml").write_text(
+        "{latency_seconds: 0.005, rules: [{reply: ok, usage: {input_tokens: 1, output_tokens: 1}}]}"
+    )
+    plan = """
+        budget: 0.19
+        concurrency: 4
+        prices: {scripted/modest: {input: 0, output: 10000}}
+        matrix: [{prompt: hello, model: scripted/modest, runs: 9, settings: {max_tokens: 10}}]
+    """
+
+    ending = await shop.run(plan)
+
+    assert ending.status == "completed"
+    assert most_committed(shop) <= 0.19 + 1e-9
+    assert {row["attempt"] for row in shop.rows("sessions")} == {1}
+
+
+async def test_an_answer_that_broke_off_for_want_of_money_is_paid_for_and_asked_for_again(shop):
+    """With three cents left of what could cost a hundred, 300 tokens are all that can be paid."""
+    asked = []
+
+    class Talker:
+        async def answer(self, request):
+            limit = request.parameters["max_tokens"]
+            asked.append(limit)
+            tokens, ended = min(limit, 400), "length" if limit < 400 else "stop"
+            made = ModelCall(
+                model="m", usage=Usage(input_tokens=1, output_tokens=tokens), cost_usd=tokens / 1e4
+            )
+            return Answer(text="x", call=made, finish_reason=ended)
+
+    plan = """
+        budget: 0.03
+        prices: {scripted/echo: {input: 0, output: 100}}
+        matrix: [{prompt: hello, model: scripted/echo, settings: {max_tokens: 10000}}]
+    """
+    ending = await shop.run(plan, models=lambda *_, **__: Talker())
+
+    assert asked == [300]
+    assert (ending.status, ending.reason) == ("halted", "budget")
+    assert shop.outcomes() == [("queued", "halted")]
+    assert shop.store.read.reserved_and_spent("run") == (pytest.approx(0, abs=1e-9), pytest.approx(0.03))
+
+    owner = shop.take_over()
+    shop.store.change_batch("run", {"budgetUsd": 0.2})
+    await shop.conductor(owner, models=lambda *_, **__: Talker()).run()
+
+    assert shop.outcomes() == [("success", "completed")]

@@ -186,6 +186,16 @@ async def test_the_users_own_limit_for_a_provider_or_a_model_is_never_passed():
     assert (small.peak, big.peak) == (3, 1)
 
 
+async def test_a_server_on_this_machine_and_a_declared_limit_need_no_slow_start():
+    pools = Pools(Pace(first=2, most=50, leap_seconds=60), most={"openai": 20})
+    near, declared, unknown = Provider(seconds=0.05), Provider(seconds=0.05), Provider(seconds=0.05)
+    await ask(pools.pool("local/a", is_near=True), near, 40)
+    await ask(pools.pool("openai/a"), declared, 40)
+    await ask(pools.pool("groq/a"), unknown, 2)
+    assert (near.peak, declared.peak) == (40, 20)
+    assert pools.pool("groq/a").limit < 50
+
+
 async def test_a_full_pool_that_nobody_refuses_grows_before_the_first_answer():
     pool, provider = Pool("p", Pace(first=2, most=50, leap_seconds=0.02)), Provider(seconds=0.3)
     await ask(pool, provider, 50)

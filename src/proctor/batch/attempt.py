@@ -15,18 +15,20 @@ from typing import Any
 
 from proctor.agent import Access, Agent, reach_of, tells_all
 from proctor.batch import secrecy
-from proctor.batch.budget import Account, Budget
+from proctor.batch.account import Account
+from proctor.batch.budget import Budget
 from proctor.batch.clock import WorkClock
 from proctor.batch.feed import Work
 from proctor.batch.house import House, ItemEnd
-from proctor.batch.metered import Metered
-from proctor.batch.purse import Purse
+from proctor.batch.overheard import Overheard
+from proctor.batch.purse import Metered, Purse
 from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError
+from proctor.evaluator import Evaluator
 from proctor.expect import scores_of
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.model import Model
 from proctor.models.gateway.access import Caller
-from proctor.runner import Outcome, Services
+from proctor.runner import FindEvidence, Outcome, Services, no_evidence
 from proctor.session import Event, Message, ModelCall, Note
 from proctor.store import Recorder, Totals, Writer, timestamp
 
@@ -45,6 +47,7 @@ class Attempts:
         budget: Budget,
         stop_feeding: Callable[[], None],
         finished: Callable[[ItemEnd], None] | None = None,
+        evidence: FindEvidence = no_evidence,
     ) -> None:
         self._run_id = run_id
         self._job = job
@@ -53,25 +56,33 @@ class Attempts:
         self._budget = budget
         self._stop_feeding = stop_feeding
         self._finished = finished
+        self._evidence = evidence
         self._chance = random.Random(seed)
         self._unlike = random.Random()
         self._runner = cache(house.find_runner)
         self._blot = secrecy.blotter(house.environment)
         self.stopping: AttemptError | None = None
         """Why everything under way is being cancelled; set before cancelling."""
-        self.out_of_money = False
+        self.halted_by = ""
+        """The limit that nothing more is handed out because of: `budget`, `store_budget`, or one item's
+        `cost_limit`."""
 
     async def carry_out(self, work: Work) -> float | None:
         """Make one attempt; seconds until the next one, None when the item is finished."""
-        item = work.item
+        item, cap_usd = work.item, _cap_usd(work)
+        if cap_usd is not None and cap_usd <= 0 and _halts_at_its_limit(item):
+            # What its earlier attempts have spent is all it may.
+            self._halt("cost_limit")
+            return None
         account = await self._budget.open(
             self._new_session_id(),
             work.id,
             kind=item.model or item.agent,
-            cap_usd=item.settings.get("budget"),
+            cap_usd=cap_usd,
+            asks_first=not item.agent,
         )
         if account is None:
-            self._halt()
+            self._halt(self._budget.short_of)
             return None
         work.attempts += 1
         attempt = _Attempt(self, work, account)
@@ -89,9 +100,10 @@ class Attempts:
             retry_on=settings.get("retryOn", ("error", "timeout")),
             chance=self._chance,
         )
-        halted = outcome.reason == "halted"
+        of_its_own = outcome.reason == "cost_limit" and _halts_at_its_limit(work.item)
+        halted = outcome.reason == "halted" or of_its_own
         if halted:
-            self._halt()
+            self._halt("cost_limit" if of_its_own else self._budget.short_of)
         waits = halted or delay is not None
         attempt.write_item(outcome, waits=waits)
         if self._finished and not waits:
@@ -102,8 +114,8 @@ class Attempts:
         # Sorts by time. Not `secrets`, whose call into the system costs more than writing the session.
         return f"{int(self._house.now().timestamp() * 1000):012x}{self._unlike.getrandbits(32):08x}"
 
-    def _halt(self) -> None:
-        self.out_of_money = True
+    def _halt(self, limit: str) -> None:
+        self.halted_by = self.halted_by or limit
         self._stop_feeding()
 
 
@@ -124,6 +136,9 @@ class _Attempt:
         self._answer = ""
         self._token = ""
         self._recorder = self._begin()
+        account.stop = self._cut_off
+        account.waited = self._clock.waited
+        self._purse = Purse(account, self._cut_off)
 
     async def make(self) -> Outcome:
         """Let the runner work; never raises but to end the batch."""
@@ -216,13 +231,20 @@ class _Attempt:
             environment=self._environment(self._work.item),
             now=self._house.now,
             time_limit=self._clock.time_limit,
+            evaluator=self._evaluator,
+            evidence=self._owner._evidence,
         )
+
+    def _evaluator(self, name: str, settings: Mapping[str, Any]) -> Evaluator:
+        return self._house.find_evaluator(name, settings, Overheard(self._models(), self._record))
 
     def _models(self) -> Model:
         models = self._house.models(
             self._clock.waited, item_id=self._work.id, volatile=self._own_texts(), say=self._say
         )
-        return Metered(models, self._account) if self._account.is_limited else models
+        if not self._account.is_limited:
+            return models
+        return Metered(models, self._purse, worst_case=self._house.worst_case, record=self._record)
 
     def _say(self, text: str) -> None:
         self._record(Note(text=text))
@@ -237,7 +259,7 @@ class _Attempt:
             record=self._record,
             model=self._work.item.model,
             waited=self._clock.waited,
-            spend=Purse(self._account, self._cut_off).grant,
+            spend=self._purse.grant,
             tell=not tells_all(agent),
             item_id=self._work.id,
             volatile=self._own_texts(),
@@ -254,6 +276,7 @@ class _Attempt:
     def _agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
         self._agent_was_called = True
         agent = self._house.find_agent(name, settings)
+        self._account.is_blind = reach_of(agent) == "own"
         if agent.stand_in and not self._stand_in:
             self._stand_in = True
             self._owner._writer.change("sessions", (self._session_id,), {"standIn": 1})
@@ -324,6 +347,19 @@ class _Attempt:
             **outcome.result,
         }
         self._owner._writer.change("batch_items", (self._owner._run_id, work.id), values)
+
+
+def _halts_at_its_limit(item: Item) -> bool:
+    """Whether an item that has spent what it may halts the batch and waits for more."""
+    return bool(item.settings.get("haltAtLimit"))
+
+
+def _cap_usd(work: Work) -> float | None:
+    """What the next attempt may spend. One that goes on where the last one stopped has what that left."""
+    cap: float | None = work.item.settings.get("budget")
+    if cap is None or not _halts_at_its_limit(work.item):
+        return cap
+    return cap - (work.cost_usd or 0.0)
 
 
 def _as_outcome(error: AttemptError) -> Outcome:

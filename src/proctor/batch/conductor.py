@@ -16,11 +16,13 @@ from proctor.batch.announce import Announcer, tell
 from proctor.batch.attempt import Attempts
 from proctor.batch.budget import Budget
 from proctor.batch.engine import Engine, LocalEngine
+from proctor.batch.evidence import EvidenceRoom
 from proctor.batch.feed import PAGE, Feed
 from proctor.batch.house import House, ItemEnd
 from proctor.batch.sharing import share_pools
+from proctor.batch.till import Till
 from proctor.errors import Aborted, AttemptError, Interrupted, StoreError
-from proctor.store import Ownership, Store, Writer
+from proctor.store import MoneyLimits, Ownership, Store, Writer, ledger
 from proctor.store.batches import end_items, finish
 from proctor.store.database import Connection
 
@@ -96,15 +98,17 @@ class Conductor:
         batch = self._store.read.batch(self._run_id, self._house.now())
         announcer = Announcer(self._watch, writer) if self._watch else None
         feed = Feed(lambda after: self._queued(after, writer))
+        budget = self._budget(batch, writer)
         attempts = self._attempts = Attempts(
             run_id=self._run_id,
             job=batch["job"],
             seed=batch["seed"] or 0,
             house=self._house,
             writer=writer,
-            budget=self._budget(batch, writer),
+            budget=budget,
             stop_feeding=feed.stop,
             finished=announcer.announce if announcer else None,
+            evidence=EvidenceRoom(self._store, self._run_id).show,
         )
         attempts.stopping = self._stopping
         self._work = asyncio.create_task(self._engine.run(feed, attempts.carry_out, batch["concurrency"]))
@@ -121,19 +125,15 @@ class Conductor:
             raise self._failure or _first(group) from group
         if self._failure:
             raise self._failure
+        await budget.idle()
         if announcer:
             await announcer.idle.wait()
 
     def _budget(self, batch: Mapping[str, Any], writer: Writer) -> Budget:
-        _, spent = self._store.read.reserved_and_spent(self._run_id)
-        return Budget(
-            run_id=self._run_id,
-            limit_usd=batch["budgetUsd"],
-            spent_usd=spent,
-            places=batch["concurrency"],
-            writer=writer,
-            now=self._house.now,
-        )
+        limits = MoneyLimits(run_usd=batch["budgetUsd"], store_usd=self._house.store_budget_usd)
+        now = self._house.now
+        till = Till(self._store, self._run_id, self._owner, limits, now)
+        return Budget(till=till, places=batch["concurrency"], writer=writer, now=now)
 
     async def _queued(self, after: int, writer: Writer) -> Sequence[Mapping[str, Any]]:
         # Asking for the next page is the moment to let the writer catch up.
@@ -159,8 +159,8 @@ class Conductor:
             return Ending(status="aborted", reason="aborted")
         if self._stopping:
             return Ending(status="interrupted", reason="interrupted")
-        if self._attempts and self._attempts.out_of_money:
-            return Ending(status="halted", reason="budget")
+        if self._attempts and self._attempts.halted_by:
+            return Ending(status="halted", reason=self._attempts.halted_by)
         return Ending(status="completed")
 
     def _close(self, connection: Connection, ending: Ending) -> None:
@@ -168,6 +168,7 @@ class Conductor:
         if ending.status == "aborted":
             end_items(connection, self._run_id, "aborted", "the batch was aborted", now)
         finish(connection, self._run_id, ending.status, ending.reason, now)
+        ledger.close(connection, self._run_id, self._owner, now)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -1,19 +1,25 @@
-"""Let an agent's calls through only as far as its money goes.
+"""Let an attempt's calls through only as far as its money goes, whichever way they come.
 
-The gateway asks before each call what it may cost at most. What cannot be paid in full is answered
-more shortly; what cannot be paid at all ends the attempt, in the middle of its run.
+Before each call what it could cost at most is set aside. What cannot be paid in full is answered more
+shortly; what cannot be paid at all ends the attempt, in the middle of its run. An answer that broke
+off because of that is no result of the model's: it is paid for, and the attempt waits for more money.
 
 Knows nothing of HTTP, or of how prices are found.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from proctor.batch.budget import ROUNDING_USD, Account
+from proctor.batch.account import Account
 from proctor.errors import CostLimit
-from proctor.models.gateway.access import Grant, SpendingRequest
+from proctor.model import Answer, Model, Request
+from proctor.models.spending import Grant, SpendingRequest, with_output_limit
+from proctor.session import Event
+from proctor.store.ledger import ROUNDING_USD
 
 SHORTEST_ANSWER_TOKENS = 256
 """An agent that gets less than this can do nothing with it, and would only be asked to go on."""
+BROKEN_OFF = "length"
 
 
 class Purse:
@@ -24,18 +30,73 @@ class Purse:
         self._account = account
         self._cut_off = cut_off
 
-    def grant(self, asked: SpendingRequest) -> Grant:
-        """Whether a call may be made, and how long its answer may be."""
-        most, each = asked.cost_usd, asked.output_usd_per_token
-        if not self._account.is_limited or most is None or asked.input_usd is None:
-            return Grant()
-        promised = self._account.promise(most)
-        if promised + ROUNDING_USD >= most:
-            return Grant(settle=lambda _: self._account.redeem(promised))
-        tokens = int((promised - asked.input_usd) / each) if each else 0
-        if tokens < SHORTEST_ANSWER_TOKENS:
-            self._account.redeem(promised)
-            over = self._account.too_little(most)
+    async def grant(self, asked: SpendingRequest) -> Grant:
+        """As `ask`, for a call that comes from outside: what cannot be paid ends the attempt."""
+        try:
+            promised, limit = await self.ask(asked)
+        except CostLimit as over:
             self._cut_off(over)
             return Grant(refused=str(over))
-        return Grant(most_output_tokens=tokens, settle=lambda _: self._account.redeem(promised))
+        return Grant(most_output_tokens=limit, settle=lambda cost: self.settle(promised, cost))
+
+    async def ask(self, asked: SpendingRequest) -> tuple[float, int | None]:
+        """Set aside what a call could cost: how much that is, and how long its answer may be.
+
+        None: as long as was asked for. Raises a `CostLimit` when there is too little for any answer.
+        """
+        most, each, account = asked.cost_usd, asked.output_usd_per_token, self._account
+        if not account.is_limited or most is None or asked.input_usd is None:
+            return 0.0, None
+        # Where our worst case was not bad enough before, it is what was seen.
+        is_surprising, most = account.surprise_usd > most, max(most, account.surprise_usd)
+        promised = await account.promise(most)
+        if promised + ROUNDING_USD >= most:
+            return promised, None
+        tokens = int((promised - asked.input_usd) / each) if each else 0
+        if is_surprising or tokens < SHORTEST_ANSWER_TOKENS:
+            account.redeem(promised)
+            raise account.too_little(most)
+        return promised, tokens
+
+    def settle(self, promised_usd: float, cost_usd: float | None, *, is_charged: bool = True) -> None:
+        """A call has ended and came to so much, which is charged already or is going to be."""
+        self._account.redeem(promised_usd, cost_usd=cost_usd or 0.0, is_charged=is_charged)
+
+    def too_little(self, asked: SpendingRequest) -> CostLimit:
+        """Why an answer had to be broken off."""
+        return self._account.too_little(asked.cost_usd or 0.0)
+
+
+class Metered:
+    """The models of one attempt, behind its purse."""
+
+    def __init__(
+        self,
+        models: Model,
+        purse: Purse,
+        *,
+        worst_case: Callable[[Request], SpendingRequest],
+        record: Callable[[Event], None],
+    ) -> None:
+        self._models = models
+        self._purse = purse
+        self._worst_case = worst_case
+        self._record = record
+
+    async def answer(self, request: Request) -> Answer:
+        """Answer, or raise a `CostLimit` when the call could not be paid."""
+        asked = self._worst_case(request)
+        promised, limit = await self._purse.ask(asked)
+        if limit is not None:
+            request = replace(request, parameters=with_output_limit(request.parameters, limit))
+        cost_usd: float | None = None
+        try:
+            answer = await self._models.answer(request)
+            cost_usd = answer.call.cost_usd
+        finally:
+            # It is charged when it is recorded, which is for whoever asked.
+            self._purse.settle(promised, cost_usd, is_charged=False)
+        if limit is not None and answer.finish_reason == BROKEN_OFF:
+            self._record(answer.call)
+            raise self._purse.too_little(asked)
+        return answer

@@ -52,6 +52,15 @@ def bench(
         str, typer.Option("--resume", help="Go on with an earlier benchmark: its id, or its folder.")
     ] = "",
     runs: Annotated[int | None, typer.Option("--runs", min=1, help="Times each model does it (1).")] = None,
+    budget: Annotated[
+        float | None, typer.Option("--budget", min=0, help="USD the whole benchmark may spend.")
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option("--record", help="File that keeps the traffic with models.")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option("--replay", help="File of a recording that answers in their place.")
+    ] = None,
     agent: Annotated[str, typer.Option("--agent", help="Who works, instead of the task's (builtin).")] = "",
     models_config: Annotated[
         Path | None,
@@ -78,6 +87,9 @@ def bench(
         parallel=parallel,
         timeout=timeout,
         runs=runs,
+        budget=budget,
+        record=None if dry_run else record,
+        replay=replay,
         agent=agent,
         models_config=models_config,
         oracle=oracle,
@@ -99,10 +111,12 @@ def bench(
         return _go_on(store, where, plan, earlier)
 
 
-def go_on_with(store: Store, where: Places, run_id: str, concurrency: int, *, as_json: bool) -> int:
+def go_on_with(
+    store: Store, where: Places, run_id: str, concurrency: int, *, budget: float | None, as_json: bool
+) -> int:
     """Go on with a benchmark whose task and models stay as they were."""
     earlier = find_earlier(store, run_id, None)
-    asked = Asked(parallel=str(concurrency), as_json=as_json)
+    asked = Asked(parallel=str(concurrency), budget=budget, as_json=as_json)
     return _go_on(store, where, make_plan(asked.settled(earlier.options), where), earlier)
 
 
@@ -124,7 +138,12 @@ def _go_on(store: Store, where: Places, plan: BenchPlan, earlier: Earlier) -> in
         cut_off = store.resume_batch(run_id, owner, Again(errors=True), now())
         clear_leftovers(cut_off, where.home)
         told = extend_benchmark(
-            store, run_id, plan.benchmark, plan.options(path), concurrency=plan.concurrency
+            store,
+            run_id,
+            plan.benchmark,
+            plan.options(path),
+            concurrency=plan.concurrency,
+            budget_usd=plan.asked.budget,
         )
         if told.added:
             why = "; ".join(f"{number}: {field}" for field, number in told.reasons.items())
@@ -150,6 +169,7 @@ def _create(store: Store, plan: BenchPlan, folder: Folder, owner: str) -> None:
         plan.options(folder.path),
         run_id=folder.run_id,
         concurrency=plan.concurrency,
+        budget_usd=plan.asked.budget,
         owner=owner,
         version=__version__,
         now=now(),

@@ -120,9 +120,23 @@ def with_found(supply: Supply) -> Supply:
     return replace(supply, found=found)
 
 
-def models_of(supply: Supply, where: Places, folders: Sequence[Path]) -> Models:
-    """The models as the benchmark asks them."""
-    return make_models(where, folders, prices=supply.prices, variables=supply.variables)
+def models_of(
+    supply: Supply,
+    where: Places,
+    folders: Sequence[Path],
+    *,
+    record: Path | None = None,
+    replay: Path | None = None,
+) -> Models:
+    """The models as the benchmark asks them; `record` keeps their traffic, `replay` answers for them."""
+    return make_models(
+        where,
+        folders,
+        prices=supply.prices,
+        variables=supply.variables,
+        record=str(record) if record else None,
+        replay=str(replay) if replay else None,
+    )
 
 
 def _usual_place(folders: Sequence[Path]) -> Path | None:

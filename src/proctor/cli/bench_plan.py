@@ -32,6 +32,10 @@ class Asked:
     parallel: str = "1"
     timeout: float | None = None
     runs: int | None = None
+    budget: float | None = None
+    """USD that all of it may spend."""
+    record: Path | None = None
+    replay: Path | None = None
     agent: str = ""
     models_config: Path | None = None
     oracle: bool = False
@@ -47,6 +51,9 @@ class Asked:
             models=self.models or ("" if self.oracle or self.noop else kept.get("models") or ""),
             timeout=self.timeout or kept.get("timeout"),
             runs=self.runs or kept.get("runs"),
+            budget=kept.get("budget") if self.budget is None else self.budget,
+            record=None if self.replay else self.record or _path(kept.get("record")),
+            replay=None if self.record else self.replay or _path(kept.get("replay")),
             agent=self.agent or kept.get("agent") or "",
             models_config=self.models_config or _existing(options.get("modelsConfig")),
             oracle=self.oracle or (not self.models and bool(kept.get("oracle"))),
@@ -80,6 +87,9 @@ class BenchPlan:
                 "runs": self.benchmark.runs,
                 "agent": asked.agent,
                 "timeout": asked.timeout,
+                "budget": asked.budget,
+                "record": str(asked.record.absolute()) if asked.record else None,
+                "replay": str(asked.replay.absolute()) if asked.replay else None,
                 "oracle": asked.oracle,
                 "noop": asked.noop,
             },
@@ -99,7 +109,7 @@ def make_plan(asked: Asked, where: Places) -> BenchPlan:
     supply = read_supply(where, folders, asked.models_config)
     stand_ins = [stand_in(name) for name, wanted in ((ORACLE, asked.oracle), (NOOP, asked.noop)) if wanted]
     chosen = Chosen(models=tuple(stand_ins))
-    models = models_of(supply, where, folders)
+    models = models_of(supply, where, folders, record=asked.record, replay=asked.replay)
     if asked.models or not stand_ins:
         supply = with_found(supply)
         found = choose(
@@ -121,7 +131,7 @@ def make_plan(asked: Asked, where: Places) -> BenchPlan:
         commits=commits_of(tasks, environment()),
     )
     surroundings = Surroundings(environment=environment(), find_agent=find_agent, models=models)
-    found_out = look(benchmark, surroundings, supply.key_variables)
+    found_out = look(benchmark, surroundings, supply.key_variables, needs_prices=asked.budget is not None)
     if found_out.problems:
         raise UsageError("\n\n".join(found_out.problems))
     return BenchPlan(
@@ -152,6 +162,10 @@ def _folders(task: Path) -> list[Path]:
 def _silent(supply: Supply) -> Sequence[str]:
     silent = supply.found.silent if supply.found else {}
     return [f"{name} did not list its models: {why}" for name, why in silent.items()]
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
 
 
 def _existing(path: Any) -> Path | None:

@@ -1,8 +1,9 @@
-"""`proctor.toml`: providers, prices and limits that hold for every plan.
+"""`proctor.toml`: providers, prices, limits and a budget that hold for every plan.
 
 Looked for beside the plan, in the working folder, in Proctor's home and in the user's settings; the
-nearest file that says something about a thing wins. Keys are never written in it: `key` names the
-environment variable that holds one.
+nearest file that says something about a thing wins. Providers' keys are never written in it: `key` names
+the environment variable that holds one. `[serve]` tells what `proctor serve` answers with, and
+`[serve.access_keys]` who may sign requests to it: `AKID = "secret"`, or `"${VARIABLE}"`.
 """
 
 import tomllib
@@ -21,6 +22,12 @@ SECTIONS = {
     "limits": ("concurrency",),
 }
 """What a file may hold: each section's entries, and the settings of an entry."""
+SERVE = ("log_group", "region", "account")
+"""What `[serve]` may say, besides `access_keys`."""
+EVALUATION = ("judge", "harmful_value", "limits", "lambdas")
+"""What `[evaluation]` may say."""
+SINGLE = ("serve", "budget", "evaluation")
+"""Sections that hold settings themselves, and no entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,20 +40,39 @@ class Config:
     """Calls at once, by `provider/model` or provider."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """What a provider's settings come to as environment variables: `ACME_BASE_URL`, `ACME_API_KEY`."""
+    serve: Mapping[str, str] = field(default_factory=dict)
+    """What `proctor serve` is told: `log_group`, `region`, `account`."""
+    access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Access key ids and their secrets, for callers of `proctor serve` that sign their requests."""
+    budget_usd: float | None = None
+    """What all batches on one store may spend together; None: no limit."""
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    """What holds for evaluations: `judge`, `harmful_value`, the server's `limits`, and `lambdas`."""
     files: tuple[str, ...] = ()
 
 
 def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Config:
     """Read every `proctor.toml` in these folders, the most important first."""
     found = [folder / FILE for folder in dict.fromkeys(folders) if (folder / FILE).is_file()]
-    merged: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    merged: dict[str, dict[str, Any]] = {section: {} for section in (*SECTIONS, *SINGLE)}
+    keys: dict[str, str] = {}
+    budgets: list[float] = []
     for path in reversed(found):
         for section, entries in _read(path).items():
+            if section == "serve":
+                keys |= _access_keys(path, entries.pop("access_keys", {}), environment)
+            if section == "budget":
+                # It is the store's, and a file beside somebody's plan must not raise it.
+                budgets.append(entries["usd"])
             merged[section].update(entries)
     return Config(
         prices=merged["prices"],
         limits={name: entry["concurrency"] for name, entry in merged["limits"].items()},
         variables=_variables(merged["providers"], environment),
+        serve=merged["serve"],
+        access_keys=keys,
+        budget_usd=min(budgets, default=None),
+        evaluation=merged["evaluation"],
         files=tuple(map(str, found)),
     )
 
@@ -57,8 +83,15 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: {error}\nMend the file, or move it away.") from error
     for section, entries in data.items():
+        if section in SINGLE:
+            {"serve": _check_serve, "budget": _check_budget, "evaluation": _check_evaluation}[section](
+                path, entries
+            )
+            continue
         if section not in SECTIONS:
-            raise UsageError(f"{path}: there is no section [{section}]\n{_near(section, SECTIONS)}")
+            raise UsageError(
+                f"{path}: there is no section [{section}]\n{_near(section, [*SECTIONS, *SINGLE])}"
+            )
         if not isinstance(entries, dict):
             raise UsageError(f"{path}: `{section}` is no section\nWrite [{section}.NAME].")
         for name, entry in entries.items():
@@ -81,6 +114,67 @@ def _check(path: Path, section: str, name: str, entry: Any) -> None:
     for setting in needed:
         if setting not in entry:
             raise UsageError(f"{where} lacks `{setting}`")
+
+
+def _check_budget(path: Path, entries: Any) -> None:
+    usd: Any = entries.get("usd", -1) if isinstance(entries, dict) and len(entries) == 1 else -1
+    if type(usd) not in (int, float) or not 0 <= usd < float("inf"):
+        raise UsageError(
+            f"{path}: [budget] says what all batches on a store may spend together\nWrite:  usd = 50"
+        )
+
+
+def _check_evaluation(path: Path, entries: Any) -> None:
+    if not isinstance(entries, dict):
+        raise UsageError(f"{path}: `evaluation` is no section\nWrite [evaluation].")
+    for setting, value in entries.items():
+        if setting not in EVALUATION:
+            raise UsageError(f"{path}: [evaluation] has no setting `{setting}`\n{_near(setting, EVALUATION)}")
+        if setting == "judge" and not isinstance(value, str):
+            raise UsageError(f"{path}: [evaluation]: `judge` should be `provider/model`")
+        if setting == "harmful_value" and value not in (0, 1):
+            raise UsageError(f"{path}: [evaluation]: `harmful_value` should be 0 or 1")
+        if setting in ("limits", "lambdas") and not isinstance(value, dict):
+            raise UsageError(f"{path}: `evaluation.{setting}` is no section\nWrite [evaluation.{setting}].")
+    for arn, run in entries.get("lambdas", {}).items():
+        is_words = isinstance(run, list) and run and all(isinstance(word, str) for word in run)
+        if not isinstance(run, str) and not is_words:
+            raise UsageError(
+                f'{path}: [evaluation.lambdas]: "{arn}" should be "module:function", '
+                "or a list: a program and its arguments"
+            )
+
+
+def _check_serve(path: Path, entries: Any) -> None:
+    if not isinstance(entries, dict):
+        raise UsageError(f"{path}: `serve` is no section\nWrite [serve].")
+    for setting, value in entries.items():
+        if setting == "access_keys":
+            continue
+        if setting not in SERVE:
+            raise UsageError(
+                f"{path}: [serve] has no setting `{setting}`\n{_near(setting, [*SERVE, 'access_keys'])}"
+            )
+        if not isinstance(value, str):
+            raise UsageError(f"{path}: [serve]: `{setting}` should be text")
+
+
+def _access_keys(path: Path, entries: Any, environment: Mapping[str, str]) -> dict[str, str]:
+    """Ids and secrets; a secret may be in the environment instead, as `${VARIABLE}`."""
+    if not isinstance(entries, dict) or not all(isinstance(value, str) for value in entries.values()):
+        raise UsageError(f'{path}: [serve.access_keys] holds lines like  AKID = "secret"')
+    keys: dict[str, str] = {}
+    for name, secret in entries.items():
+        if secret.startswith("${") and secret.endswith("}"):
+            variable = secret[2:-1]
+            if not (secret := environment.get(variable, "")):
+                raise UsageError(
+                    f"{path}: [serve.access_keys]: {variable} is not set\nSet it: export {variable}=…"
+                )
+        if not secret:
+            raise UsageError(f"{path}: [serve.access_keys]: `{name}` has no secret")
+        keys[name] = secret
+    return keys
 
 
 def _variables(providers: Mapping[str, Mapping[str, str]], environment: Mapping[str, str]) -> dict[str, str]:

@@ -72,6 +72,8 @@ class Target(NamedTuple):
     endpoint: Endpoint
     url: str
     headers: Mapping[str, str]
+    is_near: bool = False
+    """Whether it is on this machine."""
 
     @property
     def pool(self) -> str:
@@ -134,7 +136,7 @@ class Client:
     ) -> "tuple[T, _Tries]":
         session = self._session or self._open()
         tries = _Tries()
-        pool = self._pools.pool(target.pool) if self._pools else None
+        pool = self._pools.pool(target.pool, is_near=target.is_near) if self._pools else None
         number = 1
         while True:
             if pool:

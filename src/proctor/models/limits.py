@@ -1,6 +1,7 @@
 """How many calls a provider takes at once, found out by asking and shared by everyone.
 
-Each provider and model has one pool for all items together. It begins generously, is cut when the
+Each provider and model has one pool for all items together. It begins generously (with all there is
+where the user declared a limit, or the server is on this machine), is cut when the
 provider says 429, and grows again only while it is full and nothing goes wrong. A provider that
 says when to come back is not asked before; a usage window that is spent holds the pool until it
 opens again, and nobody's attempt fails of it.
@@ -286,12 +287,15 @@ class Pools:
         self._clock = clock
         self._pools: dict[str, Pool] = {}
 
-    def pool(self, name: str) -> Pool:
-        """The pool of one provider and model."""
+    def pool(self, name: str, *, is_near: bool = False) -> Pool:
+        """The pool of one provider and model; `is_near` when it is on this machine."""
         if name not in self._pools:
-            most = self._most.get(name) or self._most.get(name.partition("/")[0]) or self._pace.most
-            pace = replace(self._pace, first=min(self._pace.first, most), most=most)
-            self._pools[name] = Pool(name, pace, clock=self._clock)
+            declared = self._most.get(name) or self._most.get(name.partition("/")[0])
+            most = declared or self._pace.most
+            # Neither who told us a limit nor a server of their own has to be felt for one: a batch of a
+            # thousand calls at once would wait half a second for that.
+            first = most if declared or is_near else min(self._pace.first, most)
+            self._pools[name] = Pool(name, replace(self._pace, first=first, most=most), clock=self._clock)
         return self._pools[name]
 
     @property

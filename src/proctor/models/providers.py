@@ -162,12 +162,13 @@ def find_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
 
 def is_loopback(url: str) -> bool:
     """Whether `url` is on this machine, so that no key leaves it and none is needed."""
-    host = urlsplit(url).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
     try:
+        host = urlsplit(url).hostname or ""
+        if host == "localhost" or host.endswith(".localhost"):
+            return True
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
+        # No address of a machine, or no address at all, which is said when it is asked.
         return False
 
 

@@ -17,8 +17,8 @@ from proctor.model import Answer, Model, Request
 from proctor.models import anthropic, litellm, local, openai, replay, scripted
 from proctor.models.client import Client, Target, Waited
 from proctor.models.limits import Pools
-from proctor.models.prices import Price, price_of
-from proctor.models.providers import Endpoint, find_endpoint
+from proctor.models.prices import FREE, Price, price_of
+from proctor.models.providers import Endpoint, find_endpoint, is_loopback
 from proctor.models.recording import RecordedTake, Recording
 from proctor.models.replay import Replay, ReplayedTake, find_recording
 from proctor.models.routes import (
@@ -32,6 +32,7 @@ from proctor.models.routes import (
     replayed,
 )
 from proctor.models.scripted import find_script
+from proctor.models.spending import SpendingRequest, most_it_can_cost, output_limit
 from proctor.models.wire import WireFormat
 
 WIRES: Mapping[str, WireFormat] = {"openai": openai, "anthropic": anthropic}
@@ -61,13 +62,17 @@ class Models:
         pools: Pools | None = None,
         keep_bodies: bool = False,
         tape: Tape | None = None,
+        needs_prices: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`folders` are searched for scripts; `prices` are the user's own; `keep_bodies` records
         what went over the wire word for word, which repeats what the messages say; a `tape` records
-        all traffic or answers in its place, and is the caller's to close."""
+        all traffic or answers in its place, and is the caller's to close; with `needs_prices` a model
+        that nobody can price cannot be asked."""
         self._environment = environment
-        self._folders = tuple(folders)
+        self.folders = tuple(folders)
+        """Where scripts are looked for."""
+        self._needs_prices = needs_prices
         self._declared = prices or {}
         self.pools = pools or Pools()
         """How much may be asked of each provider and model at once."""
@@ -113,8 +118,15 @@ class Models:
 
     def check(self, model: str) -> None:
         """Raise `NotFound` or `UsageError` when `model` cannot be asked at all; ask nothing."""
-        if not isinstance(self.tape, Replay):
-            self._route(model)
+        if isinstance(self.tape, Replay):
+            return
+        route = self._route(model)
+        if self._needs_prices and route.price is None:
+            raise UsageError(
+                f"the price of {model} is not known, so the budget of the store cannot be held\n"
+                f'Declare it in proctor.toml:  [prices."{model}"]  input = 1.0  output = 2.0  '
+                "(USD per million tokens)."
+            )
 
     def missing_key(self, model: str) -> str | None:
         """The variable that has to be set before `model` can be asked; None when nothing is missing."""
@@ -125,6 +137,17 @@ class Models:
     def has_price(self, model: str) -> bool:
         """Whether calls of `model` can be priced, without which no budget can be kept."""
         return isinstance(self.tape, Replay) or self._route(model).price is not None
+
+    def worst_case(self, request: Request) -> SpendingRequest:
+        """What a call could cost at most; one that nobody can price, or make, could cost anything."""
+        if isinstance(self.tape, Replay):
+            return most_it_can_cost(request.model, "", None, FREE)
+        route = self._found(request.model)
+        limit = output_limit(request.parameters)
+        if limit is None and route.endpoint and route.endpoint.wire == "anthropic":
+            limit = anthropic.DEFAULT_MAX_TOKENS
+        body = (request.messages, request.tools, request.parameters)
+        return most_it_can_cost(request.model, body, limit, route.price)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -152,9 +175,9 @@ class Models:
 
     def _made(self, model: str) -> Route:
         if model.startswith(scripted.PREFIX):
-            return ScriptedRoute(find_script(model, self._folders), self._price(model))
+            return ScriptedRoute(find_script(model, self.folders), self._price(model))
         if model.startswith(replay.PREFIX):
-            return ReplayRoute(find_recording(model, self._folders), self._price(model))
+            return ReplayRoute(find_recording(model, self.folders), self._price(model))
         if model.startswith(litellm.PREFIX):
             price = self._price(model) or self._price(model.removeprefix(litellm.PREFIX))
             return LitellmRoute(litellm.load(), price)
@@ -175,7 +198,8 @@ class Models:
 
     def _remote(self, endpoint: Endpoint, find_price: Callable[[], Price | None]) -> RemoteRoute:
         wire = WIRES[endpoint.wire]
-        target = Target(endpoint, wire.url(endpoint), wire.headers(endpoint))
+        is_near = is_loopback(endpoint.base_url)
+        target = Target(endpoint, wire.url(endpoint), wire.headers(endpoint), is_near)
         return RemoteRoute(self.client, wire, target, find_price, self._keep_bodies)
 
     def _price(self, model: str) -> Price | None:

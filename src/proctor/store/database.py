@@ -24,7 +24,8 @@ Row = dict[str, Any]
 # Longer than the longest transaction seen with 100,000 items; a writer that waits longer is stuck.
 LOCK_TIMEOUT_SECONDS = 30
 SCRIPT_LOCK = 5_077_628
-"""Any number that nobody else locks in a PostgreSQL database."""
+TURN_LOCK = 5_077_629
+"""Any numbers that nobody else locks in a PostgreSQL database."""
 _PASSWORD = re.compile(r"(?<=[^:/@]):[^:/@]+(?=@)|(?<=[?&])password=[^&]*&?", re.IGNORECASE)
 
 
@@ -51,6 +52,9 @@ class Connection(Protocol):
 
     def hold(self, table: str) -> None:
         """Keep all others from writing to a table until the transaction ends."""
+
+    def take_turn(self) -> None:
+        """Wait until nobody else who took a turn is in its transaction any more."""
 
     def commit(self) -> None: ...
 
@@ -136,6 +140,9 @@ class SqliteConnection:
     def hold(self, table: str) -> None:
         """Whoever has begun to write is the only one anyway."""
 
+    def take_turn(self) -> None:
+        """As above."""
+
     def commit(self) -> None:
         self.run("COMMIT")
 
@@ -212,6 +219,10 @@ class PostgresConnection:
 
     def hold(self, table: str) -> None:
         self.run(f'LOCK TABLE "{table}" IN EXCLUSIVE MODE')
+
+    def take_turn(self) -> None:
+        # Not the table's lock: writers that hold each other's texts up would wait for it in a circle.
+        self.run(f"SELECT pg_advisory_xact_lock({TURN_LOCK})")
 
     def commit(self) -> None:
         self.run("COMMIT")

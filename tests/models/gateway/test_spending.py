@@ -5,8 +5,7 @@ import json
 import pytest
 from loopback import completion
 
-from proctor.models.gateway.access import Grant, SpendingRequest
-from proctor.models.gateway.spending import estimated_tokens, usual_limit
+from proctor.models.spending import Grant, SpendingRequest, estimated_tokens, usual_limit
 
 PROMPT = "Tell me everything you know. " * 100
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 1000}
@@ -20,7 +19,7 @@ class Purse:
         self.settled: list[float | None] = []
         self._grant = Grant(settle=self.settled.append, **grant)
 
-    def __call__(self, request: SpendingRequest) -> Grant:
+    async def __call__(self, request: SpendingRequest) -> Grant:
         self.asked.append(request)
         return self._grant
 

@@ -8,7 +8,7 @@ Knows nothing of HTTP or of wire formats.
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,40 +17,8 @@ from proctor.models.gateway.telling import Telling
 from proctor.models.recording import RecordedTake
 from proctor.models.replay import Replay, ReplayedTake
 from proctor.models.router import Tape
+from proctor.models.spending import Grant, SpendingRequest
 from proctor.session import Note, Record
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpendingRequest:
-    """What a call could cost at most, asked before it is made."""
-
-    model: str
-    input_tokens: int
-    """Estimated from the size of the request, rather too many than too few."""
-    output_tokens: int
-    """The most the answer may have: as the client said, or as such models usually allow."""
-    input_usd: float | None
-    """None: nobody knows the price."""
-    output_usd_per_token: float | None
-
-    @property
-    def cost_usd(self) -> float | None:
-        """All of it together; None: nobody knows the price."""
-        if self.input_usd is None or self.output_usd_per_token is None:
-            return None
-        return self.input_usd + self.output_tokens * self.output_usd_per_token
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
-    """The answer to a `SpendingRequest`."""
-
-    refused: str = ""
-    """Why the call may not be made; empty: it may."""
-    most_output_tokens: int | None = None
-    """The answer may have so many tokens at most. None: as many as were asked for."""
-    settle: Callable[[float | None], None] | None = None
-    """Called once with what the call came to, after it was recorded; None: the price is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +31,7 @@ class Caller:
     """The item's model: whatever is asked for is answered by it. Empty: the one that is asked for."""
     waited: Callable[[float], None] | None = None
     """Called with the seconds before each pause that a provider's limit makes."""
-    spend: Callable[[SpendingRequest], Grant] | None = None
+    spend: Callable[[SpendingRequest], Awaitable[Grant]] | None = None
     """Asked before each call. None: everything is granted."""
     tell: bool = False
     """Whether messages and tool calls are read out of the traffic, for agents that do not tell them."""

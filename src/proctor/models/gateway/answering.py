@@ -18,14 +18,14 @@ from proctor.models.gateway import chat
 from proctor.models.gateway.call import Call, shown_error
 from proctor.models.gateway.delivery import handed_on
 from proctor.models.gateway.dialect import Asked, Frame
-from proctor.models.gateway.spending import BYTES_A_TOKEN, estimated_tokens, most_it_can_cost
 from proctor.models.gateway.sse import CONTENT_TYPE, Gathered, read_events
 from proctor.models.prices import FREE
-from proctor.models.providers import Endpoint
+from proctor.models.providers import Endpoint, is_loopback
 from proctor.models.refusals import without_key
 from proctor.models.replay import NotRecorded, ReplayedTake
 from proctor.models.router import Models
 from proctor.models.routes import ReplayRoute, Route, encode
+from proctor.models.spending import BYTES_A_TOKEN, estimated_tokens, most_it_can_cost
 from proctor.models.wire import Reading
 
 JSON = {"content-type": "application/json"}
@@ -71,7 +71,7 @@ class Answering:
         if isinstance(route, ReplayRoute):
             await _replay(call, call.access.replayed_by(route.replay))
             return
-        _ask_to_spend(call, route)
+        await _ask_to_spend(call, route)
         if self._speaks(route, call) and await self._relay(call, route, headers):
             return
         if call.wanted.kind == "count":
@@ -207,13 +207,13 @@ async def _replay(call: Call, take: ReplayedTake) -> None:
     call.delivery.prepare(exchange.status, exchange.headers, b"".join(exchange.chunks))
 
 
-def _ask_to_spend(call: Call, route: Route) -> None:
+async def _ask_to_spend(call: Call, route: Route) -> None:
     spend = call.access.caller.spend
     if spend is None or call.wanted.kind != "answer":
         return
     limit = call.dialect.output_limit(call.body)
     request = most_it_can_cost(call.model, call.body, limit, route.price)
-    call.grant = grant = spend(request)
+    call.grant = grant = await spend(request)
     if grant.refused:
         raise Refused(402, grant.refused, "cost_limit")
     most = grant.most_output_tokens
@@ -258,4 +258,4 @@ def _target(call: Call, endpoint: Endpoint, headers: Mapping[str, str], streams:
         url = openai.url(endpoint) if wire == "chat" else f"{endpoint.base_url}/responses"
     asked_for = {"Accept": CONTENT_TYPE if streams else "application/json", "Accept-Encoding": "identity"}
     own = {name: value for name, value in own.items() if name.lower() not in passed}
-    return Target(endpoint, url, {**passed, **own, **asked_for})
+    return Target(endpoint, url, {**passed, **own, **asked_for}, is_loopback(endpoint.base_url))

@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from proctor.models.gateway import chat, gemini, messages, responses
-from proctor.models.gateway.access import Grant, OpenAccess
+from proctor.models.gateway.access import OpenAccess
 from proctor.models.gateway.delivery import Delivery
 from proctor.models.gateway.dialect import NOTHING, Asked, Dialect
 from proctor.models.gateway.paths import Wanted
-from proctor.models.gateway.spending import BYTES_A_TOKEN, estimated_tokens
 from proctor.models.prices import Price
 from proctor.models.recording import Exchange, RecordedTake
 from proctor.models.refusals import KEY_SHAPES, without_key
 from proctor.models.routes import Route
+from proctor.models.spending import BYTES_A_TOKEN, Grant, estimated_tokens
 from proctor.models.wire import Reading
 from proctor.session import ModelCall, Usage
 

@@ -1,13 +1,13 @@
 """What a call could cost at most, before anyone has counted its tokens.
 
-Knows nothing of budgets: whoever gave the access decides.
+Knows nothing of budgets: whoever is asked decides.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from proctor.models.gateway.access import SpendingRequest
 from proctor.models.prices import Price
 from proctor.session import Usage
 
@@ -17,6 +17,7 @@ BYTES_A_TOKEN = 3
 TOKENS_A_PICTURE = 2000
 PICTURE_KEYS = ("data", "image_url", "url")
 
+OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 USUAL_LIMITS = (
     (re.compile(r"claude-3-(opus|haiku|sonnet)"), 4096),
     (re.compile(r"claude-3"), 8192),
@@ -27,6 +28,39 @@ USUAL_LIMITS = (
     (re.compile(r""), 16_384),
 )
 """The longest answers of families of models, for requests that name no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendingRequest:
+    """What a call could cost at most, asked before it is made."""
+
+    model: str
+    input_tokens: int
+    """Estimated from the size of the request, rather too many than too few."""
+    output_tokens: int
+    """The most the answer may have: as the client said, or as such models usually allow."""
+    input_usd: float | None
+    """None: nobody knows the price."""
+    output_usd_per_token: float | None
+
+    @property
+    def cost_usd(self) -> float | None:
+        """All of it together; None: nobody knows the price."""
+        if self.input_usd is None or self.output_usd_per_token is None:
+            return None
+        return self.input_usd + self.output_tokens * self.output_usd_per_token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """The answer to a `SpendingRequest`."""
+
+    refused: str = ""
+    """Why the call may not be made; empty: it may."""
+    most_output_tokens: int | None = None
+    """The answer may have so many tokens at most. None: as many as were asked for."""
+    settle: Callable[[float | None], None] | None = None
+    """Called once with what the call came to, after it was recorded; None: the price is unknown."""
 
 
 def usual_limit(model: str) -> int:
@@ -52,6 +86,18 @@ def most_it_can_cost(model: str, body: Any, output_limit: int | None, price: Pri
         input_usd=spent_on_input,
         output_usd_per_token=spent_on_output,
     )
+
+
+def output_limit(parameters: Mapping[str, Any]) -> int | None:
+    """How many tokens the parameters of a request allow its answer; None: they do not say."""
+    found = [parameters.get(name) for name in OUTPUT_LIMITS]
+    return next((limit for limit in found if isinstance(limit, int) and limit > 0), None)
+
+
+def with_output_limit(parameters: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    """The same parameters with a shorter answer."""
+    name = next((name for name in OUTPUT_LIMITS if parameters.get(name)), OUTPUT_LIMITS[-1])
+    return {**parameters, name: limit}
 
 
 def estimated_tokens(body: Any) -> int:

@@ -1,0 +1,89 @@
+"""What judging many sessions costs: results a second with code evaluators, and whether memory stays flat."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from results import Figure
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "evaluation"
+FEW, MANY = 2_000, 6_000
+EVALUATORS = (
+    "Builtin.TrajectoryInOrderMatch",
+    "Builtin.TrajectoryAnyOrderMatch",
+    "checks:names_a_price@trace",
+)
+
+
+def evaluations() -> Iterator[Figure]:
+    """`proctor evaluate start` of imported sessions with three code evaluators, whole command."""
+    few, many = _judged(FEW), _judged(MANY)
+    items = MANY * len(EVALUATORS)
+    yield Figure(f"sessions imported from OTLP/s, {MANY:,} of them", MANY / many[0], "/s")
+    yield Figure(
+        f"sessions judged by three code evaluators, items/s, {items:,} of them", items / many[1], "/s"
+    )
+    yield Figure(f"peak memory, {MANY:,} sessions judged", many[2], "MB")
+    yield Figure(
+        f"peak memory, {MANY:,} : {FEW:,} sessions judged",
+        many[2] / few[2],
+        "",
+        promise=1.2,
+        lower_is_better=True,
+    )
+
+
+def _judged(sessions: int) -> tuple[float, float, float]:
+    """Seconds to import, seconds to judge, and the peak of memory in MB."""
+    with tempfile.TemporaryDirectory(prefix="proctor-bench-") as name:
+        folder = Path(name)
+        _write(folder, sessions)
+        importing, _ = _command(folder, "import", "otlp", "many.jsonl")
+        evaluators = [word for each in EVALUATORS for word in ("--evaluator", each)]
+        source = ["--log-group", "/agents/travel", "--ground-truth", "truth.yaml"]
+        judging, peak = _command(
+            folder, "evaluate", "start", "--name", "bench", *source, *evaluators, "--concurrency", "16"
+        )
+        return importing, judging, peak
+
+
+def _write(folder: Path, sessions: int) -> None:
+    for file in ("checks.py", "truth.yaml"):
+        (folder / file).write_text((EXAMPLE / file).read_text())
+    models = [json.loads(line) for line in (EXAMPLE / "sessions.jsonl").read_text().splitlines()]
+    with (folder / "many.jsonl").open("w") as file:
+        for number in range(sessions):
+            file.write(_copy(models[number % len(models)], number) + "\n")
+
+
+def _copy(document: dict[str, object], number: int) -> str:
+    """A session of its own: other ids, everything else as in the example."""
+    text = json.dumps(document)
+    for name in ("oslo", "hotel", "refund"):
+        text = text.replace(f'"{name}-', f'"{name}-{number}-')
+    changed = json.loads(text)
+    for span in changed["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+        span["traceId"] = f"{number:08x}{span['traceId'][8:]}"
+    return json.dumps(changed)
+
+
+def _command(folder: Path, *words: str) -> tuple[float, float]:
+    """Seconds a command took, and the peak of its memory in MB."""
+    started = time.perf_counter()
+    with (folder / "said").open("w") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "proctor", *words, "--json"],
+            cwd=folder,
+            env=os.environ | {"PROCTOR_HOME": str(folder / "home")},
+            stdout=said,
+            stderr=said,
+        )
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, (folder / "said").read_text()[-3000:]
+    return time.perf_counter() - started, used.ru_maxrss / 1024

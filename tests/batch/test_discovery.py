@@ -1,0 +1,126 @@
+"""The sessions a job is about are found by where they come from and by when something happened in them."""
+
+from datetime import timedelta
+
+import pytest
+from recorded_sessions import NOON, keep, recorded
+
+from databases import new_database
+from proctor.batch.discovery import discover, found_sessions
+from proctor.errors import UsageError
+from proctor.plan.evaluation import Files, LogGroups, OwnSessions, Period
+from proctor.store import Store
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request, tmp_path):
+    """An empty store, in each of the databases."""
+    is_file = request.param == "sqlite"
+    url = str(tmp_path / "proctor.db") if is_file else new_database(request.getfixturevalue("server"))
+    with Store(url) as opened:
+        yield opened
+
+
+def names(store, sessions, most=None):
+    found = discover(store.read, sessions, most=most)
+    return [session.external_id for session in found_sessions(store.read, found.ids)]
+
+
+def test_by_log_group_or_its_beginning_and_by_service(store):
+    keep(
+        store,
+        recorded("a"),
+        recorded("b", log_group="/agents/hotel", minutes=(1,)),
+        recorded("c", log_group="/other", minutes=(2,)),
+        recorded("d", service="billing", minutes=(3,)),
+    )
+
+    assert names(store, LogGroups(names=("/agents/travel",))) == ["d", "a"]
+    assert names(store, LogGroups(names=("/agents/travel",), services=("travel",))) == ["a"]
+    assert names(store, LogGroups(prefixes=("/agents/",), services=("travel",))) == ["b", "a"]
+    assert names(store, LogGroups(prefixes=("/AGENTS/", "/agents_"))) == []
+
+
+def test_by_session_and_trace_ids_together(store):
+    keep(store, recorded("a"), recorded("b", minutes=(1,)), recorded("c", minutes=(2,)))
+
+    wanted = LogGroups(names=("/agents/travel",), session_ids=("a",), traces={"b": ("0" * 32,)})
+
+    assert names(store, wanted) == ["b", "a"]
+
+
+def test_a_period_holds_what_was_active_in_it_not_what_began_in_it(store):
+    turn = ("Where to?", (), "Oslo.")
+    keep(
+        store,
+        recorded("around", turn, turn, minutes=(0, 60)),
+        recorded("across", turn, turn, minutes=(0, 30)),
+        recorded("before", turn, minutes=(10,)),
+        recorded("at the end", turn, minutes=(40,)),
+    )
+    half_past, forty = NOON + timedelta(minutes=30), NOON + timedelta(minutes=40)
+
+    def within(start, end):
+        return set(names(store, LogGroups(period=Period(start=start, end=end))))
+
+    assert within(half_past, forty) == {"across"}
+    assert within(half_past, None) == {"across", "around", "at the end"}
+    assert within(None, NOON + timedelta(minutes=10)) == {"around", "across"}
+    assert within(NOON + timedelta(minutes=10, seconds=20), half_past) == {"before"}
+
+
+def test_of_too_many_the_most_recent_are_judged_and_the_others_counted(store):
+    keep(store, *(recorded(f"s{number}", minutes=(number,)) for number in range(7)))
+
+    found = discover(store.read, LogGroups(names=("/agents/travel",)), most=3)
+
+    assert [each.external_id for each in found_sessions(store.read, found.ids)] == ["s6", "s5", "s4"]
+    assert found.ignored == 4
+
+
+async def test_sessions_of_our_own_by_run_job_and_model_but_no_errors_and_no_superseded_attempts(workshop):
+    await workshop.run(
+        "matrix:\n"
+        "  - {prompt: Say OK, model: [scripted/ok, scripted/echo]}\n"
+        "  - {prompt: Fail, model: scripted/none, retries: 1}\n",
+        "mine",
+    )
+    await workshop.run("matrix:\n  - {prompt: Say OK, model: scripted/ok}\n", "theirs")
+    read = workshop.store.read
+
+    def found(**wanted):
+        ids = discover(read, OwnSessions(**wanted)).ids
+        return sorted((row["runId"], row["model"]) for row in map(read.session, ids))
+
+    assert found(run_ids=("mine",)) == [("mine", "scripted/echo"), ("mine", "scripted/ok")]
+    assert found(models=("scripted/ok",)) == [("mine", "scripted/ok"), ("theirs", "scripted/ok")]
+    assert len(found(jobs=("coding",))) == 3
+    assert found(run_ids=("mine",), statuses=("error",)) == [("mine", "scripted/none")]
+    with pytest.raises(UsageError, match="say which sessions"):
+        found()
+
+
+def test_what_was_just_imported_is_found_by_its_ids(store):
+    first, second, _ = keep(store, recorded("a"), recorded("b", minutes=(1,)), recorded("c"))
+
+    assert names(store, Files(paths=("x",), session_ids=(first, second))) == ["b", "a"]
+    assert names(store, Files(paths=("x",))) == []
+
+
+def test_a_session_that_was_imported_again_with_more_in_it_is_another_content(store):
+    turn = ("Where to?", ("search",), "To Oslo.")
+    (before,) = found_sessions(store.read, keep(store, recorded("a", turn)))
+    (again,) = found_sessions(store.read, keep(store, recorded("a", turn)))
+    (more,) = found_sessions(store.read, keep(store, recorded("a", turn, ("And?", (), "x" * 9000))))
+
+    assert before == again
+    assert before.id == more.id and before.content != more.content
+    assert (more.traces, more.tool_calls) == (2, 1)
+    assert more.characters > 9000
+
+
+def test_a_session_names_its_scenario_itself(store):
+    (found,) = found_sessions(store.read, keep(store, recorded("a", scenario="book-a-flight")))
+
+    assert found.scenario == "book-a-flight"
+    assert found.words == "a of travel in /agents/travel"

@@ -1,0 +1,123 @@
+"""However many spend at once and in whatever order, the limit holds, and nobody waits for ever."""
+
+import asyncio
+import random
+from datetime import UTC, datetime
+
+import pytest
+
+from proctor.batch.budget import Budget
+from proctor.batch.till import Till
+from proctor.store import MoneyLimits, Ownership, Store, ledger, timestamp
+from proctor.store.owner import this_process
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Spender:
+    """One batch of attempts that cost what chance says."""
+
+    def __init__(self, store: Store, run_id: str, limits: MoneyLimits, chance: random.Random) -> None:
+        self.store, self.run_id, self.chance, self.owner = store, run_id, chance, this_process()
+        row = {"runId": run_id, "job": "coding", "status": "running", "owner": self.owner}
+        store.create_batch({**row, "createdAt": timestamp(now()), "heartbeatAt": timestamp(now())}, [])
+        told = {"aborted": lambda: None, "failed": lambda error: None}
+        self.writer = store.writer(Ownership(run_id=run_id, owner=self.owner, **told))
+        till = Till(store, run_id, self.owner, limits, now)
+        self.places = chance.choice([1, 3, 8])
+        self.budget = Budget(till=till, places=self.places, writer=self.writer, now=now)
+        self.left = chance.choice([5, 20])
+        self.spent = 0.0
+
+    async def spend(self) -> None:
+        """Work until all is done or money is short."""
+        await asyncio.gather(*(self._work() for _ in range(self.places)))
+        await self.budget.idle()
+        await asyncio.wrap_future(self.writer.ask(self._close))
+        self.writer.close()
+
+    def _close(self, connection) -> None:
+        ledger.close(connection, self.run_id, self.owner, now())
+
+    async def _work(self) -> None:
+        while self.left > 0:
+            self.left -= 1
+            if not await self._attempt(f"{self.run_id}-{self.left}"):
+                self.left = 0
+
+    async def _attempt(self, name: str) -> bool:
+        chance = self.chance
+        account = await self.budget.open(
+            name,
+            name,
+            kind=chance.choice("ab"),
+            cap_usd=chance.choice([None, None, None, 0.05]),
+            asks_first=chance.random() < 0.85,
+        )
+        if account is None:
+            return False
+        costs, enough = list[float](), True
+        while enough and len(costs) < 6 and chance.random() < 0.8:
+            calls = [self._call(account, costs) for _ in range(chance.choice([1, 1, 3]))]
+            enough = all(await asyncio.gather(*calls))
+        account.settle(sum(costs))
+        self.spent += sum(costs)
+        return enough
+
+    async def _call(self, account, costs: list[float]) -> bool:
+        most = self.chance.choice([0.01, 0.05, 0.3])
+        promised = await account.promise(most)
+        if promised < min(most, 0.005):
+            account.redeem(promised)
+            return False
+        await asyncio.sleep(self.chance.random() * 0.003)
+        costs.append(min(promised, most * self.chance.choice([0.05, 0.3, 1.0])))
+        account.redeem(promised, cost_usd=costs[-1], is_charged=False)
+        account.charge(sum(costs))
+        return True
+
+
+def drawn(store: Store) -> float:
+    """What all have drawn together, at this moment."""
+    (row,) = store.read.query(
+        'SELECT COALESCE(SUM("reservedUsd"), 0) AS "usd" FROM "ledger" WHERE "kind" IN (?, ?)',
+        ("draw", "close"),
+    )
+    return float(row["usd"])
+
+
+async def watch(store: Store, seen: list[float]) -> None:
+    while True:
+        seen.append(drawn(store))
+        await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_two_batches_on_one_store_spend_to_the_limit_and_not_beyond(store: Store, seed: int) -> None:
+    chance = random.Random(seed)
+    limit = chance.choice([0.2, 0.5, 1.0])
+    spenders = [
+        Spender(
+            store,
+            run_id,
+            MoneyLimits(store_usd=limit, run_usd=chance.choice([None, limit * 0.7])),
+            chance,
+        )
+        for run_id in ("one", "two")
+    ]
+
+    seen = [0.0]
+    watching = asyncio.create_task(watch(store, seen))
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(spender.spend() for spender in spenders))
+    watching.cancel()
+
+    spent = sum(spender.spent for spender in spenders)
+    assert spent <= limit + 1e-9
+    assert max(seen) <= limit + 1e-9
+    assert drawn(store) == pytest.approx(spent), "at the end nothing is held that was not spent"
+    settled = [store.read.reserved_and_spent(spender.run_id) for spender in spenders]
+    assert [reserved for reserved, _ in settled] == [pytest.approx(0, abs=1e-9)] * 2
+    assert sum(paid for _, paid in settled) == pytest.approx(spent)

@@ -1,0 +1,197 @@
+"""Processes on one store draw on the same money, and together they never draw more than there is."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from stocked import NOW, add_batch
+
+from proctor.errors import OwnershipLost
+from proctor.store import Again, MoneyLimits, Store
+from proctor.store.owner import this_process
+
+DEAR = "{{latency_seconds: {latency}, rules: [{{reply: ok, usage: {{input_tokens: 1, output_tokens: 1}}}}]}}"
+PLAN = """
+runId: {run_id}
+concurrency: 8
+prices: {{scripted/{model}: {{input: 0, output: 10000}}}}
+defaults: {{settings: {{max_tokens: 1}}{more}}}
+matrix: [{{prompt: hello, model: scripted/{model}, runs: {runs}}}]
+"""
+DRAW = """
+import sys
+from datetime import UTC, datetime
+from proctor.store import MoneyLimits, Store
+from proctor.store.owner import this_process
+
+holder, drawn = this_process(), 0.0
+with Store(sys.argv[1]) as store:
+    while True:
+        asked = {"wanted_usd": 0.01, "least_usd": 0.01, "limits": MoneyLimits(run_usd=1.0)}
+        got = store.draw_money("run", holder, now=datetime.now(UTC), **asked)
+        if not got.usd:
+            break
+        drawn += got.usd
+print(drawn, flush=True)
+# What a process that has gone had drawn and not spent is there for the others.
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def shop(proctor, url):
+    """The command, on one store, with a model that costs a cent a call."""
+    proctor.environment["PROCTOR_STORE"] = url
+    proctor.url = url
+    (proctor.folder / "dear.yaml").write_text(DEAR.format(latency=0.01))
+    (proctor.folder / "slow.yaml").write_text(DEAR.format(latency=60))
+    return proctor
+
+
+def write(shop, run_id, *, runs, model="dear", more=""):
+    plan = shop.folder / f"{run_id}.yaml"
+    plan.write_text(PLAN.format(run_id=run_id, runs=runs, model=model, more=more))
+    return plan.name
+
+
+def allow(shop, usd):
+    (shop.folder / "proctor.toml").write_text(f"[budget]\nusd = {usd}\n")
+
+
+def total(store, kinds="'draw', 'close'", column="reservedUsd") -> float:
+    (row,) = store.read.query(
+        f'SELECT COALESCE(SUM("{column}"), 0) AS "usd" FROM "ledger" WHERE "kind" IN ({kinds})'
+    )
+    return float(row["usd"])
+
+
+def test_two_batches_started_at_once_never_pass_the_budget_of_their_store(shop):
+    allow(shop, 0.25)
+    with Store(shop.url) as store:
+        running = [shop.start("batch", write(shop, run_id, runs=30), "--json") for run_id in ("a", "b")]
+        most = 0.0
+        while any(process.poll() is None for process in running):
+            most = max(most, total(store))
+            time.sleep(0.002)
+        said = [process.communicate()[0] for process in running]
+        spent = total(store, "'settle'", "spentUsd")
+
+        assert [process.returncode for process in running] == [3, 3], said
+        assert most <= 0.25 + 1e-9
+        assert 0.2 <= spent <= 0.25 + 1e-9
+        assert total(store) == pytest.approx(spent), "at the end nothing is held that was not spent"
+        batches = [store.read.batch(run_id, NOW) for run_id in ("a", "b")]
+        assert [(batch["status"], batch["reason"]) for batch in batches] == [("halted", "store_budget")] * 2
+        assert all("[budget] in proctor.toml" in text for text in said)
+
+        allow(shop, 1)
+        for run_id in ("a", "b"):
+            assert shop("resume", run_id).returncode == 0
+            assert store.read.totals(run_id)["counts"]["success"] == 30
+        assert total(store, "'settle'", "spentUsd") == pytest.approx(0.6)
+
+
+def test_what_a_killed_process_had_drawn_is_there_for_the_next_one(shop):
+    allow(shop, 0.25)
+    held = shop.start("batch", write(shop, "held", runs=1, model="slow", more=", budget: 0.2"))
+    with Store(shop.url) as store:
+        until = time.monotonic() + 30
+        while total(store) < 0.2:
+            assert time.monotonic() < until and held.poll() is None, held.stdout.read()
+            time.sleep(0.01)
+        held.kill()
+        held.wait()
+        held.stdout.close()
+
+        ran = shop("batch", write(shop, "next", runs=3, more=", budget: 0.2"))
+
+        assert ran.returncode == 0, ran.stderr
+        assert total(store) == pytest.approx(0.03)
+
+
+def test_a_batch_waits_for_what_another_process_may_yet_give_back(shop):
+    (shop.folder / "slow.yaml").write_text(DEAR.format(latency=1.5))
+    allow(shop, 0.25)
+    first = shop.start("batch", write(shop, "first", runs=1, model="slow", more=", budget: 0.2"))
+    with Store(shop.url) as store:
+        until = time.monotonic() + 30
+        while total(store) < 0.2:
+            assert time.monotonic() < until and first.poll() is None, first.stdout.read()
+            time.sleep(0.01)
+
+        ran = shop("batch", write(shop, "second", runs=2, more=", budget: 0.2"))
+
+        assert (ran.returncode, first.wait(30)) == (0, 0), ran.stderr
+        first.stdout.close()
+        assert total(store) == pytest.approx(0.03)
+
+
+def test_several_processes_that_spend_for_one_batch_never_pass_its_budget(url):
+    with Store(url) as store:
+        add_batch(store, count=1)
+    talk = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen([sys.executable, "-c", DRAW, url], **talk) for _ in range(3)]
+    drawn = [float(process.stdout.readline()) for process in running]
+
+    assert 0.98 <= sum(drawn) <= 1.0 + 1e-9
+    with Store(url) as store:
+        assert total(store) == pytest.approx(sum(drawn))
+    for process in running:
+        process.communicate(timeout=60)
+
+
+def test_money_spent_before_there_was_a_shared_budget_counts(store):
+    add_batch(store, count=1)
+    writer = store.writer()
+    writer.append("ledger", ("s", 1, "run", "i", "2026-11-15T10:00:00.000Z", "settle", 0.0, 0.4, ""))
+    writer.close()
+    limits = MoneyLimits(run_usd=1.0)
+
+    def draw(wanted):
+        got = store.draw_money(
+            "run", this_process(), wanted_usd=wanted, least_usd=wanted, limits=limits, now=NOW
+        )
+        return got.usd, got.short_of
+
+    assert draw(0.7) == (0.0, "budget")
+    assert draw(0.6)[0] == pytest.approx(0.6)
+
+
+def test_who_lost_its_batch_draws_nothing_more(store):
+    holder = "gone:1:1:x"
+    add_batch(store, count=1, owner=holder)
+    limits = MoneyLimits(store_usd=1.0)
+    store.draw_money("run", holder, wanted_usd=0.5, least_usd=0.5, limits=limits, now=NOW)
+
+    store.change_batch("run", {"status": "interrupted"})
+    store.resume_batch("run", this_process(), Again(), NOW)
+
+    assert total(store) == 0, "what it had drawn and not spent was given back"
+    with pytest.raises(OwnershipLost):
+        store.draw_money("run", holder, wanted_usd=0.1, least_usd=0.1, limits=limits, now=NOW)
+
+
+def test_the_document_of_a_run_names_the_budget_of_the_store(shop):
+    allow(shop, 0.02)
+    ran = shop("batch", write(shop, "a", runs=5), "--json")
+
+    document = json.loads(ran.stdout)
+    assert (ran.returncode, document["status"], document["reason"]) == (3, "halted", "store_budget")
+    assert document["successCount"] == 2
+
+
+def test_with_a_budget_for_the_store_a_model_needs_a_known_price(shop):
+    allow(shop, 5)
+    plan = shop.folder / "plan.yaml"
+    plan.write_text("matrix: [{prompt: hello, model: acme/unheard-of}]")
+
+    ran = shop("batch", "plan.yaml")
+    assert ran.returncode == 2
+
+    shop.environment |= {"ACME_BASE_URL": "http://127.0.0.1:9/v1", "ACME_API_KEY": "k" * 20}
+    ran = shop("batch", "plan.yaml")
+
+    assert ran.returncode == 2
+    assert "the price of acme/unheard-of is not known, so the budget of the store" in ran.stderr
