@@ -22,7 +22,7 @@ def write_runs(folder, runs, variations=None):
     return BatchAnalyzer(folder)
 
 
-def two_models(folder, *, n=12, calm=7.0, rash=4.0, fails=0, reason="validation_failed"):
+def two_models(folder, *, n=12, calm=7.0, rash=4.0, fails=0, reason="validation_failed", seeds=True):
     chance = random.Random(1)
     runs = []
     for number, level in ((1, calm), (2, rash)):
@@ -30,6 +30,7 @@ def two_models(folder, *, n=12, calm=7.0, rash=4.0, fails=0, reason="validation_
             failed = number == 2 and run <= fails
             status = "failed" if failed else "completed"
             more = {"halt_reason": reason, "error": f"timeout after {run} s"} if failed else {}
+            more |= {"execution_metadata": {"seed": 1000 + run}} if seeds else {}
             trust = level + chance.gauss(0, 1)
             runs.append((f"var-{number:03d}-run-{run:03d}", status, {"trust": trust}, 0.1 * number, more))
     variations = [
@@ -70,6 +71,40 @@ def test_variations_are_ranked_and_compared_pair_by_pair(tmp_path):
 
     assert [number for number, _ in ranked] == [1, 2]
     assert pair["is_paired"] and pair["low"] > 0 and pair["p_corrected"] < 0.001
+    assert (pair["test"], pair["n"]) == ("paired t-test", (12, 12))
+
+
+def test_runs_without_a_seed_do_not_pair_whatever_their_numbers(tmp_path):
+    analyzer = two_models(tmp_path, seeds=False)
+
+    (pair,) = analyzer.compare_pairs("trust")
+    (effect,) = analyzer.identify_patterns()["metric_effects"]
+
+    assert (pair["is_paired"], pair["test"], effect["test"]) == (False, "Welch's t-test", "Welch's t-test")
+    assert "Welch's t-test" in effect["statement"]
+
+
+def test_levels_are_compared_seed_by_seed_with_all_else_equal(tmp_path):
+    """Seeds spread far more than levels do: only pairs show what a level is worth."""
+    runs, variations, number = [], [], 0
+    for port in ("calm", "rash"):
+        for turns in ("3", "6"):
+            number += 1
+            variations.append(
+                {"variation_id": number, "description": f"{port} {turns}"}
+                | {"factors": {"port": port, "turns": turns}}
+            )
+            for run in range(1, 6):
+                trust = 20 * run + (1 + run / 100 if port == "calm" else 0) + (50 if turns == "6" else 0)
+                about = {"execution_metadata": {"seed": run}}
+                runs.append((f"var-{number:03d}-run-{run:03d}", "completed", {"trust": trust}, 0.1, about))
+
+    patterns = write_runs(tmp_path, runs, variations).identify_patterns()
+
+    (effect,) = [one for one in patterns["metric_effects"] if one["factor"] == "port"]
+    assert effect["value"] == pytest.approx(1.03)
+    assert (effect["n"], effect["test"]) == ((5, 5), "paired t-test"), "a seed counts once"
+    assert effect["p_corrected"] < 0.001
 
 
 def test_what_moves_a_metric_is_stated_with_its_evidence(tmp_path):

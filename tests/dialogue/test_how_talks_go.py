@@ -30,8 +30,7 @@ class Stage:
             return left.pop(0) if left else lines[-1]
 
         role = Role(name=side, plays=[side], steps=[{"ask": {"history": True}}])
-        chance = random.Random(1)
-        return Party(role, side, {}, {}, ask=say, tell=print, chance=chance, titles=TITLES)
+        return Party(role, side, {}, {}, ask=say, tell=print, chance=random.Random, titles=TITLES)
 
     async def play(self, **course) -> Talk:
         talk = Talk()

@@ -39,7 +39,7 @@ class Played:
             options or {},
             ask=self._answer,
             tell=lambda _: None,
-            chance=random.Random(seed),
+            chance=lambda turn: random.Random(f"{seed}:{turn}"),
             titles=TITLES,
         )
 

@@ -31,7 +31,7 @@ def party(listener: Listener, steps: list[dict[str, Any]], *, seed: int = 1, **r
         {},
         ask=listener,
         tell=listener.notes.append,
-        chance=random.Random(seed),
+        chance=lambda turn: random.Random(f"{seed}:{turn}"),
         titles={"client": "Client", "therapist": "Therapist"},
     )
 

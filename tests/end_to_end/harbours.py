@@ -77,6 +77,7 @@ class Harbour:
     def __init__(self, proctor: Any, server: ModelServer) -> None:
         self.proctor, self.server, self.folder = proctor, server, proctor.folder
         self.output = self.folder / "experiments" / "fees"
+        self.answers: dict[str, Answering] = {}
         proctor.environment |= {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "sk-loopback-0123456789"}
 
     async def run(self, *words: str, code: int | None = 0) -> Any:

@@ -1,10 +1,12 @@
 """Simulations are stopped, killed, extended and paid for like any other batch."""
 
+import json
 import os
 import signal
 from pathlib import Path
 
-from conversations import TALKING, read, split, wait_for
+import pytest
+from conversations import TALKING, read, said, split, wait_for
 
 
 def test_ctrl_c_then_resume_finishes_the_rest_and_repeats_nothing(proctor, talking_desk) -> None:
@@ -40,6 +42,89 @@ def test_after_a_kill_files_and_summary_are_made_again_from_the_store(proctor, t
     assert resumed.returncode == 0, resumed.stderr
     assert len(list(talking_desk.glob("out/*_run*.json"))) == 8
     assert read(talking_desk / "out" / "batch_summary.json")["successful"] == 8
+
+
+CUT_OFF = """
+clients: [consistentMI, patientPsi]
+therapists: [eliza, CBT]
+num_runs: 2
+max_turns: 8
+max_workers: 8
+seed: 7
+loop_turns: 0
+model_name: scripted/slow
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_dialogue_that_was_cut_off_goes_on_behind_its_last_turn_and_ends_as_it_would_have(
+    proctor, talking_desk, how
+) -> None:
+    (talking_desk / "cut-off.yaml").write_text(CUT_OFF)
+    words = split("simulate --config cut-off.yaml")
+    (talking_desk / "slow.yaml").write_text(TALKING)
+    assert proctor(*words, "--output-dir", "whole").returncode == 0
+    (talking_desk / "slow.yaml").write_text("latency_seconds: 0.05\n" + TALKING)
+    running = proctor.start(*words, "--output-dir", "cut")
+    # Every dialogue has a few turns behind it, and none is at its end.
+    with proctor.open_store() as store:
+        wait_for(lambda: turns_of(store) >= 8 * 8 + 20)
+    running.send_signal(how)
+    running.communicate(timeout=30)
+    (talking_desk / "slow.yaml").write_text(TALKING)
+    unfinished = 8 - len(list(talking_desk.glob("cut/*_run*.json")))
+
+    resumed = proctor(*words, "--output-dir", "cut", "--resume")
+
+    assert resumed.returncode == 0, resumed.stderr
+    assert unfinished and f"{unfinished} dialogue" in resumed.stderr
+    assert "go on behind the last finished turn" in resumed.stderr
+    assert said(talking_desk / "cut", seeds=True) == said(talking_desk / "whole", seeds=True)
+    cut = [read(path) for path in talking_desk.glob("cut/*_run*.json")]
+    went_on = [one for one in cut if any("went on behind turn" in note for note in one["record"]["notes"])]
+    assert len(went_on) == unfinished
+    assert all(one["num_turns"] == 8 for one in went_on)
+    assert not (talking_desk / "cut" / ".unfinished").exists()
+
+
+def turns_of(store) -> int:
+    """Turns of all dialogues that the store knows of."""
+    return int(store.read.query('SELECT COUNT(*) AS "n" FROM "iterations"')[0]["n"])
+
+
+def test_without_a_seed_a_dialogue_that_was_cut_off_keeps_the_luck_it_had(proctor, talking_desk) -> None:
+    (talking_desk / "slow.yaml").write_text("latency_seconds: 0.1\n" + TALKING)
+    words = split("simulate --num-runs 1 --max-turns 4 --model scripted/slow --output-dir out")
+    running = proctor.start(*words)
+    wait_for(lambda: (talking_desk / "proctor-home" / "proctor.db").exists())
+    with proctor.open_store() as store:
+        wait_for(lambda: turns_of(store) >= 2)
+        running.kill()
+        running.communicate(timeout=30)
+        (step, *_) = store.read.query('SELECT "output" FROM "iterations" ORDER BY "step" DESC LIMIT 1')
+
+    resumed = proctor(*words, "--resume")
+
+    assert resumed.returncode == 0, resumed.stderr
+    (file,) = talking_desk.glob("out/*_run0.json")
+    assert read(file)["seed"] == json.loads(step["output"])["seed"]
+
+
+def test_proctor_resume_lets_a_dialogue_go_on_too(proctor, talking_desk) -> None:
+    (talking_desk / "slow.yaml").write_text("latency_seconds: 0.1\n" + TALKING)
+    words = split("simulate --num-runs 1 --max-turns 4 --seed 3 --model scripted/slow --output-dir out")
+    running = proctor.start(*words)
+    wait_for(lambda: (talking_desk / "proctor-home" / "proctor.db").exists())
+    with proctor.open_store() as store:
+        wait_for(lambda: turns_of(store) >= 2)
+        running.kill()
+        running.communicate(timeout=30)
+        (batch,) = store.read.query('SELECT "runId" FROM "batches"')
+
+    assert proctor("resume", batch["runId"]).returncode == 0
+
+    (file,) = talking_desk.glob("out/*_run0.json")
+    assert any("went on behind turn" in note for note in read(file)["record"]["notes"])
 
 
 def test_more_runs_extend_a_finished_batch(proctor, talking_desk) -> None:

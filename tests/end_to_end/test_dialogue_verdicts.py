@@ -1,5 +1,6 @@
 """What becomes of a dialogue: verdicts of judges, and who is to blame when it came to nothing."""
 
+import pytest
 from conversations import EXAMPLES, config, read, rows
 
 from proctor import run_batch
@@ -84,3 +85,92 @@ def test_a_side_that_says_nothing_is_to_blame(talking_desk) -> None:
     for side, blamed in (("client", "simulated_other"), ("therapist", "role_under_test")):
         (result,) = run_batch(config(output_dir=side, num_runs=1, **{f"{side}_model": "scripted/mute"}))
         assert (result["status"], result["reason"], result["caused_by"]) == ("fail", "empty_reply", blamed)
+
+
+JURY = """
+clients: [patientPsi]
+therapists: [CBT]
+num_runs: 1
+max_turns: 2
+seed: 3
+model_name: scripted/talking
+judge_model: scripted/judge
+evaluators:
+  - Builtin.Helpfulness
+  - {name: "manners:thanks", passes_at: 1}
+  - own/warmth.yaml
+"""
+JUDGE = """
+rules:
+  - reply: '{"reasoning": "so", "score": "Very Helpful"}'
+"""
+MANNERS = """
+def thanks(event):
+    polite = "thank" in str(event["session"]["turns"]).lower()
+    return {"value": float(polite), "label": "polite" if polite else "rude", "explanation": "as it was said"}
+"""
+WARMTH = """
+evaluatorName: warmth
+level: SESSION
+evaluatorConfig:
+  llmAsAJudge:
+    instructions: "How warm is the therapist? {context}"
+    ratingScale:
+      categorical:
+        - {label: "Very Helpful", definition: warm}
+        - {label: "Cold", definition: cold}
+"""
+
+
+def test_any_evaluator_of_the_product_judges_a_dialogue(proctor, talking_desk) -> None:
+    (talking_desk / "judge.yaml").write_text(JUDGE)
+    (talking_desk / "manners.py").write_text(MANNERS)
+    (talking_desk / "own").mkdir()
+    (talking_desk / "own" / "warmth.yaml").write_text(WARMTH)
+    (talking_desk / "jury.yaml").write_text(JURY)
+
+    done = proctor("simulate", "--config", "jury.yaml", "--output-dir", "out", "--json")
+
+    (file,) = (talking_desk / "out").glob("*_run0.json")
+    session = read(file)
+    by_name = {}
+    for score in session["scores"]:
+        by_name.setdefault(score["evaluator"], []).append(score)
+    assert set(by_name) == {"Builtin.Helpfulness", "manners:thanks", "warmth"}, done.stderr
+    assert [score["target"] for score in by_name["Builtin.Helpfulness"]] == [
+        "therapist.turn_0",
+        "therapist.turn_1",
+    ]
+    assert all("error" not in score for score in session["scores"]), session["scores"]
+    assert by_name["warmth"][0]["label"] == "Very Helpful"
+    assert by_name["manners:thanks"][0]["label"] == "rude"
+    assert (done.returncode, session["status"]) == (1, "fail"), "below its pass mark"
+    assert "manners:thanks is 0, below its pass mark 1" in session["error"]
+    assert session["usage"]["evaluators"]["total_tokens"] > 0
+    assert [message["role"] for message in session["messages"]] == ["therapist", "client"] * 2
+
+    exported = proctor("export", "--input_dir", "out", "--output", "out.csv")
+    assert exported.returncode == 0, exported.stderr
+    assert "score.warmth" in (talking_desk / "out.csv").read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("Builtin.Helpfulnes", "Did you mean `Builtin.Helpfulness`?"),
+        ("nowhere:judge", "there is no module `nowhere`"),
+        ("missing.yaml", "there is no evaluator `missing.yaml`"),
+        ("{name: Builtin.Helpfulness, scale: binary}", "says itself how it judges, and has no `scale`"),
+    ],
+)
+def test_an_evaluator_there_is_none_of_is_said_before_anything_starts(
+    proctor, talking_desk, entry: str, said: str
+) -> None:
+    (talking_desk / "judge.yaml").write_text(JUDGE)
+    text = f"num_runs: 1\nmodel_name: scripted/talking\nevaluators: [{entry}]\n"
+    (talking_desk / "jury.yaml").write_text(text)
+
+    for words in (["--dry-run"], ["--output-dir", "out"]):
+        refused = proctor("simulate", "--config", "jury.yaml", *words)
+        assert refused.returncode == 2 and said in refused.stderr, refused.stderr
+    assert proctor.json("runs")["runs"] == []

@@ -124,6 +124,37 @@ def test_what_cannot_be_had_is_said_before_anything_starts(proctor, talking_desk
     assert not (talking_desk / "outputs").exists()
 
 
+def test_a_dialogue_is_held_in_the_language_that_is_wanted(proctor, talking_desk) -> None:
+    command = (
+        "simulate --clients customer --therapists support --num-runs 1 --max-turns 2 --model scripted/talking"
+    )
+    done = proctor(*split(command), "--lang", "de", "--output-dir", "de")
+
+    assert done.returncode == 0, done.stderr
+    with proctor.open_store() as store:
+        rows = store.read.query('SELECT "role", "name", "content" FROM "messages" ORDER BY "position"')
+    told = [row["content"] for row in rows if row["role"] == "system"]
+    assert told[0] == "[Moderator] Sie können jetzt mit der Sitzung beginnen."
+    assert any("In dieser Sitzung bleibt noch 1 Runde" in text for text in told)
+    assert any("Sie schreiben Deutsch" in text for text in told)
+    first = read(talking_desk / "de" / "customer_support_run0.json")["messages"][0]
+    assert first["content"].startswith("Hallo, Sie haben im März")
+
+
+def test_a_role_without_the_wanted_language_is_played_in_english_and_that_is_noted(
+    proctor, talking_desk
+) -> None:
+    command = (
+        "simulate --clients patientPsi --therapists MI --num-runs 1 --max-turns 1 --model scripted/talking"
+    )
+    done = proctor(*split(command), "--lang", "de", "--output-dir", "de")
+
+    assert done.returncode == 0, done.stderr
+    assert "note: MI has no templates in `de`: it is played in `en`" in done.stderr
+    notes = read(talking_desk / "de" / "patientPsi_MI_run0.json")["record"]["notes"]
+    assert "MI has no templates in de and was played in en" in notes
+
+
 def test_a_dry_run_lists_every_dialogue_and_starts_none(proctor, talking_desk) -> None:
     document = proctor.json("simulate", "--clients", "eeyore", "--therapists", "MI,eliza", "--dry-run",
                             "--model", "scripted/talking")  # fmt: skip

@@ -3,25 +3,16 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import sys
+from xml.etree import ElementTree
 
 import pytest
-from harbours import SCENARIO, VARIED, Harbour, in_the_harbour, write_config, write_harbour
+from harbours import SCENARIO, VARIED, in_the_harbour, write_config
 
-from proctor.testing.model_server import ModelServer, failure, reply
-
-
-@pytest.fixture
-async def harbour(proctor):
-    """The harbour, with a server that answers as `harbour.answer` says."""
-    answers = {"how": in_the_harbour}
-    async with ModelServer(lambda request: answers["how"](request)) as server:
-        made = Harbour(proctor, server)
-        made.answers = answers
-        write_harbour(proctor.folder)
-        yield made
+from proctor.testing.model_server import failure, reply
 
 
 async def test_two_actors_and_three_turns_make_exactly_three_turns(harbour):
@@ -104,7 +95,31 @@ async def test_an_analysis_is_written_with_its_report(harbour):
     assert "cooperation_level by variation" in page and "cooperation_level over the turns" in page
     assert "What a run costs against cooperation_level" in page
     assert "<script" not in page
+    (pair,) = document["comparisons"]["cooperation_level"]
+    assert (pair["is_paired"], pair["test"]) == (True, "paired t-test"), (
+        "run n has one seed in all variations"
+    )
+    assert "paired t-test" in page
     assert document["metrics_analysis"]["cooperation_level"]["n"] == 8
+
+
+async def test_the_markdown_report_shows_its_plots_from_files_beside_it(harbour):
+    config = write_config(harbour.folder, runs=2, parallel=2)
+    await harbour.run("experiment", config)
+    await harbour.run("analyze", "experiments/fees", "--report")
+    stale = harbour.output / "analysis" / "plots" / "99-stale.svg"
+    stale.write_text("<svg/>")
+
+    await harbour.run("analyze", "experiments/fees", "--report")
+
+    report = (harbour.output / "analysis" / "analysis-report.md").read_text()
+    shown = re.findall(r"!\[[^\]]+\]\((plots/[^)]+\.svg)\)", report)
+    there = {f"plots/{path.name}" for path in (harbour.output / "analysis" / "plots").iterdir()}
+    assert set(shown) == there and len(shown) >= 4
+    assert any("against-cooperation-level" in name for name in shown)
+    for name in shown:
+        drawn = ElementTree.fromstring((harbour.output / "analysis" / name).read_text())
+        assert drawn.get("width") and "--main" in drawn[0].text
 
 
 async def test_equal_seeds_give_equal_worlds(harbour):
@@ -286,14 +301,31 @@ async def test_a_run_that_reaches_its_own_limit_halts_and_goes_on_once_it_may_sp
     assert len(harbour.server.requests) == 6 + 9
 
 
-async def test_a_run_whose_first_call_passes_its_limit_can_go_on_as_well(harbour):
-    config = write_config(harbour.folder, more="variations: []\ncost_per_run_limit: 0.005")
+async def test_a_run_whose_first_call_passes_its_limit_halts_before_another_begins(harbour):
+    config = write_config(harbour.folder, runs=2, more="variations: []\ncost_per_run_limit: 0.005")
 
     told = await harbour.run("experiment", config, code=3)
 
-    assert told["status"] == "halted"
-    write_config(harbour.folder, more="variations: []\ncost_per_run_limit: 0.50")
-    assert (await harbour.run("experiment", config, "--resume"))["successCount"] == 1
+    assert (told["status"], told["reason"], told["unfinishedCount"]) == ("halted", "cost_limit", 2)
+    assert len(harbour.server.requests) == 1
+    assert harbour.file("batch-state.json")["pending_runs"] == ["var-001-run-001", "var-001-run-002"]
+
+    told = await harbour.run("experiment", config, "--resume", code=3)
+
+    assert (told["status"], len(harbour.server.requests)) == ("halted", 1), "nothing was raised"
+
+    write_config(harbour.folder, runs=2, more="variations: []\ncost_per_run_limit: 0.50")
+    assert (await harbour.run("experiment", config, "--resume"))["successCount"] == 2
+
+
+async def test_what_a_run_has_spent_before_counts_towards_its_limit(harbour):
+    config = write_config(harbour.folder, more="variations: []\ncost_per_run_limit: 0.05")
+    await harbour.run("experiment", config, code=3)
+
+    write_config(harbour.folder, more="variations: []\ncost_per_run_limit: 0.07")
+    told = await harbour.run("experiment", config, "--resume", code=3)
+
+    assert told["costUsd"] <= 0.07
 
 
 async def test_a_price_nobody_knows_is_refused_before_the_first_call(harbour):
@@ -442,9 +474,31 @@ async def test_a_scenario_can_be_run_branched_and_estimated_by_itself(harbour):
     assert "cooperation level: 2" in run["world_state"]["states"]["2"]
     assert run["execution_metadata"]["seed"] == original["execution_metadata"]["seed"]
 
-    estimate = await harbour.run("scenario", "estimate", "scenarios/harbour")
-    assert estimate["total"]["calls"] == [9, 9]
-    assert estimate["earlier_runs"]["runs"] == 2
+
+async def test_an_estimate_rests_on_earlier_runs_and_says_when_there_are_none(harbour):
+    config = write_config(harbour.folder, runs=3, more=VARIED)
+    harbour.proctor.environment["COLUMNS"] = "200"
+
+    guessed = await asyncio.to_thread(harbour.proctor, "scenario", "estimate", config)
+    assert "No earlier run of it is in the store" in guessed.stdout
+    document = await harbour.run("scenario", "estimate", config)
+    assert document["total"]["calls"] == [54, 54] and document["total"]["from_earlier_runs"] is None
+
+    write_config(harbour.folder, runs=2, more="variations: []")
+    await harbour.run("experiment", config)
+    write_config(
+        harbour.folder,
+        runs=3,
+        more=VARIED.replace("]}]", "]}, {type: scenario_parameter, parameter: turns, values: [4]}]"),
+    )
+    told = (await harbour.run("scenario", "estimate", config))["total"]["from_earlier_runs"]
+
+    assert told["runs"] == 2
+    assert told["calls"]["mean"] == 2 * 3 * 4 * 3, "variations, runs, turns, calls a turn"
+    assert told["cost_usd"]["mean"] == pytest.approx(0.72)
+    assert told["cost_usd"]["low"] <= told["cost_usd"]["mean"] <= told["cost_usd"]["high"]
+    (note,) = told["notes"]
+    assert note == "port never had openai/rash: counted as if it wrote as much as openai/calm"
 
 
 async def test_a_person_can_play_an_actor_at_the_terminal(harbour):

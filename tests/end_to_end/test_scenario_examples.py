@@ -68,12 +68,26 @@ def test_equal_seeds_give_byte_equal_worlds(desk):
 
 def names_in_the_files():
     from proctor.plan.experiment_schema import ExperimentConfig
+    from proctor.plan.scenario import FEATURES
     from proctor.plan.schema import names_of as keys_of
-    from proctor.scenario.definition import Actor, Validation, names_of
+    from proctor.scenario.definition import Actor, Measure, Scenario, Validation, names_of
     from proctor.scenario.prompts import built_in
 
-    ours = {"notes"}
-    return sorted({*keys_of(ExperimentConfig), *names_of(Actor), *names_of(Validation), *built_in()} - ours)
+    ours = {
+        "notes",
+        "metrics_csv",
+        "method",
+        "metrics",
+        "events",
+        "validation",
+        "prompts",
+        "about",
+        "stop_when",
+    }
+    parts = [names_of(part) for part in (Actor, Measure, Scenario, Validation)]
+    features = [FEATURES, *FEATURES.values()]
+    named = {name for part in (*parts, *features) for name in part}
+    return sorted({*keys_of(ExperimentConfig), *named, *built_in()} - ours)
 
 
 @pytest.mark.parametrize("name", names_in_the_files())

@@ -227,7 +227,26 @@ def test_an_entry_beats_an_override_and_an_override_beats_the_defaults():
     assert read.defaults_json()["model"] == ["d", "e"]
 
 
-@pytest.mark.parametrize("bad", [{"concurrency": 0}, {"retries": -1}, {"timeout_sec": 0}, {"model": " "}])
+def test_agent_and_budget_can_be_said_at_run_time_too():
+    read = plan("budget: 3\nmatrix: [{repo: a, prompt: x}, {repo: a, prompt: y, agent: own}]")
+    given = Overrides(agent="codex", budget_usd=9)
+    assert [item.agent for item in read.items(given)] == ["codex", "own"]
+    assert (read.budget(), read.budget(given)) == (3, 9)
+    assert read.defaults_json(given)["agent"] == "codex"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"concurrency": 0},
+        {"retries": -1},
+        {"timeout_sec": 0},
+        {"model": " "},
+        {"agent": ""},
+        {"budget_usd": 0},
+        {"budget_usd": float("nan")},
+    ],
+)
 def test_an_override_that_no_plan_could_say_is_refused(bad):
     with pytest.raises(UsageError):
         Overrides(**bad)

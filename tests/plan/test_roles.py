@@ -1,6 +1,7 @@
 """A role is a folder: found, read, checked before anyone speaks, and made anew by a command."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,35 @@ def test_a_users_role_comes_before_ours_of_the_same_name(tmp_path: Path) -> None
     new_role("eliza", tmp_path / "eliza", plays="therapist")
 
     assert "say here who this is" in Roles([tmp_path]).find("eliza").description
+
+
+@pytest.mark.parametrize("name", ["patientPsi", "CBT", "customer", "support"])
+@pytest.mark.parametrize(("language", "word"), [("de", "Du bist|Sie sind|jemand"), ("zh", "你|您|顾客")])
+def test_some_roles_speak_german_and_chinese(name: str, language: str, word: str) -> None:
+    found = Roles().find(name)
+
+    role = found.role(language)
+
+    assert role.language == language
+    assert set(role.templates) == set(found.role("en").templates)
+    for template, text in role.templates.items():
+        if template != "first":
+            assert re.search(word, text, re.IGNORECASE), template
+        assert text != found.role("en").templates[template]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "spoken"), [("de-AT", "de"), ("zh-Hant", "zh"), ("ja", "en"), ("en-GB", "en"), ("de", "de")]
+)
+def test_a_role_falls_back_to_the_nearest_language_and_then_to_english(wanted: str, spoken: str) -> None:
+    assert Roles().find("CBT").role(wanted).language == spoken
+
+
+def test_a_role_that_has_no_english_speaks_what_it_has(tmp_path: Path) -> None:
+    new_role("wirtin", tmp_path / "wirtin", plays="client")
+    (tmp_path / "wirtin" / "templates" / "en").rename(tmp_path / "wirtin" / "templates" / "de")
+
+    assert Roles([tmp_path]).find("wirtin").role("ja").language == "de"
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:

@@ -173,6 +173,50 @@ def test_everything_that_is_wrong_is_found_together(tmp_path):
     assert len(found) >= 3
 
 
+def test_every_feature_does_what_it_says(tmp_path):
+    features = """
+features:
+  communications: {enabled: true, max_per_turn: 1}
+  exogenous_events: {enabled: false}
+  metrics_extraction: {enabled: false}
+  context_management: {enabled: true, max_context_tokens: 8000, summarization_model: scripted/ok}
+"""
+    text = SCENARIO.replace("enable_bilateral_communication: true\n", "") + features
+
+    played = load(tmp_path, scenario=text).scenario
+
+    assert (played.enable_bilateral_communication, played.max_communications_per_turn) == (True, 1)
+    assert (played.events, played.metrics) == ({}, {})
+    assert (played.max_context_tokens, played.summarization_model) == (8000, "scripted/ok")
+
+
+def test_without_context_management_every_turn_is_told_in_full(tmp_path):
+    text = SCENARIO.replace("turns: 3", "turns: 9") + "features: {context_management: {enabled: false}}\n"
+
+    assert load(tmp_path, scenario=text).scenario.context_window_size == 9
+
+
+@pytest.mark.parametrize(
+    ("file", "more", "said"),
+    [
+        ("scenario", "features: {weather: {enabled: true}}", "`features` has no `weather`"),
+        ("scenario", "features: {communications: {max: 3}}", "`communications` has no `max`"),
+        ("metrics", "export_path: /tmp/elsewhere", "metrics.yaml has no `export_path`"),
+        ("validation_rules", "report_formats: json", "validation-rules.yaml has no `report_formats`"),
+    ],
+)
+def test_a_key_that_does_nothing_is_said_to_do_nothing(tmp_path, file, more, said):
+    text = {"scenario": SCENARIO, "metrics": METRICS, "validation_rules": "checks: {}\n"}[file]
+
+    assert any(said in remark for remark in load(tmp_path, **{file: f"{text}{more}\n"}).remarks)
+
+
+def test_checks_cannot_be_left_out_of_the_costs(tmp_path):
+    (problem,) = problems(tmp_path, validation_rules="checks: {}\ninclude_in_costs: false\n")
+
+    assert "what checks cost is always counted" in problem
+
+
 def test_a_slip_of_the_pen_is_remarked_on(tmp_path):
     read = load(tmp_path, scenario=SCENARIO + "contxt_window_size: 5\n")
 

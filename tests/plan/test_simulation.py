@@ -157,7 +157,7 @@ def test_roles_without_a_model_need_none_and_a_reciter_is_named_as_a_stand_in() 
         ("clients: [{role: patientPsi, options: {mood: odd}}]", "has no option `mood`"),
         ("clients: [patientPsi, {role: patientPsi}]", "two combinations are both called patientPsi_CBT"),
         ("clients: [{role: patientPsi, label: ../../x}]", "is no label"),
-        ("lang: tlh", "does not speak `tlh`"),
+        ("lang: German", "`lang` of the config is not right"),
         ("evaluators: [kindness]", "there is no rubric called `kindness`"),
         ("evaluators: [{name: x, instructions: y, scale: categorical}]", "has no `labels`"),
         ("evaluators: [{name: x, instructions: y, range: [5, 1]}]", "is empty: 5 to 1"),
@@ -185,6 +185,24 @@ def test_a_profile_of_the_users_own_is_checked_before_it_is_played(tmp_path: Pat
 
     with pytest.raises(PlanError, match="the profile people:1 is none for roleplayDoh"):
         read("clients: [{role: roleplayDoh, profiles_file: people.json}]", tmp_path)
+
+
+def test_a_language_that_a_role_does_not_speak_is_said_before_anything_starts() -> None:
+    made = read("language: ja")
+
+    assert made.remarks == [
+        "patientPsi has no templates in `ja`: it is played in `en`",
+        "CBT has no templates in `ja`: it is played in `en`",
+    ]
+    assert read("lang: de").remarks == []
+
+
+def test_another_language_makes_another_dialogue_and_english_is_as_ever() -> None:
+    ids = {
+        text: next(read(text).items("")).id for text in ("seed: 1", "seed: 1\nlang: en", "seed: 1\nlang: de")
+    }
+
+    assert ids["seed: 1"] == ids["seed: 1\nlang: en"] != ids["seed: 1\nlang: de"]
 
 
 def test_rubrics_come_to_one_criterion_for_each_aspect() -> None:

@@ -148,6 +148,36 @@ async def test_older_turns_are_told_in_short_and_recent_ones_in_full():
     assert "WORLD-1" not in last
 
 
+async def test_turns_leave_the_window_sooner_when_a_context_would_pass_its_tokens():
+    def answer(request):
+        if "Summarise what has happened" in prompt_of(request):
+            return "IN-SHORT"
+        if request.model == "narrator":
+            return f"UPDATED STATE: WORLD-{len(stage.turns) + 1}"
+        return f"ACTION: turn {len(stage.turns) + 1} " + "sails " * 300
+
+    stage = Stage(answer, turns=6, context_window_size=10, max_context_tokens=2000)
+
+    await stage.play(6)
+
+    lengths = [len(text) for text in stage.asked("model-port")]
+    assert max(lengths) <= 2000 * 4
+    assert max(lengths) > 1000 * 4, "what fits is told in full"
+    last = stage.asked("model-port")[-1]
+    assert "IN-SHORT" in last and "turn 5 sails" in last and "turn 2 sails" not in last
+    assert [turn.summarised for turn in stage.turns][-1] >= 3
+    assert len(stage.asked("model-port")) == 6
+
+
+async def test_each_turn_is_put_in_short_once():
+    stage = Stage(turns=6, context_window_size=1)
+
+    await stage.play(6)
+
+    summaries = [text for text in stage.asked("narrator") if "Summarise what has happened" in text]
+    assert [text.split("# Turn ")[1][0] for text in summaries] == ["1", "2", "3", "4"]
+
+
 async def test_metrics_are_read_from_the_new_state_of_the_world():
     metrics = {"trust": {"type": "integer", "method": "regex", "pattern": r"trust: (\d+)"}}
     stage = Stage(lambda r: "UPDATED STATE: trust: 7" if r.model == "narrator" else None, metrics=metrics)

@@ -16,6 +16,7 @@ from proctor.analyse.intervals import f_tail, student_cdf, student_quantile, wil
 
 POWER = 0.8
 LEVEL = 0.05
+PAIRED, WELCH, FISHER = "paired t-test", "Welch's t-test", "Fisher's exact test"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ class Difference:
     """What a test of this size would find in four of five cases."""
     n: tuple[int, int] = (0, 0)
     is_paired: bool = False
+    test: str = ""
+    """Which one `p` is of: `PAIRED`, `WELCH` or `FISHER`."""
 
 
 def paired(first: Sequence[float], second: Sequence[float]) -> Difference:
@@ -41,7 +44,7 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Difference:
     differences = [a - b for a, b in zip(first, second, strict=True)]
     n, value = len(differences), fmean(differences)
     if n < 2:
-        return Difference(value=value, n=(n, n), is_paired=True)
+        return Difference(value=value, n=(n, n), is_paired=True, test=PAIRED)
     spread = math.sqrt(variance(differences))
     error = spread / math.sqrt(n)
     return _tested(value, error, n - 1, spread, (n, n), is_paired=True)
@@ -51,7 +54,7 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
     """The difference of two means whose values do not pair and may spread differently."""
     n, value = (len(first), len(second)), fmean(first) - fmean(second)
     if min(n) < 2:
-        return Difference(value=value, n=n)
+        return Difference(value=value, n=n, test=WELCH)
     parts = [variance(first) / n[0], variance(second) / n[1]]
     error = math.sqrt(sum(parts))
     pooled = math.sqrt((variance(first) * (n[0] - 1) + variance(second) * (n[1] - 1)) / (sum(n) - 2))
@@ -65,7 +68,7 @@ def rates(successes: int, trials: int, other_successes: int, other_trials: int) 
     """The difference of two success rates."""
     n = (trials, other_trials)
     if not trials or not other_trials:
-        return Difference(value=0.0, n=n)
+        return Difference(value=0.0, n=n, test=FISHER)
     one, other = wilson(successes, trials), wilson(other_successes, other_trials)
     a, b = successes / trials, other_successes / other_trials
     assert one.low is not None and one.high is not None and other.low is not None and other.high is not None
@@ -81,6 +84,7 @@ def rates(successes: int, trials: int, other_successes: int, other_trials: int) 
         effect_size=2 * math.asin(math.sqrt(a)) - 2 * math.asin(math.sqrt(b)),
         smallest_detectable=min(1.0, reach * spread * math.sqrt(1 / trials + 1 / other_trials)),
         n=n,
+        test=FISHER,
     )
 
 
@@ -151,10 +155,11 @@ def factor_test(
 def _tested(
     value: float, error: float, freedom: float, spread: float, n: tuple[int, int], *, is_paired: bool = False
 ) -> Difference:
+    test = PAIRED if is_paired else WELCH
     if error == 0:
         # Every value alike: a difference is certain as far as these runs go, and no interval can say more.
         p = 1.0 if value == 0 else None
-        return Difference(value=value, low=value, high=value, p=p, n=n, is_paired=is_paired)
+        return Difference(value=value, low=value, high=value, p=p, n=n, is_paired=is_paired, test=test)
     reach = student_quantile(1 - LEVEL / 2, freedom)
     return Difference(
         value=value,
@@ -165,6 +170,7 @@ def _tested(
         smallest_detectable=(reach + student_quantile(POWER, freedom)) * error,
         n=n,
         is_paired=is_paired,
+        test=test,
     )
 
 

@@ -1,4 +1,4 @@
-"""What an experiment is going to take: calls, tokens and money, from earlier runs where there are any.
+"""What completed runs of a scenario have taken on average: calls, tokens and money.
 
 Knows nothing of how a run is played or of prices.
 """

@@ -244,7 +244,10 @@ class BatchAnalyzer:
     def _pair(self, a: int, b: int, metric: str) -> contrasts.Difference | None:
         first = {run.repeat: run for run in self._of(a) if run.is_success and metric in run.metrics}
         second = {run.repeat: run for run in self._of(b) if run.is_success and metric in run.metrics}
-        common = [n for n in first if n in second and first[n].seed == second[n].seed]
+        # Runs of a system that drew no seeds have none, and nothing that pairs them.
+        common = [
+            n for n in first if n in second and first[n].seed is not None and first[n].seed == second[n].seed
+        ]
         if len(common) >= max(2, min(len(first), len(second)) // 2):
             return contrasts.paired(
                 [first[n].metrics[metric] for n in common], [second[n].metrics[metric] for n in common]

@@ -64,6 +64,8 @@ class Study:
     """The level of each factor, by variation."""
     planned: int
     stand_ins: tuple[str, ...] = ()
+    description: str = ""
+    """What its author says it is for."""
 
 
 def read_study(folder: Path) -> Study:
@@ -90,6 +92,7 @@ def read_study(folder: Path) -> Study:
         factors={number: _factors(one) for number, one in numbered.items()},
         planned=int(summary.get("total_runs_planned") or len(runs)),
         stand_ins=tuple(map(str, summary.get("stand_ins") or ())),
+        description=str(summary.get("description") or ""),
     )
 
 

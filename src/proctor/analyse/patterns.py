@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from proctor.analyse import contrasts
@@ -41,9 +42,7 @@ def level_contrasts(study: Study, metric: str = "") -> list[Contrast]:
     found: list[tuple[str, str, Difference]] = []
     for factor, levels in levels_of(study).items():
         for level in levels:
-            inside = [run for run in study.runs if level_of(study, run, factor) == level]
-            outside = [run for run in study.runs if level_of(study, run, factor) != level]
-            difference = _difference(inside, outside, metric)
+            difference = _in_metric(study, factor, level, metric) if metric else _rates(study, factor, level)
             if difference is not None:
                 found.append((factor, level, difference))
             if len(levels) == 2:
@@ -64,7 +63,8 @@ def statement(contrast: Contrast) -> dict[str, Any]:
     size = _said(abs(one.value), rate)
     interval = "no interval" if one.low is None or one.high is None else _interval(one.low, one.high, rate)
     chance = "not tested" if contrast.p_corrected is None else f"{_chance(contrast.p_corrected)}, corrected"
-    text = f"With {contrast.factor} = {contrast.level}, {what} is {size} {word} ({interval}; {chance})."
+    text = f"With {contrast.factor} = {contrast.level}, {what} is {size} {word} ({interval}; {chance}; "
+    text += f"{one.test})."
     return {
         "statement": text,
         "factor": contrast.factor,
@@ -146,14 +146,44 @@ def level_of(study: Study, run: RunData, factor: str) -> str:
     return study.factors.get(run.variation_id, {}).get(factor, "")
 
 
-def _difference(inside: Sequence[RunData], outside: Sequence[RunData], metric: str) -> Difference | None:
-    if metric:
-        first = [run.metrics[metric] for run in inside if run.is_success and metric in run.metrics]
-        second = [run.metrics[metric] for run in outside if run.is_success and metric in run.metrics]
-        if min(len(first), len(second)) < FEWEST:
-            return None
-        return contrasts.welch(first, second)
-    inside, outside = ([run for run in runs if run.is_judged] for runs in (inside, outside))
+def _in_metric(study: Study, factor: str, level: str, metric: str) -> Difference | None:
+    """By pairs of equal seeds where they pair, else by two groups."""
+    runs = [run for run in study.runs if run.is_success and metric in run.metrics]
+    first, second = _by_seed(study, runs, factor, level, metric)
+    if len(first) >= FEWEST:
+        return contrasts.paired(first, second)
+    inside = [run.metrics[metric] for run in runs if level_of(study, run, factor) == level]
+    outside = [run.metrics[metric] for run in runs if level_of(study, run, factor) != level]
+    return None if min(len(inside), len(outside)) < FEWEST else contrasts.welch(inside, outside)
+
+
+def _by_seed(
+    study: Study, runs: Sequence[RunData], factor: str, level: str, metric: str
+) -> tuple[list[float], list[float]]:
+    """For each seed, a metric's mean with a level and without it, all other factors being equal.
+
+    One pair for each seed and not for each run: what runs of one seed share is no evidence twice over.
+    """
+    blocks: dict[int, dict[tuple[str, ...], dict[bool, list[float]]]] = {}
+    others = [name for name in levels_of(study) if name != factor]
+    for run in runs:
+        if run.seed is not None:
+            around = tuple(level_of(study, run, name) for name in others)
+            block = blocks.setdefault(run.seed, {}).setdefault(around, {True: [], False: []})
+            block[level_of(study, run, factor) == level].append(run.metrics[metric])
+    first, second = list[float](), list[float]()
+    for around_seed in blocks.values():
+        whole = [block for block in around_seed.values() if block[True] and block[False]]
+        if whole:
+            first.append(fmean(fmean(block[True]) for block in whole))
+            second.append(fmean(fmean(block[False]) for block in whole))
+    return first, second
+
+
+def _rates(study: Study, factor: str, level: str) -> Difference | None:
+    judged = [run for run in study.runs if run.is_judged]
+    inside = [run for run in judged if level_of(study, run, factor) == level]
+    outside = [run for run in judged if level_of(study, run, factor) != level]
     if min(len(inside), len(outside)) < FEWEST:
         return None
     passed, others = sum(run.is_success for run in inside), sum(run.is_success for run in outside)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from proctor.batch.launch import Extension, bring_up, open_batch
-from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
+from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.plan.experiment import Experiment
 from proctor.scenario import state as states
 from proctor.scenario.state import Call, Run, Turn, turn_as_plain, turn_of
@@ -51,17 +51,6 @@ def variation_numbers(read: Reader, run_id: str) -> dict[str, int]:
     """The number that each variation of a batch was given, by the digest of its items."""
     rows = read.query('SELECT DISTINCT "digest", "settings" FROM "batch_items" WHERE "runId" = ?', (run_id,))
     return {row["digest"]: int(json.loads(row["settings"])["variationId"]) for row in rows}
-
-
-def requeue(store: Store, run_id: str, reasons: Sequence[str]) -> int:
-    """Queue runs that a limit has ended, since it may have been raised; how many there were."""
-    rows = [
-        row
-        for row in store.read.items(run_id, limit=1_000_000)
-        if row["status"] in FINISHED and row["reason"] in reasons
-    ]
-    store.queue_again(run_id, [row["id"] for row in rows])
-    return len(rows)
 
 
 def run_from_store(read: Reader, row: Mapping[str, Any]) -> Run:
@@ -150,7 +139,7 @@ def _take_in(writer: Writer, run_id: str, item: Item, run: Run, source: str, now
     }
     writer.change("batch_items", (run_id, item.id), values)
     if totals.cost_usd:
-        spent = (session_id, 1, run_id, item.id, timestamp(now), "settle", 0.0, totals.cost_usd)
+        spent = (session_id, 1, run_id, item.id, timestamp(now), "settle", 0.0, totals.cost_usd, "")
         writer.append("ledger", spent)
 
 

@@ -37,6 +37,8 @@ class Question:
 
 
 Ask = Callable[[Question], Awaitable[str]]
+Chance = Callable[[int], random.Random]
+"""The luck of a turn. Each has its own, so that a conversation can go on at any of them."""
 Tell = Callable[[str], None]
 """Told what a reader of the session should know."""
 
@@ -64,7 +66,7 @@ class Party:
         *,
         ask: Ask,
         tell: Tell,
-        chance: random.Random,
+        chance: Chance,
         titles: Mapping[str, str],
     ) -> None:
         self.role, self.side, self.profile = role, side, profile

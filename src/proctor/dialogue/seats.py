@@ -6,7 +6,7 @@ Knows nothing of roles or of what is asked.
 import json
 from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from proctor.dialogue.party import Question
@@ -14,6 +14,8 @@ from proctor.errors import AttemptError
 from proctor.model import Answer, Request
 from proctor.runner import Services
 from proctor.session import Message, ModelCall, Note, Usage
+
+_COUNTED = tuple(each.name for each in fields(Usage))
 
 
 class Asking:
@@ -60,6 +62,17 @@ class Asking:
             "total_cost": self._cost,
         }
 
+    def kept(self) -> dict[str, Any]:
+        """What it has used so far, for one who takes its place."""
+        # By hand: `asdict` copies deeply, and this is done after every turn of every dialogue.
+        usage = {name: getattr(self._usage, name) for name in _COUNTED}
+        return {"usage": usage, "cost": self._cost, "calls": self.calls}
+
+    def take_over(self, kept: Mapping[str, Any]) -> None:
+        """Go on counting from what another has used."""
+        self._usage, self._cost = Usage(**kept["usage"]), kept["cost"]
+        self.calls = kept["calls"]
+
     def _count(self, call: ModelCall) -> None:
         self.calls += 1
         self._usage += call.usage
@@ -85,14 +98,21 @@ class Seat(Asking):
         answer = await self.put(self._model, question.messages, parameters, keep=question.is_inner)
         return answer.text
 
+    def was_told(self, instructions: str) -> None:
+        """What its model was last told to be is in the record already."""
+        self._instructed = instructions
+
+    @property
+    def label(self) -> str:
+        """The name its instructions have in the record."""
+        return f"instructions of the {self._side}"
+
     def _tell_instructions(self, messages: Sequence[Mapping[str, str]]) -> None:
         """What a role is told to be is part of the record, once, and again when it changes."""
         told = next((message["content"] for message in messages if message["role"] == "system"), "")
         if told and told != self._instructed:
             self._instructed = told
-            self._services.record(
-                Message(role="system", content=told, name=f"instructions of the {self._side}")
-            )
+            self._services.record(Message(role="system", content=told, name=self.label))
 
 
 def _with_words(call: ModelCall, messages: Sequence[Mapping[str, str]], text: str) -> ModelCall:

@@ -15,12 +15,14 @@ variable `reply` is what is said in the end.
 Knows nothing of models, of the other side, or of how conversations go.
 """
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from proctor.answers import field_of, read_answer, wanted
 from proctor.dialogue.language import evaluate, value_of
+from proctor.dialogue.moderator import MARK
 from proctor.dialogue.party import Moment, Party, Question
 from proctor.dialogue.rules import answer as answer_by_rules
 from proctor.errors import AgentError
@@ -53,8 +55,9 @@ async def speak(party: Party, moment: Moment) -> Reply:
     """Take all the steps of one turn; what comes out is said."""
     if party.role.opening and not moment.history:
         return Reply(text=party.text(party.role.opening, party.values(moment)))
+    chance = party.chance(moment.turn)
     for _ in range(TRIES):
-        turn = _Turn(party, moment)
+        turn = _Turn(party, moment, chance)
         await turn.take(party.role.steps)
         reply = party.cleaned(str(turn.values.get("reply") or ""))
         if reply or turn.ends:
@@ -67,8 +70,8 @@ async def speak(party: Party, moment: Moment) -> Reply:
 class _Turn:
     """One role on its way to its next words."""
 
-    def __init__(self, party: Party, moment: Moment) -> None:
-        self.party, self.moment = party, moment
+    def __init__(self, party: Party, moment: Moment, chance: random.Random) -> None:
+        self.party, self.moment, self.chance = party, moment, chance
         self.values = party.values(moment)
         self.ends = ""
         self._taken = 0
@@ -100,8 +103,8 @@ class _Turn:
                 self._put(step["draw"], self._drawn(step))
             case "rules":
                 rules, memory = self.party.role.data[step["rules"]], self.party.state.get("memory", [])
-                heard = self.moment.heard.partition("\n[Moderator]")[0]
-                self._put(step.get("into", "reply"), answer_by_rules(rules, heard, memory, self.party.chance))
+                heard = self.moment.heard.partition(f"\n{MARK}")[0]
+                self._put(step.get("into", "reply"), answer_by_rules(rules, heard, memory, self.chance))
             case "say":
                 self._put("reply", self.party.text(step["say"], self.values))
             case "for":
@@ -164,7 +167,7 @@ class _Turn:
 
     def _drawn(self, step: Mapping[str, Any]) -> Any:
         options = self._worth(step["from"], "from")
-        chance = self.party.chance
+        chance = self.chance
         if not options:
             return ""
         if not isinstance(options, Mapping):

@@ -9,13 +9,11 @@ Knows nothing of models, records or prompts.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from proctor.dialogue import moderator
 from proctor.dialogue.party import Moment, Party, Utterance
 from proctor.dialogue.repetition import repeating
 from proctor.dialogue.role import CLIENT, THERAPIST
 from proctor.dialogue.steps import speak
-
-MODERATOR = "[Moderator]"
-OPENING = f"{MODERATOR} You may start the session now."
 
 MAX_TURNS, LOOP = "max_turns", "loop"
 
@@ -30,6 +28,8 @@ class Course:
     loop_turns: int = 3
     """After so many equal rounds it is ended. 0: never."""
     opens: str = THERAPIST
+    language: str = "en"
+    """What the moderator speaks."""
 
 
 @dataclass(slots=True)
@@ -57,10 +57,9 @@ class Watcher:
 
 
 async def converse(parties: dict[str, Party], course: Course, watcher: Watcher, talk: Talk) -> None:
-    """Let two parties talk until one of them, or the moderator, ends it."""
+    """Let two parties talk until one of them, or the moderator, ends it; on from where `talk` stands."""
     first, second = (CLIENT, THERAPIST) if course.opens == CLIENT else (THERAPIST, CLIENT)
-    watcher.moderated(OPENING)
-    heard = OPENING
+    heard = _taken_up(course, watcher, talk) if talk.turns else _opened(course, watcher)
     while not talk.end_reason:
         answered = await _say(parties[first], heard, course, watcher, talk)
         if talk.end_reason:
@@ -70,12 +69,24 @@ async def converse(parties: dict[str, Party], course: Course, watcher: Watcher, 
             break
         talk.turns += 1
         watcher.turned(talk.turns)
-        if not talk.end_reason:
-            _moderate(course, talk)
-        heard = answered
-        if note := _reminder(course, talk):
-            watcher.moderated(note)
-            heard = f"{answered}\n{note}"
+        heard = _taken_up(course, watcher, talk)
+
+
+def _opened(course: Course, watcher: Watcher) -> str:
+    words = moderator.opening(course.language)
+    watcher.moderated(words)
+    return words
+
+
+def _taken_up(course: Course, watcher: Watcher, talk: Talk) -> str:
+    """What the side that opens hears behind a finished turn."""
+    if not talk.end_reason:
+        _moderate(course, talk)
+    heard = talk.history[-1].text
+    if note := _reminder(course, talk):
+        watcher.moderated(note)
+        heard = f"{heard}\n{note}"
+    return heard
 
 
 async def _say(party: Party, heard: str, course: Course, watcher: Watcher, talk: Talk) -> str:
@@ -103,5 +114,4 @@ def _reminder(course: Course, talk: Talk) -> str:
     left = course.max_turns - talk.turns
     if talk.end_reason or not 0 < left <= course.reminder_turns:
         return ""
-    turns = "1 turn is" if left == 1 else f"{left} turns are"
-    return f"{MODERATOR} {turns} left in this session. Please begin to bring it to a close."
+    return moderator.reminder(course.language, left)

@@ -178,6 +178,7 @@ class _Facts:
         completed = sum(row["status"] == SUCCESS for row in self._rows)
         return {
             "experiment_name": self._options["experiment"],
+            "description": self._options.get("description", ""),
             "run_id": self._batch["runId"],
             "status": self._batch["status"],
             "reason": self._batch["reason"],

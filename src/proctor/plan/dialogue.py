@@ -19,7 +19,7 @@ from proctor.plan.casting import Casting, cast
 from proctor.plan.dialogue_schema import CONFIG_KEYS, DEFAULTS, SimulationFile, as_list, vocabulary
 from proctor.plan.reading import read_source
 from proctor.plan.roles import Roles
-from proctor.plan.rubrics import criteria_of, documents, expectation_of
+from proctor.plan.rubrics import criteria_of, documents, evaluator_of, expectation_of, is_evaluator
 from proctor.plan.source import Source, Spot, refuse
 from proctor.plan.validate import check_shape
 
@@ -68,10 +68,24 @@ class Simulation:
         return {casting.digest: casting.role for casting in cast_roles}
 
     @property
+    def evaluators_by_name(self) -> Sequence[Mapping[str, Any]]:
+        """Those of its evaluators that have to be found: built-ins, functions, definitions."""
+        return [each["evaluator"] for each in self.evaluators if "evaluator" in each]
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What is worth saying before anything starts."""
+        cast_roles = (c for each in self.combinations for c in (each.client, each.therapist))
+        return list(dict.fromkeys(casting.remark for casting in cast_roles if casting.remark))
+
+    @property
     def models(self) -> Sequence[str]:
         """Every model that is asked, judges included."""
         asked = [c.model for each in self.combinations for c in (each.client, each.therapist) if c.role.asks]
-        return list(dict.fromkeys([*asked, *(each["model"] for each in self.evaluators if "model" in each)]))
+        judges = [each["model"] for each in self.evaluators if "model" in each]
+        # A function asks nobody.
+        judges += [each["judging"]["judge"] for each in self.evaluators_by_name if ":" not in each["name"]]
+        return list(dict.fromkeys([*asked, *judges]))
 
     def items(self, output_dir: str) -> Iterator[Item]:
         """The dialogues: run by run, so that a batch cut short has something of every combination."""
@@ -130,6 +144,8 @@ def read_simulation(
     if problems:
         refuse(problems)
     config = {**DEFAULTS, **{name: value for name, value in source.data.items() if value is not None}}
+    # Two names for one thing; whoever gives both means the longer.
+    config["lang"] = config.pop("language") or config["lang"]
     evaluators = _evaluators(source, config, problems)
     combinations = _combinations(source, config, folder, roles, problems)
     total = len(combinations) * config["num_runs"]
@@ -165,6 +181,9 @@ def _evaluators(source: Source, config: Mapping[str, Any], problems: list[Proble
     for number, entry in enumerate(config["evaluators"] or ()):
         written = {"name": entry} if isinstance(entry, str) else entry
         try:
+            if is_evaluator(written):
+                made.append({"evaluator": evaluator_of(written, judge)})
+                continue
             if written.get("expect"):
                 made.append({"expectation": expectation_of(written, config["under_test"])})
                 continue
@@ -273,6 +292,7 @@ def _fixed(combination: Combination, config: Mapping[str, Any]) -> dict[str, Any
         "loopTurns": config["loop_turns"],
         "opens": opens,
         "seed": config["seed"],
+        **({} if config["lang"] == "en" else {"lang": config["lang"]}),
     }
 
 

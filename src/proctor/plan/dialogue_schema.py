@@ -12,6 +12,7 @@ from proctor.plan.validate import Part
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 Count = Annotated[int, Field(ge=1)]
+Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")]
 Temperature = Annotated[float, Field(ge=0, le=5)]
 
 
@@ -108,7 +109,8 @@ class SimulationFile(BaseModel):
     client_model: Names | None = None
     therapist_model: Names | None = None
     judge_model: str | None = None
-    lang: str = "en"
+    lang: Language = "en"
+    language: Language | None = None
     opens: Literal["client", "therapist"] | None = None
     under_test: Literal["client", "therapist"] = "therapist"
     reminder_turns: Annotated[int, Field(ge=0)] = 2

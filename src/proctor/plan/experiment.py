@@ -44,6 +44,7 @@ class Limits:
 
     max_parallel: int | None = None
     budget_usd: float | None = None
+    human: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Experiment:
     variations: Sequence[Variation]
     """In order, the last dimension fastest; one without changes when nothing is varied."""
     limits: Limits = field(default_factory=Limits)
+    bases: Sequence[Path] = ()
+    """Where relative paths may start from, the first that leads somewhere."""
 
     @property
     def name(self) -> str:
@@ -67,6 +70,12 @@ class Experiment:
     def text(self) -> str:
         """The config as it was written."""
         return self.source.text
+
+    @property
+    def resume_from(self) -> Path | None:
+        """The folder of another experiment, whose runs that are the same are taken over."""
+        given = self._get("resume_from")
+        return None if given is None else _found(Path(str(given)).expanduser(), self.bases)
 
     @property
     def digest(self) -> str:
@@ -96,6 +105,11 @@ class Experiment:
         return given
 
     @property
+    def human(self) -> str:
+        """Where people who play an actor are asked: `terminal`, or `web` for any other process."""
+        return self.limits.human or str(self._get("human", "terminal"))
+
+    @property
     def aggregates(self) -> bool:
         """Whether the runs are analysed at the end."""
         return bool(self._get("aggregate_metrics", True))
@@ -116,11 +130,13 @@ class Experiment:
             "notify": self._get("notify"),
             "prices": dict(self.prices),
             "experiment": self.name,
+            "description": self._get("description", ""),
             "baseScenario": str(self._get("base_scenario")),
             "output": str(self.output),
             "scenario": self.loaded.plain,
             "runsPerVariation": self.runs_per_variation,
             "costPerRunUsd": self.cost_per_run_usd,
+            "human": self.human,
             "aggregateMetrics": self.aggregates,
             "saveIndividualRuns": bool(self._get("save_individual_runs", True)),
         }
@@ -177,7 +193,7 @@ class Experiment:
             "tags": [],
         }
         if self.cost_per_run_usd is not None:
-            settings["budget"] = self.cost_per_run_usd
+            settings |= {"budget": self.cost_per_run_usd, "haltAtLimit": True}
         branch = self._get("branch")
         return Item(
             runner="scenario",
@@ -220,7 +236,11 @@ def read_experiment(
     if problems:
         sources.refuse(problems)
     output = _output(source, path, base)
-    made = Experiment(source, path, loaded, output, variations, limits or Limits())
+    bases = (working_folder, path.parent, *path.parent.parents)
+    made = Experiment(source, path, loaded, output, variations, limits or Limits(), bases)
+    if made.resume_from is not None and not (made.resume_from / "runs").is_dir():
+        problem = f"{made.resume_from} holds no runs"
+        sources.refuse([made.problem(("resume_from",), problem, "Name the folder of an experiment.")])
     _refuse_twins(made)
     return made
 
@@ -244,8 +264,7 @@ def slug_of(name: str) -> str:
 def _scenario_folder(source: Source, path: Path, working_folder: Path) -> tuple[Path, Path]:
     """What relative paths start from, and the scenario's folder."""
     written = Path(str(source.data["base_scenario"])).expanduser()
-    bases = [working_folder, path.parent, *path.parent.parents]
-    for base in bases:
+    for base in (working_folder, path.parent, *path.parent.parents):
         if (base / written).is_dir():
             return base, base / written
     # Taken to another machine, the experiment's folder has all it needs.
@@ -255,6 +274,10 @@ def _scenario_folder(source: Source, path: Path, working_folder: Path) -> tuple[
     problem = f"there is no folder {written}"
     remedy = f"It was looked for in {working_folder}, in {path.parent} and above."
     raise PlanError([source.problem(("base_scenario",), problem, remedy)])
+
+
+def _found(written: Path, bases: Sequence[Path]) -> Path:
+    return next((base / written for base in bases if (base / written).is_dir()), written)
 
 
 def _output(source: Source, path: Path, base: Path) -> Path:

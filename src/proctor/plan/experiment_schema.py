@@ -54,7 +54,8 @@ class ExperimentConfig(_Part):
     aggregate_metrics: bool | None = None
     prices: dict[str, ModelPrice] | None = None
     notify: Text | None = None
-    resume_from: str | None = None
+    resume_from: Text | None = None
+    human: Literal["terminal", "web"] | None = None
     branch: dict[str, Anything] | None = None
 
 

@@ -34,6 +34,7 @@ from proctor.plan.suggest import did_you_mean
 from proctor.plan.validate import check_shape
 
 BUILT_IN = Path(str(files("proctor").joinpath("roles")))
+FALLBACK = "en"
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -73,13 +74,19 @@ class RoleFolder:
         """What a user may set, with defaults."""
         return self.source.data.get("options") or {}
 
-    def role(self, language: str) -> Role:
-        """The role in one language."""
+    def language_for(self, wanted: str) -> str:
+        """What it speaks when a language is wanted: that, or its nearest, or English, or its own."""
+        if not self.languages:
+            return wanted
+        for language in (wanted, wanted.partition("-")[0], FALLBACK):
+            if language in self.languages:
+                return language
+        return self.languages[0]
+
+    def role(self, wanted: str) -> Role:
+        """The role in one language, or in the one it falls back to."""
+        language = self.language_for(wanted)
         given = {name: value for name, value in self.source.data.items() if value is not None}
-        if self.languages and language not in self.languages:
-            raise NotFound(
-                f"the role {self.name} does not speak `{language}`\nIt speaks: {', '.join(self.languages)}."
-            )
         for name in ("description", "sources", "field", "choices", "default_profile"):
             given.pop(name, None)
         return Role(

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from proctor.errors import Problem, UsageError
 from proctor.plan.scenario_actors import read_actors
 from proctor.plan.scenario_events import black_swans, read_events
-from proctor.plan.scenario_measures import read_metrics, read_validation
+from proctor.plan.scenario_measures import Metrics, read_metrics, read_validation
 from proctor.plan.scenario_sources import Findings, Steps, as_text, find_file, read_file, refuse
 from proctor.plan.source import Source, Spot
 from proctor.plan.validate import shown, wanted_of
@@ -30,12 +30,21 @@ ALIASES = {
     "context_window": "context_window_size",
     "summarisation_model": "summarization_model",
 }
-_OF_OTHER_FILES = ("actors", "metrics", "events", "validation", "prompts", "about", "stop_when")
+_OF_OTHER_FILES = (
+    *("actors", "metrics", "metrics_csv", "events", "validation", "prompts", "about", "stop_when"),
+)
 _OWN = [name for name in names_of(Scenario) if name not in _OF_OTHER_FILES]
 _ABOUT = (
     *("background_information", "success_criteria", "schema_version", "created_date", "author", "tags"),
     *("enable_black_swans", "black_swans", "features", "scenario_length", "actors", "version", "notes"),
 )
+FEATURES: Mapping[str, tuple[str, ...]] = {
+    "communications": ("enabled", "max_per_turn"),
+    "exogenous_events": ("enabled",),
+    "metrics_extraction": ("enabled",),
+    "quality_assurance": ("enabled",),
+    "context_management": ("enabled", "max_context_tokens", "summarization_model"),
+}
 _AT_START = Spot(1, 1)
 LONGEST_BY_CONDITION = 50
 """Turns after which a scenario ends whose condition is never met, when it names no other number."""
@@ -72,7 +81,10 @@ def read_scenario(folder: Path) -> Loaded:
     plain = _of_main(source, findings)
     plain["actors"] = read_actors(folders, source, findings)
     features = source.data.get("features") or {}
-    plain["metrics"] = read_metrics(folders, findings) if _is_on(features, "metrics_extraction") else {}
+    metrics = read_metrics(folders, findings) if _is_on(features, "metrics_extraction") else Metrics()
+    plain["metrics"] = metrics.by_name
+    if metrics.as_csv:
+        plain["metrics_csv"] = True
     events = read_events(folders, findings) if _is_on(features, "exogenous_events") else {}
     plain["events"] = {**events, **black_swans(source, findings)}
     if _is_on(features, "quality_assurance"):
@@ -181,6 +193,8 @@ def _features(source: Source, plain: Plain, findings: Findings) -> None:
     if not isinstance(features, dict):
         return
     talks, window = features.get("communications"), features.get("context_management")
+    if isinstance(talks, bool):
+        plain.setdefault("enable_bilateral_communication", talks)
     if isinstance(talks, dict):
         plain.setdefault("enable_bilateral_communication", bool(talks.get("enabled", True)))
         if "max_per_turn" in talks:
@@ -188,16 +202,34 @@ def _features(source: Source, plain: Plain, findings: Findings) -> None:
             findings.came_from(
                 ("max_communications_per_turn",), source, ("features", "communications", "max_per_turn")
             )
-    if isinstance(window, dict) and window.get("summarization_model"):
-        plain.setdefault("summarization_model", window["summarization_model"])
-        findings.came_from(
-            ("summarization_model",), source, ("features", "context_management", "summarization_model")
-        )
+    if isinstance(window, dict):
+        for name in ("summarization_model", "max_context_tokens"):
+            if window.get(name) is not None:
+                plain.setdefault(name, window[name])
+                findings.came_from((name,), source, ("features", "context_management", name))
+        if window.get("enabled") is False:
+            # Nothing is managed: every turn is told in full, whatever that takes.
+            plain["context_window_size"] = plain.get("turns", LONGEST_BY_CONDITION)
+            plain.pop("max_context_tokens", None)
+    _check_features(source, features, findings)
+
+
+def _check_features(source: Source, features: Mapping[str, Any], findings: Findings) -> None:
+    for name, feature in features.items():
+        if name not in FEATURES:
+            findings.unknown(source, ("features", name), FEATURES, "`features`")
+        elif isinstance(feature, dict):
+            for key in feature:
+                if key not in FEATURES[name]:
+                    findings.unknown(source, ("features", name, key), FEATURES[name], f"the feature `{name}`")
+        elif not isinstance(feature, bool):
+            problem = f"`{name}` is a mapping, or true or false"
+            findings.problems.append(source.problem(("features", name), problem))
 
 
 def _is_on(features: Any, name: str) -> bool:
     feature = features.get(name) if isinstance(features, dict) else None
-    return not isinstance(feature, dict) or feature.get("enabled", True) is not False
+    return feature is not False and not (isinstance(feature, dict) and feature.get("enabled") is False)
 
 
 def _prompts(folders: list[Path], findings: Findings) -> dict[str, str]:

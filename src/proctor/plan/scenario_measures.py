@@ -3,6 +3,7 @@
 Knows nothing of how a metric is measured or a check is run.
 """
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,25 @@ _SYNONYMS = {
     "extraction_prompt": "prompt",
     "extraction_model": "model",
 }
-_UNUSED = ("name", "extraction", "export_format", "auto_export", "export_path")
+_OF_FILE = ("metrics", "scenario_name", "extraction_model", "thresholds", "export_format", "auto_export")
+_REPORTS = {"md": "markdown", "markdown": "markdown", "json": "json", "both": "both"}
 
 
-def read_metrics(folders: list[Path], findings: Findings) -> dict[str, Plain]:
-    """The metrics by name; none when there is no file."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """What metrics.yaml says."""
+
+    by_name: dict[str, Plain] = field(default_factory=dict)
+    as_csv: bool = False
+    """Whether they are also exported as a table."""
+
+
+def read_metrics(folders: list[Path], findings: Findings) -> Metrics:
+    """The metrics; none when there is no file."""
     path = find_file(folders, "metrics.yaml", "metrics.yml")
     source = read_file(path, findings) if path else None
     if source is None:
-        return {}
+        return Metrics()
     written = source.data.get("metrics")
     entries: list[tuple[Steps, Any, Any]] = []
     if isinstance(written, dict):
@@ -60,7 +71,19 @@ def read_metrics(folders: list[Path], findings: Findings) -> dict[str, Plain]:
             findings.came_from(("metrics", name), source, at)
             found[name] = _metric(source, at, name, entry, findings)
     _thresholds(source, found, findings)
-    return found
+    return Metrics(by_name=found, as_csv=_exports_csv(source, findings))
+
+
+def _exports_csv(source: Source, findings: Findings) -> bool:
+    """`export_format: csv` or `both`. A run's own folder is where they go; JSON is always there."""
+    for key in source.data:
+        if key not in _OF_FILE:
+            findings.unknown(source, (key,), _OF_FILE, "metrics.yaml")
+    wanted = str(source.data.get("export_format") or "json").lower()
+    if wanted not in ("json", "csv", "both"):
+        problem = f"`export_format` cannot be `{wanted}`"
+        findings.problems.append(source.problem(("export_format",), problem, "There are: json, csv, both."))
+    return wanted in ("csv", "both") and source.data.get("auto_export") is not False
 
 
 def _metric(source: Source, at: Steps, name: str, entry: dict[str, Any], findings: Findings) -> Plain:
@@ -72,7 +95,7 @@ def _metric(source: Source, at: Steps, name: str, entry: dict[str, Any], finding
     for place, part in parts:
         for key, value in part.items():
             known = _SYNONYMS.get(key, key)
-            if known in _UNUSED or value is None:
+            if known in ("name", "extraction") or value is None:
                 continue
             if known not in names_of(Measure):
                 findings.unknown(source, (*place, key), [*names_of(Measure), *_SYNONYMS], "a metric")
@@ -133,10 +156,17 @@ def read_validation(folders: list[Path], findings: Findings) -> Plain | None:
     findings.came_from(("validation",), source, ())
     for key, value in source.data.items():
         name = "generate_summary" if key == "generate_summary_report" else key
-        if name == "checks" or name not in names_of(Validation) or value is None:
+        if name == "checks" or value is None:
             continue
-        rules[name] = value
         findings.came_from(("validation", name), source, (key,))
+        if name == "include_in_costs":
+            if value is False:
+                remedy = "Remove it: a limit that left something out would be none."
+                findings.problem(("validation", name), "what checks cost is always counted", remedy)
+        elif name not in names_of(Validation):
+            findings.unknown(source, (key,), names_of(Validation), "validation-rules.yaml")
+        else:
+            rules[name] = _REPORTS.get(str(value).lower(), value) if name == "report_format" else value
     rules["checks"] = _checks(source, findings)
     return rules
 

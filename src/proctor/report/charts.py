@@ -1,8 +1,9 @@
 """Small plots as SVG: readable in a report, in a page, on paper and in the dark.
 
 No script and no colours of their own: everything is drawn with classes (`c-…`) whose colours a
-stylesheet gives, so that dark mode is a matter of CSS. `STYLE` is such a stylesheet. Every mark has a
-tooltip; every plot says in words what it shows.
+stylesheet gives, so that dark mode is a matter of CSS. `STYLE` is such a stylesheet, `COLOURS` what it
+takes its colours from; a plot that stands alone in a file brings both along. Every mark has a tooltip;
+every plot says in words what it shows.
 
 Knows nothing of batches: it draws labels and numbers.
 """
@@ -15,7 +16,12 @@ from importlib.resources import files
 
 from proctor.report.words import short, shown
 
-STYLE = files("proctor.report").joinpath("templates/charts.css").read_text(encoding="utf-8")
+_TEMPLATES = files("proctor.report").joinpath("templates")
+STYLE = _TEMPLATES.joinpath("charts.css").read_text(encoding="utf-8")
+COLOURS = _TEMPLATES.joinpath("colours.css").read_text(encoding="utf-8")
+_ALONE = (
+    'svg.chart { font-family: system-ui, "Segoe UI", Roboto, sans-serif; } .c-paper { fill: var(--paper); }'
+)
 WIDTH = 480
 """Of the drawing; a page scales it. Narrow, so that its letters can be read on a phone."""
 # Letters of the label font are about this wide; a browser cannot be asked.
@@ -184,6 +190,16 @@ def line(
         words = f"{point.label}: {say_y(point.y)}"
         drawn.append(f'<circle cx="{x}" cy="{y}" r="3.5" class="c-fill c-main">{_title(words)}</circle>')
     return _svg(title, base + 44, drawn)
+
+
+def as_file(plot: str) -> str:
+    """A plot as a file of its own: with its colours, on paper, in the size it is meant to have."""
+    head, _, drawn = plot.partition(">")
+    _, _, box = head.partition('viewBox="0 0 ')
+    width, height = box.partition('"')[0].split()
+    sized = f'{head} width="{width}" height="{height}">'
+    paper = f'<rect width="{width}" height="{height}" class="c-paper"/>'
+    return f"{sized}<style>{COLOURS}{STYLE}{_ALONE}</style>{paper}{drawn}\n"
 
 
 def ticks(top: float, wanted: int = 5) -> list[float]:

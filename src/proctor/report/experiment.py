@@ -6,16 +6,19 @@ of the analysis, and its honest words.
 Knows nothing of folders or stores; computes nothing.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
 
 from proctor.analyse.experiment import BatchAnalyzer
-from proctor.report.charts import Bar, Point, bars, line, scatter
+from proctor.report.charts import Bar, Point, as_file, bars, line, scatter
 from proctor.report.render import page, text
 from proctor.report.words import percent, usd
 
+PLOTS = "plots"
+"""The folder beside a Markdown report in which its plots are."""
 DRAWN_VARIATIONS = 30
 DRAWN_METRICS = 12
 DRAWN_LINES = 6
@@ -30,9 +33,21 @@ def experiment_html(analyzer: BatchAnalyzer) -> str:
     return page("experiment.html.j2", plots=plots, **_values(analyzer))
 
 
-def experiment_markdown(analyzer: BatchAnalyzer) -> str:
-    """The report as Markdown; its plots are in the HTML beside it."""
-    return text("experiment.md.j2", **_values(analyzer))
+def experiment_markdown(analyzer: BatchAnalyzer) -> tuple[str, dict[str, str]]:
+    """The report as Markdown, and the plots it shows: SVG files by the names it looks for them under."""
+    files: dict[str, str] = {}
+    plots: dict[str, list[Drawn]] = {}
+    for name, drawn in _plots(analyzer).items():
+        plots[name] = []
+        for caption, plot in drawn:
+            file = f"{PLOTS}/{len(files) + 1:02d}-{_slug(caption)}.svg"
+            files[file] = as_file(plot)
+            plots[name].append((caption, file))
+    return text("experiment.md.j2", plots=plots, **_values(analyzer)), files
+
+
+def _slug(caption: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", caption.lower()).strip("-")[:60].strip("-")
 
 
 def _values(analyzer: BatchAnalyzer) -> dict[str, Any]:
@@ -40,6 +55,7 @@ def _values(analyzer: BatchAnalyzer) -> dict[str, Any]:
     metrics, by_number = analyzer.metrics, documents["variation-statistics.json"]
     return {
         "name": analyzer.study.name,
+        "description": analyzer.study.description,
         "planned": analyzer.study.planned,
         "metrics": documents["metrics-analysis.json"],
         "variations": list(documents["variation-statistics.json"].values()),
@@ -73,7 +89,7 @@ def chance(p: float | None) -> str:
 
 
 Drawn = tuple[str, str]
-"""What a plot shows, in words, and the plot."""
+"""What a plot shows, in words, and the plot, or its file."""
 
 
 def _plots(analyzer: BatchAnalyzer) -> dict[str, list[Drawn]]:

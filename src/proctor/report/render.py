@@ -27,6 +27,10 @@ _TEMPLATES = (
     "benchmark.html.j2",
     "dialogue.html.j2",
     "dialogue.md.j2",
+    "comparison.html.j2",
+    "comparison.md.j2",
+    "evaluation.html.j2",
+    "evaluation.md.j2",
     "experiment.html.j2",
     "experiment.md.j2",
 )
@@ -50,7 +54,7 @@ def html(summary: Summary) -> str:
 
 def page(template: str, **values: Any) -> str:
     """A page of ours: the template with these values, our style, and the digest its policy asks for."""
-    style = f"{_template('report.css')}{charts.STYLE}"
+    style = f"{charts.COLOURS}{_template('report.css')}{charts.STYLE}"
     found = _environment(escaped=True).get_template(template)
     return found.render(style=Markup(style), digest=_sha256(style), **values)
 

@@ -7,13 +7,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from proctor.dialogue.party import Utterance
 from proctor.dialogue.seats import Asking
 from proctor.errors import EvaluatorError, ModelError
+from proctor.evaluator import Evidence, Trace
 from proctor.expect import check_answer
 from proctor.item import digest_of
 from proctor.judging import Criterion, Line, Verdict, judge
 from proctor.runner import Services
+from proctor.runners._jury import judged_by
 from proctor.score import Score
+from proctor.session import Message, ModelCall, Usage
 
 PARAMETERS = {"temperature": 0.0}
 
@@ -49,6 +53,18 @@ class Judges(Asking):
             self._keep_score(score)
         return _below(criterion.passes_at, scores)
 
+    async def ask(self, wanted: Mapping[str, Any], evidence: Evidence) -> list[str]:
+        """Keep what an evaluator of the product says; what to say of scores below the pass mark."""
+        scores = await judged_by(wanted, evidence, self._services)
+        for score in scores:
+            self._count_score(score)
+        return _below(wanted["passes_at"], scores)
+
+    def _count_score(self, score: Score) -> None:
+        if score.input_tokens or score.output_tokens:
+            usage = Usage(input_tokens=score.input_tokens, output_tokens=score.output_tokens)
+            self._count(ModelCall(model="", usage=usage, cost_usd=score.cost_usd))
+
     def check(self, expectation: Mapping[str, Any], lines: Sequence[tuple[str, str]]) -> list[str]:
         """Keep whether what one side said holds what was expected; no model is asked."""
         target = expectation["target"]
@@ -60,6 +76,33 @@ class Judges(Asking):
         for score in scores:
             self._keep_score(score)
         return _below(expectation["passes_at"], scores)
+
+
+def evidence_of(
+    history: Sequence[Utterance], under_test: str, profiles: Mapping[str, Any], services: Services
+) -> Evidence:
+    """A dialogue as evaluators look at sessions: whoever is under test is the assistant."""
+    said = [
+        Message(role="assistant" if one.side == under_test else "user", content=one.text, name=one.side)
+        for one in history
+    ]
+    traces, before = list[Trace](), list[Message]()
+    for message in said:
+        before.append(message)
+        if message.role == "assistant":
+            asked = [each.content for each in before if each.role == "user"]
+            traces.append(
+                Trace(
+                    id=f"{under_test}.turn_{len(traces)}",
+                    prompt=asked[-1] if asked else "",
+                    answer=message.content,
+                    messages=tuple(before),
+                )
+            )
+            before = []
+    return Evidence(
+        session_id=services.attempt, messages=said, traces=traces, attributes={"profiles": dict(profiles)}
+    )
 
 
 def _checked(expectation: Mapping[str, Any], text: str, target: str) -> Score:

@@ -2,18 +2,20 @@
 
 The item names its roles by their digests; the roles themselves are kept below Proctor's home, so that a
 dialogue is carried out as it was planned whatever has become of the folders since. Each message, each
-turn, each call and what a role remembers is recorded as it happens.
+turn, each call and what a role remembers is recorded as it happens; one that was cut off goes on behind its
+last finished turn, from the checkpoint that whoever resumes it puts beside its file.
 
 Knows nothing of plans, files of results, or the store.
 """
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from proctor.dialogue.checkpoint import Checkpoint, Side, Standing, can_be_kept, checkpoint_of
 from proctor.dialogue.party import Party, Utterance
 from proctor.dialogue.role import SIDES, THERAPIST, role_of
 from proctor.dialogue.role import Role as DialogueRole
@@ -24,9 +26,11 @@ from proctor.errors import AttemptError, CostLimit, TimeLimit, UsageError, Works
 from proctor.item import FAIL, Item, digest_of
 from proctor.judging import criterion_of
 from proctor.runner import Outcome, Services
-from proctor.runners._judges import Judges
+from proctor.runners._judges import Judges, evidence_of
 from proctor.session import Iteration, Message, Metric, Note, Role
 
+UNFINISHED = ".unfinished"
+"""The folder beside the sessions' files with the checkpoints of those that were cut off."""
 ROLES = "dialogue-roles"
 """The folder below Proctor's home in which roles are kept under their digests."""
 
@@ -57,7 +61,10 @@ class Dialogue:
 class _Dialogue:
     def __init__(self, item: Item, services: Services) -> None:
         self.item, self.services = item, services
+        self.checkpoint = _checkpoint(item)
         self.seed = seed_of(item, services.attempt)
+        if self.checkpoint:
+            self.seed = self.checkpoint.standing.seed
         self.course_of_talk = Talk()
         self.seats = {side: self._seat(side) for side in SIDES}
         self.judges: Judges | None = None
@@ -66,19 +73,24 @@ class _Dialogue:
 
     async def talk(self) -> None:
         details = self.item.details
-        # Each side has luck of its own: what one draws does not depend on how often the other does.
         parties = {side: self._party(side) for side in SIDES}
         course = Course(
             max_turns=details["maxTurns"],
             reminder_turns=details["reminderTurns"],
             loop_turns=details["loopTurns"],
             opens=details["opens"],
+            language=details.get("lang", "en"),
         )
         watcher = Watcher(
-            said=lambda said: self._said(said, parties), moderated=self._moderated, turned=self._turned
+            said=lambda said: self._said(said, parties),
+            moderated=self._moderated,
+            turned=lambda turn: self._turned(turn, parties),
         )
         for side in SIDES:
             self._tell_weights(side, parties[side].role)
+            self._tell_language(parties[side].role)
+        if self.checkpoint:
+            self._take_up(self.checkpoint, parties)
         try:
             await converse(parties, course, watcher, self.course_of_talk)
         except UsageError as error:
@@ -94,6 +106,10 @@ class _Dialogue:
         lines = [(said.side, said.text) for said in self.course_of_talk.history]
         broken = list[str]()
         for each in wanted:
+            if "evaluator" in each:
+                evidence = evidence_of(self.course_of_talk.history, self._under_test, profile, self.services)
+                broken += await self.judges.ask(each["evaluator"], evidence)
+                continue
             if "expectation" in each:
                 broken += self.judges.check(each["expectation"], lines)
                 continue
@@ -128,7 +144,7 @@ class _Dialogue:
             asked["options"],
             ask=self.seats[side].ask,
             tell=lambda words: self.services.record(Note(text=words)),
-            chance=random.Random(f"{self.seed}:{side}"),
+            chance=self._luck(side),
             titles={each: role.title or each.capitalize() for each, role in roles.items()},
         )
 
@@ -152,6 +168,12 @@ class _Dialogue:
             self.services.record(Metric(name=f"{side}.weights", value="own" if own else "other"))
             self.services.record(Note(text=f"{role.name} was played by {model}: {weights}"))
 
+    def _tell_language(self, role: DialogueRole) -> None:
+        wanted = self.item.details.get("lang", "en")
+        if role.templates and role.language.partition("-")[0] != wanted.partition("-")[0]:
+            words = f"{role.name} has no templates in {wanted} and was played in {role.language}"
+            self.services.record(Note(text=words))
+
     def _said(self, said: Utterance, parties: Mapping[str, Party]) -> None:
         role: Role = "assistant" if said.side == self._under_test else "user"
         self.services.record(Message(role=role, content=said.text, name=said.side))
@@ -168,8 +190,55 @@ class _Dialogue:
     def _moderated(self, words: str) -> None:
         self.services.record(Message(role="system", content=words, name="moderator"))
 
-    def _turned(self, turn: int) -> None:
-        self.services.record(Iteration(model=self.item.model, output=f"turn {turn}"))
+    def _turned(self, turn: int, parties: Mapping[str, Party]) -> None:
+        talk = self.course_of_talk
+        lost = [party.role.name for party in parties.values() if not can_be_kept(party.state)]
+        written = f"turn {turn}"
+        if lost:
+            if turn == 1:
+                words = f"what {lost[0]} remembers cannot be written down: cut off, this would begin anew"
+                self.services.record(Note(text=words))
+        else:
+            sides = {
+                side: Side(state=party.state, usage=self.seats[side].kept())
+                for side, party in parties.items()
+            }
+            standing = Standing(
+                turns=turn,
+                seed=self.seed,
+                sides=sides,
+                end_reason=talk.end_reason,
+                ended_by=talk.ended_by,
+            )
+            written = standing.written()
+        self.services.record(Iteration(model=self.item.model, output=written))
+
+    def _take_up(self, checkpoint: Checkpoint, parties: Mapping[str, Party]) -> None:
+        """Stand where the talk was left, with everything said until then in this session's record too."""
+        record, standing = self.services.record, checkpoint.standing
+        record(Note(text=f"went on behind turn {standing.turns}"))
+        for message in checkpoint.messages:
+            record(Message(role=message["role"], content=message["content"], name=message["name"]))  # type: ignore[arg-type]
+            if message["name"] in SIDES:
+                said = Utterance(side=message["name"], text=message["content"])
+                self.course_of_talk.history.append(said)
+            for seat in self.seats.values():
+                if message["name"] == seat.label:
+                    seat.was_told(message["content"])
+        for metric in checkpoint.metrics:
+            record(Metric(name=metric["name"], value=metric["value"], step=metric["step"]))
+        for side, kept in standing.sides.items():
+            parties[side].state.update(kept.state)
+            self.seats[side].take_over(kept.usage)
+        talk = self.course_of_talk
+        talk.turns, talk.end_reason, talk.ended_by = standing.turns, standing.end_reason, standing.ended_by
+        for turn in range(1, standing.turns):
+            record(Iteration(model=self.item.model, output=f"turn {turn}"))
+        record(Iteration(model=self.item.model, output=standing.written()))
+
+    def _luck(self, side: str) -> Callable[[int], random.Random]:
+        # Each side has luck of its own: what one draws does not depend on how often the other does.
+        return lambda turn: random.Random(f"{self.seed}:{side}:{turn}")
 
 
 def seed_of(item: Item, attempt: str) -> int:
@@ -178,6 +247,16 @@ def seed_of(item: Item, attempt: str) -> int:
     where = attempt if seed is None else [seed, item.details["combination"], item.repeat]
     # Within 31 bits, which is what providers take.
     return int(digest_of(where)[:8], 16) & 0x7FFFFFFF
+
+
+def _checkpoint(item: Item) -> Checkpoint | None:
+    path = Path(item.settings["outputDir"]) / UNFINISHED / item.settings["file"]
+    try:
+        found = checkpoint_of(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        # None, or one that cannot be read: it begins anew.
+        return None
+    return found if found.item_id == item.id else None
 
 
 @lru_cache(maxsize=64)

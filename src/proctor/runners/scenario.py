@@ -143,8 +143,8 @@ class Scenario:
                 return await play.turns()
         except CostLimit as error:
             play.end(HALTED, error.reason, str(error))
-            # It goes on behind its last turn once it may spend more; so the batch stops here.
-            return Outcome(status=FAIL, reason="halted", error=str(error))
+            # It goes on behind its last turn once it may spend more.
+            return Outcome(status=FAIL, reason=error.reason, error=str(error))
         except AttemptError as error:
             play.end(HALTED if error.reason in CUT_OFF else FAILED, error.reason, str(error))
             raise

@@ -28,6 +28,14 @@ class Moment:
     talks: list[Talk] = field(default_factory=list)
     """Of this turn; grows while they are held."""
     summary: str = ""
+    """Of the turns that are no longer told in full."""
+    summarised: int = 0
+    """How many those are."""
+
+    @property
+    def recent(self) -> Sequence[Turn]:
+        """The turns that are told in full."""
+        return self.past[self.summarised :]
 
     @property
     def turn(self) -> int:
@@ -50,7 +58,7 @@ class Moment:
             scenario=self.scenario,
             turn=self.turn,
             summary=self.summary,
-            recent=self.past[-self.scenario.context_window_size :],
+            recent=self.recent,
             world_state=self.world_state,
             talks=self._talks_of(actor.short_name),
             goals=self._goals_of(actor.short_name),
@@ -68,8 +76,7 @@ class Moment:
         )
 
     def _talks_of(self, short: str) -> list[dict[str, Any]]:
-        window = self.past[-self.scenario.context_window_size :]
-        dated = [(past.number, talk) for past in window for talk in past.talks]
+        dated = [(past.number, talk) for past in self.recent for talk in past.talks]
         dated += [(self.turn, talk) for talk in self.talks]
         return [self._seen_by(short, number, talk) for number, talk in dated if short in talk.participants]
 

@@ -166,6 +166,8 @@ class Validation:
     run_at_scenario_end: bool = False
     generate_turn_reports: bool = True
     generate_summary: bool = True
+    report_format: Literal["markdown", "json", "both"] = "markdown"
+    """What the reports of the checks are written as."""
     halt_on_critical: bool = False
     """Stop the run at an issue of severity `high` or `critical`."""
     max_issues_before_halt: Annotated[int, Field(ge=1)] | None = None
@@ -190,6 +192,8 @@ class Scenario:
     world_state_model: Text = "openai/gpt-4o-mini"
     context_window_size: Annotated[int, Field(ge=1)] = 3
     """Turns that are told in full; older ones are summarised."""
+    max_context_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Turns leave the window sooner when someone's context would have more than these. None: as it comes."""
     summarization_model: str = ""
     """Empty: the narrator's."""
     enable_bilateral_communication: bool = False
@@ -200,6 +204,8 @@ class Scenario:
     temperature: Annotated[float, Field(ge=0, le=5)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     metrics: dict[str, Measure] = field(default_factory=dict)
+    metrics_csv: bool = False
+    """Whether a run's metrics are also written as a table."""
     events: dict[str, Event] = field(default_factory=dict)
     validation: Validation | None = None
     prompts: dict[str, str] = field(default_factory=dict)

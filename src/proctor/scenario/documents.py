@@ -6,13 +6,16 @@ actors and narrator wrote is kept as they wrote it.
 Knows nothing of disks.
 """
 
+import csv
+import io
 import json
 from collections.abc import Iterator, Mapping
 from statistics import fmean
 from typing import Any
 
+from proctor.scenario.check_reports import summary_report, turn_report
 from proctor.scenario.definition import Scenario
-from proctor.scenario.state import Call, Issue, Run, Talk, Turn, Value
+from proctor.scenario.state import Call, Run, Talk, Turn, Value
 
 LOG = "scenario.log"
 
@@ -26,8 +29,10 @@ def documents(scenario: Scenario, run: Run, *, since: int = 0) -> dict[str, str]
         if turn.number >= since:
             made |= _of_turn(scenario, turn)
     if scenario.validation and scenario.validation.generate_summary:
-        made["validation-summary.md"] = _validation_summary(run)
+        made |= summary_report(scenario.validation, run)
     made["metrics.json"] = as_json(metrics_document(scenario, run))
+    if scenario.metrics_csv:
+        made["metrics.csv"] = _metrics_table(run)
     made["costs.json"] = as_json(costs_document(scenario, run))
     made[LOG] = log_of(run)
     return made
@@ -120,10 +125,21 @@ def _of_turn(scenario: Scenario, turn: Turn) -> dict[str, str]:
         made[f"actor-{short}-{number}.md"] = "\n\n".join(parts) + "\n"
     for name, held in _by_name(turn).items():
         made[f"{name}-{number}.md"] = "\n\n".join(_talk(scenario, turn, talk) for talk in held) + "\n"
-    if turn.checks_run and (scenario.validation is None or scenario.validation.generate_turn_reports):
-        head = f"# Checks of turn {turn.number}\n\n{turn.checks_run} run, {len(turn.issues)} issues\n"
-        made[f"validation-{number}.md"] = head + "".join(map(_issue, turn.issues))
+    rules = scenario.validation
+    if turn.checks_run and rules and rules.generate_turn_reports:
+        made |= turn_report(rules, turn)
     return made
+
+
+def _metrics_table(run: Run) -> str:
+    """`metrics.csv`: a line for each turn and metric; what could not be read is empty."""
+    held = io.StringIO()
+    table = csv.writer(held, lineterminator="\n")
+    table.writerow(("run_id", "turn", "metric", "value"))
+    for turn in run.turns:
+        for name, value in turn.metrics.items():
+            table.writerow((run.label, turn.number, name, "" if value is None else value))
+    return held.getvalue()
 
 
 def _by_name(turn: Turn) -> dict[str, list[Talk]]:
@@ -157,20 +173,6 @@ def _talk(scenario: Scenario, turn: Turn, talk: Talk) -> str:
     parts += [f"**{scenario.actors[who].name}**: {text}" for who, text in talk.messages]
     parts += [f"*{scenario.actors[who].name}, to itself*: {note}" for who, note in talk.notes.items()]
     return "\n\n".join(parts)
-
-
-def _issue(issue: Issue) -> str:
-    who = f" ({issue.actor})" if issue.actor else ""
-    return f"- **{issue.severity}** {issue.check}{who}: {issue.text}\n"
-
-
-def _validation_summary(run: Run) -> str:
-    parts = [f"# Checks of {run.label}\n"]
-    issues = [(turn.number, issue) for turn in run.turns for issue in turn.issues]
-    checks = sum(turn.checks_run for turn in run.turns)
-    parts.append(f"\n{checks} checks in {len(run.turns)} turns, {len(issues)} issues\n\n")
-    parts += [f"- turn {number}: {_issue(issue).removeprefix('- ')}" for number, issue in issues]
-    return "".join(parts)
 
 
 def _statistics(run: Run) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from proctor.scenario.documents import LOG, actors_of, as_json, documents
 from proctor.scenario.state import COMPLETED, Run, Turn, calls_of, turn_as_plain, turn_of
 
 STATE = "scenario-state.json"
+FIGURES = ("metrics.json", "metrics.csv", "costs.json", LOG)
+"""What is kept of a run where texts are not."""
 VERSION = 1
 MOST_BYTES = 512 * 1024 * 1024
 _TEXTS = ("talks", "key_changes", "consequences", "summary")
@@ -31,7 +33,7 @@ def write_run(folder: Path, scenario: Scenario, run: Run, *, since: int = 0, who
     """
     made = documents(scenario, run, since=since)
     if not whole:
-        made = {name: text for name, text in made.items() if name in ("metrics.json", "costs.json", LOG)}
+        made = {name: text for name, text in made.items() if name in FIGURES}
     slim = not whole and run.status == COMPLETED
     # Last: what the state speaks of is there.
     made[STATE] = as_json(state_document(scenario, run, slim=slim))

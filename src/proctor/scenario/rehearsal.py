@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from proctor.model import Answer, Request
 from proctor.scenario.definition import Scenario
+from proctor.scenario.remembering import CHARACTERS_PER_TOKEN
 from proctor.scenario.simulation import Simulation
 from proctor.scenario.state import Call, Turn
 from proctor.scenario.voices import Voices
 from proctor.session import ModelCall, Usage
 
-CHARACTERS_PER_TOKEN = 4
 # What models were seen to write under these headings: some 150 words a decision, 250 a state of the world.
 DECISION_WORDS, WORLD_WORDS = 150, 250
 

@@ -17,6 +17,7 @@ from proctor.scenario.conditions import all_hold
 from proctor.scenario.context import Moment
 from proctor.scenario.definition import Actor, Scenario
 from proctor.scenario.prompts import Prompts
+from proctor.scenario.remembering import remember
 from proctor.scenario.state import Decision, Run, Turn, Value
 from proctor.scenario.voices import Voices, together
 
@@ -46,9 +47,7 @@ class Simulation:
     async def turn(self, past: Sequence[Turn]) -> Turn:
         """Play the turn behind these."""
         scenario, voices, started = self._scenario, self._voices, self._now()
-        moment = Moment(
-            scenario=scenario, prompts=self._prompts, past=past, summary=await self._summary(past)
-        )
+        moment = await remember(scenario, self._prompts, voices, past)
         await talks.hold_talks(moment, voices)
         actors = list(scenario.actors.values())
         made = await together([self._decide(moment, actor) for actor in actors])
@@ -74,6 +73,7 @@ class Simulation:
             events=tuple(happened),
             metrics=read,
             summary=moment.summary,
+            summarised=moment.summarised,
             started_at=started,
         )
         turn = await self._checked(turn, moment.world_state)
@@ -89,22 +89,6 @@ class Simulation:
         met = bool(self._scenario.stop_when) and bool(run.turns)
         met = met and all_hold(self._scenario.stop_when, run.turns[-1].metrics)
         return Verdict(is_over=met or len(run.turns) >= self._scenario.turns)
-
-    async def _summary(self, past: Sequence[Turn]) -> str:
-        """What has left the window, in short: the last summary, and the turn that leaves now."""
-        window = self._scenario.context_window_size
-        if len(past) <= window:
-            return ""
-        leaving = past[-window - 1]
-        return await self._voices.ask(
-            "summary",
-            "summary",
-            model=self._scenario.summarization_model or self._scenario.world_state_model,
-            prompt=self._prompts.render(
-                "summary", scenario=self._scenario, summary=past[-1].summary, leaving=leaving
-            ),
-            turn=len(past) + 1,
-        )
 
     async def _decide(self, moment: Moment, actor: Actor) -> Decision:
         answer = await self._voices.ask(

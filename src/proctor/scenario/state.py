@@ -86,6 +86,8 @@ class Turn:
     checks_run: int = 0
     summary: str = ""
     """Of all turns that have left the window, once there are any."""
+    summarised: int = 0
+    """How many those are."""
     calls: tuple[Call, ...] = ()
     started_at: str = ""
     ended_at: str = ""

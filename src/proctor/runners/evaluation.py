@@ -1,0 +1,83 @@
+"""Judge one recorded session with one evaluator.
+
+The session of this attempt is the judging: what the judge was asked and said, what that cost, and the
+scores, which name the session they are about. A target that could not be judged is a score with an error;
+the item is then in error too, and the scores of the other targets stay.
+
+Knows nothing of where sessions come from or which evaluators there are.
+"""
+
+from dataclasses import replace
+
+from proctor.errors import AttemptError, EvaluatorError, blame
+from proctor.evaluator import Evaluator
+from proctor.item import ERROR, Item
+from proctor.runner import Outcome, Services
+from proctor.score import Score
+from proctor.session import Iteration, Note
+
+MOST_TOLD = 3
+"""Errors that an item tells of; all of them are scores of their own."""
+
+
+class Evaluation:
+    """Carries out items that are a session and an evaluator."""
+
+    async def run(self, item: Item, services: Services) -> Outcome:
+        """Judge, and keep every score."""
+        settings = item.settings
+        with blame(EvaluatorError, f"finding {settings['evaluator']}"):
+            evaluator = services.evaluator(settings["evaluator"], settings["judging"])
+        if evaluator.digest != item.details["evaluatorDigest"]:
+            raise EvaluatorError(
+                f"{evaluator.name} is no longer what it was when the job began (digest {evaluator.digest}, "
+                f"then {item.details['evaluatorDigest']})"
+            )
+        try:
+            scores = await self._judge(item, services, evaluator)
+        except AttemptError as error:
+            services.score(_unjudged(item, evaluator, error))
+            raise
+        for score in scores:
+            services.score(replace(score, judged_session=settings["session"]))
+        services.record(Iteration(model=item.model))
+        if not scores:
+            services.record(Note(text=f"there is no {evaluator.level} in this session to judge"))
+        return _outcome(scores)
+
+    async def _judge(self, item: Item, services: Services, evaluator: Evaluator) -> list[Score]:
+        with blame(EvaluatorError, "reading the session"):
+            evidence = await services.evidence(
+                item.settings["session"], item.details.get("traces", ()), item.settings.get("scenario", "")
+            )
+        async with services.time_limit(item.settings.get("timeoutSec"), evaluator.name):
+            with blame(EvaluatorError, evaluator.name):
+                return list(await evaluator.judge(evidence))
+
+
+def _unjudged(item: Item, evaluator: Evaluator, error: AttemptError) -> Score:
+    return Score(
+        evaluator=evaluator.name,
+        evaluator_digest=evaluator.digest,
+        level=evaluator.level,
+        error=str(error),
+        error_code=_CODES.get(error.reason, "InternalServerException"),
+        judged_session=item.settings["session"],
+    )
+
+
+_CODES = {
+    "rate_limit": "ThrottlingException",
+    "timeout": "TimeoutException",
+    "bad_request": "ValidationException",
+    "cost_limit": "ServiceQuotaExceededException",
+}
+
+
+def _outcome(scores: list[Score]) -> Outcome:
+    failed = [score.error for score in scores if score.error]
+    if not failed:
+        return Outcome()
+    told = "; ".join(dict.fromkeys(failed[:MOST_TOLD]))
+    said = told if len(failed) == len(scores) == 1 else f"{len(failed)} of {len(scores)}: {told}"
+    return Outcome(status=ERROR, reason="evaluator_failed", error=said)

@@ -1,0 +1,242 @@
+"""What a difference is worth: runs and parts of runs, held against each other task by task."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from databases import new_database
+from proctor.analyse.comparing import compare_runs, compare_within
+from proctor.analyse.gates import gate_of
+from proctor.errors import NotFound, UsageError
+from proctor.item import Item
+from proctor.score import Score
+from proctor.session import Metric, ModelCall, Usage
+from proctor.store import Again, Ownership, Recorder, Store, timestamp
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request, tmp_path):
+    """An empty store, in each of the databases."""
+    is_file = request.param == "sqlite"
+    url = str(tmp_path / "proctor.db") if is_file else new_database(request.getfixturevalue("server"))
+    with Store(url) as opened:
+        yield opened
+
+
+def fill(store, run_id, rows):
+    """A run whose items are (task, model, repeat, status, value of the score `tone`, its digest)."""
+    items = [
+        Item(
+            runner="prompt",
+            prompt=task,
+            model=model,
+            details={"expect": {"contains": "x"}},
+            factors={"model": model, "task": task},
+            repeat=repeat,
+        )
+        for task, model, repeat, *_ in rows
+    ]
+    batch = {"runId": run_id, "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
+    store.create_batch(batch, items)
+    store.resume_batch(run_id, "a:1:1:x", Again(), NOW)
+    owner = Ownership(run_id=run_id, owner="a:1:1:x", aborted=lambda: None, failed=lambda _: None)
+    writer = store.writer(owner)
+    for number, (item, row) in enumerate(zip(items, rows, strict=True)):
+        _, model, _, status, tone, digest = row
+        session_id = f"{run_id}-{number}"
+        began = {"runId": run_id, "itemId": item.id, "job": "coding", "model": model, "status": "running"}
+        recorder = Recorder(writer, session_id, {**began, "startedAt": timestamp(NOW)}, lambda: NOW)
+        usage = Usage(input_tokens=100 + number, output_tokens=10)
+        recorder.record(ModelCall(model=model, usage=usage, cost_usd=0.01 * (number + 1)))
+        recorder.record(Metric(name="risk", value=float(number)))
+        if tone is not None:
+            recorder.score(Score(evaluator="tone", value=tone, evaluator_digest=digest))
+        recorder.end(status, "completed", "", work_seconds=number + 1.0, waiting_seconds=0.0)
+        values = {
+            "status": status,
+            "sessionId": session_id,
+            "costUsd": 0.01 * (number + 1),
+            "tokensTotal": 110 + number,
+        }
+        writer.change("batch_items", (run_id, item.id), values)
+    writer.close()
+
+
+def run_of(model, outcomes, *, repeats=1, tones=(), digest="v1", tasks=None):
+    """One item for each outcome and repeat."""
+    tasks = tasks or [f"task {number}" for number in range(len(outcomes))]
+    return [
+        (task, model, repeat, outcome, tone, digest)
+        for task, outcome, tone in zip(tasks, outcomes, tones or [None] * len(outcomes), strict=True)
+        for repeat in range(1, repeats + 1)
+    ]
+
+
+S, F, E = "success", "fail", "error"
+
+
+def test_runs_that_differ_in_the_model_are_paired_by_everything_else(store):
+    fill(store, "before", run_of("a", [S, F, F, F, F, F, F, F]))
+    fill(store, "after", run_of("b", [S, S, S, S, S, S, S, F]))
+
+    found = compare_runs(store.read, ["before", "after"], NOW, metrics=["success"])
+
+    (success,) = found.contrasts
+    assert found.varied == ("model",)
+    assert (success.baseline, success.candidate, success.pairs) == ("before", "after", 8)
+    assert success.baseline_mean.value == 1 / 8
+    assert success.difference.value == pytest.approx(6 / 8)
+    assert success.difference.test == "McNemar's exact test"
+    assert success.difference.p == pytest.approx(2 / 64)
+    assert success.is_significant
+    assert [each.words for each in success.disagreements] == [f"task {number}" for number in range(1, 7)]
+
+
+def test_ten_repeats_of_one_task_do_not_pass_for_ten_tasks(store):
+    fill(store, "before", run_of("a", [F, S, F], repeats=10))
+    fill(store, "after", run_of("b", [S, S, F], repeats=10))
+
+    (success,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["success"]).contrasts
+
+    assert (success.pairs, success.baseline_mean.items, success.baseline_mean.tasks) == (3, 30, 3)
+    assert success.difference.p == 1.0
+    assert not success.is_significant
+
+
+def test_errors_of_ours_are_left_out_and_counted_and_what_they_would_change_is_said(store):
+    fill(store, "before", run_of("a", [S, S, F, E, S]))
+    fill(store, "after", run_of("b", [S, E, E, S, F]))
+
+    (success,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["success"]).contrasts
+
+    assert success.errors == (1, 2)
+    assert success.unpaired == 3
+    assert success.candidate_mean.value == pytest.approx(2 / 3)
+    assert success.if_errors_failed == pytest.approx(2 / 5 - 3 / 5)
+
+
+def test_parts_of_one_run_are_compared_by_a_factor(store):
+    rows = [*run_of("a", [F, F, F, F, F, S]), *run_of("b", [S, S, S, S, S, S]), *run_of("c", [F] * 6)]
+    fill(store, "run", rows)
+
+    found = compare_within(store.read, "run", "model", NOW, metrics=["success"])
+
+    assert found.groups == ("a", "b", "c")
+    assert [each.candidate for each in found.contrasts] == ["b", "c"]
+    assert found.contrasts[0].pairs == 6
+    # Two tests at once: each chance counts double, the larger one at least as much as the smaller.
+    assert found.contrasts[0].p_corrected == pytest.approx(2 * found.contrasts[0].difference.p)
+    assert found.contrasts[1].p_corrected == 1.0
+
+
+def test_without_a_metric_all_figures_and_all_scores_are_compared_but_no_measures(store):
+    fill(store, "before", run_of("a", [S, F, S], tones=[0.5, 0.6, 0.7]))
+    fill(store, "after", run_of("b", [S, S, S], tones=[0.6, 0.8, 0.9]))
+
+    found = compare_runs(store.read, ["before", "after"], NOW)
+
+    assert [each.metric for each in found.contrasts] == ["success", "cost", "time", "tokens", "score:tone"]
+    assert "metric:risk" in found.metrics
+    tone = found.contrasts[-1]
+    assert tone.difference.value == pytest.approx(0.5 / 3)
+    assert tone.difference.test == "paired t-test"
+    (risk,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["metric:risk"]).contrasts
+    assert risk.difference.value == 0.0
+
+
+def test_scores_of_two_versions_of_an_evaluator_are_not_compared_silently(store):
+    fill(store, "before", run_of("a", [S] * 3, tones=[0.1, 0.2, 0.3], digest="v1"))
+    fill(store, "after", run_of("b", [S] * 3, tones=[0.7, 0.8, 1.0], digest="v2"))
+    gates = [gate_of("score:tone>=0")]
+
+    found = compare_runs(store.read, ["before", "after"], NOW, gates=gates)
+    mixed = compare_runs(store.read, ["before", "after"], NOW, gates=gates, mixed=True)
+
+    assert found.contrasts[0].difference is None
+    assert "different versions of the evaluator (v1 and v2)" in found.contrasts[0].remarks[0]
+    assert found.verdict == "inconclusive"
+    assert mixed.contrasts[0].difference.value == pytest.approx(0.6333, abs=1e-3)
+    assert mixed.verdict == "pass"
+
+
+def test_judgements_that_were_made_later_count_as_scores_of_the_runs_they_are_about(store):
+    fill(store, "before", run_of("a", [S] * 3))
+    fill(store, "after", run_of("b", [S] * 3))
+    fill(store, "judging", run_of("judge", [S] * 6))
+    writer = store.writer()
+    judged = [f"{run}-{number}" for run in ("before", "after") for number in range(3)]
+    for number, session_id in enumerate(judged):
+        row = {"job": "evaluation", "status": "success", "startedAt": timestamp(NOW)}
+        recorder = Recorder(writer, f"later-{number}", row, lambda: NOW)
+        recorder.score(Score(evaluator="kind", value=number / 10, judged_session=session_id))
+    writer.close()
+
+    (kind,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["score:kind"]).contrasts
+
+    assert kind.difference.value == pytest.approx(0.3)
+    assert kind.pairs == 3
+
+
+def test_what_does_not_pair_is_compared_as_it_is_and_said_so(store):
+    fill(store, "before", run_of("a", [S, F, F, F, F, F], tasks=[f"x{n}" for n in range(6)]))
+    fill(store, "after", run_of("b", [S, S, S, S, S, F], tasks=[f"y{n}" for n in range(6)]))
+
+    (success,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["success"]).contrasts
+
+    assert success.pairs == 0
+    assert success.difference.test == "Fisher's exact test"
+    assert success.remarks == ("fewer than two tasks pair: the groups are compared as they are",)
+
+
+def test_repeats_of_a_single_task_speak_of_that_task_alone(store):
+    fill(store, "before", run_of("a", [F], repeats=8))
+    fill(store, "after", run_of("b", [S], repeats=8))
+
+    (success,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["success"]).contrasts
+
+    assert success.remarks == ("there is only one task: this speaks of that task alone",)
+    assert success.difference.p < 0.001
+
+
+def test_a_gate_says_pass_fail_or_that_there_is_too_little_to_say(store):
+    fill(store, "before", run_of("a", [S, F] * 20))
+    fill(store, "same", run_of("b", [S, F] * 20))
+    fill(store, "worse", run_of("c", [F, F] * 20))
+
+    def verdict(run, text):
+        return compare_runs(store.read, ["before", run], NOW, gates=[gate_of(text)]).verdicts[0]
+
+    assert verdict("same", "success>=-0.2").verdict == "pass"
+    unsure = verdict("same", "success>=-0.02")
+    assert unsure.verdict == "inconclusive" and unsure.more_pairs > 0
+    assert verdict("worse", "success>=-0.1").verdict == "fail"
+    assert verdict("worse", "cost<=1000%").verdict == "pass"
+
+
+def test_one_gate_that_fails_fails_all(store):
+    fill(store, "before", run_of("a", [S] * 30))
+    fill(store, "after", run_of("b", [F] * 30))
+    gates = [gate_of("success>=-0.1"), gate_of("cost<=1000%"), gate_of("time>=-1000")]
+
+    found = compare_runs(store.read, ["before", "after"], NOW, gates=gates)
+
+    assert [each.verdict for each in found.verdicts] == ["fail", "pass", "pass"]
+    assert found.verdict == "fail"
+
+
+def test_what_cannot_be_compared_is_told_with_what_can(store):
+    fill(store, "before", run_of("a", [S]))
+    fill(store, "after", run_of("b", [S]))
+
+    with pytest.raises(NotFound, match="nothing here has a value of score:kind"):
+        compare_runs(store.read, ["before", "after"], NOW, metrics=["score:kind"])
+    with pytest.raises(NotFound, match="have no factor colour\nThere are: model, task"):
+        compare_within(store.read, "before", "colour", NOW)
+    with pytest.raises(UsageError, match="all items of before have the same model"):
+        compare_within(store.read, "before", "model", NOW)
+    with pytest.raises(UsageError, match="cannot be compared with itself"):
+        compare_runs(store.read, ["before", "before"], NOW)
+    with pytest.raises(UsageError, match="cannot be paired by colour"):
+        compare_runs(store.read, ["before", "after"], NOW, pair="colour")

@@ -1,0 +1,152 @@
+"""What an evaluation came to: averages over results, intervals over sessions, failures left out and said."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from databases import new_database
+from proctor.analyse.evaluation import results_of
+from proctor.analyse.evaluation_targets import failed_targets, worst_targets
+from proctor.item import Item
+from proctor.score import Score
+from proctor.store import Again, Ownership, Recorder, Store, timestamp
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request, tmp_path):
+    """An empty store, in each of the databases."""
+    is_file = request.param == "sqlite"
+    url = str(tmp_path / "proctor.db") if is_file else new_database(request.getfixturevalue("server"))
+    with Store(url) as opened:
+        yield opened
+
+
+def judged(store, sessions, *, level="trace", digest="v1"):
+    """A job of one evaluator, `tone`; `sessions` are the scores of each: values, or whole scores."""
+    items = [
+        Item(
+            runner="evaluation",
+            prompt=f"s{number}",
+            details={"evaluator": "tone", "evaluatorDigest": digest, "level": level, "session": f"s{number}"},
+            settings={"evaluator": "tone-0123456789", "session": f"id{number}"},
+        )
+        for number in range(len(sessions))
+    ]
+    batch = {"runId": "job", "createdAt": timestamp(NOW), "job": "evaluation", "status": "completed"}
+    store.create_batch(batch, items)
+    store.resume_batch("job", "a:1:1:x", Again(), NOW)
+    writer = store.writer(
+        Ownership(run_id="job", owner="a:1:1:x", aborted=lambda: None, failed=lambda _: None)
+    )
+    for number, (item, scores) in enumerate(zip(items, sessions, strict=True)):
+        began = {"runId": "job", "itemId": item.id, "job": "evaluation", "status": "running"}
+        recorder = Recorder(writer, f"a{number}", {**began, "startedAt": timestamp(NOW)}, lambda: NOW)
+        failed = False
+        for place, score in enumerate(scores):
+            if not isinstance(score, Score):
+                score = Score(evaluator="tone", value=score, target=f"t{place}", evaluator_digest=digest)
+            failed |= bool(score.error)
+            recorder.score(replace(score, judged_session=f"id{number}"))
+        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
+        values = {"status": "error" if failed else "success", "sessionId": f"a{number}"}
+        writer.change("batch_items", ("job", item.id), values)
+    writer.close()
+    return results_of(store, "job")
+
+
+def tone(value=None, *, digest="v1", **more):
+    return Score(evaluator="tone", value=value, evaluator_digest=digest, **more)
+
+
+def test_results_of_one_session_do_not_pass_for_results_of_many(store):
+    (found,) = judged(store, [[value] * 10 for value in (1.0, 0.0, 1.0, 0.5, 0.0, 0.5)]).summaries
+
+    # As the mean of six numbers with Student's interval: 0.5 ± 2.5706 · 0.4472 / √6.
+    assert found.average.value == pytest.approx(0.5)
+    assert (found.average.low, found.average.high) == pytest.approx((0.030684, 0.969316), abs=1e-5)
+    assert (found.average.n, found.evaluated, found.sessions) == (60, 60, 6)
+
+
+def test_sessions_with_more_results_weigh_more(store):
+    (found,) = judged(store, [[1.0, 1.0, 1.0], [0.0], [0.5, 0.5]]).summaries
+
+    assert found.average.value == pytest.approx(4 / 6)
+
+
+def test_one_yes_or_no_for_each_session_has_wilsons_interval(store):
+    (found,) = judged(store, [[1.0]] * 9 + [[0.0]], level="session").summaries
+
+    assert (found.average.low, found.average.high) == pytest.approx((0.595850, 0.982124), abs=1e-5)
+
+
+def test_one_session_alone_has_no_interval(store):
+    (found,) = judged(store, [[0.3, 0.4]]).summaries
+
+    assert (found.average.value, found.average.low) == (pytest.approx(0.35), None)
+
+
+def test_what_could_not_be_judged_is_left_out_counted_and_weighed(store):
+    results = judged(store, [[0.8, tone(error="cut off", error_code="ThrottlingException")], [0.4]])
+
+    (found,) = results.summaries
+    assert (found.evaluated, found.failed) == (2, 1)
+    assert found.average.value == pytest.approx(0.6)
+    assert found.if_failures_were_zero == pytest.approx(0.4)
+    assert (results.completed, results.failed) == (1, 1)
+    (failed,) = failed_targets(store.read, "job", found)
+    assert failed.error == "cut off"
+
+
+def test_each_dimension_has_an_average_and_a_target_that_failed_failed_on_all(store):
+    both = [tone(0.5, dimension="warmth"), tone(0.9, dimension="clarity")]
+
+    clarity, warmth = judged(store, [both, [tone(error="unreadable")]]).summaries
+
+    assert (warmth.dimension, warmth.average.value, warmth.failed) == ("warmth", 0.5, 1)
+    assert (clarity.dimension, clarity.average.value, clarity.failed) == ("clarity", 0.9, 1)
+    assert warmth.asked_as == "tone-0123456789"
+
+
+def test_labels_alone_are_counted_and_have_no_average(store):
+    (found,) = judged(store, [[tone(label="warm")], [tone(label="cold")], [tone(label="warm")]]).summaries
+
+    assert found.labels == {"warm": 2, "cold": 1}
+    assert (found.evaluated, found.average.value, found.if_failures_were_zero) == (3, None, None)
+
+
+def test_two_versions_of_an_evaluator_are_never_averaged_together(store):
+    results = judged(store, [[tone(0.0)], [tone(1.0, digest="v2")]])
+
+    assert [(one.digest, one.average.value) for one in results.summaries] == [("v1", 0.0), ("v2", 1.0)]
+    assert "tone judged in 2 versions" in results.remarks[0]
+
+
+def test_how_far_single_votes_lie_apart_is_told(store):
+    votes = [tone(0.5, votes=(0.4, 0.6)), tone(0.7, votes=(0.7, 0.7))]
+
+    (found,) = judged(store, [votes, [0.5]]).summaries
+
+    assert found.wavering == pytest.approx(0.1)
+
+
+def test_the_worst_come_first_and_the_best_not_at_all(store):
+    (found,) = judged(store, [[0.9, 0.1], [0.9, 0.5], [0.9]]).summaries
+
+    assert [each.value for each in worst_targets(store.read, "job", found)] == [0.1, 0.5]
+
+
+def test_when_all_are_alike_a_few_stand_for_all(store):
+    (found,) = judged(store, [[0.0] * 5, [0.0]]).summaries
+
+    assert len(worst_targets(store.read, "job", found)) == 3
+
+
+def test_an_evaluator_that_has_judged_nothing_yet_is_told_of_all_the_same(store):
+    results = judged(store, [[], []])
+
+    (found,) = results.summaries
+    assert (found.evaluator, found.evaluated, found.average.value) == ("tone", 0, None)
+    assert results.completed == 2

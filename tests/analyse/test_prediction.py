@@ -1,0 +1,70 @@
+"""What runs to come are going to take, from those that have been."""
+
+import pytest
+
+from proctor.analyse.prediction import Part, parts_of, predict
+from proctor.scenario.state import Call
+
+
+def part(who, model, tokens, calls=1.0):
+    return Part(who=who, model=model, calls=calls, input_tokens=tokens, output_tokens=0)
+
+
+def a_dollar_a_thousand(_model, tokens_in, _tokens_out):
+    return tokens_in / 1000
+
+
+def test_turns_that_were_paid_for_elsewhere_do_not_count():
+    call = Call(who="port", purpose="decision", model="a", turn=2, input_tokens=100, output_tokens=20)
+
+    (found,) = parts_of([(), (call, call), (call,)])
+
+    assert (found.calls, found.input_tokens, found.output_tokens) == (1.5, 150, 30)
+
+
+def test_runs_to_come_are_counted_up_turn_by_turn_from_earlier_ones():
+    earlier = [[part("port", "a", tokens)] for tokens in (900, 1000, 1100)]
+
+    found = predict(earlier, [part("port", "a", 5)], turns=4, runs=10, price=a_dollar_a_thousand)
+
+    assert found.runs == 3 and found.notes == ()
+    assert found.one["calls"].value == 4
+    assert found.one["tokens"].value == pytest.approx(4000)
+    assert found.everything["cost_usd"].value == pytest.approx(40)
+    one, everything = found.one["cost_usd"], found.everything["cost_usd"]
+    assert one.low < 4 < one.high
+    assert (everything.high - everything.low) / 10 < one.high - one.low, "chance evens out over ten runs"
+
+
+def test_who_has_another_model_is_taken_to_write_as_much_and_priced_as_it_is():
+    earlier = [[part("port", "a", 1000)], [part("port", "a", 1000)]]
+
+    found = predict(
+        earlier, [part("port", "b", 5)], turns=1, runs=1, price=lambda model, *_: 7 if model == "b" else 1
+    )
+
+    assert found.one["cost_usd"].value == 7
+    assert found.notes == ("port never had b: counted as if it wrote as much as a",)
+
+
+def test_who_was_never_there_is_a_guess_and_said_to_be_one():
+    earlier = [[part("port", "a", 1000)], [part("port", "a", 1200)]]
+
+    found = predict(
+        earlier, [part("port", "a", 5), part("ferry", "a", 300)], turns=1, runs=1, price=a_dollar_a_thousand
+    )
+
+    assert found.one["tokens"].value == pytest.approx(1400)
+    assert found.one["tokens"].low < 1400 < found.one["tokens"].high
+    assert found.notes == ("ferry took no part in earlier runs: a guess",)
+
+
+def test_one_earlier_run_gives_no_interval_and_an_unknown_price_no_cost():
+    found = predict([[part("port", "a", 10)]], [part("port", "a", 5)], turns=1, runs=1, price=lambda *_: None)
+
+    assert (found.one["tokens"].value, found.one["tokens"].low) == (10, None)
+    assert found.one["cost_usd"].value is None
+
+
+def test_without_earlier_runs_nothing_is_predicted():
+    assert predict([], [part("port", "a", 5)], turns=1, runs=1, price=a_dollar_a_thousand) is None

@@ -1,0 +1,325 @@
+"""`proctor evaluate` and `proctor compare`, whole: real processes, a store, files."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from proctor.store import Scope
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluation"
+PLAN = "evaluation/evaluation.yaml"
+TOKEN = "0123456789-0123456789-0123456789-0123"
+
+
+@pytest.fixture
+def desk(tmp_path):
+    """The example, in a folder of its own."""
+    shutil.copytree(EXAMPLE, tmp_path / "evaluation", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def slow(desk, seconds=0.2, sessions=30):
+    """A judge that takes its time, and as many sessions as it takes to be interrupted in."""
+    judge = desk / "evaluation" / "judge.yaml"
+    judge.write_text(f"latency_seconds: {seconds}\n" + judge.read_text())
+    file = desk / "evaluation" / "sessions.jsonl"
+    line = file.read_text().splitlines()[2]
+    copies = [
+        line.replace("hotel-1", f"hotel-{number}").replace('"traceId": "', f'"traceId": "{number:04x}')
+        for number in range(100, 100 + sessions)
+    ]
+    texts = [_with_short_ids(json.loads(copy)) for copy in copies]
+    file.write_text("\n".join(texts) + "\n")
+
+
+def _with_short_ids(document):
+    for span in document["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+        span["traceId"] = span["traceId"][:32]
+    return json.dumps(document)
+
+
+def wait_for(what, seconds=30):
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until, "it did not come to that"
+        time.sleep(0.02)
+
+
+def finished(proctor):
+    """How many items have ended so far."""
+    try:
+        with proctor.open_store() as store:
+            (row,) = store.read.query(
+                'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE "finishedAt" IS NOT NULL'
+            )
+            return row["n"]
+    except Exception:
+        return 0
+
+
+def only_job(proctor):
+    (job,) = proctor.json("evaluate", "list")["batchEvaluations"]
+    return job
+
+
+def test_the_example_runs_as_printed_and_every_command_knows_its_run(proctor, desk):
+    done = proctor("evaluate", "start", PLAN, "--json")
+
+    assert done.returncode == 0, done.stderr
+    job = json.loads(done.stdout)
+    run_id = job["batchEvaluationId"]
+    assert job["status"] == "COMPLETED"
+    assert job["groundTruth"][0]["dataset"] == "travel@1"
+    averages = {
+        each["evaluatorId"]: (each["statistics"]["averageScore"], each["totalEvaluated"])
+        for each in job["evaluationResults"]["evaluatorSummaries"]
+    }
+    assert averages["Builtin.TrajectoryInOrderMatch"] == (0.5, 6)
+    assert averages["checks:names_a_price@trace"] == (0.5, 8)
+    assert averages["Builtin.Helpfulness"][1] == 8
+    assert proctor.json("runs")["runs"][0]["job"] == "evaluation"
+    assert proctor.json("show", run_id)["successCount"] == 18
+    assert "Builtin.Helpfulness" in proctor("report", "--run", run_id).stdout
+    page = desk / "page.html"
+    assert proctor("report", "--run", run_id, "--format", "html", "--out", str(page)).returncode == 0
+    assert "The agent gave up on a task it had begun." in page.read_text()
+    assert proctor("export", "--run", run_id, "--out", "tables").returncode == 0
+    assert proctor("evaluate", "results", run_id, "--output", "results").returncode == 0
+    records = [json.loads(line) for line in (desk / "results" / "records.jsonl").read_text().splitlines()]
+    assert len(records) == 6 + 8 + 8
+    assert json.loads((desk / "results" / "summary.json").read_text())["totalNumberOfSessions"] == 6
+    assert proctor("evaluate", "watch", run_id).returncode == 0
+
+
+def test_a_dry_run_says_what_would_be_judged_and_what_it_may_cost(proctor, desk):
+    plan = desk / "evaluation" / "evaluation.yaml"
+    plan.write_text(plan.read_text() + "\nvotes: 3\nprices: {scripted/judge: {input: 10, output: 30}}\n")
+
+    told = proctor.json("evaluate", "start", PLAN, "--dry-run")
+
+    helpful = next(each for each in told["evaluators"] if each["evaluator"] == "Builtin.Helpfulness")
+    assert (told["sessions"], told["itemCount"]) == (6, 18)
+    assert (helpful["results"], helpful["calls"], helpful["model"]) == (8, 24, "scripted/judge")
+    assert told["costUsd"] == helpful["costUsd"] > 0
+    assert proctor.json("evaluate", "list") == {"batchEvaluations": []}
+
+
+def test_sessions_of_a_run_of_our_own_are_judged(proctor, desk):
+    (desk / "plan.yaml").write_text(
+        "runId: mine\nmatrix:\n  - {prompt: Say OK, model: scripted/ok, runs: 3}\n"
+    )
+    proctor("batch", "plan.yaml")
+    judge = ["--judge", "scripted/judge", "--evaluator", "Builtin.Helpfulness"]
+    shutil.copy(desk / "evaluation" / "judge.yaml", desk)
+
+    done = proctor("evaluate", "start", "--name", "own", "--run", "mine", *judge, "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["evaluationResults"]["totalNumberOfSessions"] == 3
+
+
+def test_a_job_that_finds_no_session_has_failed_and_says_why(proctor, desk):
+    done = proctor(
+        *("evaluate", "start", "--name", "none", "--log-group", "/nowhere"),
+        *("--evaluator", "Builtin.TrajectoryInOrderMatch", "--json"),
+    )
+
+    job = json.loads(done.stdout)
+    assert done.returncode == 3
+    assert job["status"] == "FAILED"
+    assert job["errorDetails"] == ["No sessions were found for the given source."]
+
+
+def test_what_is_wrong_is_told_before_anything_starts(proctor, desk):
+    nobody = proctor("evaluate", "start", "--name", "x", "--run", "first", "--evaluator", "Builtin.Helpful")
+    nothing = proctor("evaluate", "start", "--name", "x", "--evaluator", "Builtin.Refusal")
+    both = proctor("evaluate", "start", "--name", "x", "--run", "a", "--files", "b", "--evaluator", "c:d")
+    keyless = proctor("evaluate", "start", PLAN, "--judge", "openai/gpt-4o")
+    priceless = ("evaluate", "start", PLAN, "--judge", "openai/nobody-knows-it", "--budget", "1")
+    unpriced = proctor(*priceless, environment={"OPENAI_API_KEY": "no key at all"})
+
+    assert [each.returncode for each in (nobody, nothing, both, keyless, unpriced)] == [2] * 5
+    assert "Did you mean `Builtin.Helpfulness`?" in nobody.stderr
+    assert "say which sessions" in nothing.stderr
+    assert "sessions come from one source" in both.stderr
+    assert "OPENAI_API_KEY is not set" in keyless.stderr
+    assert "no budget can be kept" in unpriced.stderr
+    assert proctor.json("evaluate", "list") == {"batchEvaluations": []}
+
+
+def test_more_evaluators_extend_a_finished_job_and_repeat_nothing(proctor, desk):
+    first = proctor.json("evaluate", "start", PLAN)
+    with proctor.open_store() as store:
+        before = {row["id"] for row in store.read.sessions(Scope(run_id=first["batchEvaluationId"]))}
+
+    done = proctor(
+        *("evaluate", "start", "--resume", first["batchEvaluationId"]),
+        *("--evaluator", "Builtin.TrajectoryExactOrderMatch", "--json"),
+    )
+
+    again = json.loads(done.stdout)
+    with proctor.open_store() as store:
+        after = {row["id"] for row in store.read.sessions(Scope(run_id=first["batchEvaluationId"]))}
+    assert done.returncode == 0, done.stderr
+    assert again["batchEvaluationId"] == first["batchEvaluationId"]
+    assert len(again["evaluationResults"]["evaluatorSummaries"]) == 4
+    assert before < after and len(after - before) == 6
+
+
+def test_the_same_token_starts_a_job_once_and_nothing_else(proctor, desk):
+    first = proctor.json("evaluate", "start", PLAN, "--client-token", TOKEN)
+
+    again = proctor.json("evaluate", "start", PLAN, "--client-token", TOKEN)
+    other = proctor("evaluate", "start", PLAN, "--name", "other", "--client-token", TOKEN)
+
+    assert again["batchEvaluationId"] == first["batchEvaluationId"]
+    assert other.returncode == 2
+    assert "the client token was used before" in other.stderr
+    assert len(proctor.json("evaluate", "list")["batchEvaluations"]) == 1
+
+
+def test_a_killed_job_goes_on_and_repeats_at_most_what_was_in_flight(proctor, desk):
+    slow(desk)
+    running = proctor.start("evaluate", "start", PLAN, "--concurrency", "3")
+    wait_for(lambda: finished(proctor) >= 20)
+    os.kill(running.pid, signal.SIGKILL)
+    running.communicate(timeout=30)
+    job = only_job(proctor)
+    before = finished(proctor)
+
+    done = proctor("evaluate", "run", job["batchEvaluationId"], "--json")
+
+    assert job["status"] == "IN_PROGRESS"
+    assert 20 <= before < 90
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "COMPLETED"
+    with proctor.open_store() as store:
+        items = store.read.items(job["batchEvaluationId"], limit=1000)
+        (attempts,) = store.read.query(
+            'SELECT COUNT(*) AS "n", SUM(CASE WHEN "endReason" = ? THEN 1 ELSE 0 END) AS "cut" '
+            'FROM "sessions" WHERE "runId" = ?',
+            ("interrupted", job["batchEvaluationId"]),
+        )
+        (scores,) = store.read.query(
+            'SELECT COUNT(*) AS "n" FROM "batch_items" i JOIN "scores" s ON s."sessionId" = i."sessionId"'
+        )
+    assert len(items) == 90 and {item["status"] for item in items} == {"success"}
+    assert attempts["cut"] <= 3 and attempts["n"] == 90 + attempts["cut"]
+    assert scores["n"] == 90
+
+
+def test_ctrl_c_stops_cleanly_and_resume_goes_on(proctor, desk):
+    slow(desk)
+    running = proctor.start("evaluate", "start", PLAN, "--concurrency", "3")
+    wait_for(lambda: finished(proctor) >= 10)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=30)
+    job = only_job(proctor)
+    shutil.copy(EXAMPLE / "judge.yaml", desk / "evaluation")
+
+    done = proctor("resume", job["batchEvaluationId"], "--json")
+
+    assert running.returncode == 130
+    assert job["status"] == "STOPPED"
+    assert "interrupted" in job["errorDetails"][0]
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["evaluationResults"]["numberOfSessionsCompleted"] == 30
+
+
+def test_a_detached_job_is_stopped_from_another_shell_and_keeps_what_it_has(proctor, desk):
+    slow(desk, seconds=3)
+    started = proctor("evaluate", "start", PLAN, "--detach", "--json")
+    run_id = json.loads(started.stdout)["batchEvaluationId"]
+    wait_for(lambda: finished(proctor) >= 6)
+
+    stopping = proctor.json("evaluate", "stop", run_id)
+    wait_for(lambda: only_job(proctor)["status"] == "STOPPED")
+
+    job = only_job(proctor)
+    assert stopping["status"] in ("STOPPING", "STOPPED")
+    assert job["evaluationResults"]["evaluatorSummaries"][0]["totalEvaluated"] > 0
+    assert proctor("evaluate", "stop", run_id).returncode == 2
+    assert proctor.json("evaluate", "delete", run_id)["status"] == "DELETING"
+    assert proctor("evaluate", "get", run_id).returncode == 2
+    assert proctor.json("runs")["runs"][0]["status"] == "aborted"
+
+
+def test_baseline_against_change_are_paired_by_scenario_and_gated(proctor, desk):
+    sessions = desk / "evaluation" / "sessions.jsonl"
+    lines = sessions.read_text().splitlines()
+    plan = desk / "evaluation" / "evaluation.yaml"
+    runs = []
+    for name, chosen in (("baseline", (0, 2, 4)), ("change", (1, 3, 5))):
+        sessions.write_text("\n".join(lines[number] for number in chosen) + "\n")
+        plan.write_text(plan.read_text().replace("Name: travel", f"Name: {name}").replace("baseline", name))
+        runs.append(proctor.json("evaluate", "start", PLAN)["batchEvaluationId"])
+
+    told = proctor.json("compare", *runs)
+    gate = "score:Builtin.TrajectoryInOrderMatch>=0.5"
+    failing = proctor("compare", *runs, "--gate", gate, "--html", "page.html", "--markdown", "page.md")
+    loose = proctor("compare", *runs, "--gate", "score:Builtin.Helpfulness>=-5")
+
+    matched = next(
+        each for each in told["contrasts"] if each["metric"] == "score:Builtin.TrajectoryInOrderMatch"
+    )
+    assert told["pairedBy"] == "scenario"
+    assert (matched["pairs"], matched["difference"]["value"]) == (3, -1.0)
+    assert len(matched["disagreements"]) == 3
+    assert failing.returncode == 1, failing.stdout
+    assert f"FAIL  {gate}" in failing.stdout
+    assert loose.returncode == 0
+    assert "book-a-flight" in (desk / "page.html").read_text()
+    assert "find-a-hotel" in (desk / "page.md").read_text()
+
+
+def test_too_few_pairs_leave_a_gate_open_with_an_exit_code_of_its_own(proctor, desk):
+    (desk / "plan.yaml").write_text(
+        "runId: mine\nmatrix:\n"
+        "  - {prompt: [Say OK, Say no], model: [scripted/ok, scripted/echo], expect: {contains: OK}}\n"
+    )
+    proctor("batch", "plan.yaml")
+
+    within = proctor("compare", "mine", "--by", "model", "--gate", "success>=-0.01")
+    alone = proctor("compare", "mine")
+    wrong = proctor("compare", "mine", "--by", "model", "--gate", "success about 1")
+
+    assert within.returncode == 3, within.stderr
+    assert "INCONCLUSIVE" in within.stdout
+    assert [alone.returncode, wrong.returncode] == [2, 2]
+
+
+def test_a_server_finds_the_job_whose_process_was_killed(proctor, desk):
+    from proctor.batch.evaluation import interrupted_evaluations
+
+    slow(desk, sessions=8)
+    running = proctor.start("evaluate", "start", PLAN, "--concurrency", "2")
+    wait_for(lambda: finished(proctor) >= 2)
+    os.kill(running.pid, signal.SIGKILL)
+    running.communicate(timeout=30)
+
+    with proctor.open_store() as store:
+        found = list(interrupted_evaluations(store, datetime.now(UTC)))
+
+    assert found == [only_job(proctor)["batchEvaluationId"]]
+
+
+def test_a_job_that_found_nothing_finds_what_has_come_since_when_it_is_resumed(proctor, desk):
+    source = ("--log-group", "/agents/travel", "--evaluator", "Builtin.TrajectoryInOrderMatch")
+    nothing = proctor.json(
+        "evaluate", "start", "--name", "late", *source, "--ground-truth", "evaluation/truth.yaml"
+    )
+    proctor("import", "otlp", "evaluation/sessions.jsonl")
+
+    done = proctor("resume", nothing["batchEvaluationId"], "--json")
+
+    assert nothing["status"] == "FAILED"
+    assert done.returncode == 0, done.stderr
+    job = json.loads(done.stdout)
+    assert (job["status"], job["errorDetails"]) == ("COMPLETED", [])
+    assert job["evaluationResults"]["totalNumberOfSessions"] == 6

@@ -1,0 +1,303 @@
+"""Experiments are stopped, killed, aborted from elsewhere, watched and kept in either database."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from harbours import SCENARIO, in_the_harbour, write_config
+
+from databases import new_database
+from proctor.testing.model_server import reply
+
+ONE = "variations: []"
+
+
+def slowly(request):
+    """As in the harbour, but that a call takes a while."""
+    said = in_the_harbour(request).body["choices"][0]["message"]["content"]
+    return reply(said, input_tokens=900, output_tokens=100, delay_seconds=0.05)
+
+
+async def calls(harbour, number):
+    """Wait until the server was asked so often."""
+    async with asyncio.timeout(30):
+        while len(harbour.server.requests) < number:
+            await asyncio.sleep(0.01)
+
+
+async def test_ctrl_c_stops_and_resume_goes_on_at_the_turn(harbour):
+    config = write_config(harbour.folder, runs=3, more=ONE)
+    harbour.answers["how"] = in_the_harbour
+    await harbour.run("experiment", config)
+    whole = harbour.states()
+    harbour.output = harbour.folder / "again"
+    text = (harbour.folder / "experiments/fees/batch-config.yaml").read_text()
+    (harbour.folder / "again.yaml").write_text(text.replace("experiments/fees", "again"))
+    harbour.answers["how"] = slowly
+    harbour.server.requests.clear()
+
+    running = harbour.proctor.start("experiment", "again.yaml")
+    await calls(harbour, 15)
+    running.send_signal(signal.SIGINT)
+    said, _ = await asyncio.to_thread(running.communicate, timeout=30)
+
+    assert running.returncode == 130, said
+    state = harbour.file("batch-state.json")
+    assert (state["status"], state["completed_runs"]) == ("interrupted", ["var-001-run-001"])
+    assert "--resume" in said or "resume" in said
+    asked = len(harbour.server.requests)
+    told = await harbour.run("experiment", "again.yaml", "--resume")
+
+    assert told["successCount"] == 3
+    assert len(harbour.server.requests) - asked <= 27 - 9 - 3, "finished runs and turns are kept"
+    assert harbour.states() == whole, "as if nobody had stopped it"
+
+
+async def test_an_experiment_is_aborted_from_another_shell(harbour):
+    def stuck(request):
+        """Two runs are played; whoever comes then waits for a very long time."""
+        late = len(harbour.server.requests) > 20
+        said = in_the_harbour(request).body["choices"][0]["message"]["content"]
+        return reply(said, delay_seconds=600 if late else 0)
+
+    harbour.answers["how"] = stuck
+    config = write_config(harbour.folder, runs=6, parallel=2, more=ONE)
+    running = harbour.proctor.start("experiment", config)
+    await calls(harbour, 22)
+    (batch,) = (await harbour.run("runs"))["runs"]
+
+    told = await asyncio.to_thread(harbour.proctor, "abort-run", batch["runId"])
+    said, _ = await asyncio.to_thread(running.communicate, timeout=30)
+
+    assert told.returncode == 0, told.stderr
+    assert running.returncode == 3, said
+    state = harbour.file("batch-state.json")
+    assert state["status"] == "aborted" and state["pending_runs"] == []
+    assert 1 <= len(state["completed_runs"]) < 6
+    assert {run["reason"] for run in state["failed_runs"]} == {"aborted"}
+    stopped = len(harbour.server.requests)
+    await asyncio.sleep(0.3)
+    assert len(harbour.server.requests) == stopped
+
+    harbour.answers["how"] = in_the_harbour
+    assert (await harbour.run("experiment", config, "--resume"))["successCount"] == 6
+
+
+async def test_a_killed_experiment_in_postgresql_goes_on_and_doubles_nothing(harbour, server):
+    harbour.proctor.environment["PROCTOR_STORE"] = new_database(server)
+    harbour.answers["how"] = slowly
+    config = write_config(harbour.folder, runs=3, more=ONE)
+    running = harbour.proctor.start("experiment", config)
+    await calls(harbour, 15)
+    os.kill(running.pid, signal.SIGKILL)
+    await asyncio.to_thread(running.communicate)
+    await asyncio.sleep(0.2)
+    harbour.server.requests.clear()
+
+    told = await harbour.run("experiment", config, "--resume")
+
+    assert (told["status"], told["successCount"]) == ("completed", 3)
+    assert len(harbour.server.requests) <= 27 - 9 - 3
+    assert harbour.file("batch-state.json")["completed_runs"] == [f"var-001-run-00{n}" for n in (1, 2, 3)]
+    assert {len(texts) for texts in harbour.states().values()} == {4}
+    shown = (await harbour.run("runs"))["runs"]
+    assert [batch["job"] for batch in shown] == ["scenario"]
+    assert (await harbour.run("analyze", "experiments/fees"))["patterns"]["successful_runs"] == 3
+
+
+async def test_a_terminal_shows_what_is_done_failed_left_and_paid(harbour):
+    def now_and_then(request):
+        # The last turn of every third run fails, again and again.
+        last = "Turn 3 of" in request["messages"][-1]["content"]
+        return reply(" ") if last and request["seed"] % 3 == 0 else slowly(request)
+
+    harbour.answers["how"] = now_and_then
+    config = write_config(harbour.folder, runs=8, parallel=2, more=f"{ONE}\nbudget_limit: 5")
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "proctor", "experiment", config],
+        cwd=harbour.folder,
+        env=harbour.proctor.environment | {"TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+
+    seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", await asyncio.to_thread(_all_of, ours))
+
+    assert await asyncio.to_thread(running.wait) == 1
+    assert "8 of 8 items" in seen
+    assert re.search(r"[1-7] success  [1-7] error", seen), "done and failed"
+    assert re.search(r"[1-7] queued  [1-7] running", seen), "what remains"
+    assert re.search(r"about \d+(\.\d+)? s left", seen), "when it will be done"
+    assert re.search(r"\$0\.\d+ of \$5\.00", seen), "what it has cost"
+    assert "said nothing" in seen, "why a run failed"
+
+
+async def test_a_person_elsewhere_is_asked_through_the_store_and_no_time_limit_runs_meanwhile(harbour):
+    folder = harbour.folder / "scenarios" / "harbour"
+    (folder / "actors" / "ferry.yaml").write_text("name: Ferry Line\nshort_name: ferry\ncontrol: human\n")
+    (folder / "scenario.yaml").write_text(SCENARIO.replace("turns: 3", "turns: 2"))
+    words = ("scenario", "run", "scenarios/harbour", "--output", "played", "--human", "web")
+    running = harbour.proctor.start(*words, "--timeout", "4", "--runs", "2", "--max-parallel", "2")
+
+    first = await question(harbour, turn=1)
+    assert first["actor"] == "ferry" and "secret of port" not in first["prompt"]
+    await asyncio.sleep(4.2)
+    for turn in (1, 2):
+        for number in (1, 2):
+            asked = await question(harbour, turn=turn)
+            words = (asked["runId"], asked["id"], f"ACTION: answer {number} of turn {turn}")
+            told = await asyncio.to_thread(harbour.proctor, "scenario", "answer", *words)
+            assert told.returncode == 0, told.stderr
+    said, _ = await asyncio.to_thread(running.communicate, timeout=30)
+
+    assert running.returncode == 0, said
+    texts = [path.read_text() for path in sorted((harbour.folder / "played").rglob("actor-ferry-00*.md"))]
+    assert sorted(re.findall(r"answer \d of turn \d", "".join(texts))) == [
+        "answer 1 of turn 1", "answer 1 of turn 2", "answer 2 of turn 1", "answer 2 of turn 2",
+    ]  # fmt: skip
+    assert await harbour.run("scenario", "questions") == []
+    with harbour.proctor.open_store() as store:
+        (session, _) = store.read.query('SELECT * FROM "sessions" ORDER BY "waitingSeconds" DESC')
+    assert session["waitingSeconds"] > 4.2 and session["workSeconds"] < 4
+
+
+async def test_what_a_person_has_answered_is_not_asked_again_after_a_kill(harbour):
+    folder = harbour.folder / "scenarios" / "harbour"
+    (folder / "actors" / "ferry.yaml").write_text("name: Ferry Line\nshort_name: ferry\ncontrol: human\n")
+    words = (
+        "scenario",
+        "run",
+        "scenarios/harbour",
+        "--output",
+        "played",
+        "--set",
+        "turns=1",
+        "--human",
+        "web",
+    )
+    running = harbour.proctor.start(*words)
+    asked = await question(harbour, turn=1)
+    os.kill(running.pid, signal.SIGKILL)
+    await asyncio.to_thread(running.communicate)
+    answered = ("scenario", "answer", asked["runId"], asked["id"], "ACTION: we sail at dawn")
+    assert (await asyncio.to_thread(harbour.proctor, *answered)).returncode == 0
+
+    await harbour.run(
+        "scenario", "run", "scenarios/harbour", "--output", "played", "--resume", "--human", "web"
+    )
+
+    assert (
+        "we sail at dawn" in (harbour.folder / "played/runs/var-001-run-001/actor-ferry-001.md").read_text()
+    )
+
+
+async def test_runs_of_another_experiment_are_taken_over_where_they_are_the_same(harbour):
+    config = write_config(harbour.folder, runs=2, more=ONE)
+    await harbour.run("experiment", config)
+    text = (harbour.output / "batch-config.yaml").read_text()
+    (harbour.folder / "larger.yaml").write_text(
+        text.replace("runs_per_variation: 2", "runs_per_variation: 3")
+        .replace("output_dir: experiments/fees", "output_dir: larger\nresume_from: experiments/fees")
+        .replace('"Fee study"', '"Larger study"\ndescription: What patience is worth.')
+    )
+    harbour.server.requests.clear()
+
+    told = await harbour.run("experiment", "larger.yaml")
+
+    assert (told["successCount"], len(harbour.server.requests)) == (3, 9)
+    assert sorted(path.name for path in (harbour.folder / "larger" / "runs").iterdir()) == [
+        f"var-001-run-00{n}" for n in (1, 2, 3)
+    ]
+    await harbour.run("analyze", "larger", "--report")
+    assert "What patience is worth." in (harbour.folder / "larger/analysis/analysis-report.md").read_text()
+
+
+async def test_a_folder_without_runs_to_take_over_is_refused(harbour):
+    config = write_config(harbour.folder, more=f"{ONE}\nresume_from: scenarios")
+
+    refused = await asyncio.to_thread(harbour.proctor, "experiment", config)
+
+    assert refused.returncode == 2 and "holds no runs" in refused.stderr
+    assert harbour.server.requests == []
+
+
+@pytest.mark.slow
+async def test_memory_stays_flat_however_many_runs_there_are(harbour):
+    """What runs said is in the store and on disk; in memory, 350 of them would be another 30 MB."""
+    peaks = {}
+    for runs in (150, 500):
+        peaks[runs] = await asyncio.to_thread(_peak_of, harbour, runs)
+
+    assert peaks[500] < peaks[150] * 1.2, peaks
+
+
+def _peak_of(harbour, runs):
+    """The largest resident size of an experiment on scripted models, in KiB."""
+    folder = harbour.folder / f"flat-{runs}"
+    (folder / "scenario" / "actors").mkdir(parents=True)
+    (folder / "scenario" / "scenario.yaml").write_text(SCENARIO.replace("openai/narrator", "scripted/world"))
+    for short in ("port", "ferry"):
+        actor = f"name: The {short}\nshort_name: {short}\nllm_model: scripted/act\n"
+        (folder / "scenario" / "actors" / f"{short}.yaml").write_text(actor)
+    words = "a state of the world of some length, " * 320
+    (folder / "scenario" / "world.yaml").write_text(
+        f"rules: [{{reply: 'UPDATED STATE: {words} cooperation level: 5'}}]\n"
+    )
+    (folder / "scenario" / "act.yaml").write_text("rules: [{reply: 'ACTION: waits and sees'}]\n")
+    (folder / "config.yaml").write_text(
+        f"experiment_name: flat\nbase_scenario: scenario\noutput_dir: out\nruns_per_variation: {runs}\n"
+        "max_parallel: 20\nvariations: []\naggregate_metrics: false\n"
+    )
+    measured = (
+        "import resource, subprocess, sys\n"
+        "code = subprocess.run([sys.executable, '-m', 'proctor', *sys.argv[1:]], capture_output=True)\n"
+        "print(code.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, code.stderr[-500:])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", measured, "experiment", "config.yaml", "--json"],
+        cwd=folder,
+        env=harbour.proctor.environment | {"PROCTOR_HOME": str(folder / "home")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    code, peak, *said = done.stdout.split(maxsplit=2)
+    assert code == "0", said
+    return int(peak)
+
+
+async def question(harbour, *, turn):
+    """The first question of a turn that waits for an answer."""
+    async with asyncio.timeout(30):
+        while True:
+            found = json.loads(
+                (await asyncio.to_thread(harbour.proctor, "scenario", "questions", "--json")).stdout
+            )
+            mine = [one for one in found if f"in turn {turn}." in one["prompt"]]
+            if mine:
+                return mine[0]
+
+
+def _all_of(terminal):
+    """Everything that is written to a terminal until it is left."""
+    parts = []
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(terminal)
+    return b"".join(parts).decode(errors="replace")
