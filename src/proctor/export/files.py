@@ -51,7 +51,7 @@ def export_tables(
 def _write(
     read: Reader, scope: Scope, folder: Path, form: str, tables: Sequence[str], label: str
 ) -> list[Path]:
-    name = _file_name(label)
+    name = file_name(label)
     if form == "json":
         path = folder / (f"batch-{name}.json" if scope.run_id else "export.json")
         write_json(path, ((table, rows(read, table, scope)) for table in tables))
@@ -84,6 +84,6 @@ def _unknown(kind: str, word: str, known: Sequence[str]) -> str:
     return f"there is no {kind} {word}\n{hint}There are: {', '.join(known)}."
 
 
-def _file_name(label: str) -> str:
+def file_name(label: str) -> str:
     """The label as part of a file's name: a run may be called anything."""
     return re.sub(r"[^\w.@+-]", "-", label)[:100] or "export"

@@ -1,0 +1,66 @@
+"""What arrives by telemetry: kept at once, told as sessions soon after.
+
+Introduces those who read spans to the store that keeps them. Whoever needs sessions, a job that looks for
+them or a command that has just read a file, calls `tell_arrivals` first.
+
+Knows nothing of where documents come from.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+
+from proctor.imported import ImportedSession
+from proctor.store import Store
+from proctor.store.arrivals import Told
+from proctor.telemetry.documents import Document
+from proctor.telemetry.grouping import SessionName, mark_of
+from proctor.telemetry.sessions import session_of
+
+DOCUMENTS_AT_ONCE = 2_000
+"""That are written in one transaction. A span takes some 4 kB until it is compressed."""
+
+
+def keep_arrivals(
+    store: Store,
+    documents: Iterable[Document],
+    now: datetime,
+    *,
+    log_group: str = "",
+    fallback: str = "",
+    service: str = "",
+) -> int:
+    """Keep documents; all are committed when this returns. How many they were.
+
+    `log_group` is where their sender says they belong, `fallback` where they go if nobody says;
+    `service` is for documents that name none.
+    """
+    count, waiting = 0, iter(documents)
+    while some := list(islice(waiting, DOCUMENTS_AT_ONCE)):
+        marked = (
+            (mark_of(document, log_group=log_group, fallback=fallback, service=service), document)
+            for document in some
+        )
+        store.arrivals.keep(marked, now)
+        count += len(some)
+    return count
+
+
+def tell_arrivals(store: Store, now: datetime) -> Told:
+    """Bring the sessions up to what has arrived. Costs one small query when they are."""
+    return store.arrivals.tell(_session_of, now) if store.arrivals.has_new() else Told()
+
+
+def keep_sessions(store: Store, sessions: Iterable[ImportedSession], now: datetime) -> Iterator[str]:
+    """Keep sessions that were read whole from another tool's records; the id of each."""
+    return (store.keep_imported(session, now) for session in sessions)
+
+
+def _session_of(name: SessionName, documents: Sequence[Document], left_out: int) -> ImportedSession | None:
+    return session_of(
+        documents,
+        external_id=name.external_id,
+        service=name.service,
+        log_group=name.log_group,
+        left_out=left_out,
+    )

@@ -1,0 +1,163 @@
+"""What happened in a session, gathered as a record tells it: turns, and tool calls with their results.
+
+A turn begins when the user speaks after something was done, unless the record says itself where turns are.
+
+Knows nothing of formats.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from proctor.imported import Happening, ImportedStep
+from proctor.session import Event, Message, ModelCall, Role, ToolCall
+
+
+@dataclass(slots=True)
+class _Entry:
+    event: Event
+    at: datetime | None
+
+
+@dataclass(slots=True)
+class _Step:
+    trace_id: str = ""
+    began: datetime | None = None
+    entries: list[_Entry] = field(default_factory=list)
+
+    def is_only_instructions(self) -> bool:
+        return all(isinstance(each.event, Message) and each.event.role == "system" for each in self.entries)
+
+    def is_waiting_for_the_user(self) -> bool:
+        return all(
+            isinstance(each.event, Message) and each.event.role != "assistant" for each in self.entries
+        )
+
+
+class Story:
+    """A session as it is being told."""
+
+    def __init__(self, *, turns_by_user: bool = True) -> None:
+        self._turns_by_user = turns_by_user
+        self._steps = [_Step()]
+        self._open: dict[str, _Entry] = {}
+        self._calls = 0
+        self.began_at: datetime | None = None
+        """The earliest moment that was told; None: no moment was."""
+        self.ended_at: datetime | None = None
+        """The latest."""
+
+    def begin(self, trace_id: str = "", at: datetime | None = None) -> None:
+        """A turn begins; what was said so far belongs to it if that was instructions only."""
+        now = self._steps[-1]
+        if now.entries and (now.trace_id or not now.is_only_instructions()):
+            self._steps.append(now := _Step())
+        now.trace_id, now.began = trace_id, at
+        self._saw(at)
+
+    def say(self, role: Role, text: str, at: datetime | None = None, name: str = "") -> None:
+        """Somebody said something. Nothing said is not told."""
+        if not text:
+            return
+        if role == "user" and self._turns_by_user and not self._steps[-1].is_waiting_for_the_user():
+            self.begin(at=at)
+        self._add(Message(role=role, content=text, name=name), at)
+
+    def call(
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        call_id: str = "",
+        at: datetime | None = None,
+        *,
+        success: bool | None = None,
+        result: str = "",
+        duration_ms: float | None = None,
+    ) -> None:
+        """A tool was called; its result may be known already, or follow in `answer`."""
+        self._calls += 1
+        made = ToolCall(
+            name=name or "unnamed",
+            args=args,
+            call_id=call_id,
+            success=success,
+            result=result,
+            duration_ms=duration_ms,
+        )
+        entry = self._add(made, at)
+        if not result and success is None:
+            self._open[call_id or f"\0{self._calls}"] = entry
+
+    def answer(
+        self,
+        call_id: str,
+        result: str,
+        success: bool | None = None,
+        at: datetime | None = None,
+        duration_ms: float | None = None,
+    ) -> None:
+        """How a tool call ended; one without an id answers the oldest open call, one of none is said."""
+        self._saw(at)
+        known = call_id if call_id in self._open else next(iter(self._open), "") if not call_id else ""
+        if not known:
+            self.say("tool", result, at)
+            return
+        entry = self._open.pop(known)
+        if isinstance(entry.event, ToolCall):
+            entry.event = replace(entry.event, result=result, success=success, duration_ms=duration_ms)
+
+    def spend(
+        self, call: ModelCall, at: datetime | None = None, *, before: tuple[int, int] | None = None
+    ) -> None:
+        """A model was asked. Told before what came of it: at a place `here` gave, else here."""
+        self._saw(at)
+        step, index = before or self.here()
+        self._steps[step].entries.insert(index, _Entry(call, at))
+
+    def here(self) -> tuple[int, int]:
+        """This place in the story, for `spend`."""
+        return len(self._steps) - 1, len(self._steps[-1].entries)
+
+    @property
+    def is_waiting_for_a_tool(self) -> bool:
+        """Whether it breaks off with a tool call whose result nobody told."""
+        last = self._last
+        return isinstance(last, ToolCall) and last.success is None and not last.result and bool(self._open)
+
+    @property
+    def is_waiting_for_the_agent(self) -> bool:
+        """Whether it breaks off with something the user said."""
+        last = self._last
+        return isinstance(last, Message) and last.role == "user"
+
+    @property
+    def steps(self) -> list[ImportedStep]:
+        """What was told, turn by turn."""
+        return [_told(step) for step in self._steps if step.entries]
+
+    @property
+    def _last(self) -> Event | None:
+        entries = self._steps[-1].entries
+        return entries[-1].event if entries else None
+
+    def _add(self, event: Event, at: datetime | None) -> _Entry:
+        self._saw(at)
+        entry = _Entry(event, at)
+        self._steps[-1].entries.append(entry)
+        return entry
+
+    def _saw(self, at: datetime | None) -> None:
+        if at is not None:
+            self.began_at = min(self.began_at or at, at)
+            self.ended_at = max(self.ended_at or at, at)
+
+
+def _told(step: _Step) -> ImportedStep:
+    moments: Sequence[datetime] = [each.at for each in step.entries if each.at is not None]
+    return ImportedStep(
+        trace_id=step.trace_id,
+        happenings=[Happening(event=each.event, at=each.at) for each in step.entries],
+        started_at=step.began or (moments[0] if moments else None),
+        finished_at=moments[-1] if moments else None,
+    )

@@ -1,0 +1,206 @@
+"""Claude Code's session files: `~/.claude/projects/*/*.jsonl`, also those of its agents within agents.
+
+One answer of the model may stand on several lines, each with the same id and the tokens so far: it counts
+once. What the program says to itself (`isMeta`) is left out. A file that is still being written is read as
+far as it goes.
+
+Knows nothing of prices: the files name none any more.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from proctor.imported import ImportedSession, Unreadable
+from proctor.records._files import Read, head_of, json_lines, unreadable
+from proctor.records._story import Story
+from proctor.records._values import a_cost, a_map, a_moment, a_text, args_of, maps_in, text_of
+from proctor.session import ModelCall, Usage
+from proctor.untrusted import whole_number
+
+kind = "claude-code"
+
+# What the program itself writes in place of a model's answer.
+_SYNTHETIC = "<synthetic>"
+_INTERRUPTED = "[Request interrupted by user"
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ABOUT = ("cwd", "gitBranch", "entrypoint")
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file has the members all lines of such a file have."""
+    head = head_of(path, (".jsonl",))
+    return b'"sessionId"' in head and (b'"parentUuid"' in head or b'"leafUuid"' in head)
+
+
+def read(path: Path) -> Read:
+    """The session of a file, and lines of it that could not be read."""
+    session = _Session(path)
+    try:
+        for line in json_lines(path):
+            if line.is_unfinished:
+                session.notes.append("the last line is not finished: the file was being written")
+            elif line.problem:
+                yield Unreadable(path=str(path), line=line.number, problem=line.problem)
+            else:
+                session.take(a_map(line.value))
+    except OSError as error:
+        yield unreadable(path, error)
+        return
+    yield session.told() if session.story.steps else unreadable(path, "nothing was said in it")
+
+
+class _Session:
+    """What the lines so far came to."""
+
+    def __init__(self, path: Path) -> None:
+        self.story = Story()
+        self.notes: list[str] = []
+        self._path = path
+        self._said: dict[str, str] = {}
+        self._about: dict[str, str] = {}
+        self._model = ""
+        self._failure = ""
+        self._interrupted = False
+        self._calls: dict[str, tuple[tuple[int, int], datetime | None, ModelCall]] = {}
+        self._is_sidechain = True
+
+    def take(self, entry: Mapping[str, Any]) -> None:
+        """One line."""
+        for name in ("sessionId", "agentId", "version", "summary", "customTitle", "aiTitle"):
+            if value := a_text(entry.get(name)):
+                self._said.setdefault(name, value)
+        for name in _ABOUT:
+            if value := a_text(entry.get(name)):
+                self._about.setdefault(name, value)
+        what, at = entry.get("type"), a_moment(entry.get("timestamp"))
+        if what in ("user", "assistant"):
+            self._is_sidechain = self._is_sidechain and entry.get("isSidechain") is True
+        if what == "user" and entry.get("isMeta") is not True:
+            self._user(entry, at)
+        elif what == "assistant":
+            self._assistant(entry, at)
+        elif what == "system" and entry.get("subtype") == "compact_boundary":
+            self.notes.append("the conversation was summarised to save room")
+
+    def told(self) -> ImportedSession:
+        """All of it."""
+        self._spend()
+        status, reason, error = self._ending()
+        session = self._said.get("sessionId") or self._path.stem
+        if _ID.fullmatch(self._path.stem):
+            session = self._path.stem
+        if self._is_sidechain:
+            session = f"{session}/{self._said.get('agentId') or self._path.stem}"
+        titles = (self._said.get(name, "") for name in ("customTitle", "aiTitle", "summary"))
+        return ImportedSession(
+            external_id=session,
+            source=kind,
+            name=next(filter(None, titles), ""),
+            agent="claude",
+            agent_version=self._said.get("version", ""),
+            model=self._model,
+            status=status,
+            end_reason=reason,
+            error=error,
+            started_at=self.story.began_at,
+            finished_at=self.story.ended_at,
+            steps=self.story.steps,
+            attributes={**self._about, **({"is_sidechain": True} if self._is_sidechain else {})},
+            notes=self.notes,
+        )
+
+    def _user(self, entry: Mapping[str, Any], at: datetime | None) -> None:
+        content = a_map(entry, "message").get("content")
+        for block in maps_in(content):
+            if block.get("type") == "tool_result":
+                is_error = block.get("is_error")
+                self.story.answer(
+                    a_text(block.get("tool_use_id")),
+                    text_of(block.get("content")),
+                    # A tool that went well often does not say so.
+                    is_error is not True,
+                    at,
+                )
+        spoken = (
+            content if isinstance(content, str) else [each for each in maps_in(content) if _is_said(each)]
+        )
+        text = text_of(spoken)
+        if text.startswith(_INTERRUPTED):
+            self._interrupted = True
+            self.notes.append("the user interrupted it")
+        elif text and not text.startswith("<local-command-"):
+            self._interrupted = False
+            role = entry.get("isCompactSummary") is True
+            self.story.say("system" if role else "user", text, at, "summary" if role else "")
+
+    def _assistant(self, entry: Mapping[str, Any], at: datetime | None) -> None:
+        message = a_map(entry, "message")
+        place, name = self.story.here(), ("subagent" if self._is_aside(entry) else "")
+        for block in maps_in(message.get("content")):
+            if block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use"):
+                called = a_text(block.get("id"))
+                self.story.call(a_text(block.get("name")), args_of(block.get("input")), called, at)
+            elif a_text(block.get("type")).endswith("_tool_result"):
+                self.story.answer(a_text(block.get("tool_use_id")), text_of(block.get("content")), at=at)
+            elif block.get("type") == "text":
+                self.story.say("assistant", a_text(block.get("text")), at, name)
+        self.story.say("assistant", a_text(message.get("content")), at, name)
+        is_error = entry.get("isApiErrorMessage") is True
+        self._failure = text_of(message.get("content")) if is_error else ""
+        model = a_text(message.get("model"))
+        if model and model != _SYNTHETIC:
+            self._model = model
+            self._count(entry, message, model, place, at)
+
+    def _is_aside(self, entry: Mapping[str, Any]) -> bool:
+        """Whether another agent speaks in the middle of this session."""
+        return entry.get("isSidechain") is True and not self._is_sidechain
+
+    def _count(
+        self,
+        entry: Mapping[str, Any],
+        message: Mapping[str, Any],
+        model: str,
+        place: tuple[int, int],
+        at: datetime | None,
+    ) -> None:
+        used, cost = a_map(message, "usage"), a_cost(entry.get("costUSD"))
+        written = whole_number(used.get("cache_creation_input_tokens"))
+        cached = whole_number(used.get("cache_read_input_tokens"))
+        call_id = a_text(message.get("id")) or f"line-{len(self._calls) + 1}"
+        call = ModelCall(
+            model=model,
+            provider="anthropic",
+            usage=Usage(
+                input_tokens=whole_number(used.get("input_tokens")) + cached + written,
+                cached_tokens=cached,
+                cache_write_tokens=written,
+                output_tokens=whole_number(used.get("output_tokens")),
+            ),
+            cost_usd=cost,
+            price_source="" if cost is None else "agent",
+            call_id=call_id,
+        )
+        first_place, first_at, _ = self._calls.get(call_id, (place, at, call))
+        self._calls[call_id] = (first_place, first_at, call)
+
+    def _spend(self) -> None:
+        """Tell the model's calls, the last first: one put in its place would move those behind it."""
+        for place, at, call in reversed(sorted(self._calls.values(), key=lambda each: each[0])):
+            self.story.spend(call, at, before=place)
+
+    def _ending(self) -> tuple[str, str, str]:
+        if self._failure:
+            return "error", "model_failed", self._failure
+        if self._interrupted:
+            return "error", "aborted", "the user interrupted it"
+        if self.story.is_waiting_for_a_tool or self.story.is_waiting_for_the_agent:
+            return "error", "interrupted", "the file ends before the agent had answered"
+        return "success", "completed", ""
+
+
+def _is_said(block: Mapping[str, Any]) -> bool:
+    return block.get("type") != "tool_result"

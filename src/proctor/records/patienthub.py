@@ -1,0 +1,123 @@
+"""PatientHub's sessions: a client and a therapist in dialogue, also those our own simulations write.
+
+The therapist is the one whose work is looked at, unless the file says that the client is. One turn is what
+the therapist said and what the client answered. The original has no ids, models or times; a file that was
+written twice holds a list of sessions.
+
+Knows nothing of how dialogues come about.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proctor.imported import ImportedSession
+from proctor.records._files import Read, head_of, load_json, place_of, told, unreadable
+from proctor.records._scores import scores_of_ours
+from proctor.records._story import Story
+from proctor.records._values import a_cost, a_map, a_moment, a_text, a_word, maps_in, text_of
+from proctor.session import ModelCall, Role, Usage
+from proctor.untrusted import whole_number
+
+kind = "patienthub"
+
+CLIENT, THERAPIST = "client", "therapist"
+SUMMARY = "batch_summary.json"
+# How our own files call them, besides our own words.
+_STATUSES = {"error": "error", "fail": "fail", "timeout": "timeout", "success": "success"}
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file begins like a session between these two."""
+    head = head_of(path, (".json",))
+    spoken = b'"therapist"' in head or b'"client"' in head
+    is_talk = all(word in head for word in (b'"profile"', b'"messages"', b'"role"')) and spoken
+    return is_talk and path.name != SUMMARY
+
+
+def read(path: Path) -> Read:
+    """The sessions of a file."""
+    try:
+        document = load_json(path)
+    except (ValueError, OSError) as error:
+        yield unreadable(path, error)
+        return
+    sessions = document if isinstance(document, list) else [document]
+    for number, session in enumerate(sessions):
+        part = f"session {number + 1}" if len(sessions) > 1 else ""
+        if not isinstance(session, dict) or not isinstance(session.get("messages"), list):
+            yield unreadable(path, "it has no messages", part)
+            continue
+        # Appending to a file turns its session into the first of a list: it is still the same one.
+        name = path.stem if not number else f"{path.stem}#{number + 1}"
+        yield told(path, lambda it=session, of=name: _session(path, it, of), part)  # type: ignore[misc]
+
+
+def _session(path: Path, session: Mapping[str, Any], name: str) -> ImportedSession:
+    under_test = CLIENT if session.get("under_test") == CLIENT else THERAPIST
+    story = Story(turns_by_user=False)
+    _tell(story, session, under_test)
+    record, roles = a_map(session, "record"), a_map(session, "roles")
+    _spend(story, session, roles)
+    status = _STATUSES.get(a_text(session.get("status")), "success")
+    ended = a_text(session.get("end_reason"))
+    return ImportedSession(
+        external_id=a_text(record.get("session_id")) or place_of(path, name),
+        source=kind,
+        name=name,
+        agent=a_text(session.get(under_test)),
+        model=a_text(a_map(roles, under_test).get("model")),
+        status=status,
+        end_reason=ended or ("completed" if status == "success" else "internal_error"),
+        error=a_text(session.get("error")),
+        started_at=a_moment(record.get("started_at")) or story.began_at,
+        finished_at=a_moment(record.get("finished_at")) or story.ended_at,
+        steps=story.steps,
+        attributes={
+            name: value
+            for name, value in (
+                (CLIENT, a_text(session.get(CLIENT))),
+                (THERAPIST, a_text(session.get(THERAPIST))),
+                ("combination", a_text(session.get("combination"))),
+                ("run_id", a_word(session.get("run_id"))),
+                ("seed", a_word(session.get("seed"))),
+            )
+            if value
+        },
+        scores=scores_of_ours(session.get("scores")),
+    )
+
+
+def _tell(story: Story, session: Mapping[str, Any], under_test: str) -> None:
+    opened_by = ""
+    for message in maps_in(session.get("messages")):
+        side, text = a_text(message.get("role")), text_of(message.get("content"))
+        if side not in (CLIENT, THERAPIST):
+            story.say("system", text, name=side)
+            continue
+        opened_by = opened_by or side
+        if side == opened_by:
+            story.begin()
+        role: Role = "assistant" if side == under_test else "user"
+        story.say(role, text, name=side)
+
+
+def _spend(story: Story, session: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
+    """Tell what each side spent: known in sum only."""
+    used = a_map(session, "usage")
+    for side in (CLIENT, THERAPIST):
+        own = a_map(used, side)
+        usage = Usage(
+            input_tokens=whole_number(own.get("prompt_tokens")),
+            output_tokens=whole_number(own.get("completion_tokens")),
+        )
+        cost = a_cost(own.get("total_cost"))
+        if usage.total_tokens or cost:
+            call = ModelCall(
+                model=a_text(a_map(roles, side).get("model")),
+                usage=usage,
+                # It writes 0 for a price it does not know.
+                cost_usd=cost or None,
+                price_source="agent" if cost else "",
+            )
+            story.spend(call, before=(0, 0))

@@ -1,0 +1,211 @@
+"""SWE-agent's trajectories: `*.traj`.
+
+Its steps are thought, action and observation; what the model was told before them is in the history. With
+function calling the history also knows which tool an action was. Tokens and cost are known in sum only.
+Whether the instance was resolved stands in `results.json` or `report.json` beside it, if it was tried.
+
+Knows nothing of time: the files name no moments.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from proctor.imported import ImportedSession
+from proctor.records._chat import tell
+from proctor.records._files import Read, head_of, load_json, place_of, told
+from proctor.records._story import Story
+from proctor.records._values import a_cost, a_list, a_map, a_number, a_text, a_word, args_of, maps_in, text_of
+from proctor.score import Score
+from proctor.session import ModelCall, Usage
+from proctor.untrusted import parse_json, whole_number
+
+kind = "swe-agent"
+
+SUFFIX = ".traj"
+SHELL = "bash"
+# Its own commands before it had function calling; whatever else an action begins with is for the shell.
+_COMMANDS = frozenset(
+    ("open", "goto", "create", "edit", "insert", "submit", "search_dir", "search_file", "find_file")
+    + ("scroll_up", "scroll_down", "str_replace_editor", "view_image", "filemap", "exit_forfeit")
+    + ("connect_start", "connect_sendline", "connect_exec", "debug_start", "debug_exec")
+)
+_ENDINGS: Mapping[str, tuple[str, str]] = {
+    "submitted": ("success", "completed"),
+    "exit_cost": ("fail", "cost_limit"),
+    "exit_total_cost": ("fail", "cost_limit"),
+    "exit_total_execution_time": ("timeout", "timeout"),
+    "exit_command_timeout": ("timeout", "timeout"),
+    "exit_api": ("error", "model_failed"),
+    "exit_environment_error": ("error", "setup_failed"),
+    "exit_error": ("error", "internal_error"),
+    "early_exit": ("error", "interrupted"),
+}
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file is called and begins like a trajectory."""
+    return head_of(path, (SUFFIX,)).lstrip()[:1] == b"{"
+
+
+def read(path: Path) -> Read:
+    """The session of a file."""
+    yield told(path, lambda: _session(path))
+
+
+def _session(path: Path) -> ImportedSession:
+    document = a_map(load_json(path))
+    attempts = maps_in(document.get("attempts"))
+    # Of several attempts the chosen one stands on top; before one is chosen there are only attempts.
+    chosen = document if "trajectory" in document or not attempts else attempts[-1]
+    trajectory, history = maps_in(chosen.get("trajectory")), maps_in(chosen.get("history"))
+    if not trajectory and not history:
+        raise ValueError("it is no trajectory: it has neither steps nor a history")
+    info, instance = a_map(chosen, "info"), path.name.removesuffix(SUFFIX)
+    model = _model(chosen)
+    story = Story()
+    _tell(story, trajectory, history)
+    notes = _spend(story, info, model)
+    if len(attempts) > 1:
+        notes.append(f"the one of {len(attempts)} attempts that was chosen")
+    status, reason, error = _ending(info)
+    resolved = _resolved(path, instance)
+    if resolved is False and status == "success":
+        status, reason = "fail", "checks_failed"
+    return ImportedSession(
+        external_id=place_of(path, instance),
+        source=kind,
+        name=instance,
+        agent="swe-agent",
+        agent_version=a_text(info.get("swe_agent_version")),
+        model=model,
+        status=status,
+        end_reason=reason,
+        error=error,
+        steps=story.steps,
+        attributes={
+            "instance_id": instance,
+            "exit_status": a_text(info.get("exit_status")),
+            "environment": a_text(chosen.get("environment")),
+        },
+        scores=[] if resolved is None else [Score(evaluator="resolved", value=float(resolved))],
+        notes=notes,
+    )
+
+
+def _tell(
+    story: Story, trajectory: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
+) -> None:
+    real = [each for each in history if each.get("is_demo") is not True]
+    if not trajectory:
+        for message in real:
+            _tell_message(story, message)
+        return
+    for message in real:
+        if message.get("role") == "assistant":
+            break
+        tell(story, message)
+    acted = [each for each in real if each.get("role") == "assistant"]
+    # Histories may be shortened: only where there is one for each step do they belong together.
+    asked = acted if len(acted) == len(trajectory) else [{}] * len(trajectory)
+    for step, message in zip(trajectory, asked, strict=True):
+        _tell_step(story, step, message)
+
+
+def _tell_step(story: Story, step: Mapping[str, Any], message: Mapping[str, Any]) -> None:
+    action, seen = a_text(step.get("action")), text_of(step.get("observation"))
+    story.say("assistant", a_text(step.get("thought")).strip() or a_text(step.get("response")).strip())
+    seconds = a_number(step.get("execution_time"))
+    duration_ms = None if seconds is None else seconds * 1000
+    calls = maps_in(message.get("tool_calls"))
+    for call in calls:
+        asked = a_map(call, "function")
+        story.call(a_text(asked.get("name")), args_of(asked.get("arguments")), a_word(call.get("id")))
+    if calls:
+        story.answer(a_word(calls[0].get("id")), seen, duration_ms=duration_ms)
+    elif action.strip():
+        story.call(_tool_of(action), {"command": action})
+        story.answer("", seen, duration_ms=duration_ms)
+    else:
+        # The model's answer could not be understood, and it was told so.
+        story.say("tool", seen)
+
+
+def _tell_message(story: Story, message: Mapping[str, Any]) -> None:
+    if message.get("role") == "tool":
+        called = next((a_word(each) for each in a_list(message.get("tool_call_ids"))), "")
+        story.answer(called, text_of(message.get("content")))
+        return
+    tell(story, message)
+    if message.get("role") == "assistant" and not maps_in(message.get("tool_calls")):
+        action = a_text(message.get("action"))
+        if action.strip():
+            story.call(_tool_of(action), {"command": action})
+
+
+def _tool_of(action: str) -> str:
+    first = action.split(maxsplit=1)[0]
+    return first if first in _COMMANDS else SHELL
+
+
+def _spend(story: Story, info: Mapping[str, Any], model: str) -> list[str]:
+    spent = a_map(info, "model_stats")
+    if not spent:
+        return []
+    cost = a_cost(spent.get("instance_cost"))
+    call = ModelCall(
+        model=model,
+        usage=Usage(
+            input_tokens=whole_number(spent.get("tokens_sent")),
+            output_tokens=whole_number(spent.get("tokens_received")),
+        ),
+        cost_usd=cost,
+        price_source="" if cost is None else "agent",
+    )
+    story.spend(call, before=(0, 0))
+    calls = whole_number(spent.get("api_calls"))
+    return (
+        [f"{calls} model calls, told as one: their tokens and cost are known in sum only"]
+        if calls > 1
+        else []
+    )
+
+
+def _model(chosen: Mapping[str, Any]) -> str:
+    config = chosen.get("replay_config")
+    if isinstance(config, str):
+        try:
+            config = parse_json(config)
+        except ValueError:
+            config = None
+    return a_text(a_map(config, "agent", "model").get("name"))
+
+
+def _ending(info: Mapping[str, Any]) -> tuple[str, str, str]:
+    said = a_text(info.get("exit_status"))
+    if not said:
+        return "error", "interrupted", "it does not say how it ended"
+    # `submitted (exit_cost)`: it ran into a limit, and what was there was handed in.
+    word = said.partition("(")[2].rstrip(")") or said
+    status, reason = _ENDINGS.get(word, ("fail", "agent_failed"))
+    return status, reason, "" if status == "success" else said
+
+
+def _resolved(path: Path, instance: str) -> bool | None:
+    """Whether the instance was resolved, as SWE-bench's reports say; None: nobody tried."""
+    for report in (
+        path.parent / "report.json",
+        path.parent / "results.json",
+        path.parent.parent / "results.json",
+    ):
+        try:
+            said = a_map(load_json(report))
+        except (ValueError, OSError):
+            continue
+        own = a_map(said, instance).get("resolved")
+        if isinstance(own, bool):
+            return own
+        resolved = said.get("resolved_ids", said.get("resolved"))
+        if isinstance(resolved, list):
+            return instance in resolved
+    return None

@@ -1,0 +1,66 @@
+"""One way of writing spans, one file.
+
+A file here with `speaks` and `read` is a dialect; adding one is adding a file. The surest reads a span;
+what only carried bytes from one place to another is left out.
+
+Knows no dialect by name.
+"""
+
+import pkgutil
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from proctor.telemetry.blocks import Said
+from proctor.telemetry.reading import Dialect, Reading, Span
+
+TRANSPORT = (
+    *("httpx", "urllib3", "urllib", "requests", "aiohttp_client", "starlette", "fastapi", "asgi", "mcp"),
+    "botocore",
+)
+"""Instrumentations of what lies below an agent: they see requests, not turns."""
+_PREFIXES = ("opentelemetry.instrumentation.", "openinference.instrumentation.")
+PROMPT, RESPONSE = "agentcore.invocation.user_prompt", "agentcore.invocation.agent_response"
+
+
+def read_span(span: Span) -> Reading | None:
+    """What a span says; None when it is nothing that concerns us."""
+    surest, best = 0, None
+    for dialect in () if is_transport(span.scope) else _dialects():
+        sureness = dialect.speaks(span)
+        if sureness > surest:
+            surest, best = sureness, dialect
+    return _with_invocation(best.read(span) if best else None, span)
+
+
+def is_transport(scope: str) -> bool:
+    """Whether a scope is of something that only carries requests."""
+    for prefix in _PREFIXES:
+        if scope.startswith(prefix):
+            name = scope.removeprefix(prefix).lower()
+            return any(name == each or name.startswith(f"{each}.") for each in TRANSPORT)
+    return False
+
+
+def _with_invocation(reading: Reading | None, span: Span) -> Reading | None:
+    """Any span may say what an agent was asked and answered, in two attributes."""
+    asked, answered = span.attributes.get(PROMPT), span.attributes.get(RESPONSE)
+    if not asked and not answered:
+        return reading
+    inputs = [Said("user", str(asked))] if asked else []
+    outputs = [Said("assistant", str(answered))] if answered else []
+    if reading is None:
+        return Reading(kind="agent", inputs=inputs, outputs=outputs, has_failed=span.has_failed)
+    if reading.kind != "agent":
+        return reading
+    return replace(reading, inputs=reading.inputs or inputs, outputs=reading.outputs or outputs)
+
+
+@cache
+def _dialects() -> tuple[Dialect, ...]:
+    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
+    names = sorted(module.name for module in modules if not module.name.startswith("_"))
+    found: list[Any] = [import_module(f"{__name__}.{name}") for name in names]
+    return tuple(found)

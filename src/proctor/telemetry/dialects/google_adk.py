@@ -1,0 +1,42 @@
+"""Google's agent development kit as OpenInference writes it: events of its own around each message."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from proctor.telemetry.blocks import Result, opened
+from proctor.telemetry.dialects import _openinference
+from proctor.telemetry.reading import Reading, Span, first
+from proctor.telemetry.said import said_of
+
+SCOPE = "openinference.instrumentation.google_adk"
+
+
+def speaks(span: Span) -> int:
+    """Its own scope."""
+    return 3 if span.scope == SCOPE else 0
+
+
+def read(span: Span) -> Reading | None:
+    """Read a span; its results and answers stand inside an event's content."""
+    reading = _openinference.read(span)
+    if reading is None or reading.kind == "inference":
+        return reading
+    content = _content(first(span.attributes, "output.value"))
+    if content is None:
+        return reading
+    said = said_of(content, "assistant")
+    if reading.kind == "agent":
+        return replace(reading, outputs=said)
+    results = [result for each in said for result in each.results]
+    return replace(reading, tool_result=_joined(results)) if results else reading
+
+
+def _content(value: Any) -> Any:
+    found = opened(value)
+    content = found.get("content") if isinstance(found, Mapping) else None
+    return content if isinstance(content, Mapping) and "parts" in content else None
+
+
+def _joined(results: list[Result]) -> str:
+    return "\n".join(result.text for result in results)

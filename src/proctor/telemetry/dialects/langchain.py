@@ -1,0 +1,33 @@
+"""LangChain and LangGraph: an agent's input and output are the state of its graph, serialised.
+
+Two instrumentations write it down, each in Python and in TypeScript: Traceloop's form has `inputs` and
+`outputs` around LangChain's own notation, OpenInference's has the messages at the top.
+"""
+
+import re
+from dataclasses import replace
+
+from proctor.telemetry.dialects import _openinference, _otel
+from proctor.telemetry.reading import Reading, Span
+
+SCOPES = (
+    *("opentelemetry.instrumentation.langchain", "@traceloop/instrumentation-langchain"),
+    *("openinference.instrumentation.langchain", "@arizeai/openinference-instrumentation-langchain"),
+    "@aws/aws-distro-opentelemetry-instrumentation-langchain",
+)
+# A tool's message as Python prints it: content='sunny' name='weather' tool_call_id='call_1'
+_PRINTED = re.compile(r"content=(?P<quote>['\"])(?P<text>.*)(?P=quote) name=", re.DOTALL)
+
+
+def speaks(span: Span) -> int:
+    """The scopes of its instrumentations."""
+    return 3 if span.scope in SCOPES else 0
+
+
+def read(span: Span) -> Reading | None:
+    """Read a span in whichever of the two forms it is."""
+    reading = _openinference.read(span) if _openinference.kind_of(span) else _otel.read(span)
+    if reading and reading.kind == "tool" and reading.tool_result:
+        printed = _PRINTED.match(reading.tool_result)
+        return replace(reading, tool_result=printed["text"]) if printed else reading
+    return reading

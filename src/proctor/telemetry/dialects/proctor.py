@@ -1,0 +1,75 @@
+"""Our own spans: everything that was said stands in the events of the agent's span, in order."""
+
+from typing import Any, cast
+
+from proctor.session import ModelCall, Role, ToolCall
+from proctor.telemetry.blocks import Said, args_of
+from proctor.telemetry.dialects import _otel
+from proctor.telemetry.reading import Reading, Span, model_of, provider_of, usage_of
+from proctor.telemetry.spans import SCOPE
+
+ROLES = ("system", "user", "assistant", "tool")
+
+
+def speaks(span: Span) -> int:
+    """Our own scope."""
+    return 3 if span.scope == SCOPE else 0
+
+
+def read(span: Span) -> Reading | None:
+    """Read back what was written."""
+    kind = _otel.kind_of(span)
+    if kind == "tool":
+        return Reading(
+            kind="tool", tool=str(span.attributes.get("gen_ai.tool.name") or ""), event=_tool(span)
+        )
+    if kind == "inference":
+        return Reading(kind="inference", event=_model(span))
+    if kind is None:
+        return None
+    return Reading(
+        kind="agent",
+        agent=str(span.attributes.get("gen_ai.agent.name") or ""),
+        has_failed=span.has_failed,
+        tools=_otel.tools_on(span.attributes),
+        transcript=[_said(event["attributes"], event["timeUnixNano"]) for event in span.events],
+        trace_id=str(span.attributes.get("proctor.trace.id") or ""),
+    )
+
+
+def _said(fields: dict[str, Any], at: int) -> tuple[Said, int]:
+    role = str(fields.get("role") or "")
+    spoken = cast(Role, role if role in ROLES else "user")
+    return Said(spoken, str(fields.get("content") or ""), name=str(fields.get("name") or "")), at
+
+
+def _tool(span: Span) -> ToolCall:
+    attributes = span.attributes
+    return ToolCall(
+        name=str(attributes.get("gen_ai.tool.name") or ""),
+        args=args_of(attributes.get("gen_ai.tool.call.arguments")),
+        success=attributes.get("proctor.success"),
+        result=str(attributes.get("gen_ai.tool.call.result") or ""),
+        duration_ms=attributes.get("proctor.duration_ms"),
+        call_id=_call_id(span),
+    )
+
+
+def _model(span: Span) -> ModelCall:
+    attributes = span.attributes
+    return ModelCall(
+        model=model_of(span),
+        usage=usage_of(span),
+        provider=provider_of(span),
+        cost_usd=attributes.get("proctor.cost_usd"),
+        price_source=str(attributes.get("proctor.price_source") or ""),
+        latency_ms=attributes.get("proctor.latency_ms"),
+        waiting_ms=attributes.get("proctor.waiting_ms") or 0.0,
+        status=str(attributes.get("proctor.status") or "ok"),
+        error=str(attributes.get("proctor.error") or ""),
+        call_id=_call_id(span),
+    )
+
+
+def _call_id(span: Span) -> str:
+    return str(span.attributes.get("proctor.call.id", span.span_id))

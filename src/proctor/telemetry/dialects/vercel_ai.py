@@ -1,0 +1,69 @@
+"""The Vercel AI SDK: `ai.*` attributes, an outer span for a whole call, an inner one for each request."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from proctor.telemetry.blocks import Call, Said, args_of, opened
+from proctor.telemetry.dialects._otel import Kind
+from proctor.telemetry.reading import Reading, Span, first
+from proctor.telemetry.said import said_of, text_of, tools_of
+
+OPERATIONS: Mapping[str, Kind] = {
+    **{f"ai.{name}": "agent" for name in ("generateText", "streamText", "generateObject", "streamObject")},
+    **{
+        f"ai.{outer}.{inner}": "inference"
+        for outer, inner in (
+            *(("generateText", "doGenerate"), ("streamText", "doStream")),
+            *(("generateObject", "doGenerate"), ("streamObject", "doStream")),
+        )
+    },
+    "ai.toolCall": "tool",
+}
+
+
+def speaks(span: Span) -> int:
+    """Anything that names one of its operations."""
+    return 3 if span.attributes.get("ai.operationId") in OPERATIONS else 0
+
+
+def read(span: Span) -> Reading | None:
+    """Read a span by the operation it names."""
+    attributes = span.attributes
+    kind = OPERATIONS[str(attributes["ai.operationId"])]
+    if kind == "tool":
+        given, result = attributes.get("ai.toolCall.args"), attributes.get("ai.toolCall.result")
+        return Reading(
+            kind="tool",
+            tool=str(attributes.get("ai.toolCall.name") or span.name),
+            tool_args=None if given is None else args_of(given),
+            tool_result=None if result is None else text_of(result),
+            tool_call_id=str(attributes.get("ai.toolCall.id") or ""),
+            has_failed=span.has_failed,
+        )
+    prompt = opened(first(attributes, "ai.prompt.messages", "ai.prompt"))
+    named = first(attributes, "ai.telemetry.functionId", "resource.name") if kind == "agent" else None
+    return Reading(
+        kind=kind,
+        inputs=said_of(prompt, "user"),
+        outputs=_answer(attributes),
+        agent=str(named or ""),
+        has_failed=span.has_failed,
+        system=str(prompt.get("system") or "") if isinstance(prompt, Mapping) else "",
+        tools=_tools(attributes.get("ai.prompt.tools")),
+    )
+
+
+def _answer(attributes: Mapping[str, Any]) -> list[Said]:
+    text = str(first(attributes, "ai.response.text", "ai.response.object") or "")
+    asked = opened(attributes.get("ai.response.toolCalls"))
+    calls = tuple(
+        Call(str(each.get("toolCallId") or ""), str(each["toolName"]), args_of(first(each, "input", "args")))
+        for each in (asked if isinstance(asked, list) else ())
+        if isinstance(each, Mapping) and each.get("toolName")
+    )
+    return [Said("assistant", text, calls)] if text or calls else []
+
+
+def _tools(value: Any) -> list[dict[str, Any]]:
+    found = value if isinstance(value, list) else opened(value)
+    return [tool for each in found for tool in tools_of(each)] if isinstance(found, list) else []

@@ -1,0 +1,231 @@
+"""Spans and event records as flat documents: the one form that every source is brought to.
+
+A span document has its attributes as a plain object, its resource and scope copied in, ids in lower-case
+hex, times in whole nanoseconds, and names where the wire has numbers. An event record is the same of a log
+record that belongs to a span; what was said stands in its body.
+
+Knows nothing of encodings, of what the attributes mean, or of where documents are kept.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+Document = dict[str, Any]
+
+KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
+STATUSES = ("UNSET", "OK", "ERROR")
+
+SESSION_KEYS = (
+    *("session.id", "gen_ai.conversation.id"),
+    *("traceloop.association.properties.session_id", "ai.telemetry.metadata.sessionId"),
+)
+"""Where the name of a session stands; the first that is there counts."""
+
+# Nanoseconds in a signed 64-bit column go to the year 2262; a larger number is not a time.
+LATEST_NANOSECONDS = 2**63
+LONGEST_NAME = 512
+"""Characters of an id, a service's or a log group's name that are kept."""
+
+
+def normalised(document: Mapping[str, Any]) -> Document:
+    """A document as someone else wrote it, in our form; a `ValueError` says why it is none."""
+    found = dict(document)
+    found["traceId"], found["spanId"] = hex_id(found.get("traceId")), hex_id(found.get("spanId"))
+    if not found["traceId"] or not found["spanId"]:
+        raise ValueError("it has no traceId and spanId")
+    found["resource"] = {"attributes": attributes_of(_mapping(found.get("resource")).get("attributes"))}
+    found["scope"] = _scope(found.get("scope"))
+    found["attributes"] = attributes_of(found.get("attributes"))
+    return _span(found) if is_span(found) else _record(found)
+
+
+def is_span(document: Mapping[str, Any]) -> bool:
+    """Whether this is a span, not an event record of one."""
+    return "startTimeUnixNano" in document or "endTimeUnixNano" in document
+
+
+def session_key_of(document: Mapping[str, Any]) -> str:
+    """The session a document itself names; empty when it names none."""
+    attributes = document["attributes"]
+    named = (attributes.get(key) for key in SESSION_KEYS)
+    return next((text[:LONGEST_NAME] for value in named if value and (text := str(value).strip())), "")
+
+
+def service_of(document: Mapping[str, Any]) -> str:
+    """Which service made a document; empty when it does not say."""
+    return str(document["resource"]["attributes"].get("service.name") or "")[:LONGEST_NAME]
+
+
+def log_group_of(document: Mapping[str, Any]) -> str:
+    """The log group a document says it belongs to, the first of several; empty when it says none."""
+    named = document["resource"]["attributes"].get("aws.log.group.names")
+    if isinstance(named, list):
+        named = named[0] if named else ""
+    # Several are joined with `&` in OTEL_RESOURCE_ATTRIBUTES, where a comma would end the value.
+    return str(named or "").replace("&", ",").split(",")[0].strip()[:LONGEST_NAME]
+
+
+def part_of(document: Mapping[str, Any]) -> str:
+    """What tells documents of one span apart: `span`, or a digest of an event record.
+
+    A span that is sent again replaces itself; equal event records are one, different ones are several.
+    """
+    if is_span(document):
+        return "span"
+    told = [document.get(name) for name in ("eventName", "timeUnixNano", "attributes", "body")]
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def says_something(document: Mapping[str, Any]) -> bool:
+    """Whether an event record tells what was said; an ordinary line of a log does not."""
+    if isinstance(document.get("body"), dict | list):
+        return True
+    named = str(document.get("eventName") or document["attributes"].get("event.name") or "")
+    return named.startswith("gen_ai.") or any(key.startswith("gen_ai.") for key in document["attributes"])
+
+
+def hex_id(value: Any) -> str:
+    """An id in lower case when it is hexadecimal, as it is otherwise; empty when there is none."""
+    text = str(value or "").strip()[:LONGEST_NAME]
+    lowered = text.lower()
+    return lowered if lowered.strip("0123456789abcdef") == "" and lowered.strip("0") else _other_id(text)
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """Attributes as a plain object, also where they are a list of keys and values."""
+    if isinstance(value, Mapping):
+        return {str(key): each for key, each in value.items()}
+    pairs = value if isinstance(value, list) else []
+    return {
+        str(pair["key"]): any_value(pair.get("value"))
+        for pair in pairs
+        if isinstance(pair, Mapping) and pair.get("key")
+    }
+
+
+def any_value(value: Any, depth: int = 0) -> Any:
+    """A value as OTLP's JSON writes it, as plain data. An empty one is None; what is unknown stays."""
+    if not isinstance(value, Mapping) or depth > 60:
+        return value if isinstance(value, str | int | float | bool) else None
+    for name, as_plain in _PLAIN.items():
+        if name in value or (name := _SNAKE[name]) in value:
+            return as_plain(value[name], depth)
+    return None
+
+
+def nanoseconds(value: Any) -> int:
+    """A moment in nanoseconds, from a number or its digits; 0 when it is none."""
+    try:
+        found = int(value or 0)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+    return found if 0 < found < LATEST_NANOSECONDS else 0
+
+
+def named(value: Any, names: tuple[str, ...], prefix: str) -> str:
+    """The name of a kind or status, from its number or its name."""
+    if isinstance(value, str) and not value.isdigit():
+        return value.upper().removeprefix(prefix)[:40]
+    try:
+        return names[int(value or 0)]
+    except (TypeError, ValueError, IndexError):
+        return names[0]
+
+
+def _span(found: Document) -> Document:
+    started, ended = nanoseconds(found.get("startTimeUnixNano")), nanoseconds(found.get("endTimeUnixNano"))
+    status = found.get("status")
+    code = status.get("code") if isinstance(status, Mapping) else status
+    message = status.get("message") if isinstance(status, Mapping) else ""
+    return found | {
+        "parentSpanId": hex_id(found.get("parentSpanId")) or None,
+        "name": str(found.get("name") or ""),
+        "kind": named(found.get("kind"), KINDS, "SPAN_KIND_"),
+        "startTimeUnixNano": started or ended,
+        "endTimeUnixNano": ended,
+        "durationNano": max(0, ended - started) if started and ended else 0,
+        "status": {"code": named(code, STATUSES, "STATUS_CODE_")} | ({"message": message} if message else {}),
+        "events": [_event(event) for event in _list(found.get("events")) if isinstance(event, Mapping)],
+    }
+
+
+def _record(found: Document) -> Document:
+    body = found.get("body")
+    return found | {
+        "timeUnixNano": nanoseconds(found.get("timeUnixNano"))
+        or nanoseconds(found.get("observedTimeUnixNano")),
+        "body": any_value(body) if _is_wrapped(body) else body,
+    }
+
+
+def _event(event: Mapping[str, Any]) -> Document:
+    return {
+        "name": str(event.get("name") or ""),
+        "timeUnixNano": nanoseconds(event.get("timeUnixNano")),
+        "attributes": attributes_of(event.get("attributes")),
+    }
+
+
+def _is_wrapped(body: Any) -> bool:
+    """Whether a body is one of OTLP's value objects, not the plain data it stands for."""
+    return isinstance(body, Mapping) and len(body) == 1 and next(iter(body)) in {*_PLAIN, *_SNAKE.values()}
+
+
+def _scope(value: Any) -> dict[str, str]:
+    scope = _mapping(value)
+    return {"name": str(scope.get("name") or ""), "version": str(scope.get("version") or "")}
+
+
+def _other_id(text: str) -> str:
+    # All zeros is how the wire says that there is none.
+    return "" if not text.strip("0") else text
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _integer(value: Any, _: int) -> Any:
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _double(value: Any, _: int) -> Any:
+    # "NaN" and "Infinity" are allowed on the wire; neither can be kept as JSON.
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _values(value: Any, depth: int) -> Any:
+    return [any_value(each, depth + 1) for each in _list(_mapping(value).get("values"))]
+
+
+def _pairs(value: Any, depth: int) -> Any:
+    return {
+        str(pair.get("key", "")): any_value(pair.get("value"), depth + 1)
+        for pair in _list(_mapping(value).get("values"))
+        if isinstance(pair, Mapping)
+    }
+
+
+def _as_it_is(value: Any, _: int) -> Any:
+    return value if isinstance(value, str | bool) else str(value)
+
+
+_PLAIN = {
+    "stringValue": _as_it_is,
+    "boolValue": _as_it_is,
+    "intValue": _integer,
+    "doubleValue": _double,
+    "arrayValue": _values,
+    "kvlistValue": _pairs,
+    "bytesValue": _as_it_is,
+}
+_SNAKE = {name: name.replace("Value", "_value") for name in _PLAIN}

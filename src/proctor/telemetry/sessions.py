@@ -1,0 +1,177 @@
+"""The documents of one session, as a session.
+
+Each trace is a step. In a step everything is told in the order in which it happened: what was said, the
+models that were asked, the tools that were used. Agents send a model the whole conversation again with each
+request, so only what is new is told.
+
+Knows nothing of encodings, files or databases.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from datetime import UTC, datetime
+from typing import Any
+
+from proctor.imported import Happening, ImportedSession, ImportedStep
+from proctor.session import ModelCall
+from proctor.telemetry.dialects import read_span
+from proctor.telemetry.documents import Document, is_span
+from proctor.telemetry.grouping import mark_of, sessions_among
+from proctor.telemetry.reading import Reading, Span, span_of
+from proctor.telemetry.story import Story
+from proctor.telemetry.turn import UNKNOWN_MODEL, Turn
+
+SOURCE = "otlp"
+MOST_ATTRIBUTES = 100
+LONGEST_ATTRIBUTE = 200
+_TELLING = (
+    *("message", "prompt", "completion", "input", "output", "content", "value", "instructions", "entity"),
+    *("arguments", "args", "result", "definitions", "text", "exception", "parameters", "description"),
+    *("json_schema", "query", "response", "body", "tools", "metadata"),
+)
+"""Parts of the names of attributes that hold what was said, which belongs into the transcript alone."""
+_FIGURES = ("usage", "token_count", "duration", "time")
+"""Parts of the names of figures that are of one span and not of the session."""
+
+
+def sessions_of(
+    documents: Iterable[Document], *, service: str = "", log_group: str = ""
+) -> list[ImportedSession]:
+    """Every session that these documents tell of; `service` and `log_group` where they do not say."""
+    by_key = {}
+    marks = {}
+    for document in documents:
+        mark = mark_of(document, fallback=log_group, service=service)
+        by_key[mark.key], marks[mark.key] = document, mark
+    told = (
+        session_of(
+            [by_key[mark.key] for mark in members],
+            external_id=name.external_id,
+            service=name.service,
+            log_group=name.log_group,
+        )
+        for name, members in sessions_among(marks.values()).items()
+    )
+    return [session for session in told if session is not None]
+
+
+def session_of(
+    documents: Sequence[Document],
+    *,
+    external_id: str,
+    service: str = "",
+    log_group: str = "",
+    left_out: int = 0,
+) -> ImportedSession | None:
+    """One session from its documents; None when none of them tells of an agent's work.
+
+    `left_out` is how many more there are that nobody looks at.
+    """
+    story = Story()
+    traces: dict[str, list[Span]] = defaultdict(list)
+    for span in _spans(documents):
+        traces[span.trace_id].append(span)
+    turns = [Turn(spans, _read(spans), story) for spans in traces.values()]
+    turns = sorted((turn for turn in turns if turn.has_work), key=lambda turn: turn.started)
+    if not turns:
+        return None
+    told = [turn.tell() for turn in turns]
+    steps = [
+        ImportedStep(
+            trace_id=turn.name,
+            happenings=[Happening(event=event, at=moment(at)) for at, event in story.settled(happened)],
+            started_at=moment(turn.started),
+            finished_at=moment(turn.ended),
+        )
+        for turn, happened in zip(turns, told, strict=True)
+    ]
+    roots = [(root, turn.read[root.span_id]) for turn in turns for root in turn.roots]
+    failed = next((span for span, reading in roots if reading.has_failed), None)
+    return ImportedSession(
+        external_id=external_id,
+        source=SOURCE,
+        service=service,
+        log_group=log_group,
+        name=external_id,
+        agent=next((reading.agent for _, reading in roots if reading.agent), ""),
+        model=_most_used(steps),
+        status="fail" if failed else "success",
+        end_reason="agent_failed" if failed else "completed",
+        error=failed.error if failed else "",
+        started_at=steps[0].started_at,
+        finished_at=max((step.finished_at for step in steps if step.finished_at), default=None),
+        steps=steps,
+        tools=_tools(reading for turn in turns for reading in turn.read.values()),
+        attributes=_attributes(documents, {key for turn in turns for key in turn.keys}),
+        notes=[f"{left_out:,} more spans and records were left out"] if left_out else [],
+    )
+
+
+def moment(nanoseconds: int) -> datetime | None:
+    """A moment from nanoseconds; None when it is not known."""
+    try:
+        return datetime.fromtimestamp(nanoseconds / 1e9, UTC) if nanoseconds else None
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _read(spans: Sequence[Span]) -> dict[str, Reading]:
+    """What the spans of one trace say, by their ids, which are unique only there."""
+    return {span.span_id: reading for span in spans if (reading := read_span(span)) is not None}
+
+
+def _spans(documents: Sequence[Document]) -> list[Span]:
+    records: dict[tuple[str, str], list[Document]] = defaultdict(list)
+    for document in documents:
+        if not is_span(document):
+            records[document["traceId"], document["spanId"]].append(document)
+    spans = [
+        span_of(document, records[document["traceId"], document["spanId"]])
+        for document in documents
+        if is_span(document)
+    ]
+    return sorted(spans, key=lambda span: (span.started, -span.ended, span.span_id))
+
+
+def _most_used(steps: Sequence[ImportedStep]) -> str:
+    events = (happening.event for step in steps for happening in step.happenings)
+    models = Counter(
+        event.model for event in events if isinstance(event, ModelCall) and event.model != UNKNOWN_MODEL
+    )
+    return models.most_common(1)[0][0] if models else ""
+
+
+def _tools(readings: Iterable[Reading]) -> list[Mapping[str, Any]]:
+    """Every tool once, as the one who said most of it described it."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for tool in (tool for reading in readings for tool in reading.tools):
+        name = str(tool["name"])
+        if name not in found or len(tool) > len(found[name]):
+            found[name] = tool
+    return list(found.values())
+
+
+def _attributes(documents: Sequence[Document], read: Set[tuple[str, str]]) -> dict[str, Any]:
+    """What spans say besides, for filters: short values, and nothing of what was said."""
+    found: dict[str, Any] = {}
+    for document in documents:
+        if (document["traceId"], document["spanId"]) in read and is_span(document):
+            for key, value in _short(document["attributes"]):
+                found.setdefault(key, value)
+            for key, value in _short(document["resource"]["attributes"]):
+                found.setdefault(key, value)
+            if len(found) >= MOST_ATTRIBUTES:
+                break
+    return dict(list(found.items())[:MOST_ATTRIBUTES])
+
+
+def _short(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in attributes.items():
+        is_short = isinstance(value, str) and len(value) <= LONGEST_ATTRIBUTE and not _is_telling(key)
+        is_figure = isinstance(value, bool | int | float) and not any(word in key for word in _FIGURES)
+        if (is_short or is_figure) and not key.startswith("proctor."):
+            yield key, value
+
+
+def _is_telling(key: str) -> bool:
+    return any(word in key.lower() for word in _TELLING)

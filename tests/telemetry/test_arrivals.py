@@ -1,0 +1,259 @@
+"""Documents arrive in any order and more than once; the sessions in the store are always up to date."""
+
+import random
+import threading
+from datetime import UTC, datetime
+
+import pytest
+from spans_by_hand import as_json, hexed, record, span, text
+
+from databases import new_database
+from proctor.batch.arrivals import keep_arrivals, tell_arrivals
+from proctor.errors import NotFound
+from proctor.imported import Happening, ImportedSession, ImportedStep
+from proctor.score import Score
+from proctor.session import Message, ModelCall, ToolCall, Usage
+from proctor.store import Store
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+AGENT = {"gen_ai.operation.name": "invoke_agent"}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request, tmp_path):
+    """An empty store, in each of the databases."""
+    is_file = request.param == "sqlite"
+    url = str(tmp_path / "proctor.db") if is_file else new_database(request.getfixturevalue("server"))
+    with Store(url) as opened:
+        yield opened
+
+
+def conversation(session="s-1", turns=2):
+    for turn in range(turns):
+        yield span(
+            "invoke_agent A",
+            trace=f"{session}/{turn}",
+            session=session,
+            at=turn * 10,
+            seconds=5,
+            gen_ai__input__messages=as_json([text("user", f"question {turn}")]),
+            gen_ai__output__messages=as_json([text("assistant", f"answer {turn}")]),
+            **AGENT,
+        )
+        yield span(
+            "execute_tool t",
+            trace=f"{session}/{turn}",
+            session=None,
+            parent="invoke_agent A",
+            at=turn * 10 + 1,
+            gen_ai__operation__name="execute_tool",
+            gen_ai__tool__name="t",
+            gen_ai__tool__call__result="x" * 10_000,
+        )
+
+
+def arrive(store, *documents, **more):
+    keep_arrivals(store, documents, NOW, **more)
+    return tell_arrivals(store, NOW)
+
+
+def sessions(store):
+    return store.read.query('SELECT * FROM "sessions" ORDER BY "externalId"')
+
+
+def test_what_arrives_becomes_a_session_with_a_step_for_each_trace(store):
+    arrive(store, *conversation(), fallback="/here")
+
+    (row,) = sessions(store)
+    found = store.read.evidence(row["id"])
+    assert (row["externalId"], row["service"], row["logGroup"]) == ("s-1", "Calc.DEFAULT", "/here")
+    assert (row["job"], row["source"], row["runId"], row["itemId"]) == ("imported", "otlp", None, None)
+    assert [(trace.prompt, trace.answer) for trace in found.traces] == [
+        ("question 0", "answer 0"),
+        ("question 1", "answer 1"),
+    ]
+    assert [call.result for call in found.tool_calls] == ["x" * 10_000] * 2
+    assert store.read.session("s-1")["id"] == row["id"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_in_any_pieces_comes_to_the_same(store, seed):
+    documents = [each for name in ("s-1", "s-2") for each in conversation(name)]
+    mixed = documents * 2
+    random.Random(seed).shuffle(mixed)
+    for document in mixed:
+        arrive(store, document)
+    piecemeal = {row["externalId"]: store.read.evidence(row["id"]) for row in sessions(store)}
+
+    for name in ("s-1", "s-2"):
+        arrive(store, *conversation(name, turns=2))
+    at_once = {row["externalId"]: store.read.evidence(row["id"]) for row in sessions(store)}
+
+    assert piecemeal == at_once
+    assert sorted(piecemeal) == ["s-1", "s-2"]
+    assert [len(found.traces) for found in piecemeal.values()] == [2, 2]
+
+
+def test_what_arrives_again_unchanged_is_not_told_again(store):
+    assert arrive(store, *conversation()).sessions
+
+    assert arrive(store, *conversation()).sessions == []
+
+
+def test_a_trace_that_was_a_session_joins_the_one_a_later_span_names(store):
+    child = span(
+        "execute_tool t", session=None, parent="invoke_agent A", gen_ai__operation__name="execute_tool"
+    )
+    arrive(store, child)
+    assert [row["externalId"] for row in sessions(store)] == [hexed("t1", 32)]
+
+    told = arrive(store, span("invoke_agent A", seconds=5, **AGENT))
+
+    (row,) = sessions(store)
+    assert row["externalId"] == "s-1" and row["toolCalls"] == 1
+    assert told.removed == 1
+    assert len(store.read.query('SELECT * FROM "tool_calls"')) == 1
+
+
+def test_a_later_trace_is_added_to_the_session_it_names(store):
+    documents = list(conversation(turns=3))
+    for start in range(0, 6, 2):
+        arrive(store, *documents[start : start + 2])
+
+    (row,) = sessions(store)
+    assert [trace.prompt for trace in store.read.evidence(row["id"]).traces] == [
+        "question 0",
+        "question 1",
+        "question 2",
+    ]
+
+
+def test_records_that_were_sent_to_a_log_group_bring_their_spans_there(store):
+    body = {"input": {"messages": [text("user", "hi")]}, "output": {"messages": [text("assistant", "ho")]}}
+    keep_arrivals(store, [span("invoke_agent A", **AGENT)], NOW, fallback="/default")
+    tell_arrivals(store, NOW)
+    keep_arrivals(
+        store, [record("invoke_agent A", body=body)], NOW, log_group="/runtime", fallback="/default"
+    )
+    tell_arrivals(store, NOW)
+
+    (row,) = sessions(store)
+    assert row["logGroup"] == "/runtime"
+    assert store.read.evidence(row["id"]).traces[0].prompt == "hi"
+
+
+def test_the_same_session_in_two_log_groups_is_two(store):
+    arrive(store, span("invoke_agent A", trace="t1", **AGENT), log_group="/one")
+    arrive(store, span("invoke_agent A", trace="t2", **AGENT), log_group="/two")
+
+    assert sorted(row["logGroup"] for row in sessions(store)) == ["/one", "/two"]
+
+
+def test_spans_that_tell_of_no_work_make_no_session_and_are_not_looked_at_again(store):
+    arrive(store, span("GET /", scope="opentelemetry.instrumentation.fastapi", session=None))
+
+    assert sessions(store) == []
+    assert not store.arrivals.has_new()
+
+
+def test_several_who_keep_and_tell_at_once_lose_and_double_nothing(store):
+    def work(number):
+        for name in range(5):
+            arrive(store, *conversation(f"s-{number}-{name}"), *conversation("shared"))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    found = sessions(store)
+    assert len(found) == 21
+    assert all(row["toolCalls"] == 2 for row in found)
+    assert not store.arrivals.has_new()
+
+
+def test_documents_of_a_session_can_be_had_as_they_arrived(store):
+    documents = list(conversation(turns=1))
+    (session_id,) = arrive(store, *documents).sessions
+
+    assert list(store.arrivals.documents(session_id)) == documents
+
+
+def imported(**more):
+    events = [
+        Message(role="system", content="be brief"),
+        Message(role="user", content="hi"),
+        ModelCall(model="large", usage=Usage(input_tokens=10, output_tokens=5), call_id="m1"),
+        ToolCall(name="t", args={"a": 1}, success=True, result="42", call_id="c1"),
+        Message(role="assistant", content="ho"),
+    ]
+    return ImportedSession(
+        external_id="other",
+        source="swe-agent",
+        name="task 7",
+        model="large",
+        started_at=NOW,
+        steps=[ImportedStep(trace_id="t", happenings=[Happening(event=event) for event in events])],
+        tools=[{"name": "t", "description": "d" * 9000}],
+        scores=[Score(evaluator="resolved", value=1.0)],
+        notes=["the end was missing"],
+        **more,
+    )
+
+
+def test_a_session_of_another_tool_is_kept_as_one_of_our_own_would_be(store):
+    session_id = store.keep_imported(imported(), NOW)
+
+    row = store.read.session(session_id)
+    found = store.read.evidence(session_id)
+    assert (row["totalTokens"], row["toolCalls"], row["modelCalls"]) == (15, 1, 1)
+    assert row["notes"] == '["the end was missing"]'
+    assert found.traces[0].id == "t" and found.traces[0].answer == "ho"
+    assert found.tools == [{"name": "t", "description": "d" * 9000}]
+    assert [score["evaluator"] for score in store.read.of_session("scores", session_id)] == ["resolved"]
+
+
+def test_importing_again_replaces(store):
+    first = store.keep_imported(imported(), NOW)
+    second = store.keep_imported(imported(status="fail"), NOW)
+
+    assert first == second
+    assert store.read.session(first)["status"] == "fail"
+    assert len(store.read.of_session("messages", first)) == 3
+    assert len(store.read.of_session("scores", first)) == 1
+
+
+def test_what_was_kept_comes_out_as_it_went_in(store):
+    session_id = store.keep_imported(imported(), NOW)
+
+    back = store.read.recorded(session_id)
+
+    assert [each.event for each in back.steps[0].happenings] == [
+        each.event for each in imported().steps[0].happenings
+    ]
+    assert (back.external_id, back.source, back.model) == ("other", "swe-agent", "large")
+
+
+def test_hostile_text_is_kept(store):
+    events = [Message(role="user", content="\0 \ud800 " + "x" * 100_000)]
+    step = ImportedStep(happenings=[Happening(event=event) for event in events])
+    session_id = store.keep_imported(
+        ImportedSession(external_id="\0id", source="otlp", service="\ud800", steps=[step]), NOW
+    )
+
+    assert len(store.read.evidence(session_id).messages[0].content) > 100_000
+
+
+def test_a_session_that_is_gone_is_not_found(store):
+    with pytest.raises(NotFound):
+        store.read.recorded("nothing")
+
+
+def test_hostile_names_arrive_too(store):
+    hostile = span("invoke_agent A", session="\0 \ud800", service="\0", **AGENT)
+    hostile["traceId"] = "t\0"
+
+    told = arrive(store, hostile)
+
+    assert len(told.sessions) == 1 and len(sessions(store)) == 1

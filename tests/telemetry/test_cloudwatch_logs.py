@@ -1,0 +1,149 @@
+"""Sessions in CloudWatch Logs, read from a stand-in for AWS on this machine."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from spans_by_hand import as_json, record, span, text
+
+from proctor.batch.importing import import_log_groups
+from proctor.errors import NotFound, UsageError
+from proctor.telemetry.cloudwatch import LogGroups
+
+RUNTIME = "/aws/bedrock-agentcore/runtimes/Calc-1-DEFAULT"
+NOW = datetime.now(UTC)
+KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def logs(address, monkeypatch):
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("logs", region_name="us-east-1", endpoint_url=address)
+    yield client
+    for group in client.describe_log_groups()["logGroups"]:
+        client.delete_log_group(logGroupName=group["logGroupName"])
+
+
+def put(logs, group, *documents, stream="spans", at=NOW):
+    if not logs.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
+        logs.create_log_group(logGroupName=group)
+    if not logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=stream)["logStreams"]:
+        logs.create_log_stream(logGroupName=group, logStreamName=stream)
+    moment = int(at.timestamp() * 1000)
+    events = [
+        {"timestamp": moment, "message": each if isinstance(each, str) else json.dumps(each)}
+        for each in documents
+    ]
+    logs.put_log_events(logGroupName=group, logStreamName=stream, logEvents=events)
+
+
+def agent(session="s-1", **more):
+    return span(
+        "invoke_agent A",
+        trace=session,
+        session=session,
+        gen_ai__operation__name="invoke_agent",
+        gen_ai__input__messages=as_json([text("user", f"hello from {session}")]),
+        **more,
+    )
+
+
+def found(store):
+    rows = store.read.query('SELECT * FROM "sessions" ORDER BY "externalId"')
+    return [(row["externalId"], row["logGroup"]) for row in rows]
+
+
+def test_spans_with_their_content_are_read_from_the_agents_own_group(logs, store):
+    put(logs, RUNTIME, agent("s-1"), "started listening", '{"level": "info"}', agent("s-2"))
+
+    done = import_log_groups(store, logs, LogGroups(names=[RUNTIME]), NOW)
+
+    assert found(store) == [("s-1", RUNTIME), ("s-2", RUNTIME)]
+    assert len(done.session_ids) == 2 and done.documents == 2
+
+
+def test_spans_that_stand_apart_are_joined_with_their_records(logs, store):
+    apart = span("invoke_agent A", gen_ai__operation__name="invoke_agent")
+    apart["resource"]["attributes"]["aws.log.group.names"] = RUNTIME
+    foreign = agent("other")
+    foreign["resource"]["attributes"]["aws.log.group.names"] = "/aws/another"
+    body = {"input": {"messages": [text("user", "hi")]}, "output": {"messages": [text("assistant", "ho")]}}
+    put(logs, "aws/spans", apart, foreign)
+    put(logs, RUNTIME, record("invoke_agent A", body=body), stream="otel-rt-logs")
+
+    (session_id,) = import_log_groups(store, logs, LogGroups(names=[RUNTIME]), NOW).session_ids
+
+    assert found(store) == [("s-1", RUNTIME)]
+    assert store.read.evidence(session_id).traces[0].prompt == "hi"
+
+
+def test_only_the_service_sessions_and_time_that_were_asked_for_are_read(logs, store):
+    put(logs, RUNTIME, agent("mine"), agent("theirs", service="Else.DEFAULT"), agent("another"))
+    put(logs, RUNTIME, agent("old"), at=NOW - timedelta(days=2))
+
+    import_log_groups(
+        store,
+        logs,
+        LogGroups(
+            names=[RUNTIME],
+            service="Calc.DEFAULT",
+            session_ids=["mine", "theirs", "old"],
+            start=NOW - timedelta(hours=1),
+            end=NOW + timedelta(hours=1),
+        ),
+        NOW,
+    )
+
+    assert found(store) == [("mine", RUNTIME)]
+
+
+def test_groups_may_be_named_by_their_beginning(logs, store):
+    put(logs, f"{RUNTIME}-a", agent("s-1"))
+    put(logs, f"{RUNTIME}-b", agent("s-2"))
+    put(logs, "/elsewhere", agent("s-3"))
+
+    import_log_groups(store, logs, LogGroups(prefixes=[RUNTIME]), NOW)
+
+    assert found(store) == [("s-1", f"{RUNTIME}-a"), ("s-2", f"{RUNTIME}-b")]
+
+
+def test_every_page_is_read(logs, store):
+    for start in range(0, 240, 40):
+        put(logs, RUNTIME, *(agent(f"s-{number:03}") for number in range(start, start + 40)))
+
+    done = import_log_groups(store, logs, LogGroups(names=[RUNTIME]), NOW)
+
+    assert len(done.session_ids) == 240
+
+
+def test_a_group_that_is_not_there_is_said(logs, store):
+    with pytest.raises(NotFound, match="there is no log group /missing"):
+        import_log_groups(store, logs, LogGroups(names=["/missing"]), NOW)
+    with pytest.raises(UsageError, match="no such log group"):
+        import_log_groups(store, logs, LogGroups(prefixes=["/missing"]), NOW)
+
+
+def test_the_command_reads_a_group(logs, address, proctor):
+    put(logs, RUNTIME, agent("s-1"))
+
+    done = proctor(
+        *("import", "cloudwatch", "--log-group", RUNTIME, "--service", "Calc.DEFAULT"),
+        *("--region", "us-east-1", "--endpoint-url", address, "--json"),
+        environment=KEYS,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["sessions"]) == 1

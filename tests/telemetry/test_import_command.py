@@ -1,0 +1,119 @@
+"""`proctor import` and `proctor export --format otlp`, as typed."""
+
+import json
+
+from spans_by_hand import as_json, span, text
+
+from proctor.telemetry.encoding import encode_spans
+
+PROMPT = as_json([text("user", "two and two?")])
+ANSWER = as_json([text("assistant", "four")])
+
+
+def line(session="s-1", **more):
+    return json.dumps(
+        encode_spans(
+            [
+                span(
+                    "invoke_agent A",
+                    session=session,
+                    trace=session,
+                    gen_ai__operation__name="invoke_agent",
+                    gen_ai__input__messages=PROMPT,
+                    gen_ai__output__messages=ANSWER,
+                    **more,
+                )
+            ]
+        )
+    )
+
+
+def test_sessions_in_files_and_folders_come_into_the_store(proctor, tmp_path):
+    (tmp_path / "spans").mkdir()
+    (tmp_path / "spans" / "a.jsonl").write_text(line("s-1") + "\n" + line("s-2"))
+    (tmp_path / "b.json").write_text(line("s-3"))
+
+    done = proctor("import", "otlp", "spans", "b.json", "--log-group", "/mine", "--json")
+
+    told = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert (len(told["sessions"]), told["unreadable"]) == (3, 0)
+    with proctor.open_store() as store:
+        rows = [store.read.session(session_id) for session_id in told["sessions"]]
+    assert [row["externalId"] for row in rows] == ["s-1", "s-2", "s-3"]
+    assert {(row["service"], row["logGroup"]) for row in rows} == {("Calc.DEFAULT", "/mine")}
+
+
+def test_importing_again_changes_nothing_and_names_the_same_sessions(proctor, tmp_path):
+    (tmp_path / "a.jsonl").write_text(line())
+
+    first, second = (proctor.json("import", "otlp", "a.jsonl") for _ in range(2))
+
+    assert first["sessions"] == second["sessions"]
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_imported(proctor, tmp_path):
+    (tmp_path / "a.jsonl").write_text(line() + "\n{broken\n")
+
+    done = proctor("import", "otlp", "a.jsonl")
+
+    assert done.returncode == 1
+    assert "left out a.jsonl:2: it is no JSON" in done.stderr
+    assert "1 session imported" in done.stderr
+
+
+def test_nothing_imported_is_bad_usage(proctor, tmp_path):
+    (tmp_path / "a.jsonl").write_text("{broken")
+
+    assert proctor("import", "otlp", "a.jsonl").returncode == 2
+    missing = proctor("import", "otlp", "nowhere.jsonl")
+    assert missing.returncode == 2 and "there is no file or folder nowhere.jsonl" in missing.stderr
+
+
+def test_auto_finds_out_what_a_file_is(proctor, tmp_path):
+    (tmp_path / "mixed").mkdir()
+    (tmp_path / "mixed" / "a.jsonl").write_text(line())
+    (tmp_path / "mixed" / "notes.json").write_text('{"hello": "world"}')
+    (tmp_path / "mixed" / "readme.md").write_text("# not a record")
+
+    done = proctor("import", "auto", "mixed", "--json")
+
+    told = json.loads(done.stdout)
+    assert (done.returncode, len(told["sessions"])) == (1, 1)
+    assert [problem["path"] for problem in told["problems"]] == ["mixed/notes.json"]
+
+
+def test_what_is_exported_as_otlp_comes_back_as_it_was(proctor, tmp_path):
+    (tmp_path / "a.jsonl").write_text(line("s-1") + "\n" + line("s-2"))
+    (session_id, _) = proctor.json("import", "otlp", "a.jsonl")["sessions"]
+
+    everything = proctor.json("export", "--all", "--format", "otlp", "--out", "out")
+    one = proctor.json("export", "--sessions", session_id, "--format", "otlp", "--out", "one")
+    elsewhere = proctor.json("import", "otlp", "out", "--home", "elsewhere")
+
+    (file,) = everything["files"]
+    assert len((tmp_path / file).read_text().splitlines()) == 2
+    assert len((tmp_path / one["files"][0]).read_text().splitlines()) == 1
+    assert elsewhere["sessions"]
+    with proctor.open_store() as store:
+        before = store.read.evidence(session_id)
+    from proctor.store import Store
+
+    with Store(str(tmp_path / "elsewhere" / "proctor.db")) as store:
+        after = store.read.evidence(session_id)
+    assert [(trace.id, trace.prompt, trace.answer) for trace in after.traces] == [
+        (trace.id, trace.prompt, trace.answer) for trace in before.traces
+    ]
+
+
+def test_a_session_of_our_own_can_be_exported_for_other_tools(proctor, tmp_path):
+    (tmp_path / "plan.yaml").write_text("defaults: {model: scripted/echo}\nmatrix: [{prompt: hello there}]\n")
+    done = proctor("batch", "plan.yaml", "--json")
+    assert done.returncode == 0, done.stderr + done.stdout
+
+    told = proctor.json("export", "--all", "--format", "otlp", "--out", "out")
+
+    (message,) = map(json.loads, (tmp_path / told["files"][0]).read_text().splitlines())
+    spans = message["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert spans[0]["name"].startswith("invoke_agent")
+    assert "hello there" in json.dumps(spans[0]["events"])

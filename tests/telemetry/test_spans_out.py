@@ -1,0 +1,186 @@
+"""What we write as spans we read back as it was."""
+
+import json
+import string
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.evaluator import Evidence, Trace
+from proctor.imported import Happening, ImportedSession, ImportedStep
+from proctor.session import Message, ModelCall, ToolCall, Usage
+from proctor.store.evidence import evidence_of_import
+from proctor.telemetry import documents_of, normalised, sessions_of, spans_of
+from proctor.telemetry.decoding import decode_json
+from proctor.telemetry.encoding import encode_spans
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+names = st.text(string.ascii_letters, min_size=1, max_size=8)
+ids = st.text(string.ascii_lowercase + string.digits + "-", min_size=1, max_size=20).filter(
+    lambda t: t.strip("0")
+)
+scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | words
+messages = st.builds(
+    Message,
+    role=st.sampled_from(["system", "user", "assistant", "tool"]),
+    content=words,
+    name=st.just("") | names,
+)
+milliseconds = st.none() | st.integers(0, 10**9).map(lambda n: n / 1000)
+tool_calls = st.builds(
+    ToolCall,
+    name=names,
+    args=st.dictionaries(names, scalars | st.lists(scalars, max_size=3), max_size=3),
+    success=st.none() | st.booleans(),
+    result=words,
+    duration_ms=milliseconds,
+    call_id=ids,
+)
+usages = st.builds(
+    lambda prompt, cached, output, thought: Usage(
+        input_tokens=prompt + cached,
+        cached_tokens=cached,
+        output_tokens=output + thought,
+        reasoning_tokens=thought,
+    ),
+    *[st.integers(0, 10**6)] * 4,
+)
+model_calls = st.builds(
+    ModelCall,
+    model=names,
+    usage=usages,
+    provider=st.just("") | names,
+    cost_usd=st.none() | st.floats(0, 100),
+    price_source=st.just("") | names,
+    latency_ms=milliseconds,
+    waiting_ms=st.integers(0, 1000).map(float),
+    status=st.sampled_from(["ok", "429"]),
+    error=words,
+    call_id=ids,
+)
+
+
+@st.composite
+def traces(draw):
+    happened = draw(st.lists(messages | tool_calls, min_size=1, max_size=6))
+    said = [event for event in happened if isinstance(event, Message)]
+    return Trace(
+        id="",
+        tool_calls=[event for event in happened if isinstance(event, ToolCall)],
+        messages=said,
+        happened=happened,
+    )
+
+
+@st.composite
+def evidences(draw):
+    turns = draw(st.lists(traces(), min_size=1, max_size=4))
+    steps = [
+        ImportedStep(
+            trace_id=f"turn-{number}", happenings=[Happening(event=event) for event in turn.happened]
+        )
+        for number, turn in enumerate(turns, start=1)
+    ]
+    calls = [Happening(event=call) for call in draw(st.lists(model_calls, max_size=3))]
+    steps[0] = ImportedStep(trace_id=steps[0].trace_id, happenings=[*steps[0].happenings, *calls])
+    tools = draw(
+        st.lists(st.fixed_dictionaries({"name": names, "description": names}), max_size=2, unique_by=str)
+    )
+    return ImportedSession(external_id=draw(ids), source="otlp", steps=steps, tools=_distinct(tools))
+
+
+def _distinct(tools):
+    return list({tool["name"]: tool for tool in tools}.values())
+
+
+def told(evidence: Evidence):
+    return (
+        evidence.session_id,
+        list(evidence.messages),
+        list(evidence.tool_calls),
+        list(evidence.model_calls),
+        [(trace.id, trace.prompt, trace.answer, list(trace.happened)) for trace in evidence.traces],
+        list(evidence.tools),
+        evidence.system_prompt,
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(evidences())
+def test_what_an_evaluator_sees_survives_being_written_as_spans(session):
+    evidence = evidence_of_import(session)
+
+    documents = [normalised(json.loads(json.dumps(document))) for document in spans_of(evidence)]
+    (back,) = sessions_of(documents)
+
+    assert told(evidence_of_import(back)) == told(evidence)
+
+
+@settings(max_examples=40, deadline=None)
+@given(evidences())
+def test_a_session_survives_the_wire_with_ids_of_its_own(session):
+    line = json.dumps(encode_spans(documents_of(session)))
+    for span in json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+        assert len(bytes.fromhex(span["traceId"])) == 16
+        assert len(bytes.fromhex(span["spanId"])) == 8
+
+    (back,) = sessions_of(decode_json(line).documents)
+
+    assert told(evidence_of_import(back)) == told(evidence_of_import(session))
+
+
+def test_times_ids_and_places_of_an_imported_session_stay():
+    start = datetime(2026, 4, 23, 12, 0, tzinfo=UTC)
+    session = ImportedSession(
+        external_id="s-1",
+        source="otlp",
+        service="Calc.DEFAULT",
+        log_group="/calc",
+        agent="Calc",
+        model="large",
+        steps=[
+            ImportedStep(
+                trace_id="ab" * 16,
+                started_at=start,
+                finished_at=start + timedelta(seconds=9),
+                happenings=[
+                    Happening(event=Message(role="user", content="hi"), at=start + timedelta(seconds=1)),
+                    Happening(
+                        event=ToolCall(name="t", call_id="cd" * 8, duration_ms=1500.0),
+                        at=start + timedelta(seconds=4),
+                    ),
+                ],
+            )
+        ],
+    )
+    documents = documents_of(session)
+
+    assert [document["traceId"] for document in documents] == ["ab" * 16] * 2
+    assert documents[1]["spanId"] == "cd" * 8 and documents[1]["parentSpanId"] == documents[0]["spanId"]
+    assert documents[1]["durationNano"] == 1_500_000_000
+    (back,) = sessions_of(documents)
+    assert (back.service, back.log_group, back.agent) == ("Calc.DEFAULT", "/calc", "Calc")
+    assert (back.started_at, back.finished_at) == (start, start + timedelta(seconds=9))
+
+
+def test_those_who_follow_the_conventions_can_read_what_we_write():
+    evidence = Evidence(
+        session_id="s-1",
+        traces=[
+            Trace(
+                id="turn-1",
+                messages=[Message(role="user", content="hi"), Message(role="assistant", content="ho")],
+                tool_calls=[ToolCall(name="t", args={"a": 1}, result="42", call_id="call-3")],
+            )
+        ],
+        tools=[{"name": "t", "description": "does it"}],
+    )
+
+    agent, tool = spans_of(evidence)
+
+    assert agent["attributes"]["gen_ai.operation.name"] == "invoke_agent"
+    assert json.loads(agent["attributes"]["gen_ai.input.messages"])[0]["parts"][0]["content"] == "hi"
+    assert json.loads(agent["attributes"]["gen_ai.output.messages"])[0]["parts"][0]["content"] == "ho"
+    assert tool["spanId"] == "call-3" and tool["attributes"]["gen_ai.tool.name"] == "t"
+    assert {document["attributes"]["session.id"] for document in (agent, tool)} == {"s-1"}

@@ -1,0 +1,94 @@
+"""A span belongs to the session it names, or to the one its surroundings name."""
+
+from spans_by_hand import hexed, record, span
+
+from proctor.telemetry import sessions_of
+from proctor.telemetry.documents import normalised
+
+AGENT = {"gen_ai.operation.name": "invoke_agent"}
+
+
+def names(*documents, **more):
+    found = sessions_of(documents, **more)
+    return sorted((session.external_id, session.service, session.log_group) for session in found)
+
+
+def steps(*documents):
+    return {session.external_id: len(session.steps) for session in sessions_of(documents)}
+
+
+def test_spans_of_several_traces_with_one_session_id_are_one_session():
+    spans = [span("a", trace="t1", **AGENT), span("b", trace="t2", at=5, **AGENT)]
+
+    assert steps(*spans) == {"s-1": 2}
+
+
+def test_a_conversation_id_will_do_and_a_session_id_is_better():
+    assert names(span("a", session=None, gen_ai__conversation__id="c-1", **AGENT))[0][0] == "c-1"
+    assert names(span("a", gen_ai__conversation__id="c-1", **AGENT))[0][0] == "s-1"
+
+
+def test_a_span_without_a_name_inherits_it_from_above_or_from_its_trace():
+    spans = [
+        span("root", session=None, scope="opentelemetry.instrumentation.starlette", seconds=9),
+        span("a", parent="root", **AGENT),
+        span("t", parent="a", session=None, gen_ai__operation__name="execute_tool", gen_ai__tool__name="t"),
+    ]
+
+    (found,) = sessions_of(spans)
+    assert found.external_id == "s-1"
+    assert [happening.event.name for happening in found.steps[0].happenings] == ["t"]
+
+
+def test_two_sessions_in_one_trace_stay_apart_each_with_what_is_below_it():
+    def tool(name, parent):
+        return span(name, parent=parent, session=None, gen_ai__operation__name="execute_tool")
+
+    spans = [
+        span("a", session="one", **AGENT),
+        span("b", session="two", at=5, **AGENT),
+        tool("x", "a"),
+        tool("y", "b"),
+    ]
+
+    found = {session.external_id: session for session in sessions_of(spans)}
+    assert {name: session.steps[0].happenings[0].event.name for name, session in found.items()} == {
+        "one": "x",
+        "two": "y",
+    }
+
+
+def test_a_trace_that_names_no_session_is_one():
+    assert names(span("a", session=None, **AGENT)) == [(hexed("t1", 32), "Calc.DEFAULT", "")]
+
+
+def test_a_record_may_name_the_session_of_its_span():
+    documents = [span("a", session=None, **AGENT), record("a", body={"input": "hi"}, session__id="s-9")]
+
+    assert names(*documents)[0][0] == "s-9"
+
+
+def test_the_same_session_id_in_two_services_is_two_sessions():
+    spans = [span("a", trace="t1", service="one", **AGENT), span("b", trace="t2", service="two", **AGENT)]
+
+    assert names(*spans) == [("s-1", "one", ""), ("s-1", "two", "")]
+
+
+def test_the_log_group_is_the_one_a_resource_names_first():
+    document = span("a", **AGENT)
+    for named, first in (("/x,/y", "/x"), ("/x&/y", "/x"), (["/x", "/y"], "/x"), ("", "/else")):
+        document["resource"]["attributes"]["aws.log.group.names"] = named
+        assert names(document, log_group="/else")[0][2] == first
+
+
+def test_a_span_that_comes_twice_counts_once():
+    assert steps(span("a", **AGENT), span("a", **AGENT)) == {"s-1": 1}
+
+
+def test_ids_are_the_same_in_capitals():
+    document = span("a", **AGENT)
+    shouted = normalised(
+        {**document, "traceId": document["traceId"].upper(), "spanId": document["spanId"].upper()}
+    )
+
+    assert shouted == document
