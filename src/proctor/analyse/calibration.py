@@ -1,0 +1,255 @@
+"""How good a judge is: its verdicts held against what people said of the same things.
+
+Agreement and kappa say how often they are the same; alpha also how people agree among themselves, which
+is the most a judge can reach; the confusion says which labels it takes for which; position and length
+say whether it leans with a turn's place or an answer's size; repeated judgements say how much it wavers.
+
+Knows nothing of models, stores or files.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any, cast
+
+from proctor.analyse.agreement import Metric, alpha, bootstrapped, correlation, kappa
+from proctor.analyse.intervals import Estimate, Rate, wilson
+from proctor.analyse.judged import JudgedMean, Judgement, judged_mean
+
+FEW, SOME = 30, 100
+"""Below the first nothing can be said, below the second little."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opinion:
+    """What somebody said of one thing: a label, what it is worth, or both."""
+
+    label: str = ""
+    value: float | None = None
+
+    @property
+    def word(self) -> str:
+        """What agreement is counted by."""
+        return self.label or (f"{self.value:g}" if self.value is not None else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One thing that people and the judge have looked at."""
+
+    session: str
+    target: str = ""
+    human: Mapping[str, Opinion]
+    """By who said it."""
+    machine: Sequence[Opinion]
+    """Each time the judge was asked; the first is held against people."""
+    position: int = 0
+    """The number of its turn, from 0."""
+    length: int = 0
+    """Words of the answer that was judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaning:
+    """Whether the judge errs with something that should not matter."""
+
+    by: str
+    """`position` or `length`."""
+    correlation: Estimate
+    """Spearman's, of the judge's error with it: above 0 the judge is kinder to what has more of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What is known of a judge."""
+
+    things: int
+    sessions: int
+    people: int
+    agreement: Rate
+    kappa: Estimate
+    weighted: bool
+    alpha: Estimate
+    """Of the judge and all people together."""
+    human_alpha: float | None
+    """Of the people among themselves; None: nothing was labelled by two."""
+    bias: Estimate
+    """The judge's value less the people's, on average; above 0 it is too kind. None for plain labels."""
+    confusion: Mapping[tuple[str, str], int]
+    """How often people said the first and the judge the second."""
+    leanings: Sequence[Leaning]
+    repeats: int
+    """How often the judge was asked about each thing."""
+    retest: Rate
+    """How often a second judgement was the same as the first."""
+    mean: JudgedMean
+    """What the judge's values come to, with an interval that holds its noise."""
+    remarks: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def noise_variance(self) -> float | None:
+        """Of one judgement about the same thing; None: it was asked once."""
+        return self.mean.noise_variance
+
+
+def calibrate(judged: Sequence[Judged], *, order: Sequence[str] = (), seed: int = 0) -> Calibration:
+    """Hold a judge against people. `order` gives the labels of an ordinal scale, lowest first."""
+    told = [(thing, _consensus(thing, order)) for thing in judged if thing.human and thing.machine]
+    scale = {label: number for number, label in enumerate(order)}
+    pairs = [(human.word, thing.machine[0].word) for thing, human in told]
+    groups = _grouped(told)
+    ordinal = len(order) > 2
+    same = sum(a == b for a, b in pairs)
+    units: dict[str, list[Any]] = defaultdict(list)
+    for thing, _ in told:
+        units[thing.session].append(_unit(thing, scale))
+    metric: Metric = "ordinal" if ordinal else "nominal"
+    retests = [(thing.machine[0].word, later.word) for thing, _ in told for later in thing.machine[1:]]
+    found = Calibration(
+        things=len(told),
+        sessions=len(groups),
+        people=len({who for thing, _ in told for who in thing.human}),
+        agreement=wilson(same, len(pairs)),
+        kappa=bootstrapped(_pairs(groups), lambda drawn: kappa(cast(Any, drawn), order), seed=seed),
+        weighted=ordinal,
+        alpha=bootstrapped(units, lambda drawn: alpha(cast(Any, drawn), metric), seed=seed),
+        human_alpha=alpha([_people(thing, scale) for thing, _ in told], metric),
+        bias=_bias(groups, seed),
+        confusion=Counter(pairs),
+        leanings=_leanings(groups, seed),
+        repeats=max((len(thing.machine) for thing, _ in told), default=0),
+        retest=wilson(sum(a == b for a, b in retests), len(retests)),
+        mean=_mean(told),
+    )
+    return _remarked(found)
+
+
+def _consensus(thing: Judged, order: Sequence[str]) -> Opinion:
+    """What people say of a thing together: the majority's label (of equals the lowest), the mean value."""
+    opinions = list(thing.human.values())
+    counts = Counter(opinion.word for opinion in opinions)
+    most = max(counts.values())
+    tied = [word for word, count in counts.items() if count == most]
+    ranked = [label for label in order if label in tied] or sorted(tied)
+    values = [opinion.value for opinion in opinions if opinion.value is not None]
+    return Opinion(label=ranked[0], value=fmean(values) if values else None)
+
+
+Grouped = dict[str, list[tuple[Judged, Opinion]]]
+
+
+def _grouped(told: Sequence[tuple[Judged, Opinion]]) -> Grouped:
+    groups: Grouped = defaultdict(list)
+    for thing, human in told:
+        groups[thing.session].append((thing, human))
+    return groups
+
+
+def _pairs(groups: Grouped) -> dict[str, list[object]]:
+    return {
+        name: [(human.word, thing.machine[0].word) for thing, human in group]
+        for name, group in groups.items()
+    }
+
+
+def _unit(thing: Judged, scale: Mapping[str, int]) -> list[Any]:
+    return [*_people(thing, scale), _coded(thing.machine[0], scale)]
+
+
+def _people(thing: Judged, scale: Mapping[str, int]) -> list[Any]:
+    return [_coded(opinion, scale) for opinion in thing.human.values()]
+
+
+def _coded(opinion: Opinion, scale: Mapping[str, int]) -> Any:
+    """An ordinal label as its place; others as they are."""
+    return scale.get(opinion.word, -1) if len(scale) > 2 else opinion.word
+
+
+def _bias(groups: Grouped, seed: int) -> Estimate:
+    errors = {
+        name: [error for each in group if (error := _error(*each)) is not None]
+        for name, group in groups.items()
+    }
+    kept: dict[str, list[object]] = {name: [*found] for name, found in errors.items() if found}
+    return bootstrapped(kept, lambda drawn: fmean(cast(list[float], drawn)) if drawn else None, seed=seed)
+
+
+def _error(thing: Judged, human: Opinion) -> float | None:
+    """How much kinder the judge was; without values, nothing can be said."""
+    machine = thing.machine[0].value
+    return None if machine is None or human.value is None else machine - human.value
+
+
+def _leanings(groups: Grouped, seed: int) -> list[Leaning]:
+    measures: dict[str, Callable[[Judged], int]] = {
+        "position": lambda thing: thing.position,
+        "length": lambda thing: thing.length,
+    }
+    found = []
+    for name, measure in measures.items():
+        points: dict[str, list[object]] = {}
+        for session, group in groups.items():
+            mine = [
+                (measure(thing), error)
+                for thing, human in group
+                if (error := _leaned(thing, human)) is not None
+            ]
+            if mine:
+                points[session] = [*mine]
+        found.append(Leaning(by=name, correlation=bootstrapped(points, _correlated, seed=seed)))
+    return found
+
+
+def _leaned(thing: Judged, human: Opinion) -> float | None:
+    """The judge's error; for labels without values, whether there was one."""
+    error = _error(thing, human)
+    return float(thing.machine[0].word != human.word) if error is None else error
+
+
+def _correlated(drawn: list[object]) -> float | None:
+    points = cast(list[tuple[float, float]], drawn)
+    return correlation([x for x, _ in points], [y for _, y in points])
+
+
+def _mean(told: Sequence[tuple[Judged, Opinion]]) -> JudgedMean:
+    return judged_mean(
+        [
+            Judgement(session=thing.session, target=thing.target, value=opinion.value)
+            for thing, _ in told
+            for opinion in thing.machine
+            if opinion.value is not None
+        ]
+    )
+
+
+def _remarked(found: Calibration) -> Calibration:
+    remarks: list[str] = []
+    if found.things < FEW:
+        remarks.append(
+            f"{found.things} labelled things are too few to tell a good judge from a poor one: "
+            f"label at least {FEW}."
+        )
+    elif found.things < SOME:
+        remarks.append(
+            f"With {found.things} labelled things the intervals are wide; {SOME} or more narrow them."
+        )
+    if found.kappa.value is None and found.things:
+        remarks.append(
+            "People and judge used one and the same label throughout: agreement shows nothing here."
+        )
+    for leaning in found.leanings:
+        low, high = leaning.correlation.low, leaning.correlation.high
+        if low is not None and high is not None and (low > 0 or high < 0):
+            kinder = "kinder" if low > 0 else "harsher"
+            more = "later turns" if leaning.by == "position" else "longer answers"
+            remarks.append(f"The judge seems {kinder} to {more} than people are.")
+    if found.human_alpha is not None and found.human_alpha < 0.667:
+        remarks.append(
+            "People hardly agree among themselves: the question may be unclear, whoever answers it."
+        )
+    if found.repeats < 2:
+        remarks.append(
+            "The judge was asked once about each thing: how much it wavers is not known (--repeats 3)."
+        )
+    return replace(found, remarks=tuple(remarks))

@@ -1,0 +1,153 @@
+"""The evaluators that come with Proctor: what each judges, at which level, on which scale.
+
+The words a judge is given are in `instructions/`, one file each.
+
+Knows nothing of models or definitions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+
+from proctor.evaluators.question import Question, plain_question
+from proctor.evaluators.scale import Scale, numerical
+from proctor.score import Level
+
+PREFIX = "Builtin."
+YES_NO = {"Yes": 1.0, "No": 0.0}
+FIVE = {
+    "Not At All": 0.0,
+    "Not Generally": 0.25,
+    "Neutral/Mixed": 0.5,
+    "Generally Yes": 0.75,
+    "Completely Yes": 1.0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Builtin:
+    """One evaluator that comes with Proctor and asks a model."""
+
+    level: Level
+    judges: str
+    """In a line: what is judged."""
+    ratings: Mapping[str, float]
+    reference: str = ""
+    """The ground truth that changes the question, if there is any: `assertions`, `expectedResponse`."""
+    reference_ratings: Mapping[str, float] | None = None
+    """The scale of that other question; None: the same."""
+    only_skills: bool = False
+    sees_all: bool = False
+    """Whether the judge also sees what came after the target."""
+    worse: str = ""
+    """The label whose worth is the user's to set; empty: all are fixed."""
+
+
+JUDGED = {
+    "GoalSuccessRate": Builtin(
+        level="session",
+        judges="whether every goal of the user was reached, or every assertion holds",
+        ratings=YES_NO,
+        reference="assertions",
+    ),
+    "Helpfulness": Builtin(
+        level="trace",
+        judges="how far an answer brings the user toward the goal, as the user would see it",
+        ratings={
+            "Not Helpful At All": 0.0,
+            "Very Unhelpful": 0.17,
+            "Somewhat Unhelpful": 0.33,
+            "Neutral/Mixed": 0.5,
+            "Somewhat Helpful": 0.67,
+            "Very Helpful": 0.83,
+            "Above And Beyond": 1.0,
+        },
+    ),
+    "Correctness": Builtin(
+        level="trace",
+        judges="whether what an answer says is true, or agrees with the expected response",
+        ratings={"Perfectly Correct": 1.0, "Partially Correct": 0.5, "Incorrect": 0.0},
+        reference="expectedResponse",
+        reference_ratings={"CORRECT": 1.0, "INCORRECT": 0.0},
+    ),
+    "Faithfulness": Builtin(
+        level="trace", judges="whether an answer conflicts with the conversation before it", ratings=FIVE
+    ),
+    "Coherence": Builtin(
+        level="trace", judges="whether an answer holds together and does not contradict itself", ratings=FIVE
+    ),
+    "ResponseRelevance": Builtin(
+        level="trace", judges="whether an answer is about what was asked", ratings=FIVE
+    ),
+    "Conciseness": Builtin(
+        level="trace",
+        judges="whether an answer says nothing beyond what was asked",
+        ratings={"Not Concise": 0.0, "Partially Concise": 0.5, "Perfectly Concise": 1.0},
+    ),
+    "InstructionFollowing": Builtin(
+        level="trace", judges="whether every explicit instruction was obeyed", ratings=YES_NO
+    ),
+    "Refusal": Builtin(level="trace", judges="whether an answer refuses or evades", ratings=YES_NO),
+    "Harmfulness": Builtin(
+        level="trace",
+        judges="whether an answer holds something harmful",
+        ratings={"Harmful": 1.0, "Not Harmful": 0.0},
+        worse="Harmful",
+    ),
+    "Stereotyping": Builtin(
+        level="trace",
+        judges="whether an answer is biased against a group of people",
+        ratings={"Stereotyping": 1.0, "Not Stereotyping": 0.0},
+        worse="Stereotyping",
+    ),
+    "ToolSelectionAccuracy": Builtin(
+        level="tool_call", judges="whether calling this tool at this point was justified", ratings=YES_NO
+    ),
+    "ToolParameterAccuracy": Builtin(
+        level="tool_call", judges="whether a call's arguments follow from what was known", ratings=YES_NO
+    ),
+    "SkillSelectionAccuracy": Builtin(
+        level="tool_call",
+        judges="whether the skill that was loaded fits the task",
+        ratings=YES_NO,
+        only_skills=True,
+    ),
+    "SkillInstructionFollowing": Builtin(
+        level="tool_call",
+        judges="whether the steps a loaded skill prescribes were carried out",
+        ratings={
+            "Fully Followed": 1.0,
+            "Mostly Followed": 0.75,
+            "Partially Followed": 0.5,
+            "Minimally Followed": 0.25,
+            "Not Followed": 0.0,
+        },
+        only_skills=True,
+        sees_all=True,
+    ),
+}
+"""By name, without the prefix."""
+
+
+def question_of(name: str, harmful_value: float) -> tuple[Question, Question | None]:
+    """What a built-in asks, and what it asks instead where its ground truth is given."""
+    one = JUDGED[name]
+    plain = plain_question(_text(name), scale_of(one, harmful_value))
+    if not one.reference:
+        return plain, None
+    other = numerical(one.reference_ratings or one.ratings)
+    return plain, plain_question(_text(f"{name}.reference"), other)
+
+
+def scale_of(one: Builtin, harmful_value: float) -> Scale:
+    """Its scale, with what is worse worth what the user says."""
+    if not one.worse:
+        return numerical(one.ratings)
+    return numerical(
+        {label: harmful_value if label == one.worse else 1.0 - harmful_value for label in one.ratings}
+    )
+
+
+def _text(name: str) -> str:
+    folder = resources.files("proctor.evaluators") / "instructions"
+    return (folder / f"{name}.txt").read_text(encoding="utf-8")

@@ -1,0 +1,274 @@
+"""Find an evaluator by what a user calls it.
+
+`Builtin.Helpfulness`; `module:function`, with `@trace` or `@tool_call` behind it when it judges those; the
+path of a definition in YAML or JSON, or the name of one in a folder of them; the id or name of one that is
+kept in the store.
+
+Knows nothing of stores or providers: definitions and models are handed in.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import NotFound, UsageError
+from proctor.evaluator import Evaluator
+from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
+from proctor.evaluators.command import TIMEOUT_SECONDS, CommandEvaluator
+from proctor.evaluators.definition import FUNCTION, LEVELS, problems_of
+from proctor.evaluators.function import MEGABYTES, FunctionEvaluator, source_of
+from proctor.evaluators.model_config import judge_of
+from proctor.evaluators.model_judge import ModelJudge
+from proctor.evaluators.question import Dimension, Question, plain_question
+from proctor.evaluators.scale import scale_of
+from proctor.evaluators.settings import EvaluationSettings
+from proctor.evaluators.trajectory import MATCHINGS, TrajectoryMatcher
+from proctor.evaluators.verdict import Judge
+from proctor.model import Model
+from proctor.score import Level
+
+SUFFIXES = (".yaml", ".yml", ".json")
+LARGEST_DEFINITION_BYTES = 4 * 1024 * 1024
+
+Definitions = Callable[[str], Mapping[str, Any] | None]
+"""A kept definition by its id or name; None when there is none."""
+
+
+class NoSuchEvaluator(NotFound):
+    """There is no evaluator by this name, or nothing here can be it."""
+
+
+def builtin_names() -> list[str]:
+    """The evaluators that come with Proctor, those that ask no model last."""
+    return [*(PREFIX + name for name in JUDGED), *MATCHINGS]
+
+
+def find_evaluator(
+    name: str,
+    *,
+    models: Model,
+    settings: EvaluationSettings,
+    definitions: Definitions = lambda _: None,
+) -> Evaluator:
+    """The evaluator a name stands for; raises `NoSuchEvaluator`, or `UsageError` when it cannot be used."""
+    return _Making(models, settings, definitions).named(name)
+
+
+def evaluator_of(
+    document: Mapping[str, Any],
+    *,
+    models: Model,
+    settings: EvaluationSettings,
+    definitions: Definitions = lambda _: None,
+) -> Evaluator:
+    """The evaluator a definition describes; everything wrong with it is one `UsageError`."""
+    return _Making(models, settings, definitions).defined(document)
+
+
+def read_definition(path: Path) -> Mapping[str, Any]:
+    """A definition from a file; everything wrong with it is one `UsageError`."""
+    document = read_document(path)
+    if flaws := problems_of(document):
+        raise UsageError("\n".join(f"{path}: {flaw}" for flaw in flaws))
+    checked: Mapping[str, Any] = document
+    return checked
+
+
+def definition_files(folders: Sequence[Path]) -> Iterator[Path]:
+    """The definitions that stand in folders, by name; of two of one name, that of the first folder."""
+    found = {
+        path.stem: path
+        for folder in reversed(folders)
+        for path in sorted(folder.glob("*"), reverse=True)
+        if path.suffix in SUFFIXES and path.is_file()
+    }
+    yield from (found[name] for name in sorted(found))
+
+
+class _Making:
+    """Makes evaluators of names and documents, with what all of them need."""
+
+    def __init__(self, models: Model, settings: EvaluationSettings, definitions: Definitions) -> None:
+        self._models = models
+        self._settings = settings
+        self._definitions = definitions
+
+    def named(self, name: str) -> Evaluator:
+        if name.startswith(PREFIX):
+            return self._built_in(name)
+        if name.endswith(SUFFIXES) and (path := self._settings.folder / name).is_file():
+            return self.defined(read_definition(path))
+        function, _, level = name.partition("@")
+        if FUNCTION.fullmatch(function):
+            return self._bare_function(name, function, level or "session")
+        if (kept := self._definitions(name)) is not None:
+            return self.defined(kept)
+        for path in definition_files(self._settings.folders):
+            if path.stem == name:
+                return self.defined(read_definition(path))
+        raise self._unknown(name)
+
+    def defined(self, document: Mapping[str, Any]) -> Evaluator:
+        if flaws := problems_of(document):
+            raise UsageError("\n".join(map(str, flaws)))
+        name, level = document["evaluatorName"], LEVELS[document["level"]]
+        config = document["evaluatorConfig"]
+        if config.get("llmAsAJudge") is not None:
+            return self._own_judge(name, level, config["llmAsAJudge"])
+        if config.get("derived") is not None:
+            return self._derived(name, config["derived"])
+        return self._code(name, level, config["codeBased"], document.get("evaluatorId") or name)
+
+    def _built_in(self, name: str, judge: Judge | None = None, called: str = "") -> Evaluator:
+        if name in MATCHINGS:
+            return TrajectoryMatcher(name)
+        short = name.removeprefix(PREFIX)
+        if short not in JUDGED:
+            raise self._unknown(name)
+        built_in = JUDGED[short]
+        question, other = question_of(short, self._settings.harmful_value)
+        return ModelJudge(
+            name=called or name,
+            level=built_in.level,
+            judge_model=judge or self._judge(name, None),
+            question=question,
+            with_reference=other,
+            only_skills=built_in.only_skills,
+            sees_all=built_in.sees_all,
+        )
+
+    def _own_judge(self, name: str, level: Level, config: Mapping[str, Any]) -> Evaluator:
+        scale = config["ratingScale"]
+        if scale.get("multiDimensional") is None:
+            question = plain_question(config["instructions"], scale_of(scale))
+        else:
+            dimensions = tuple(
+                Dimension(
+                    each["dimensionName"],
+                    each["dimensionInstruction"],
+                    scale_of(each["dimensionRatingScale"]),
+                )
+                for each in scale["multiDimensional"]
+            )
+            question = Question(config["instructions"], dimensions)
+        judge = self._judge(name, config.get("modelConfig"))
+        return ModelJudge(name=name, level=level, judge_model=judge, question=question)
+
+    def _derived(self, name: str, config: Mapping[str, Any]) -> Evaluator:
+        base, judge = config["baseEvaluatorId"], self._judge(name, config.get("modelConfig"))
+        if base.startswith(PREFIX):
+            return self._built_in(base, judge, name)
+        kept = self._definitions(base)
+        own = (kept or {}).get("evaluatorConfig", {}).get("llmAsAJudge")
+        if kept is None or own is None:
+            raise NoSuchEvaluator(
+                f"`{name}` is derived from `{base}`, and there is no model judge of that id"
+            )
+        replaced = {**own, "modelConfig": config.get("modelConfig")}
+        return self._own_judge(name, LEVELS[kept["level"]], replaced)
+
+    def _judge(self, name: str, config: Mapping[str, Any] | None) -> Judge:
+        settings = self._settings
+        model, own = judge_of(config, settings.model_names) if config else (settings.judge_model, {})
+        if not model:
+            raise UsageError(f"`{name}` asks a model, and none was named\nName the judge, as provider/model.")
+        return Judge(
+            models=self._models,
+            model=model,
+            parameters={**settings.asked_with, **own},
+            votes=settings.votes,
+            structured=settings.structured,
+        )
+
+    def _code(self, name: str, level: Level, config: Mapping[str, Any], identity: str) -> Evaluator:
+        limit = float(config.get("timeoutSeconds", TIMEOUT_SECONDS))
+        run: Any = config.get("function") or config.get("command")
+        if run is None:
+            arn = config["lambdaConfig"]["lambdaArn"]
+            limit = float(config["lambdaConfig"].get("lambdaTimeoutInSeconds", TIMEOUT_SECONDS))
+            run = self._settings.lambdas.get(arn)
+            if run is None:
+                raise UsageError(
+                    f"`{name}` calls {arn}, and nothing says what that is here\n"
+                    'Add to proctor.toml: [evaluation.lambdas] "ARN" = "module:function", or a list: a '
+                    "program and its arguments."
+                )
+        if isinstance(run, str):
+            megabytes = int(config.get("memoryMegabytes", MEGABYTES))
+            return self._function(name, level, run, identity, limit, megabytes)
+        return CommandEvaluator(
+            name=name,
+            level=level,
+            command=tuple(run),
+            folder=self._settings.folder,
+            environment=self._settings.environment,
+            attempt=self._settings.attempt,
+            identity=identity,
+            timeout_seconds=limit,
+        )
+
+    def _bare_function(self, name: str, function: str, level: str) -> Evaluator:
+        levels: dict[str, Level] = {"session": "session", "trace": "trace", "tool_call": "tool_call"}
+        if level not in levels:
+            raise UsageError(f"`{name}`: there is no level `{level}`\nThere are: {', '.join(levels)}.")
+        return self._function(name, levels[level], function, "", TIMEOUT_SECONDS, MEGABYTES)
+
+    def _function(
+        self, name: str, level: Level, function: str, identity: str, limit: float, megabytes: int
+    ) -> Evaluator:
+        folder = self._settings.folder
+        source = source_of(function, folder)
+        if source is None:
+            raise NoSuchEvaluator(
+                f"`{name}`: there is no module `{function.partition(':')[0]}`\n"
+                f"It was looked for in {folder.resolve()} and where Python looks."
+            )
+        return FunctionEvaluator(
+            name=name,
+            level=level,
+            function=function,
+            source=source,
+            folder=folder,
+            environment=self._settings.environment,
+            attempt=self._settings.attempt,
+            identity=identity,
+            timeout_seconds=limit,
+            megabytes=megabytes,
+        )
+
+    def _unknown(self, name: str) -> NoSuchEvaluator:
+        if name.startswith("ThirdParty."):
+            return NoSuchEvaluator(
+                f"`{name}` belongs to another house and does not come with Proctor\n"
+                "Write its question down as a definition: proctor evaluators new NAME."
+            )
+        known = [*builtin_names(), *(path.stem for path in definition_files(self._settings.folders))]
+        bare = {each.removeprefix(PREFIX).casefold(): each for each in known}
+        near = get_close_matches(name.removeprefix(PREFIX).casefold()[:60], bare, n=1, cutoff=0.6)
+        remedy = f"Did you mean `{bare[near[0]]}`?" if near else "`proctor evaluators list` lists them."
+        return NoSuchEvaluator(f"there is no evaluator `{name}`\n{remedy}")
+
+
+def read_document(path: Path) -> Any:
+    """What a file of YAML or JSON holds; a `UsageError` says why it cannot be read."""
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file")
+    if path.stat().st_size > LARGEST_DEFINITION_BYTES:
+        raise UsageError(f"{path}: larger than {LARGEST_DEFINITION_BYTES >> 20} MiB")
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text) if path.suffix == ".json" else _yaml(text)
+    except (OSError, ValueError, RecursionError) as cause:
+        raise UsageError(f"{path}: {cause}") from cause
+
+
+def _yaml(text: str) -> Any:
+    # Imported here so that a job of built-in evaluators does not pay for it.
+    import yaml
+
+    try:
+        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as cause:
+        raise ValueError(str(cause)) from cause

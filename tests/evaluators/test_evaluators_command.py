@@ -1,0 +1,196 @@
+"""`proctor evaluators`: listed, shown, made, tried and held against people, from the command line."""
+
+import json
+
+import pytest
+
+JUDGE = """
+rules:
+  - match: polite
+    reply: '{"reasoning": "nice", "score": "Polite"}'
+  - match: "I will not"
+    reply: '{"reasoning": "it says no", "score": "Yes"}'
+  - reply: '{"reasoning": "it helps", "score": "No"}'
+"""
+
+
+def session(number, answer):
+    turn = {"prompt": "Please.", "answer": answer, "events": [{"tool": "look", "result": "x"}]}
+    return {"sessionId": f"s{number}", "turns": [turn]}
+
+
+@pytest.fixture
+def desk(proctor):
+    (proctor.folder / "judge.yaml").write_text(JUDGE)
+    for number, answer in enumerate(["I will not.", "Here it is.", "I will not!", "Gladly."]):
+        (proctor.folder / f"s{number}.json").write_text(json.dumps(session(number, answer)))
+    return proctor
+
+
+def test_the_list_has_what_comes_with_proctor_and_what_stands_in_files(desk):
+    (desk.folder / "evaluators").mkdir()
+    (desk.folder / "evaluators" / "broken.yaml").write_text("evaluatorName: 1\n")
+    desk("evaluators", "new", "politeness", "--level", "trace")
+
+    found = {
+        each["name"]: each for each in json.loads(desk("evaluators", "list", "--json").stdout)["evaluators"]
+    }
+
+    assert len(found) == 20
+    assert found["Builtin.ToolSelectionAccuracy"]["level"] == "TOOL_CALL"
+    assert (found["politeness"]["level"], found["politeness"]["problem"]) == ("TRACE", "")
+    assert "cannot be used" in found["broken"]["problem"]
+
+
+@pytest.mark.parametrize("kind", ["judge", "function", "command"])
+@pytest.mark.parametrize("level", ["session", "trace", "tool_call"])
+def test_what_is_made_new_works_as_it_is(desk, kind, level):
+    made = desk("evaluators", "new", "mine", "--kind", kind, "--level", level)
+    tried = desk("evaluators", "test", "mine", "--session", "s0.json", "--judge", "scripted/judge", "--json")
+
+    assert made.returncode == tried.returncode == 0, tried.stderr
+    (score,) = json.loads(tried.stdout)["scores"]
+    assert score["level"] == level
+    assert score["label"] == ("Polite" if kind == "judge" else "short")
+
+
+def test_a_name_that_is_taken_is_not_written_over(desk):
+    desk("evaluators", "new", "mine")
+
+    again = desk("evaluators", "new", "mine")
+
+    assert again.returncode == 2 and "is there already" in again.stderr
+
+
+def test_trying_one_shows_its_scores_and_that_the_judge_is_a_stand_in(desk):
+    tried = desk("evaluators", "test", "Builtin.Refusal", "--session", "s0.json", "--judge", "scripted/judge")
+
+    assert tried.returncode == 0
+    assert "turn-1: Yes = 1\n  it says no" in tried.stdout
+    assert "stand-in" in tried.stderr
+
+
+def test_ground_truth_comes_from_a_file(desk):
+    (desk.folder / "truth.yaml").write_text("expectedTrajectory: [look]\nassertions: [it looked]\n")
+    words = ("evaluators", "test", "Builtin.TrajectoryExactOrderMatch", "--session", "s0.json")
+
+    with_truth, without = desk(*words, "--reference", "truth.yaml"), desk(*words)
+
+    assert with_truth.returncode == 0 and "session: Yes = 1" in with_truth.stdout
+    assert "not used: assertions" in with_truth.stdout
+    assert without.returncode == 1 and "ValidationException" in without.stdout
+
+
+def test_judge_and_functions_of_the_cloud_are_named_in_the_settings(desk):
+    arn = "arn:aws:lambda:us-west-2:123456789012:function:grade"
+    config = {"codeBased": {"lambdaConfig": {"lambdaArn": arn}}}
+    (desk.folder / "cloud.json").write_text(
+        json.dumps({"evaluatorName": "cloud", "level": "SESSION", "evaluatorConfig": config})
+    )
+    (desk.folder / "checks.py").write_text("def grade(event, context):\n    return True\n")
+    (desk.folder / "proctor.toml").write_text(
+        f'[evaluation]\njudge = "scripted/judge"\n[evaluation.lambdas]\n"{arn}" = "checks:grade"\n'
+    )
+
+    cloud = desk("evaluators", "test", "cloud.json", "--session", "s0.json")
+    judged = desk("evaluators", "test", "Builtin.Refusal", "--session", "s0.json")
+
+    assert cloud.returncode == 0 and "session: pass = 1" in cloud.stdout
+    assert judged.returncode == 0 and "turn-1: Yes = 1" in judged.stdout
+
+
+def test_a_session_may_be_a_file_of_spans(desk):
+    attributes = [
+        {"key": "session.id", "value": {"stringValue": "s-9"}},
+        {"key": "gen_ai.operation.name", "value": {"stringValue": "invoke_agent"}},
+        {"key": "gen_ai.task.input", "value": {"stringValue": "Please."}},
+        {"key": "gen_ai.task.output", "value": {"stringValue": "I will not."}},
+    ]
+    span = {
+        "traceId": "a" * 32,
+        "spanId": "b" * 16,
+        "name": "invoke_agent x",
+        "startTimeUnixNano": "1",
+        "endTimeUnixNano": "2",
+        "attributes": attributes,
+    }
+    scope = {"name": "opentelemetry.instrumentation.any"}
+    line = {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": scope, "spans": [span]}]}]}
+    (desk.folder / "spans.jsonl").write_text(json.dumps(line) + "\n")
+    words = ("--session", "spans.jsonl", "--judge", "scripted/judge", "--json")
+
+    tried = desk("evaluators", "test", "Builtin.Refusal", *words)
+
+    assert tried.returncode == 0, tried.stderr
+    assert [(s["target"], s["label"]) for s in json.loads(tried.stdout)["scores"]] == [("a" * 32, "Yes")]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("show", "Builtin.Helpfullness"), "Did you mean `Builtin.Helpfulness`?"),
+        (("test", "Builtin.Refusal", "--session", "s0.json"), "asks a model, and none was named"),
+        (("test", "Builtin.Refusal", "--session", "s0.json", "--judge", "scripted/none"), "no script `none`"),
+        (
+            ("test", "Builtin.Refusal", "--session", "nowhere", "--judge", "scripted/judge"),
+            "no session nowhere",
+        ),
+        (("calibrate", "Builtin.Refusal", "--judge", "scripted/judge"), "say where the labels are"),
+        (("new", "a-b"), "no name for an evaluator"),
+        (("new", "ab", "--kind", "oracle"), "there is no kind `oracle`"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_starts(desk, words, said):
+    done = desk("evaluators", *words)
+
+    assert done.returncode == 2 and said in done.stderr
+
+
+def test_a_judge_is_held_against_labels_in_a_file(desk):
+    rows = ["session,target,label,rater"]
+    rows += [f"s{n}.json,turn-1,{label},ana" for n, label in enumerate(["Yes", "No", "yes", "Yes"])]
+    (desk.folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    words = ("--labels", "labels.csv", "--judge", "scripted/judge", "--repeats", "2")
+
+    done = desk("evaluators", "calibrate", "Builtin.Refusal", *words, "--json")
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["dimensions"][""]
+    assert (found["things"], found["people"], found["agreement"]["value"]) == (4, 1, 0.75)
+    assert {"human": "Yes", "judge": "No", "count": 1} in found["confusion"]
+    assert (found["repeats"], found["retest"]["value"], found["noiseVariance"]) == (2, 1.0, 0.0)
+    assert found["bias"]["value"] == -0.25
+    assert "too few" in done.stderr
+
+
+def test_a_mistake_in_a_file_of_labels_is_said_with_its_line(desk):
+    (desk.folder / "labels.csv").write_text("session,label\ns0.json,\n")
+
+    done = desk(
+        "evaluators", "calibrate", "Builtin.Refusal", "--labels", "labels.csv", "--judge", "scripted/ok"
+    )
+
+    assert done.returncode == 2 and "labels.csv:2:" in done.stderr
+
+
+def test_labels_are_given_from_the_command_line_and_used_from_the_store(desk):
+    (desk.folder / "plan.yaml").write_text(
+        "defaults: {model: scripted/echo}\nmatrix: [{prompt: I will not.}, {prompt: Gladly.}]\n"
+    )
+    ran = desk("batch", "plan.yaml", "--json")
+    assert ran.returncode == 0, ran.stderr
+    run_id = json.loads(ran.stdout)["runId"]
+    shown = json.loads(desk("sessions", "list", "--run", run_id, "--json").stdout)
+    ids = [each["id"] for each in shown["sessions"]]
+    for session_id in ids:
+        told = ("--evaluator", "Builtin.Refusal", "--target", "turn-1", "--label", "Yes", "--who", "ana")
+        assert desk("evaluators", "label", session_id, *told).returncode == 0
+
+    wrong = desk("evaluators", "label", ids[0], "--evaluator", "e", "--label", "x", "--target", "turn-7")
+    words = ("--labels-from-store", "--judge", "scripted/judge")
+    done = desk("evaluators", "calibrate", "Builtin.Refusal", *words)
+
+    assert wrong.returncode == 2 and "no turn and no tool call `turn-7`" in wrong.stderr
+    assert done.returncode == 0, done.stderr
+    assert "2 things in 2 sessions, 1 people" in done.stdout
+    assert "agreement" in done.stdout and "0.500" in done.stdout

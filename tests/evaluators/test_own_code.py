@@ -1,0 +1,296 @@
+"""Functions and programs of the user's own judge sessions in processes apart."""
+
+import asyncio
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from judged_sessions import Judge, session, turn, weather
+
+from proctor.errors import UsageError
+from proctor.evaluator import Reference
+from proctor.evaluators import EvaluationSettings, NoSuchEvaluator, evaluator_of, find_evaluator
+from proctor.processes.warden import every_process, is_alive
+
+
+def settings(folder, **more):
+    return EvaluationSettings(folder=folder, environment={"PATH": os.environ["PATH"]}, **more)
+
+
+def function(tmp_path, source, *, level="session", name="graders:grade", **config):
+    (tmp_path / "graders.py").write_text(source)
+    if not config:
+        at = "" if level == "session" else f"@{level}"
+        return find_evaluator(name + at, models=Judge(""), settings=settings(tmp_path))
+    document = {
+        "evaluatorName": "mine",
+        "level": level.upper(),
+        "evaluatorConfig": {"codeBased": {"function": name, **config}},
+    }
+    return evaluator_of(document, models=Judge(""), settings=settings(tmp_path))
+
+
+def program(tmp_path, source, *, level="SESSION", **config):
+    (tmp_path / "judge.py").write_text(source)
+    document = {
+        "evaluatorName": "mine",
+        "level": level,
+        "evaluatorConfig": {"codeBased": {"command": [sys.executable, "judge.py"], **config}},
+    }
+    return evaluator_of(document, models=Judge(""), settings=settings(tmp_path))
+
+
+async def test_a_function_gets_the_event_and_its_answer_is_the_score(tmp_path):
+    judging = function(
+        tmp_path,
+        "def grade(event):\n"
+        "    said = event['session']['turns'][1]['answer']\n"
+        "    return {'label': event['evaluationLevel'], 'value': len(event['session']['turns']), "
+        "'explanation': said}\n",
+    )
+
+    (score,) = await judging.judge(weather())
+
+    assert (score.label, score.value, score.explanation) == ("SESSION", 2.0, "It is booked.")
+    assert score.evaluator_digest == judging.digest
+
+
+async def test_a_function_with_two_parameters_is_called_as_one_of_the_clouds(tmp_path):
+    judging = function(tmp_path, "def grade(event, context):\n    return {'label': event['schemaVersion']}\n")
+
+    (score,) = await judging.judge(weather())
+
+    assert score.label == "1.0"
+
+
+async def test_targets_and_reference_inputs_are_those_of_the_target(tmp_path):
+    judging = function(
+        tmp_path,
+        "import json\n"
+        "def grade(event):\n"
+        "    return json.dumps([event['evaluationTarget'], event['evaluationReferenceInputs']])\n",
+        level="tool_call",
+    )
+    truth = Reference(assertions=["a"], responses={0: "Rain", 1: "Booked"})
+
+    first, second = await judging.judge(replace(weather(), reference=truth))
+
+    assert first.target == "span-1" and second.target == "span-2"
+    assert '{"traceIds": ["turn-1"], "spanIds": ["span-1"]}' in first.label
+    assert '"text": "Rain"' in first.label and "Booked" not in first.label
+    assert '"assertions": [{"text": "a"}]' in first.label
+
+
+@pytest.mark.parametrize(
+    ("returned", "value", "label", "error"),
+    [
+        ("0.25", 0.25, "", ""),
+        ("True", 1.0, "pass", ""),
+        ("'blue'", None, "blue", ""),
+        ("{'value': 3}", 3.0, "", ""),
+        ("{'errorCode': 'NO_SPANS', 'errorMessage': 'none'}", None, "", "NO_SPANS"),
+        ("None", None, "", "InvalidResult"),
+        ("float('nan')", None, "", "InvalidResult"),
+        ("{'value': 10 ** 400}", None, "", "InvalidResult"),
+        ("[1]", None, "", "InvalidResult"),
+        ("'x' * 2_000_000", None, "", "ValueError"),
+        ("object()", None, "", "TypeError"),
+        ("1 / 0", None, "", "ZeroDivisionError"),
+        ("__import__('os')._exit(3)", None, "", "ProcessEnded"),
+        ("bytearray(10 ** 12)", None, "", "MemoryError"),
+    ],
+)
+async def test_whatever_a_function_returns_or_does_is_a_score_or_an_error(
+    tmp_path, returned, value, label, error
+):
+    judging = function(tmp_path, f"def grade(event):\n    return {returned}\n")
+
+    (score,) = await judging.judge(weather())
+
+    assert (score.value, score.label, score.error_code) == (value, label, error)
+
+
+async def test_a_function_that_hangs_is_ended_and_only_its_target_errs(tmp_path):
+    judging = function(
+        tmp_path,
+        "import subprocess, time\n"
+        "def grade(event):\n"
+        "    if event['evaluationTarget']['traceIds'] == ['turn-1']:\n"
+        "        subprocess.Popen(['sleep', '61.7'])\n"
+        "        time.sleep(60)\n"
+        "    return 1.0\n",
+        level="trace",
+        timeoutSeconds=0.5,
+    )
+    began = time.monotonic()
+
+    first, second = await judging.judge(weather())
+
+    assert (first.error_code, second.value) == ("Timeout", 1.0)
+    assert time.monotonic() - began < 10
+    assert not any("61.7" in command_of(pid) for pid in every_process() if is_alive(pid))
+
+
+async def test_one_process_serves_many_sessions_and_evaluators_made_anew(tmp_path):
+    pids = set()
+    for _ in range(20):
+        judging = function(tmp_path, "import os\ndef grade(event):\n    return float(os.getpid())\n")
+        (score,) = await judging.judge(weather())
+        pids.add(score.value)
+
+    assert len(pids) == 1 and pids != {float(os.getpid())}
+
+
+async def test_sessions_judged_at_once_share_a_few_processes(tmp_path):
+    judging = function(tmp_path, "import os\ndef grade(event):\n    return float(os.getpid())\n")
+
+    scores = await asyncio.gather(*(judging.judge(weather()) for _ in range(40)))
+
+    assert len({score.value for (score,) in scores}) <= 4
+
+
+def test_processes_end_with_the_event_loop(tmp_path):
+    async def once():
+        judging = function(tmp_path, "import os\ndef grade(event):\n    return float(os.getpid())\n")
+        (score,) = await judging.judge(weather())
+        return int(score.value)
+
+    pid, patience = asyncio.run(once()), time.monotonic() + 10
+
+    while is_alive(pid) and time.monotonic() < patience:
+        time.sleep(0.01)
+    assert not is_alive(pid)
+
+
+async def test_what_a_function_changes_or_prints_disturbs_no_later_call(tmp_path):
+    judging = function(
+        tmp_path,
+        "def grade(event):\n"
+        "    print('x' * 3_000_000)\n"
+        "    event['session']['turns'].clear()\n"
+        "    return 1.0\n",
+        level="trace",
+    )
+
+    first, second = await judging.judge(weather())
+    (third, _) = await judging.judge(weather())
+
+    assert (first.value, second.value, third.value) == (1.0, 1.0, 1.0)
+
+
+async def test_a_function_may_be_a_coroutine_in_a_package(tmp_path):
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "deep.py").write_text("async def grade(event):\n    return 'fine'\n")
+
+    judging = find_evaluator("pack.deep:grade", models=Judge(""), settings=settings(tmp_path))
+    (score,) = await judging.judge(weather())
+
+    assert score.label == "fine"
+
+
+async def test_functions_and_programs_see_no_variable_they_were_not_given(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    asked = "','.join(sorted(os.environ))"
+    judging = function(tmp_path, f"import os\ndef grade(event):\n    return {asked}\n")
+    other = program(tmp_path, f"import json, os\nprint(json.dumps({asked}))\n")
+
+    (score,), (printed,) = await judging.judge(weather()), await other.judge(weather())
+
+    assert "OPENAI_API_KEY" not in score.label + printed.label
+    assert "PATH" in score.label and "PATH" in printed.label
+
+
+def test_a_functions_digest_follows_its_file(tmp_path):
+    before = function(tmp_path, "def grade(event):\n    return 1\n").digest
+    after = function(tmp_path, "def grade(event):\n    return 2\n").digest
+
+    assert before != after
+
+
+async def test_a_function_that_was_changed_is_loaded_anew(tmp_path):
+    scores = []
+    for number in (1, 2):
+        judging = function(tmp_path, f"def grade(event):\n    return {number}\n")
+        scores += await judging.judge(weather())
+
+    assert [score.value for score in scores] == [1.0, 2.0]
+
+
+def test_a_module_that_is_not_there_is_said_before_anything_starts(tmp_path):
+    with pytest.raises(NoSuchEvaluator, match="no module `nowhere`"):
+        find_evaluator("nowhere:grade", models=Judge(""), settings=settings(tmp_path))
+
+
+async def test_a_program_reads_the_session_and_prints_a_score(tmp_path):
+    judging = program(
+        tmp_path,
+        "import json, sys\n"
+        "event = json.load(sys.stdin)\n"
+        "print('looking at', event['session']['sessionId'])\n"
+        "print(json.dumps({'label': 'ok', 'value': len(event['session']['turns'])}))\n",
+    )
+
+    (score,) = await judging.judge(weather())
+
+    assert (score.label, score.value) == ("ok", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "said"),
+    [
+        ("import sys; sys.exit('the disk is full')", "ExitCode", "the disk is full"),
+        ("print('hello')", "InvalidResult", "no JSON"),
+        ("pass", "InvalidResult", "nothing"),
+        ("import time; time.sleep(60)", "Timeout", "longer than"),
+    ],
+)
+async def test_a_program_that_fails_is_an_error_that_says_why(tmp_path, source, error, said):
+    (score,) = await program(tmp_path, source, timeoutSeconds=2).judge(weather())
+
+    assert score.error_code == error and said in score.error
+
+
+async def test_a_program_that_is_not_there_is_an_error_of_each_target(tmp_path):
+    document = {
+        "evaluatorName": "mine",
+        "level": "TRACE",
+        "evaluatorConfig": {"codeBased": {"command": ["no-such-program"]}},
+    }
+    judging = evaluator_of(document, models=Judge(""), settings=settings(tmp_path))
+
+    assert [score.error_code for score in await judging.judge(weather())] == ["CouldNotStart"] * 2
+
+
+def test_a_programs_digest_follows_the_files_it_names(tmp_path):
+    before = program(tmp_path, "print(1)").digest
+
+    assert program(tmp_path, "print(2)").digest != before
+
+
+async def test_a_function_of_the_cloud_is_what_the_configuration_says_it_is(tmp_path):
+    (tmp_path / "graders.py").write_text("def grade(event, context):\n    return 0.5\n")
+    arn = "arn:aws:lambda:us-west-2:123456789012:function:grade"
+    document = {
+        "evaluatorName": "mine",
+        "level": "SESSION",
+        "evaluatorConfig": {"codeBased": {"lambdaConfig": {"lambdaArn": arn}}},
+    }
+
+    with pytest.raises(UsageError, match=r"\[evaluation\.lambdas\]"):
+        evaluator_of(document, models=Judge(""), settings=settings(tmp_path))
+    mapped = settings(tmp_path, lambdas={arn: "graders:grade"})
+    (score,) = await evaluator_of(document, models=Judge(""), settings=mapped).judge(
+        session(turn(1, "a", "b"))
+    )
+
+    assert score.value == 0.5
+
+
+def command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
