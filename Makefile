@@ -9,7 +9,7 @@ DEV_STAMP := $(VENV)/.dev
 # One worker a core: the tests start real processes, and more of them only queue.
 WORKERS ?= auto
 
-.PHONY: help setup demo test check format bench docs constraints browser test-agents clean
+.PHONY: help setup demo test check format bench docs screenshots constraints browser test-agents clean
 
 help:
 	@echo "make demo    run a small batch with stand-in agents: no key, no network, a minute"
@@ -19,6 +19,7 @@ help:
 	@echo "make check   lint and types only"
 	@echo "make bench   measure speed against bare loops"
 	@echo "make docs    write docs/commands.md from the commands' own help"
+	@echo "make screenshots   make the pictures of the web app in docs/pictures"
 
 setup: $(DEV_STAMP)
 
@@ -62,6 +63,10 @@ format: $(DEV_STAMP)
 
 bench: $(DEV_STAMP)
 	@$(BIN)/python benchmarks/run.py
+
+# The pictures of the web app that the README shows.
+screenshots: $(DEV_STAMP) browser
+	@$(BIN)/python tools/screenshots.py
 
 docs: $(DEV_STAMP)
 	@$(BIN)/python tools/write_command_manual.py

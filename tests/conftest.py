@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from databases import server as server
 from proctor.agents import find_agent
 from proctor.batch.coding import create_batch
 from proctor.batch.conductor import Conductor, Ending
@@ -47,6 +48,7 @@ class Workshop:
             find_agent=find_agent,
             find_runner=find_runner,
             models=self.models.watched,
+            worst_case=self.models.worst_case,
             pools=self.models.pools,
             door=Door(self.models),
             is_stand_in=is_stand_in,
@@ -57,7 +59,13 @@ class Workshop:
         plan = read_plan(text, file="plan.yaml", folder=self.folder)
         self.models = Models(self.house.environment, folders=[self.folder], prices=plan.prices)
         models = self.models
-        self.house = replace(self.house, models=models.watched, pools=models.pools, door=Door(models))
+        self.house = replace(
+            self.house,
+            models=models.watched,
+            worst_case=models.worst_case,
+            pools=models.pools,
+            door=Door(models),
+        )
         return plan
 
     def launch(self, text: str, run_id: str = "run") -> str:

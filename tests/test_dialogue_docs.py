@@ -33,4 +33,6 @@ def test_the_evaluators_on_the_page_can_be_read(tmp_path: Path) -> None:
 
     simulation = read_simulation(judged, {}, file="page", folder=tmp_path, roles=Roles())
 
-    assert len(simulation.evaluators) == 6
+    assert len(simulation.evaluators) == 9
+    names = [each["name"] for each in simulation.evaluators_by_name]
+    assert names == ["Builtin.Helpfulness", "manners:thanks", "evaluators/warmth.yaml"]

@@ -3,7 +3,8 @@
     ProctorError
     ├── UsageError            the command asks for what it cannot have; nothing was started
     │   ├── PlanError         the plan does; carries every problem found, each with its place
-    │   └── NotFound          no such run, item, session, agent or model
+    │   ├── NotFound          no such run, item, session, agent or model
+    │   └── Contradiction     it contradicts what is there already
     ├── StoreError            the record cannot be read or written
     │   ├── StoreUnavailable  it cannot even be opened; nothing was started
     │   └── OwnershipLost     another process has taken this batch over
@@ -38,6 +39,10 @@ class UsageError(ProctorError):
 
 class NotFound(UsageError):
     """There is no run, item, session, agent or model by this name."""
+
+
+class Contradiction(UsageError):
+    """What is asked contradicts what is there: a token used for something else, a job not at its end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ class Trace:
     """The last thing the assistant said in this turn; empty when it said nothing."""
     tool_calls: Sequence[ToolCall] = ()
     messages: Sequence[Message] = ()
+    happened: Sequence[Message | ToolCall] = ()
+    """All that was said and done in this turn, in its order. Empty: only the parts above are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ The folder `runners/` holds those who keep it. A runner gets nothing from the ba
 and these services, so that it can as well run on another machine.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,10 +12,33 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from proctor.agent import Access, Agent
+from proctor.errors import NotFound
+from proctor.evaluator import Evaluator, Evidence
 from proctor.item import SUCCESS, Item
 from proctor.model import Model
 from proctor.score import Score
 from proctor.session import Record
+
+
+class FindEvidence(Protocol):
+    """Reads a recorded session for those who judge it."""
+
+    async def __call__(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> Evidence:
+        """The session with its ground truth; only `traces` of it are to be judged, if any are named."""
+
+
+async def no_evidence(
+    session_id: str,
+    traces: Sequence[str] = (),  # noqa: ARG001
+    scenario: str = "",  # noqa: ARG001
+) -> Evidence:
+    """Where nobody can look a session up."""
+    raise NotFound(f"there is no session {session_id} to look at here")
+
+
+def no_evaluator(name: str, settings: Mapping[str, Any]) -> Evaluator:  # noqa: ARG001
+    """Where nobody knows any evaluators."""
+    raise NotFound(f"there is no evaluator {name} here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +65,10 @@ class Services:
     time_limit: Callable[[float | None, str], AbstractAsyncContextManager[None]]
     """`async with time_limit(seconds, "the agent")`: ends what is inside with a `TimeLimit`.
     Time spent waiting for a rate limit does not count. None: no limit."""
+    evaluator: Callable[[str, Mapping[str, Any]], Evaluator] = no_evaluator
+    """Find an evaluator by name; `judge`, `votes` and `parameters` say whom it asks, and how. What it
+    asks and is told is recorded and paid for as part of this attempt."""
+    evidence: FindEvidence = no_evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,3 +36,5 @@ class Score:
     """Ground truth that was given and not used: `assertions`, `expectedTrajectory`, `expectedResponse`."""
     judged_session: str = ""
     """The session this is about, by our id. Empty: the one it is recorded with."""
+    votes: tuple[float | str, ...] = ()
+    """What each of several votes said: its value, or its label where labels have none."""

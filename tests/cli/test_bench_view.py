@@ -28,8 +28,8 @@ def stocked(workshop: Any) -> Any:
     running = {"status": "running", "startedAt": stamp, "sessionId": "s1"}
     writer.change("batch_items", ("run", items[1].id), running)
     writer.add("sessions", ("s1",), {"id": "s1", "runId": "run", "job": "benchmark", "status": "running"})
-    call = ("s1", 1, 1, None, "", "m", 100, 0, 20, 0, None, "", "{}", None, 0.0, "ok", "", "", None, "", None)
-    writer.append("model_calls", call)
+    call = {"sessionId": "s1", "position": 1, "step": 1, "model": "m", "status": "ok"}
+    writer.add("model_calls", ("s1", "1"), {**call, "promptTokens": 100, "completionTokens": 20})
     writer.close()
     return now
 

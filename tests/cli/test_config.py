@@ -34,6 +34,28 @@ def test_the_nearest_file_wins_and_the_others_add(tmp_path):
     assert found.limits == {"openai": 5}
 
 
+def test_of_several_budgets_for_the_store_the_lowest_holds(tmp_path):
+    near = write(tmp_path / "near", "[budget]\nusd = 500\n")
+    far = write(tmp_path / "far", "[budget]\nusd = 50\n")
+    assert read_config([near, far], {}).budget_usd == 50
+    assert read_config([near], {}).budget_usd == 500
+    assert read_config([tmp_path], {}).budget_usd is None
+
+
+def test_the_server_is_told_its_names_and_who_may_sign(tmp_path):
+    near = write(
+        tmp_path / "near", '[serve]\nregion = "eu-west-1"\n[serve.access_keys]\nMINE = "${SECRET}"\n'
+    )
+    far = write(
+        tmp_path / "far",
+        '[serve]\nregion = "us-east-1"\nlog_group = "/team"\n[serve.access_keys]\nMINE = "m"\nOTHER = "o"\n',
+    )
+    found = read_config([near, far], {"SECRET": "s-123"})
+    assert found.serve == {"region": "eu-west-1", "log_group": "/team"}
+    assert found.access_keys == {"MINE": "s-123", "OTHER": "o"}
+    assert "s-123" not in repr(found)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -45,6 +67,22 @@ def test_the_nearest_file_wins_and_the_others_add(tmp_path):
         ("[limits.x]\nconcurrency = true", "a number"),
         ("prices = 3", "is no section"),
         ("[prices]\nx = 3", "holds no settings"),
+        ("[budget]\nusd = -1", "usd = 50"),
+        ('[budget]\nusd = "much"', "usd = 50"),
+        ("[budget]\nusd = 5\neur = 5", "usd = 50"),
+        ("[budgets]\nusd = 5", "Did you mean `budget`"),
+        ("[serve]\nregoin = 'x'", "Did you mean `region`"),
+        ("[serve]\naccount = 7", "should be text"),
+        ("serve = 3", "is no section"),
+        ("evaluation = 3", "is no section"),
+        ("[evaluation]\njugde = 'x'", "Did you mean `judge`"),
+        ("[evaluation]\njudge = 1", "`provider/model`"),
+        ("[evaluation]\nharmful_value = 2", "0 or 1"),
+        ("[evaluation]\nlimits = 3", "[evaluation.limits]"),
+        ("[evaluation.lambdas]\narn = 3", "module:function"),
+        ("[serve.access_keys]\nAKID = 7", 'AKID = "secret"'),
+        ('[serve.access_keys]\nAKID = "${NOT_SET}"', "NOT_SET is not set"),
+        ('[serve.access_keys]\nAKID = ""', "has no secret"),
         ("[[[", "proctor.toml"),
     ],
 )

@@ -162,9 +162,9 @@ def test_money_of_attempts_that_were_cut_off_is_settled_once_for_what_is_known_t
     for position, (kind, reserved, spent) in enumerate(
         [("reserve", 0.1, 0.0), ("extend", 0.2, 0.0), ("settle", -0.3, 0.25)], 1
     ):
-        writer.append("ledger", ("closed", position, "run", "i", timestamp(NOW), kind, reserved, spent))
-    writer.append("ledger", ("open", 1, "run", "i", timestamp(NOW), "reserve", 0.4, 0.0))
-    writer.append("ledger", ("other", 1, "another run", "i", timestamp(NOW), "reserve", 0.4, 0.0))
+        writer.append("ledger", ("closed", position, "run", "i", timestamp(NOW), kind, reserved, spent, ""))
+    writer.append("ledger", ("open", 1, "run", "i", timestamp(NOW), "reserve", 0.4, 0.0, ""))
+    writer.append("ledger", ("other", 1, "another run", "i", timestamp(NOW), "reserve", 0.4, 0.0, ""))
     writer.close()
 
     for _ in range(2):
@@ -239,9 +239,9 @@ def test_deleting_a_batch_leaves_every_other_row_and_every_shared_text(store):
         recorder.record(Message(role="user", content=LONG))
         recorder.record(ToolCall(name="read", result=f"only {run_id} " * 1000))
         recorder.record(ModelCall(model="m"))
-        writer.append("ledger", (f"{run_id}-s", 1, run_id, "i", timestamp(NOW), "reserve", 1.0, 0.0))
+        writer.append("ledger", (f"{run_id}-s", 1, run_id, "i", timestamp(NOW), "reserve", 1.0, 0.0, ""))
         writer.append(
-            "ledger", (f"{run_id}-never-begun", 1, run_id, "i", timestamp(NOW), "reserve", 1.0, 0.0)
+            "ledger", (f"{run_id}-never-begun", 1, run_id, "i", timestamp(NOW), "reserve", 1.0, 0.0, "")
         )
         writer.close()
         if run_id == "keep":

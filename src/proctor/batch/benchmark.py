@@ -26,25 +26,35 @@ def create_benchmark(
     *,
     run_id: str,
     concurrency: int,
+    budget_usd: float | None = None,
     owner: str,
     version: str,
     now: datetime,
 ) -> int:
     """Write a new batch with all its items; how many those are. `options` are kept with it."""
-    asked = _asked(benchmark, options, concurrency)
+    asked = _asked(benchmark, options, concurrency, budget_usd)
     return open_batch(
         store, JOB, asked, benchmark.items(), run_id=run_id, owner=owner, version=version, now=now
     )
 
 
 def extend_benchmark(
-    store: Store, run_id: str, benchmark: Benchmark, options: Mapping[str, Any], *, concurrency: int
+    store: Store,
+    run_id: str,
+    benchmark: Benchmark,
+    options: Mapping[str, Any],
+    *,
+    concurrency: int,
+    budget_usd: float | None = None,
 ) -> Extension:
     """Bring a batch up to what is asked now. The batch must be ours."""
-    return bring_up(store, run_id, _asked(benchmark, options, concurrency), benchmark.items())
+    asked = _asked(benchmark, options, concurrency, budget_usd)
+    return bring_up(store, run_id, asked, benchmark.items())
 
 
-def _asked(benchmark: Benchmark, options: Mapping[str, Any], concurrency: int) -> dict[str, Any]:
+def _asked(
+    benchmark: Benchmark, options: Mapping[str, Any], concurrency: int, budget_usd: float | None
+) -> dict[str, Any]:
     text = "\n\n".join(task.prompt for task in benchmark.tasks)
     return {
         "planPath": str(options.get("taskPath", "")),
@@ -53,4 +63,5 @@ def _asked(benchmark: Benchmark, options: Mapping[str, Any], concurrency: int) -
         "defaultsJson": json.dumps({"agent": benchmark.agent or None, "runs": benchmark.runs}),
         "optionsJson": json.dumps(dict(options), ensure_ascii=False),
         "concurrency": concurrency,
+        "budgetUsd": budget_usd,
     }

@@ -150,9 +150,11 @@ class _Kept:
     def write(self, writer: Any) -> None:
         run, session_id = self.run, self._session_id()
         writer.add("sessions", (session_id,), self._session(session_id))
-        writer.append("iterations", self._iteration(session_id))
+        # By the names of columns: what a file from elsewhere does not tell has the usual value of its column.
+        writer.add("iterations", (session_id,), self._iteration(session_id))
         for position, score in enumerate(self._scores(), 1):
-            writer.append("scores", (session_id, position, run["timestamp"], *score))
+            row = {"sessionId": session_id, "position": position, "timestamp": run["timestamp"], **score}
+            writer.add("scores", (session_id, str(position)), row)
         finished = {
             "status": run["status"],
             "reason": run["reason"],
@@ -205,20 +207,35 @@ class _Kept:
             "notes": json.dumps([f"brought from {self.source}; its transcript stayed there"]),
         }
 
-    def _iteration(self, session_id: str) -> tuple[Any, ...]:
+    def _iteration(self, session_id: str) -> dict[str, Any]:
         run = self.run
-        changes = (run["files_modified"], run["lines_added"], run["lines_removed"])
-        tokens = (run["prompt_tokens"], run["completion_tokens"], run["total_tokens"], run["cost_usd"])
         when = run["timestamp"] or None
-        check = ("", None, None, "", None)
-        return (session_id, 1, when, when, "", *changes, *check, self.item["model"], None, *tokens, "", None)
+        return {
+            "sessionId": session_id,
+            "step": 1,
+            "startTime": when,
+            "endTime": when,
+            "changedFiles": run["files_modified"],
+            "linesAdded": run["lines_added"],
+            "linesRemoved": run["lines_removed"],
+            "model": self.item["model"],
+            "promptTokens": run["prompt_tokens"],
+            "completionTokens": run["completion_tokens"],
+            "totalTokens": run["total_tokens"],
+            "costUsd": run["cost_usd"],
+        }
 
-    def _scores(self) -> Iterable[tuple[Any, ...]]:
+    def _scores(self) -> Iterable[dict[str, Any]]:
         for one in self.run["criteria"]:
             passed = one.get("passed") if isinstance(one, dict) else None
             if isinstance(passed, bool) and isinstance(name := one.get("criterion"), str):
                 evaluator = name if name.startswith("expect.") else f"check: {name}"
-                label, why = "pass" if passed else "fail", str(one.get("explanation") or "")
-                yield (evaluator, "", "session", "", float(passed), label, why, None, "", None)
+                yield {
+                    "evaluator": evaluator,
+                    "level": "session",
+                    "value": float(passed),
+                    "label": "pass" if passed else "fail",
+                    "explanation": str(one.get("explanation") or ""),
+                }
         if self.run.get("unchecked") is True:
-            yield ("unchecked", "", "session", "", None, "", "", None, "", None)
+            yield {"evaluator": "unchecked", "level": "session"}

@@ -45,9 +45,15 @@ def _from_plan(plan: Plan, overrides: Overrides, plan_path: str) -> dict[str, An
         "optionsJson": json.dumps(_options(plan), ensure_ascii=False),
         "concurrency": plan.concurrency(overrides),
         "seed": plan.seed,
-        "budgetUsd": plan.budget_usd,
+        "budgetUsd": plan.budget(overrides),
     }
 
 
 def _options(plan: Plan) -> dict[str, Any]:
-    return {"notify": plan.notify, "prices": plan.prices, "record": plan.record, "replay": plan.replay}
+    return {
+        "notify": plan.notify,
+        "prices": plan.prices,
+        "record": plan.record,
+        "replay": plan.replay,
+        "folder": str(plan.folder),
+    }

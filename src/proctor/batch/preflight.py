@@ -87,7 +87,7 @@ Finding = tuple[str, str, str]
 
 def inspect(plan: Plan, overrides: Overrides, surroundings: Surroundings) -> Inspection:
     """Find everything the plan asks for that is not there."""
-    look = _Look(surroundings, plan.budget_usd is not None)
+    look = _Look(surroundings, plan.budget(overrides) is not None)
     problems, count = list[Problem](), 0
     for position, item in enumerate(plan.items(overrides)):
         count += 1

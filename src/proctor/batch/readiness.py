@@ -30,16 +30,24 @@ class Readiness:
     remarks: tuple[str, ...]
 
 
-def look(benchmark: Benchmark, surroundings: Surroundings, key_variables: Mapping[str, str]) -> Readiness:
+def look(
+    benchmark: Benchmark,
+    surroundings: Surroundings,
+    key_variables: Mapping[str, str],
+    *,
+    needs_prices: bool = False,
+) -> Readiness:
     """Find everything a benchmark asks for that is not there.
 
-    `key_variables` says where the user keeps the key of a model, when that is not the usual place.
+    `key_variables` says where the user keeps the key of a model, when that is not the usual place. With
+    `needs_prices` each model has to have one.
     """
     remarks = set[str]()
     found = [
         *(problem for task in benchmark.tasks for problem in _commands(task, surroundings)),
         *_agents(benchmark, surroundings, remarks),
         *_models(benchmark, surroundings, key_variables, remarks),
+        *(_prices(benchmark, surroundings) if needs_prices else ()),
     ]
     return Readiness(problems=tuple(dict.fromkeys(found)), remarks=tuple(sorted(remarks)))
 
@@ -105,6 +113,23 @@ def _models(
         yield from _model(model, surroundings, key_variables)
         if model.settings and agents != {DEFAULT_AGENT}:
             remarks.add(f"the settings of {model.name} hold for the agent {DEFAULT_AGENT} only")
+
+
+def _prices(benchmark: Benchmark, surroundings: Surroundings) -> Iterator[str]:
+    for model in benchmark.models:
+        if is_stand_in(model):
+            continue
+        try:
+            is_known = surroundings.models.has_price(model.model)
+        except UsageError:
+            # That it cannot be asked at all is said where models are looked at.
+            continue
+        if not is_known:
+            yield (
+                f"nobody knows what {model.name} costs, so no budget can be kept\n"
+                f'Declare it in proctor.toml:  [prices."{model.model}"]  input = 1.0  output = 2.0  '
+                "(USD per million tokens)."
+            )
 
 
 def _has_its_own(agent: str, surroundings: Surroundings) -> bool:

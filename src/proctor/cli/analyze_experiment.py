@@ -1,11 +1,12 @@
 """What `proctor analyze` says of an experiment."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from proctor.analyse.experiment import FOLDER, BatchAnalyzer
 from proctor.cli.analyze import Asked, Told
-from proctor.report.experiment import chance, experiment_html, experiment_markdown, figure
+from proctor.report.experiment import PLOTS, chance, experiment_html, experiment_markdown, figure
 from proctor.report.words import interval, percent
 
 
@@ -22,9 +23,14 @@ def analyse(folder: Path, asked: Asked) -> Told:
 
 
 def _reports(analyzer: BatchAnalyzer, target: Path) -> list[Path]:
+    markdown, plots = experiment_markdown(analyzer)
+    # Those of an earlier report that this one has no more would only mislead.
+    shutil.rmtree(target / PLOTS, ignore_errors=True)
+    (target / PLOTS).mkdir()
     pages = {
-        "analysis-report.md": experiment_markdown(analyzer),
+        "analysis-report.md": markdown,
         "analysis-report.html": experiment_html(analyzer),
+        **plots,
     }
     for name, text in pages.items():
         (target / name).write_text(text, encoding="utf-8")
@@ -48,7 +54,7 @@ def _words(document: dict[str, Any]) -> str:
             first, second = pair["descriptions"]
             p = chance(pair["p_corrected"])
             said = f"p {p}" if p.startswith("<") else f"p = {p}"
-            lines.append(f"  {first} − {second}: {figure(pair['value'])} ({said}, corrected)")
+            lines.append(f"  {first} − {second}: {figure(pair['value'])} ({said}, corrected; {pair['test']})")
     statements = [*patterns["success_factors"], *patterns["failure_modes"], *patterns["metric_effects"]]
     lines += [one["statement"] for one in statements[:20]]
     return "\n".join([*lines, *patterns["notes"]])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import secrets
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from proctor.errors import PlanError, UsageError
 from proctor.item import Item
 from proctor.plan import Overrides, Plan, read_plan
 from proctor.plan.reading import MOST_BYTES
+from proctor.plan.schema import RUN_ID
 from proctor.store import Again, Store
 from proctor.store.owner import this_process
 
@@ -52,6 +54,10 @@ def batch(
         int | None, typer.Option(min=1, help="Items at a time, instead of the plan's.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model of items that name none.")] = None,
+    agent: Annotated[str | None, typer.Option(help="The agent of items that name none.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0, help="USD the whole run may spend, instead of the plan's.")
+    ] = None,
     timeout_sec: Annotated[
         float | None, typer.Option(min=0.001, help="Seconds an agent may take, for items that say nothing.")
     ] = None,
@@ -66,6 +72,12 @@ def batch(
     ] = None,
     retry_errors: RetryErrors = False,
     retry_failed: RetryFailed = False,
+    run_id: Annotated[
+        str, typer.Option("--run-id", help="What to call the run, instead of the plan's.")
+    ] = "",
+    folder: Annotated[
+        Path | None, typer.Option(help="Where relative paths begin; else in the plan's own folder.")
+    ] = None,
     as_json: Json = False,
     as_jsonl: Jsonl = False,
 ) -> int:
@@ -76,16 +88,21 @@ def batch(
     overrides = Overrides(
         concurrency=concurrency,
         model=model,
+        agent=agent,
+        budget_usd=budget,
         timeout_sec=timeout_sec,
         retries=retries,
         merge_on_pass=merge_on_pass,
         json_logs=json_logs,
     )
-    read = _read(plan)
+    if run_id and not re.fullmatch(RUN_ID, run_id):
+        raise UsageError(f"{run_id} cannot be the name of a run\nIt may have letters, digits and . _ -")
+    beside = (folder or plan.parent).resolve()
+    read = _read(plan, beside)
     where = places(context.obj)
     models = make_models(
         where,
-        [plan.resolve().parent, Path.cwd()],
+        [beside, Path.cwd()],
         prices=read.prices,
         record=None if dry_run else read.record,
         replay=read.replay,
@@ -106,7 +123,7 @@ def batch(
             _take_over(store, where.home, run_id, owner, again)
             _tell_extension(store, run_id, read, overrides, path)
         else:
-            run_id = read.run_id or _new_run_id()
+            run_id = run_id or read.run_id or _new_run_id()
             create_batch(
                 store,
                 read,
@@ -149,7 +166,8 @@ def resume(
             # Writes its own files; what that takes, other jobs need not load.
             from proctor.cli.bench import go_on_with
 
-            return go_on_with(store, where, run_id, concurrency or found["concurrency"], as_json=as_json)
+            at_once = concurrency or found["concurrency"]
+            return go_on_with(store, where, run_id, at_once, budget=budget, as_json=as_json)
         changes = {"concurrency": concurrency, "budgetUsd": budget}
         if found["job"] == "scenario":
             # Keeps a folder of its own; what that takes, other jobs need not load.
@@ -159,20 +177,31 @@ def resume(
             again = Again(errors=retry_errors, failures=retry_failed)
             shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
             return resume_run(store, where, found, given, again, shown)
+        if found["job"] == "evaluation":
+            # Finds its sessions and evaluators; what that takes, other jobs need not load.
+            from proctor.cli.evaluating import resume_evaluation
+
+            given = {name: value for name, value in changes.items() if value is not None}
+            again = Again(errors=retry_errors, failures=retry_failed)
+            shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
+            return resume_evaluation(store, where, run_id, given, again, shown)
         _take_over(store, where.home, run_id, owner, Again(errors=retry_errors, failures=retry_failed))
         store.change_batch(run_id, {name: value for name, value in changes.items() if value is not None})
-        models = make_models(where, [Path(found["planPath"]).parent, Path.cwd()], **_options(found))
+        models = make_models(where, [_folder_of(found), Path.cwd()], **_options(found))
         shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
-        code = asyncio.run(carry_out(store, where.home, run_id, owner, models, shown))
-        if found["job"] == "dialogue":
-            # Has a folder of its own; what that takes, other jobs need not load.
-            from proctor.cli.simulating import write_files
+        if found["job"] != "dialogue":
+            return asyncio.run(carry_out(store, where.home, run_id, owner, models, shown))
+        # Has a folder of its own; what that takes, other jobs need not load.
+        from proctor.cli.simulating import finish_files, house_of, prepare_files
 
-            write_files(store, found)
+        prepare_files(store, found)
+        house = house_of(store, where, found, models)
+        code = asyncio.run(carry_out(store, where.home, run_id, owner, models, shown, house=house))
+        finish_files(store, found)
         return code
 
 
-def _read(path: Path) -> Plan:
+def _read(path: Path, folder: Path) -> Plan:
     try:
         # A byte more than a plan may have is enough to know that it is too large.
         with path.open("rb") as file:
@@ -181,7 +210,7 @@ def _read(path: Path) -> Plan:
         raise UsageError(
             f"cannot read the plan {path}: {error.strerror}\nGive the path of a YAML file."
         ) from error
-    return read_plan(text, file=str(path), folder=path.resolve().parent)
+    return read_plan(text, file=str(path), folder=folder)
 
 
 def _dry_run(plan: Plan, overrides: Overrides, found: Inspection, *, as_json: bool) -> int:
@@ -252,6 +281,11 @@ def _tell_extension(store: Store, run_id: str, plan: Plan, overrides: Overrides,
 
 def _new_run_id() -> str:
     return f"run-{now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def _folder_of(batch: dict[str, Any]) -> Path:
+    """Where a run's relative paths begin."""
+    return Path(json.loads(batch["optionsJson"]).get("folder") or Path(batch["planPath"]).parent)
 
 
 def _options(batch: dict[str, Any]) -> dict[str, Any]:

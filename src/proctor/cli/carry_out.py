@@ -36,10 +36,19 @@ class Shown:
     as_jsonl: bool = False
 
 
-async def carry_out(store: Store, home: Path, run_id: str, owner: str, models: Models, shown: Shown) -> int:
-    """Run a batch that is ours to its end; the exit code."""
+async def carry_out(
+    store: Store,
+    home: Path,
+    run_id: str,
+    owner: str,
+    models: Models,
+    shown: Shown,
+    *,
+    house: House | None = None,
+) -> int:
+    """Run a batch that is ours to its end; the exit code. `house` is what it stands on, if not the usual."""
     view = view_for(store, run_id, as_json=shown.as_json, as_jsonl=shown.as_jsonl)
-    ending = await conduct(store, run_id, owner, make_house(home, models), models, view)
+    ending = await conduct(store, run_id, owner, house or make_house(home, models), models, view)
     batch = store.read.batch(run_id, now())
     document = summary(store, batch)
     if shown.as_json:
@@ -172,8 +181,12 @@ def tell_end(document: Mapping[str, Any]) -> None:
     tokens = f", {document['tokensTotal']:,} tokens" if document["tokensTotal"] else ""
     run_id, took = printable(document["runId"]), seconds(document["durationSec"])
     say(f"{run_id} {document['status']} in {took}: {', '.join(parts)}{tokens}{spent}")
-    if document["status"] in ("halted", "interrupted"):
-        remedy = " --budget USD" if document["status"] == "halted" else ""
+    if document["reason"] == "cost_limit":
+        say("A run has spent what one run may. Raise cost_per_run_limit, then start the same with --resume.")
+    elif document["status"] in ("halted", "interrupted"):
+        remedy = " --budget USD" if document["reason"] == "budget" else ""
+        if document["reason"] == "store_budget":
+            say("All runs on this store together have spent what they may: [budget] in proctor.toml says it.")
         say(f"Go on with:  proctor resume {run_id}{remedy}")
     else:
         say(f"Look further:  proctor show {run_id}  ·  proctor report --run {run_id}")

@@ -47,6 +47,7 @@ class BatchConfig:
     therapist_model: str | Sequence[str] | None = None
     judge_model: str | None = None
     lang: str = "en"
+    language: str | None = None
     opens: str | None = None
     under_test: str = "therapist"
     reminder_turns: int = 2

@@ -1,7 +1,7 @@
 """`proctor experiment`: every variation of a scenario, many runs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,6 +17,10 @@ from proctor.store import Again
 experiment_app = typer.Typer(add_completion=False)
 apps = {"experiment": experiment_app}
 
+Human = Annotated[
+    Literal["terminal", "web"] | None,
+    typer.Option(help="Where people who play an actor are asked: here, or in another process."),
+]
 LISTED = 200
 """Variations that a dry run lists for people; `--json` has them all."""
 
@@ -38,6 +42,7 @@ def experiment(
     budget: Annotated[
         float | None, typer.Option(min=0, help="USD the whole experiment may spend, instead of the config's.")
     ] = None,
+    human: Human = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="With --resume: also repeat runs that failed or timed out.")
     ] = False,
@@ -55,7 +60,7 @@ def experiment(
         read_config(config),
         path=path,
         working_folder=Path.cwd(),
-        limits=Limits(max_parallel=max_parallel, budget_usd=budget),
+        limits=Limits(max_parallel=max_parallel, budget_usd=budget, human=human),
     )
     where = places(context.obj)
     models = models_for(where, read)

@@ -12,13 +12,12 @@ from typing import Any, Self
 
 from proctor import __version__
 from proctor.analyse.experiment import BatchAnalyzer
-from proctor.batch.conductor import Ending
-from proctor.batch.experiment import create_experiment, extend_experiment, requeue, take_in
+from proctor.batch.experiment import create_experiment, extend_experiment, take_in
 from proctor.batch.house import House, ItemEnd
 from proctor.batch.secrecy import blotter
 from proctor.cli.carry_out import Shown, conduct, exit_code, notify, summary, tell_end
 from proctor.cli.house import Places, make_house, make_models, now
-from proctor.cli.human import WithHuman
+from proctor.cli.human import Elsewhere, People, Terminal, WithPeople
 from proctor.cli.views import View, view_for
 from proctor.cli.words import count, print_json, printable, say
 from proctor.errors import NotFound, PlanError, Problem, UsageError
@@ -76,9 +75,10 @@ def check_models(experiment: Experiment, models: Models) -> list[str]:
             problems.append(experiment.model_problem(model, problem, remedy))
         if model.startswith("scripted/"):
             remarks.append(f"{model} is a stand-in: it rehearses, it does not think")
-    if experiment.loaded.scenario.humans and experiment.max_parallel > 1:
-        remedy = "Set `max_parallel: 1`, or give the actor a model."
-        problem = "a person can be asked only one question at a time"
+    at_terminal = experiment.loaded.scenario.humans and experiment.human == "terminal"
+    if at_terminal and experiment.max_parallel > 1:
+        remedy = "Set `max_parallel: 1` or `human: web`, or give the actor a model."
+        problem = "a person at the terminal can be asked only one question at a time"
         problems.append(experiment.problem(("max_parallel",), problem, remedy))
     if problems:
         raise PlanError(problems)
@@ -109,16 +109,13 @@ async def _carry(
     view = _FolderView(
         view_for(store, folder.run_id, as_json=shown.as_json, as_jsonl=shown.as_jsonl), folder, time.monotonic
     )
-    house = with_people(make_house(where.home, models))
+    options = json.loads(store.read.batch(folder.run_id, now())["optionsJson"])
+    people = Elsewhere(store, folder.run_id, now) if options.get("human") == "web" else Terminal()
+    house = with_people(make_house(where.home, models), people)
     ending = await conduct(store, folder.run_id, owner, house, models, view)
-    if ending.status == "completed" and _reached_its_limit(store, folder.run_id):
-        # A run that spent all it may has not failed: it goes on once it may spend more.
-        ending = Ending(status="halted", reason="cost_limit")
-        store.change_batch(folder.run_id, {"status": ending.status, "reason": ending.reason})
     batch = store.read.batch(folder.run_id, now())
     folder.bring_up_to_date()
     folder.write(now())
-    options = json.loads(batch["optionsJson"])
     if options.get("aggregateMetrics") and ending.status == "completed":
         _analyse(folder.path)
     document = summary(store, batch) | {"experiment": options["experiment"], "output": str(folder.path)}
@@ -132,12 +129,13 @@ async def _carry(
     return exit_code(ending, document)
 
 
-def with_people(house: House) -> House:
-    """The same house, where actors whom people play are asked at this terminal."""
+def with_people(house: House, people: People) -> House:
+    """The same house, where actors whom people play are asked through `people`."""
     made, blot = house.models, blotter(house.environment)
 
-    def models(waited: Callable[[float], None], **more: Any) -> Model:
-        return WithHuman(made(waited, **more), blot)
+    def models(waited: Callable[[float], None], *, item_id: str, **more: Any) -> Model:
+        asked = made(waited, item_id=item_id, **more)
+        return WithPeople(asked, people, item_id=item_id, waited=waited, blot=blot)
 
     return replace(house, models=models)
 
@@ -170,6 +168,8 @@ def new_run_id(experiment: Experiment) -> str:
 def _made(store: Store, experiment: Experiment, owner: str, *, resumed: bool) -> ExperimentFolder:
     """A new batch; with the runs that stand in its folder, when it was brought here to go on."""
     brought = _runs_in(experiment.output) if resumed else {}
+    if experiment.resume_from is not None:
+        brought = {**_runs_in(experiment.resume_from), **brought}
     if resumed and not brought:
         raise UsageError(f"there is nothing to resume in {experiment.output}\nRun it without --resume first.")
     if not resumed and (experiment.output / STATE).is_file():
@@ -186,7 +186,8 @@ def _made(store: Store, experiment: Experiment, owner: str, *, resumed: bool) ->
     if mine:
         take_in(store, run_id, items, mine, source="import", now=now())
         finished = sum(run.status == "completed" for run in mine.values())
-        say(f"{count(len(mine), 'run')} taken in from {printable(experiment.output)}, {finished} finished")
+        where = experiment.resume_from or experiment.output
+        say(f"{count(len(mine), 'run')} taken in from {printable(where)}, {finished} finished")
     return folder
 
 
@@ -197,9 +198,6 @@ def _taken_up(store: Store, experiment: Experiment, owner: str, wanted: Wanted) 
         return None
     run_id = str(batch["runId"])
     store.resume_batch(run_id, owner, wanted.again, now())
-    before = json.loads(batch["optionsJson"])
-    if experiment.cost_per_run_usd != before.get("costPerRunUsd"):
-        requeue(store, run_id, ("cost_limit",))
     told = extend_experiment(store, run_id, experiment)
     if told.added:
         why = "; ".join(f"{count(number, 'run')}: {field}" for field, number in told.reasons.items())
@@ -229,13 +227,6 @@ def _earlier(store: Store, experiment: Experiment) -> dict[str, Any] | None:
         return None
     batch = store.read.batch(run_id, now())
     return batch if json.loads(batch["optionsJson"]).get("output") == str(experiment.output) else None
-
-
-def _reached_its_limit(store: Store, run_id: str) -> bool:
-    found = store.read.query(
-        'SELECT 1 FROM "batch_items" WHERE "runId" = ? AND "reason" = ? LIMIT 1', (run_id, "cost_limit")
-    )
-    return bool(found)
 
 
 def _state_of(output: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`proctor export`: a run's tables as files, or a folder of dialogues as one table."""
+"""`proctor export`: a run's tables as files, sessions for other tools, or dialogues as one table."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,10 @@ from proctor.cli.house import places
 from proctor.cli.scope import RunOption, SessionsOption, SinceOption, UntilOption, scope_of
 from proctor.cli.words import print_json, printable, say
 from proctor.errors import UsageError
-from proctor.export import export_tables
+from proctor.export import SESSION_FORMATS, export_sessions, export_tables
+from proctor.store import Scope
+
+FORMATS_HELP = f"Tables: json, ndjson, csv or parquet. Sessions: {', '.join(SESSION_FORMATS)}."
 
 export_app = typer.Typer(add_completion=False)
 apps = {"export": export_app}
@@ -28,7 +31,8 @@ def export(
     start_date: SinceOption = "",
     end_date: UntilOption = "",
     tables: Annotated[str, typer.Option(help="Only these tables, with commas between.")] = "",
-    format_: Annotated[str, typer.Option("--format", help="json, ndjson, csv or parquet.")] = "json",
+    format_: Annotated[str, typer.Option("--format", help=FORMATS_HELP)] = "json",
+    everything: Annotated[bool, typer.Option("--all", help="Every session there is.")] = False,
     input_dir: Annotated[
         Path | None, typer.Option(help="The output folder of a simulation, in place of a run.")
     ] = None,
@@ -41,7 +45,8 @@ def export(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Write the rows of a run, of some sessions or of some days, and exactly those.
+    """Write the rows of a run, of some sessions or of some days, and exactly those; or the sessions
+    themselves, in the format of another tool.
 
     Example:  proctor export --run nightly-42 --out tables --format ndjson --tables sessions,iterations
     """
@@ -50,10 +55,13 @@ def export(
     if out is None:
         raise UsageError("say where the tables go\nGive --out FOLDER.")
     with places(context.obj).open_store() as store:
-        scope = scope_of(store, run, sessions, start_date, end_date)
+        scope = Scope() if everything else scope_of(store, run, sessions, start_date, end_date)
         wanted = [name.strip() for name in tables.split(",") if name.strip()] or None
         label = scope.run_id or "export"
-        written = export_tables(store.read, scope, out=out, format=format_, tables=wanted, label=label)
+        if format_ in SESSION_FORMATS:
+            written = export_sessions(store.read, scope, out=out, form=format_, label=label)
+        else:
+            written = export_tables(store.read, scope, out=out, format=format_, tables=wanted, label=label)
     if as_json:
         print_json({"files": [str(path) for path in written]})
     for path in written:

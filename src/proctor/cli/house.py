@@ -6,9 +6,10 @@ Only this module knows that there is an `os.environ`.
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from proctor.agents import find_agent, with_keys
 from proctor.batch.house import House
@@ -67,6 +68,11 @@ class Configuration:
     variables: Mapping[str, str]
     prices: Mapping[str, Mapping[str, float]]
     limits: Mapping[str, int]
+    budget_usd: float | None = None
+    """What all batches on one store may spend together; None: no limit."""
+    serve: Mapping[str, str] = field(default_factory=dict)
+    access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
 
 
 def configuration(where: Places, folders: Sequence[Path] = ()) -> Configuration:
@@ -78,6 +84,10 @@ def configuration(where: Places, folders: Sequence[Path] = ()) -> Configuration:
         variables=found.variables,
         prices=found.prices,
         limits=found.limits,
+        budget_usd=found.budget_usd,
+        serve=found.serve,
+        access_keys=found.access_keys,
+        evaluation=found.evaluation,
     )
 
 
@@ -104,11 +114,13 @@ def make_models(
     prices = {**config.prices, **(prices or {})}
     reached = {**config.environment, **(variables or {})}
     pools = Pools(most=config.limits)
-    return Models(reached, folders=folders, prices=prices, tape=tape, pools=pools)
+    needs_prices = config.budget_usd is not None
+    return Models(reached, folders=folders, prices=prices, tape=tape, pools=pools, needs_prices=needs_prices)
 
 
 def make_house(home: Path, models: Models) -> House:
     """What attempts stand on."""
+    config = configuration(Places(home=home, store=""), models.folders)
     return House(
         home=home,
         environment=os.environ,
@@ -117,8 +129,10 @@ def make_house(home: Path, models: Models) -> House:
         find_agent=lambda name, settings: with_keys(find_agent(name, settings), os.environ),
         find_runner=find_runner,
         models=models.watched,
+        worst_case=models.worst_case,
         pools=models.pools,
         door=Door(models),
         # Whatever its name, a model that is replayed only rehearses.
         is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
+        store_budget_usd=config.budget_usd,
     )

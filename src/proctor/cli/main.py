@@ -18,6 +18,10 @@ COMMANDS = {
     "experiment": ("experiment", "Run every variation of a scenario, many times."),
     "scenario": ("scenario", "Run, validate, estimate and branch one scenario."),
     "analyze": ("analyze", "Say what the runs of an experiment show."),
+    "evaluate": ("evaluate", "Judge recorded sessions, wherever they came from."),
+    "evaluators": ("evaluators", "List, make, try and calibrate evaluators."),
+    "import": ("importing", "Bring in sessions that were recorded elsewhere."),
+    "compare": ("compare", "Say what the difference between runs is worth."),
     "resume": ("batch", "Go on with a run that was stopped, halted or killed."),
     "abort-run": ("runs", "Stop a run, wherever it is being carried out."),
     "runs": ("runs", "List the runs there are."),
@@ -30,6 +34,7 @@ COMMANDS = {
     "models": ("models", "List the models that can be asked from here."),
     "agents": ("agents", "List the agents and whether they are installed."),
     "doctor": ("doctor", "Look at this machine; try a model or an agent."),
+    "serve": ("serve", "Serve the web app and the HTTP interface."),
     "gateway": ("gateway", "Let agents reach models through Proctor, recorded and priced."),
 }
 """Each command: the module that holds it, and what it is for."""

@@ -42,7 +42,14 @@ def report(
         raise UsageError(f"there is no report format {format_}\nThere are: md, html.")
     with places(context.obj).open_store() as store:
         scope = scope_of(store, run, sessions, start_date, end_date)
-        text = FORMATS[format_](summarise(store.read, scope, now()))
+        job = store.read.batch(scope.run_id, now())["job"] if scope.run_id else ""
+        if job == "evaluation":
+            # Has a page of its own; what that takes, other reports need not load.
+            from proctor.cli.evaluation_report import evaluation_report
+
+            text = evaluation_report(store, scope.run_id, format_)
+        else:
+            text = FORMATS[format_](summarise(store.read, scope, now()))
     if out is not None:
         _write(out, text)
         say(f"wrote {printable(out)}")

@@ -1,16 +1,19 @@
 """`proctor scenario`: run, validate, estimate and branch one scenario."""
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from proctor.analyse.estimate import as_document, experience
+from proctor.analyse.prediction import earlier_runs
 from proctor.cli import ending as codes
 from proctor.cli.branching import begin_branch, branched, original_of
 from proctor.cli.carry_out import Shown
-from proctor.cli.estimating import estimates, summed_costs
+from proctor.cli.estimating import estimates, summed_costs, summed_expectations
+from proctor.cli.experiment import Human
 from proctor.cli.experiment_run import Wanted, carry, check_models, models_for, start
 from proctor.cli.house import now, places
 from proctor.cli.one_scenario import as_experiment, config_of, values_of
@@ -46,6 +49,7 @@ def run(
         float | None, typer.Option("--budget", "--credit-limit", min=0, help="USD that all runs may spend.")
     ] = None,
     timeout: Annotated[float | None, typer.Option(min=0.001, help="Seconds that one run may take.")] = None,
+    human: Human = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the runs in --output, each behind its last turn.")
     ] = False,
@@ -69,7 +73,7 @@ def run(
         text,
         path=path,
         working_folder=Path.cwd(),
-        limits=Limits(max_parallel=max_parallel, budget_usd=budget),
+        limits=Limits(max_parallel=max_parallel, budget_usd=budget, human=human),
     )
     models = models_for(where, read)
     for remark in check_models(read, models):
@@ -120,15 +124,17 @@ def estimate(
     where = places(context.obj)
     read = as_experiment(target)
     models = models_for(where, read)
-    rows = asyncio.run(estimates(read, models))
     with where.open_store() as store:
         known = experience(store.read, read.loaded.scenario.name)
+        earlier = earlier_runs(store.read, read.loaded.scenario.name)
+    rows = asyncio.run(estimates(read, models, earlier))
     runs = read.runs_per_variation
     total: dict[str, Any] = {
         "runs": read.run_count,
         "calls": [sum(row["calls"][side] for row in rows) * runs for side in (0, 1)],
         "tokens": [sum(row["tokens"][side] for row in rows) * runs for side in (0, 1)],
         "cost_usd": summed_costs(rows, runs),
+        "from_earlier_runs": summed_expectations(rows),
     }
     document = {"scenario": read.loaded.scenario.name, "variations": rows, "total": total}
     document |= {"earlier_runs": as_document(known)}
@@ -142,10 +148,62 @@ def estimate(
         f"{count(read.run_count, 'run')}: {_range(total['calls'])} calls, {_range(total['tokens'])} tokens"
     )
     print(f"{words}, {_cost(total)} (a guess from prompts of this size and answers of ordinary length)")
-    if known.runs:
-        one = known.cost_usd
-        interval = "" if one.low is None else f" ({money(max(0.0, one.low))} to {money(one.high)})"
-        print(f"Earlier: {count(known.runs, 'run')} of it cost {money(one.value)} each on average{interval}")
+    expected = total["from_earlier_runs"]
+    if expected is None:
+        print("No earlier run of it is in the store, so a guess is all there is.")
+        return codes.SUCCEEDED
+    print(f"By {count(expected['runs'], 'earlier run')} of it, with the models and turns they had:")
+    print(
+        f"  {_expected(expected['calls'])} calls, {_expected(expected['tokens'])} tokens, "
+        f"{_expected(expected['cost_usd'], usd=True)} (95 % intervals)"
+    )
+    for note in expected["notes"]:
+        print(f"  {printable(note, width=200)}")
+    return codes.SUCCEEDED
+
+
+@scenario_app.command()
+def questions(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="A run's id; without it, all that wait.")] = "",
+    as_json: Json = False,
+) -> int:
+    """List what people who play an actor are asked by runs with `--human web`.
+
+    Example:  proctor scenario questions
+    """
+    with places(context.obj).open_store() as store:
+        found = store.open_questions(str(store.read.batch(run, now())["runId"]) if run else "")
+    if as_json:
+        print_json(found)
+        return codes.SUCCEEDED
+    for question in found:
+        run_id, question_id, actor = (printable(question[name]) for name in ("runId", "id", "actor"))
+        print(f"── {run_id} {question_id}: you are {actor}")
+        print(printable(question["prompt"], lines=True))
+    say(f"{count(len(found), 'question')} to be answered: proctor scenario answer RUN QUESTION TEXT")
+    return codes.SUCCEEDED
+
+
+@scenario_app.command()
+def answer(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or the beginning of it.")],
+    question: Annotated[
+        str, typer.Argument(metavar="QUESTION", help="As `proctor scenario questions` says.")
+    ],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="What the actor says and does; `-` reads it here.")
+    ],
+) -> int:
+    """Answer a question on behalf of an actor whom you play.
+
+    Example:  proctor scenario answer fees-20260101-120000-ab12 3f2a91c07be54d10-1 "ACTION: we sail at dawn"
+    """
+    with places(context.obj).open_store() as store:
+        run_id = str(store.read.batch(run, now())["runId"])
+        store.answer_question(run_id, question, sys.stdin.read() if text == "-" else text, now())
+    say(f"{printable(question)} is answered.")
     return codes.SUCCEEDED
 
 
@@ -181,6 +239,16 @@ def branch(
 
 def _range(values: list[int]) -> str:
     return f"{values[0]:,}" if values[0] == values[1] else f"{values[0]:,} to {values[1]:,}"
+
+
+def _expected(found: dict[str, float | None], *, usd: bool = False) -> str:
+    if found["mean"] is None:
+        return "price unknown"
+    mean, low, high = (
+        "" if value is None else money(value) if usd else f"{value:,.0f}"
+        for value in (found["mean"], found["low"], found["high"])
+    )
+    return f"{mean} ({low} to {high})" if low else f"{mean} (no interval)"
 
 
 def _cost(row: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ def scope_of(store: Store, run: str, sessions: str, start_date: str, end_date: s
             "say which sessions\nGive --run RUN, --sessions ID,ID or --start-date and --end-date."
         )
     ids = [part.strip() for part in sessions.split(",") if part.strip()]
-    start, end = _moment(start_date), _moment(end_date)
+    start, end = moment_of(start_date), moment_of(end_date)
     # A day without a time of day counts whole.
     if end is not None and len(end_date.strip()) == len("2024-01-31"):
         end += timedelta(days=1)
@@ -36,7 +36,8 @@ def scope_of(store: Store, run: str, sessions: str, start_date: str, end_date: s
     )
 
 
-def _moment(text: str) -> datetime | None:
+def moment_of(text: str) -> datetime | None:
+    """The moment a date or time on the command line stands for; None when it is empty."""
     if not text:
         return None
     try:

@@ -9,7 +9,7 @@ import typer
 
 from proctor.cli.carry_out import exit_code, notify, summary, tell_end
 from proctor.cli.house import now, places
-from proctor.cli.simulating import Done, Order, simulate
+from proctor.cli.simulating import Done, Order, house_for, simulate
 from proctor.cli.views import view_for
 from proctor.cli.words import count, print_json, printable, say
 from proctor.plan.dialogue import Simulation
@@ -46,6 +46,10 @@ def simulate_command(
     temperature: Annotated[
         float | None, typer.Option(help="How freely the models choose their words.")
     ] = None,
+    lang: Annotated[
+        str | None,
+        typer.Option("--lang", "--language", help="The roles' language: en, de, zh, …  [default: en]"),
+    ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="USD the whole run may spend.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the last run of this simulation, or of --output-dir.")
@@ -56,6 +60,9 @@ def simulate_command(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Also repeat what ended in `fail` or `timeout`.")
     ] = False,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where relative paths begin; else in the config's own folder.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the dialogues, check what they name, start nothing.")
     ] = False,
@@ -77,19 +84,26 @@ def simulate_command(
         "client_model": client_model,
         "therapist_model": therapist_model,
         "temperature": temperature,
+        "language": lang,
         "budget_limit": budget,
         **_model(model),
     }
     order = Order(
         where=places(context.obj),
         config_path=config,
+        folder=folder,
         overrides={name: value for name, value in given.items() if value is not None},
         resume=resume,
         again=Again(errors=retry_errors, failures=retry_failed),
     )
     simulation = order.read()
     models = order.models(simulation)
+    for remark in simulation.remarks:
+        say(f"note: {printable(remark)}")
     if dry_run:
+        if simulation.evaluators_by_name:
+            with order.where.open_store() as store:
+                house_for(order, simulation, models, store)
         return _dry_run(simulation, as_json=as_json)
 
     def watch(store: Store, run_id: str) -> Any:

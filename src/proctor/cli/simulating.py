@@ -3,13 +3,14 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from proctor import __version__
+from proctor.batch.checkpoints import clear_checkpoints, write_checkpoints
 from proctor.batch.conductor import Ending
 from proctor.batch.house import House, ItemEnd
 from proctor.batch.leftovers import clear_leftovers
@@ -45,6 +46,8 @@ class Order:
 
     where: Places
     config_path: Path | None = None
+    folder: Path | None = None
+    """Where relative paths begin; None: beside the config."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     resume: bool = False
     again: Again = field(default_factory=Again)
@@ -53,6 +56,7 @@ class Order:
     def folders(self) -> list[Path]:
         """Where files that are named without a place are looked for."""
         beside = [self.config_path.resolve().parent] if self.config_path else []
+        beside = [self.folder.resolve()] if self.folder else beside
         return [*beside, Path.cwd()]
 
     def read(self) -> Simulation:
@@ -99,16 +103,60 @@ def simulate(
     carry: Carry = conduct,
 ) -> Done:
     """Run a simulation to its end, its files in place."""
+    house = house_for(order, simulation, models, store)
     owner = this_process()
     keep_roles(order.where.home, simulation)
     run_id, folder = _begin(order, simulation, store, owner)
-    write_files(store, store.read.batch(run_id, now()))
-    house = make_house(order.where.home, models)
+    begin = prepare_files if order.resume else write_files
+    begin(store, store.read.batch(run_id, now()))
     view = _Writing(watch(store, run_id), store, folder, run_id)
     ending = asyncio.run(carry(store, run_id, owner, house, models, view))
+    clear_checkpoints(folder)
     write_missing(folder, store.read, run_id, look_inside=False)
     summary = write_summary(folder, store.read, store.read.batch(run_id, now()))
     return Done(run_id=run_id, folder=folder, ending=ending, summary=summary)
+
+
+def house_for(order: Order, simulation: Simulation, models: Models, store: Store) -> House:
+    """What a simulation stands on; raises when an evaluator it names cannot be found."""
+    wanted = simulation.evaluators_by_name
+    names = [each["name"] for each in wanted]
+    house = with_evaluators(make_house(order.where.home, models), store, order.where, order.folders[0], names)
+    for each in wanted:
+        house.find_evaluator(each["name"], each["judging"], models)
+    return house
+
+
+def with_evaluators(house: House, store: Store, where: Places, folder: Path, names: Sequence[str]) -> House:
+    """The same house, where evaluators are found: beside the config, in Proctor's home, in the store."""
+    if not names:
+        return house
+    # Brings all that judging takes; simulations without judges do without.
+    from proctor.cli.evaluating import bench_for
+
+    bench = bench_for(store, where, folder)
+    return replace(house, find_evaluator=bench.finder(bench.copies(names)))
+
+
+def house_of(store: Store, where: Places, batch: Mapping[str, Any], models: Models) -> House:
+    """What a simulation stands on that goes on from the store alone."""
+    judged = json.loads(batch["defaultsJson"]).get("evaluators") or ()
+    names = [entry if isinstance(entry, str) else entry["name"] for entry in judged]
+    folder = Path(batch["planPath"]).parent if batch["planPath"] else Path.cwd()
+    return with_evaluators(make_house(where.home, models), store, where, folder, names)
+
+
+def prepare_files(store: Store, batch: Mapping[str, Any]) -> None:
+    """Bring the files of a simulation up to the store before it goes on, and let what was cut off go on."""
+    write_files(store, batch)
+    if going_on := write_checkpoints(store.read, batch["runId"], _folder_of(batch)):
+        say(f"{count(going_on, 'dialogue')} that had been cut off will go on behind the last finished turn")
+
+
+def finish_files(store: Store, batch: Mapping[str, Any]) -> None:
+    """Bring the files of a simulation up to the store once it has ended."""
+    clear_checkpoints(_folder_of(batch))
+    write_files(store, batch)
 
 
 def write_files(store: Store, batch: Mapping[str, Any]) -> dict[str, Any]:

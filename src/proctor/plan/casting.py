@@ -32,6 +32,8 @@ class Casting:
     options: Mapping[str, Any] = field(default_factory=dict)
     model: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    remark: str = ""
+    """Worth saying before anything starts."""
 
     def profile_name(self, run: int) -> str:
         """Who it is in one run."""
@@ -66,6 +68,7 @@ def cast(entry: Mapping[str, Any], side: str, language: str, folder: Path, roles
     if side not in found.plays:
         raise UsageError(f"the role {found.name} does not play a {side}\nIt plays: {', '.join(found.plays)}.")
     role, options = found.role(language), dict(entry.get("options") or {})
+    spoken = f"{found.name} has no templates in `{language}`: it is played in `{role.language}`"
     _check_options(found, options)
     return Casting(
         label=_label(entry),
@@ -75,6 +78,7 @@ def cast(entry: Mapping[str, Any], side: str, language: str, folder: Path, roles
         options=options,
         model=entry.get("model") or "",
         parameters={} if entry.get(TEMPERATURE) is None else {TEMPERATURE: entry[TEMPERATURE]},
+        remark=spoken if language.partition("-")[0] != role.language.partition("-")[0] else "",
     )
 
 

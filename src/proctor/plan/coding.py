@@ -125,6 +125,10 @@ class Plan:
         given = self._setting("prices") or {}
         return {model: {k: v for k, v in price.items() if v is not None} for model, price in given.items()}
 
+    def budget(self, overrides: Overrides = NO_OVERRIDES) -> float | None:
+        """What the whole batch may cost under these overrides. None: no limit."""
+        return self.budget_usd if overrides.budget_usd is None else overrides.budget_usd
+
     def concurrency(self, overrides: Overrides = NO_OVERRIDES) -> int:
         """How many items run at once."""
         return overrides.concurrency or self._setting("concurrency") or DEFAULT_CONCURRENCY

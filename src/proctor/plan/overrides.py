@@ -15,6 +15,9 @@ class Overrides:
 
     concurrency: int | None = None
     model: str | None = None
+    agent: str | None = None
+    budget_usd: float | None = None
+    """What the whole batch may cost."""
     timeout_sec: float | None = None
     retries: int | None = None
     merge_on_pass: bool | None = None
@@ -27,13 +30,17 @@ class Overrides:
             raise UsageError(f"the timeout should be more than 0 seconds, not {self.timeout_sec:g}")
         if self.retries is not None and self.retries < 0:
             raise UsageError(f"the retries should be at least 0, not {self.retries}")
-        if self.model is not None and not self.model.strip():
-            raise UsageError("the model's name should not be empty")
+        if self.budget_usd is not None and not 0 < self.budget_usd < float("inf"):
+            raise UsageError(f"the budget should be more than 0 dollars, not {self.budget_usd:g}")
+        for name in ("model", "agent"):
+            if getattr(self, name) is not None and not getattr(self, name).strip():
+                raise UsageError(f"the {name}'s name should not be empty")
 
     def as_defaults(self) -> dict[str, Any]:
         """Those that stand among the defaults, under the names a plan gives them."""
         given = {
             "model": self.model,
+            "agent": self.agent,
             "timeoutSec": self.timeout_sec,
             "retries": self.retries,
             "mergeOnPass": self.merge_on_pass,

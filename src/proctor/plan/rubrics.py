@@ -6,6 +6,7 @@ questions of their own under its name.
 Knows nothing of judges, models or dialogues.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.resources import files
@@ -18,6 +19,8 @@ from proctor.judging import Criterion
 from proctor.plan.roles import read_data
 from proctor.plan.suggest import did_you_mean
 
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(@(session|trace|tool_call))?")
+_DEFINITIONS = (".yaml", ".yml", ".json")
 RUBRICS = Path(str(files("proctor").joinpath("rubrics")))
 
 
@@ -34,6 +37,27 @@ def criteria_of(entry: Mapping[str, Any], under_test: str) -> list[Criterion]:
         written = {**_shipped(name), **written}
     written.setdefault("target", under_test)
     return list(_criteria(written))
+
+
+def is_evaluator(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry names an evaluator of the product: a built-in, a function, a file of a definition."""
+    name = str(entry["name"])
+    if any(entry.get(key) for key in ("instructions", "description", "aspects", "expect")):
+        return False
+    return name.startswith("Builtin.") or bool(_FUNCTION.fullmatch(name)) or name.endswith(_DEFINITIONS)
+
+
+def evaluator_of(entry: Mapping[str, Any], judge: str) -> dict[str, Any]:
+    """What a runner needs to know to ask an evaluator of the product."""
+    given = {key: value for key, value in entry.items() if value is not None}
+    if odd := set(given) - {"name", "model", "passes_at"}:
+        problem = f"the evaluator `{entry['name']}` says itself how it judges, and has no `{min(odd)}`"
+        raise UsageError(f"{problem}\nIt may have: name, model, passes_at.")
+    return {
+        "name": entry["name"],
+        "judging": {"judge": entry.get("model") or judge},
+        "passes_at": entry.get("passes_at"),
+    }
 
 
 def expectation_of(entry: Mapping[str, Any], under_test: str) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The only code that writes what a batch produced."""
 
 from proctor.store.batches import Again
+from proctor.store.labels import Label
+from proctor.store.ledger import Drawn, MoneyLimits
 from proctor.store.reading import ItemFilter, Reader, Scope
 from proctor.store.recorder import Recorder, Totals
 from proctor.store.rows import item_of
@@ -9,7 +11,10 @@ from proctor.store.writer import Ownership, Writer, timestamp
 
 __all__ = [
     "Again",
+    "Drawn",
     "ItemFilter",
+    "Label",
+    "MoneyLimits",
     "Ownership",
     "Reader",
     "Recorder",

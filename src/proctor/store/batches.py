@@ -14,6 +14,7 @@ from typing import Any
 from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.session import Merge
+from proctor.store import ledger
 from proctor.store.database import Connection, Row, insertion
 from proctor.store.owner import is_alive
 from proctor.store.recorder import FREE
@@ -33,6 +34,15 @@ class Again:
     """Items that we or the infrastructure failed."""
     failures: bool = False
     """Items whose work did not pass or ran out of time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """From whom a batch was taken."""
+
+    last_owner: str
+    last_seen: datetime
+    """When that process still lived, which is the last that is known of what it did."""
 
 
 def create(connection: Connection, batch: Mapping[str, Any], items: Iterable[Item]) -> int:
@@ -95,8 +105,8 @@ def extend(
     add_items(connection, run_id, add, first=last["n"] + 1)
 
 
-def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> datetime:
-    """Take a batch that nobody carries out; when its process was last heard of.
+def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> Claimed:
+    """Take a batch that nobody carries out.
 
     Raises when somebody does carry it out.
     """
@@ -114,7 +124,7 @@ def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> dat
     )
     if not claimed:
         raise _taken(run_id, "")
-    return moment(found["heartbeatAt"]) or now
+    return Claimed(last_owner=owned_by, last_seen=moment(found["heartbeatAt"]) or now)
 
 
 def _taken(run_id: str, owner: str) -> UsageError:
@@ -127,16 +137,13 @@ def _taken(run_id: str, owner: str) -> UsageError:
 
 
 def take_up(
-    connection: Connection, run_id: str, again: Again, now: datetime, *, last_seen: datetime
+    connection: Connection, run_id: str, again: Again, now: datetime, *, claimed: Claimed
 ) -> list[Row]:
-    """Queue what is not finished; the sessions that were cut off, which may have left things behind.
-
-    `last_seen` is when their process still lived, which is the last that is known of them.
-    """
+    """Queue what is not finished; the sessions that were cut off, which may have left things behind."""
     cut_off = connection.rows(
         'SELECT * FROM "sessions" WHERE "runId" = ? AND "status" = ?', (run_id, RUNNING)
     )
-    _end_sessions(connection, run_id, "interrupted", "its process went away", last_seen)
+    _end_sessions(connection, run_id, "interrupted", "its process went away", claimed.last_seen)
     reasons = ", ".join("?" * len(UNFINISHED_REASONS))
     wanted = f'"status" = ? OR ("status" = ? AND "reason" IN ({reasons}))'
     parameters: list[Any] = [QUEUED, "", "", run_id, RUNNING, ERROR, *UNFINISHED_REASONS]
@@ -151,7 +158,9 @@ def take_up(
         f'WHERE "runId" = ? AND ({wanted})',
         parameters,
     )
-    _settle_leftovers(connection, run_id, now)
+    # What an earlier version wrote has no holder.
+    for holder in ("", claimed.last_owner):
+        ledger.release(connection, run_id, holder, now)
     return cut_off
 
 
@@ -202,16 +211,17 @@ def keep_merge(connection: Connection, session_id: str, merge: Merge, now: datet
 def delete(connection: Connection, run_id: str) -> None:
     """Remove a batch and every row that belongs to it, and nothing else."""
     mine = 'SELECT "id" FROM "sessions" WHERE "runId" = ?'
-    for table in OF_A_SESSION:
+    for table in (*OF_A_SESSION, "labels"):
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', (run_id,))
-    for table in ("ledger", "sessions", "batch_items", "batches"):
+    for table in ("questions", "ledger", "sessions", "batch_items", "batches"):
         connection.run(f'DELETE FROM "{table}" WHERE "runId" = ?', (run_id,))
+    connection.run('DELETE FROM "evaluations" WHERE "id" = ?', (run_id,))
     # A text that someone is about to refer to must not go.
     connection.hold("blobs")
     held = " UNION ALL ".join(
         f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'
-        for table in OF_A_SESSION
-        for column in COLUMNS[table]
+        for table, columns in COLUMNS.items()
+        for column in columns
         if column.endswith("Blob")
     )
     connection.run(f'DELETE FROM "blobs" WHERE "digest" NOT IN ({held})')
@@ -253,28 +263,6 @@ def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, 
         f'"costUsd" = (SELECT SUM(s."costUsd") {attempts}) WHERE "runId" = ? AND "id" = ?',
         [(run_id, item_id) for item_id in cut_off],
     )
-
-
-def _settle_leftovers(connection: Connection, run_id: str, now: datetime) -> None:
-    """Free the money of attempts that were cut off, charging what they are known to have spent."""
-    open_ones = connection.rows(
-        'SELECT "sessionId", "itemId", MAX("position") AS "last", SUM("reservedUsd") AS "held" FROM "ledger" '
-        'WHERE "runId" = ? GROUP BY "sessionId", "itemId" '
-        "HAVING SUM(CASE WHEN \"kind\" = 'settle' THEN 1 ELSE 0 END) = 0",
-        (run_id,),
-    )
-    for row in open_ones:
-        (spent,) = connection.rows(
-            'SELECT COALESCE(SUM("costUsd"), 0) AS "usd" FROM "model_calls" WHERE "sessionId" = ?',
-            (row["sessionId"],),
-        )
-        connection.run(
-            insertion("ledger", COLUMNS["ledger"]),
-            (
-                *(row["sessionId"], row["last"] + 1, run_id, row["itemId"], timestamp(now), "settle"),
-                *(-row["held"], spent["usd"]),
-            ),
-        )
 
 
 def moment(text: str | None) -> datetime | None:

@@ -9,19 +9,29 @@ Knows nothing of how the answers are shown.
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from proctor.errors import NotFound
+from proctor.evaluator import Evidence, Reference
+from proctor.imported import ImportedSession
 from proctor.item import QUEUED, RUNNING, STATUSES
 from proctor.store.batches import moment
 from proctor.store.database import Connection, Readers, Row
+from proctor.store.evidence import evidence_of, tools_of_request
+from proctor.store.imports import session_of_rows
+from proctor.store.ledger import OF_THE_STORE
 from proctor.store.owner import is_alive
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 from proctor.store.writer import timestamp
 
 SEARCHED = ("id", "repo", "prompt", "model", "agent", "error")
+CALL_FIGURES = ", ".join(
+    f'"{name}"'
+    for name in COLUMNS["model_calls"]
+    if name not in ("request", "requestBlob", "response", "responseBlob")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +116,8 @@ class Reader:
         """The money a batch holds back for attempts under way, and what it has spent, in USD."""
         (found,) = self._connection.rows(
             'SELECT COALESCE(SUM("reservedUsd"), 0) AS "reserved", COALESCE(SUM("spentUsd"), 0) AS "spent" '
-            'FROM "ledger" WHERE "runId" = ?',
-            (run_id,),
+            'FROM "ledger" WHERE "runId" = ? AND "kind" NOT IN (?, ?)',
+            (run_id, *OF_THE_STORE),
         )
         return max(0.0, float(found["reserved"])), float(found["spent"])
 
@@ -128,7 +138,7 @@ class Reader:
         """One page of a batch's items."""
         if order not in COLUMNS["batch_items"]:
             raise NotFound(f"items have no column {order}")
-        where, parameters = _item_where(run_id, wanted)
+        where, parameters = item_where(run_id, wanted)
         direction = "DESC" if descending else "ASC"
         return self._connection.rows(
             f'SELECT * FROM "batch_items" WHERE {where} ORDER BY "{order}" {direction}, "position" '
@@ -138,7 +148,7 @@ class Reader:
 
     def count_items(self, run_id: str, wanted: ItemFilter) -> int:
         """How many items a filter leaves."""
-        where, parameters = _item_where(run_id, wanted)
+        where, parameters = item_where(run_id, wanted)
         (found,) = self._connection.rows(
             f'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE {where}', parameters
         )
@@ -207,6 +217,38 @@ class Reader:
         )
         return list(self.whole(rows))
 
+    def evidence(self, session_id: str, reference: Reference | None = None) -> Evidence:
+        """A session as evaluators see it, by its id or an unambiguous beginning of it."""
+        exact = self._connection.rows('SELECT * FROM "sessions" WHERE "id" = ?', (session_id,))
+        (session,) = self.whole(exact or [self.session(session_id)])
+
+        def rows_of(table: str) -> list[Row]:
+            # The bodies of model calls repeat what the messages say, and are many times as long.
+            if table == "model_calls":
+                return self._connection.rows(
+                    f'SELECT {CALL_FIGURES} FROM "model_calls" WHERE "sessionId" = ? ORDER BY "position"',
+                    (session["id"],),
+                )
+            return self.of_session(table, session["id"])
+
+        found = evidence_of(session, rows_of, reference)
+        return found if found.tools or not found.tool_calls else replace(found, tools=self._tools(session))
+
+    def recorded(self, session_id: str) -> ImportedSession:
+        """A session, ours or another tool's, in the form in which sessions come in and go out."""
+        exact = self._connection.rows('SELECT * FROM "sessions" WHERE "id" = ?', (session_id,))
+        (session,) = self.whole(exact or [self.session(session_id)])
+        return session_of_rows(session, lambda table: self.of_session(table, session["id"]))
+
+    def _tools(self, session: Row) -> list[Row]:
+        """What an agent of ours could have used: its first request to a model says so, if it was kept."""
+        rows = self._connection.rows(
+            'SELECT "request", "requestBlob" FROM "model_calls" WHERE "sessionId" = ? '
+            'ORDER BY "position" LIMIT 1',
+            (session["id"],),
+        )
+        return [tool for row in self.whole(rows) for tool in tools_of_request(row["request"])]
+
     def table(self, name: str, scope: Scope) -> Iterator[Row]:
         """The rows of a table that belong to a scope, long texts included, in little memory."""
         where, parameters = session_where(scope)
@@ -271,7 +313,8 @@ def session_where(scope: Scope) -> tuple[str, list[Any]]:
     return " AND ".join(parts), parameters
 
 
-def _item_where(run_id: str, wanted: ItemFilter) -> tuple[str, list[Any]]:
+def item_where(run_id: str, wanted: ItemFilter) -> tuple[str, list[Any]]:
+    """A condition on `batch_items` that a filter stands for, and its parameters."""
     parts, parameters = ['"runId" = ?'], [run_id]
     if wanted.statuses:
         parts.append(f'"status" IN ({", ".join("?" * len(wanted.statuses))})')

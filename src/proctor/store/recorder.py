@@ -7,13 +7,11 @@ and what is long is kept once, compressed, under its digest.
 Knows nothing of who did the work.
 """
 
-import hashlib
 import json
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from proctor.score import Score
 from proctor.session import (
@@ -31,14 +29,13 @@ from proctor.session import (
 )
 from proctor.store.cleaning import amount, clean, finite, short, whole
 from proctor.store.rows import merge_row
-from proctor.store.writer import Writer, timestamp
+from proctor.store.texts import kept
+from proctor.store.writer import timestamp
 
 MOST_NOTES = 100
 """An agent may ask for a permission a thousand times; all of them are counted, these are kept."""
 FREE = frozenset({"rate_limit", "auth", "bad_request", "model_failed"})
 """How calls end that no provider charges for: it refused, or did not answer."""
-INLINE_CHARACTERS = 4096
-"""Longer text goes to `blobs`. Most messages of real agents are shorter, most tool results are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +51,22 @@ class Totals:
     """Calls that may have cost something nobody knows."""
 
 
+class Rows(Protocol):
+    """Where rows go: the writer of a batch, or one transaction."""
+
+    def append(self, table: str, row: tuple[Any, ...]) -> None: ...
+
+    def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> None: ...
+
+    def change(self, table: str, key: tuple[str, ...], values: dict[str, Any]) -> None: ...
+
+
 class Recorder:
     """Keeps the session of one attempt. `record` and `score` are what a runner gets."""
 
     def __init__(
         self,
-        writer: Writer,
+        writer: Rows,
         session_id: str,
         row: dict[str, Any],
         now: Callable[[], datetime],
@@ -109,9 +116,20 @@ class Recorder:
         value = (score.level, target, finite(score.value), label, *explanation)
         more = (self.line(score.dimension), self.line(score.error_code))
         tokens = (whole(score.input_tokens), whole(score.output_tokens))
-        about = (json.dumps(list(score.ignored)), score.judged_session)
+        votes = [self.line(vote) if isinstance(vote, str) else finite(vote) for vote in score.votes]
+        about = (json.dumps(list(score.ignored)), score.judged_session, json.dumps(votes))
         row = (*head, *value, error, amount(score.cost_usd), *more, *tokens, *about)
         self._writer.append("scores", row)
+
+    def offer(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Keep what the agent could have used."""
+        text, blob = self._kept(json.dumps([dict(tool) for tool in tools], ensure_ascii=False, default=str))
+        values = {"toolsJson": text or "[]", "toolsJsonBlob": blob}
+        self._writer.change("sessions", (self.session_id,), values)
+
+    def begin_step(self) -> None:
+        """The step that comes next begins now, not when the last one ended."""
+        self._step_started = self._stamp()
 
     def end(
         self, status: str, reason: str, error: str, *, work_seconds: float, waiting_seconds: float
@@ -153,13 +171,11 @@ class Recorder:
         return self.session_id, self._next(), self._step, self._stamp()
 
     def _kept(self, text: str) -> tuple[str, str | None]:
-        text = self._clean(text)
-        if len(text) <= INLINE_CHARACTERS:
-            return text, None
-        data = text.encode()
-        digest = hashlib.sha256(data).hexdigest()
-        self._writer.append("blobs", (digest, len(data), zlib.compress(data, 3)))
-        return "", digest
+        inline, blob = kept(self._clean(text))
+        if blob is None:
+            return inline, None
+        self._writer.append("blobs", blob)
+        return "", blob[0]
 
     def _message(self, event: Message) -> None:
         row = (*self._head(), event.role, self.line(event.name), *self._kept(event.content))

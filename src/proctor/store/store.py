@@ -3,16 +3,23 @@
 Knows nothing of how items are carried out or shown.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeVar
 
+from proctor.imported import ImportedSession
 from proctor.item import Item
 from proctor.session import Merge
-from proctor.store import batches
+from proctor.store import batches, imports, ledger, questions
+from proctor.store.arrivals import Arrivals
 from proctor.store.batches import Again
 from proctor.store.database import Connection, Readers, Row, open_database
+from proctor.store.definitions import Definitions
+from proctor.store.evaluations import Evaluations
+from proctor.store.labels import Label, keep_label, labels
+from proctor.store.ledger import Drawn, MoneyLimits
+from proctor.store.logs import Logs
 from proctor.store.migrate import migrate
 from proctor.store.reading import Reader
 from proctor.store.tables import COLUMNS
@@ -30,6 +37,14 @@ class Store:
         self._readers = Readers(self._database)
         self.read = Reader(self._readers)
         """Every question one can ask."""
+        self.evaluations = Evaluations(self._transaction, self.read)
+        """Evaluation jobs."""
+        self.definitions = Definitions(self._transaction, self.read)
+        """Evaluators and online configurations that callers keep here."""
+        self.arrivals = Arrivals(self._transaction, self.read)
+        """What has arrived by telemetry."""
+        self.logs = Logs(self._transaction, self.read)
+        """Log streams that callers write to."""
 
     @property
     def url(self) -> str:
@@ -47,8 +62,8 @@ class Store:
         """Take a batch over and queue what is unfinished; the sessions that were cut off."""
 
         def work(connection: Connection) -> list[Row]:
-            last_seen = batches.claim(connection, run_id, owner, now)
-            return batches.take_up(connection, run_id, again, now, last_seen=last_seen)
+            claimed = batches.claim(connection, run_id, owner, now)
+            return batches.take_up(connection, run_id, again, now, claimed=claimed)
 
         return self._transaction(work)
 
@@ -84,8 +99,71 @@ class Store:
         def work(connection: Connection) -> None:
             batches.end_items(connection, run_id, reason, error, now)
             batches.finish(connection, run_id, status, reason, now)
+            for row in connection.rows('SELECT "owner" FROM "batches" WHERE "runId" = ?', (run_id,)):
+                ledger.release(connection, run_id, row["owner"], now)
 
         self._transaction(work)
+
+    def draw_money(
+        self,
+        run_id: str,
+        holder: str,
+        *,
+        wanted_usd: float,
+        least_usd: float,
+        limits: MoneyLimits,
+        now: datetime,
+    ) -> Drawn:
+        """Draw on what a batch and the store may spend, so that nobody else can spend it too."""
+        return self._transaction(
+            lambda connection: ledger.draw(
+                connection,
+                run_id,
+                holder,
+                wanted_usd=wanted_usd,
+                least_usd=least_usd,
+                limits=limits,
+                now=now,
+            )
+        )
+
+    def give_money_back(self, run_id: str, holder: str, usd: float, now: datetime) -> None:
+        """Leave drawn money to others for now."""
+        self._transaction(lambda connection: ledger.give_back(connection, run_id, holder, usd, now))
+
+    def ask_question(self, run_id: str, item_id: str, actor: str, prompt: str, now: datetime) -> str:
+        """Put a question to whoever plays an actor; its id."""
+        return self._transaction(
+            lambda connection: questions.ask(connection, run_id, item_id, actor, prompt, now)
+        )
+
+    def open_questions(self, run_id: str = "") -> list[Row]:
+        """What somebody waits for an answer to; of one batch, or of all."""
+        return questions.open_ones(self._readers.connection(), run_id)
+
+    def answer_question(self, run_id: str, question_id: str, text: str, now: datetime) -> None:
+        """Answer a question, once."""
+        self._transaction(lambda connection: questions.answer(connection, run_id, question_id, text, now))
+
+    def answer_of(self, run_id: str, question_id: str) -> str | None:
+        """What was answered to a question; None: nothing yet."""
+        return questions.answer_of(self._readers.connection(), run_id, question_id)
+
+    def withdraw_question(self, run_id: str, question_id: str) -> None:
+        """Take back a question that nobody has answered."""
+        self._transaction(lambda connection: questions.withdraw(connection, run_id, question_id))
+
+    def keep_imported(self, session: ImportedSession, now: datetime) -> str:
+        """Keep a session that another tool recorded, in place of what was kept of it; its id."""
+        return self._transaction(lambda connection: imports.keep(connection, session, now))
+
+    def keep_label(self, label: Label, now: datetime) -> None:
+        """Keep what somebody says of a session, in place of what the same person said before."""
+        self._transaction(lambda connection: keep_label(connection, label, now))
+
+    def labels(self, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[Row]:
+        """What people said of sessions, oldest first: by evaluator, by session, or all of it."""
+        return labels(self.read, evaluator=evaluator, session_ids=session_ids)
 
     def keep_merge(self, session_id: str, merge: Merge, now: datetime) -> None:
         """Keep a try to merge that was made after the session had ended."""

@@ -52,7 +52,11 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "scores": (
         *("sessionId", "position", "timestamp", "evaluator", "evaluatorDigest", "level", "target", "value"),
         *("label", "explanation", "explanationBlob", "error", "costUsd", "dimension", "errorCode"),
-        *("inputTokens", "outputTokens", "ignored", "judgedSessionId"),
+        *("inputTokens", "outputTokens", "ignored", "judgedSessionId", "votes"),
+    ),
+    "labels": (
+        *("sessionId", "evaluator", "target", "dimension", "who", "level", "at", "value", "label", "note"),
+        "noteBlob",
     ),
     "merge_history": (
         *("sessionId", "position", "startedAt", "finishedAt", "baseBranch", "mode", "result"),
@@ -60,11 +64,40 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "ledger": (
         *("sessionId", "position", "runId", "itemId", "timestamp", "kind", "reservedUsd", "spentUsd"),
+        "holder",
     ),
     "blobs": ("digest", "size", "data"),
+    "questions": (
+        *("runId", "id", "itemId", "sessionId", "position", "actor", "prompt", "askedAt", "answer"),
+        "answeredAt",
+    ),
     "pools": (
         *("name", "owner", "runId", "limit", "inUse", "waiting", "calls", "limited", "waitedSeconds"),
         *("heldUntil", "cutAt", "heartbeatAt"),
+    ),
+    "evaluations": (
+        *("id", "arn", "name", "createdAt", "clientToken", "requestDigest", "requestJson", "metadataJson"),
+        *("metadataJsonBlob", "definitionsJson", "outputGroup", "outputStream", "discoveredAt"),
+        *("sessionsFound", "sessionsIgnored", "failure", "deletedAt"),
+    ),
+    "evaluator_definitions": (
+        *("id", "name", "level", "kind", "description", "configJson", "configJsonBlob", "kmsKeyArn"),
+        *("createdAt", "updatedAt"),
+    ),
+    "online_configs": (
+        *("id", "name", "description", "documentJson", "enabled", "enabledAt", "failure", "runId"),
+        *("createdAt", "updatedAt"),
+    ),
+    "online_sessions": ("configId", "sessionId", "decision", "at"),
+    "resource_tags": ("arn", "key", "value"),
+    "client_tokens": ("operation", "token", "digest", "resourceId", "at"),
+    "arrivals": (
+        *("traceId", "spanId", "part", "parentId", "sessionKey", "service", "logGroup", "logGroupSaid"),
+        *("startedNano", "arrivedAt", "sessionId", "isNew", "data"),
+    ),
+    "log_streams": ("logGroup", "logStream", "createdAt"),
+    "log_events": (
+        *("logGroup", "logStream", "position", "timestamp", "ingestedAt", "message", "messageBlob"),
     ),
 }
 

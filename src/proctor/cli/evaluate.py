@@ -1,0 +1,213 @@
+"""`proctor evaluate`: judge recorded sessions, wherever they came from."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proctor import __version__
+from proctor.batch.evaluation import (
+    COMPLETED,
+    Evaluation,
+    delete_evaluation,
+    evaluation_of,
+    open_evaluation,
+    stop_evaluation,
+)
+from proctor.batch.evaluation_process import start_evaluation
+from proctor.cli import ending as codes
+from proctor.cli.carry_out import Shown
+from proctor.cli.evaluate_look import Id, Json, get, list_jobs, results, watch
+from proctor.cli.evaluate_plan import dry_run, extended, prepared
+from proctor.cli.evaluate_request import Asked, Flags, asked_by
+from proctor.cli.evaluating import carry_out_evaluation
+from proctor.cli.house import Places, environment, now, places
+from proctor.cli.words import print_json, printable, say
+from proctor.export.evaluation import evaluation_document
+from proctor.store import Store
+
+evaluate_app = typer.Typer(add_completion=False, no_args_is_help=True)
+apps = {"evaluate": evaluate_app}
+
+Texts = list[str] | None
+
+
+@evaluate_app.command()
+def start(
+    context: typer.Context,
+    plan: Annotated[Path | None, typer.Argument(help="A plan, YAML or JSON; flags win over it.")] = None,
+    name: Annotated[str | None, typer.Option(help="The job's name: letters, digits, underscores.")] = None,
+    evaluator: Annotated[
+        Texts, typer.Option(help="Who judges: Builtin.X, an id, a file, module:function. Repeatable.")
+    ] = None,
+    run: Annotated[Texts, typer.Option(help="Judge the sessions of this run. Repeatable.")] = None,
+    job: Annotated[Texts, typer.Option(help="Judge sessions of this job: coding, dialogue, …")] = None,
+    role: Annotated[Texts, typer.Option(help="Judge sessions in which this role took part.")] = None,
+    model: Annotated[Texts, typer.Option(help="Judge sessions of this model.")] = None,
+    files: Annotated[Texts, typer.Option(help="Import these files or folders, then judge them.")] = None,
+    kind: Annotated[str, typer.Option(help="What the files are: auto, otlp, inspect, …")] = "",
+    log_group: Annotated[Texts, typer.Option(help="Judge what arrived for this log group.")] = None,
+    log_group_prefix: Annotated[Texts, typer.Option(help="… for log groups that begin so.")] = None,
+    service: Annotated[Texts, typer.Option(help="… from this service (`service.name`).")] = None,
+    session_id: Annotated[Texts, typer.Option(help="Only this session. Repeatable.")] = None,
+    start_time: Annotated[str, typer.Option("--start", help="Active at or after: 2026-01-31T14:00Z.")] = "",
+    end_time: Annotated[str, typer.Option("--end", help="Active before.")] = "",
+    max_sessions: Annotated[
+        int | None, typer.Option(min=1, help="Only so many, the most recent.  [default: all]")
+    ] = None,
+    ground_truth: Annotated[
+        list[Path] | None, typer.Option(help="A file of ground truth. Repeatable.")
+    ] = None,
+    judge: Annotated[str | None, typer.Option(help="The model that judges, as provider/model.")] = None,
+    votes: Annotated[int | None, typer.Option(min=1, help="Ask the judge so often each time.")] = None,
+    budget: Annotated[float | None, typer.Option(min=0, help="USD the whole job may spend.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Items at a time.  [default: 8]")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0.001, help="Seconds an evaluator may take for one session.")
+    ] = None,
+    retries: Annotated[int | None, typer.Option(min=0, help="Further attempts at what fails.")] = None,
+    client_token: Annotated[
+        str | None, typer.Option(help="The same token starts the same job only once.")
+    ] = None,
+    description: Annotated[str | None, typer.Option(help="A sentence about the job.")] = None,
+    resume: Annotated[
+        str, typer.Option(metavar="ID", help="Extend this job by what is asked now; keep its results.")
+    ] = "",
+    detach: Annotated[bool, typer.Option("--detach", help="Start it in the background and return.")] = False,
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be judged and what it may cost; start nothing.")
+    ] = False,
+    as_json: Json = False,
+    as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print a JSON record for each item.")] = False,
+) -> int:
+    """Judge every session of a source with every evaluator. Ctrl-C stops cleanly; `proctor resume` goes on.
+
+    Example:  proctor evaluate start --name nightly --run nightly-42 --evaluator Builtin.Helpfulness
+    """
+    flags = Flags(
+        top={
+            "batchEvaluationName": name,
+            "maxSessions": max_sessions,
+            "judge": judge,
+            "votes": votes,
+            "budget": budget,
+            "concurrency": concurrency,
+            "timeoutSec": timeout,
+            "retries": retries,
+            "clientToken": client_token,
+            "description": description,
+        },
+        evaluators=evaluator or (),
+        log_groups=log_group or (),
+        log_group_prefixes=log_group_prefix or (),
+        services=service or (),
+        session_ids=session_id or (),
+        runs=run or (),
+        jobs=job or (),
+        roles=role or (),
+        models=model or (),
+        files=files or (),
+        kind=kind,
+        start=start_time,
+        end=end_time,
+        ground_truth=ground_truth or (),
+    )
+    where = places(context.obj)
+    shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
+    with where.open_store() as store:
+        if resume:
+            return _extend(store, where, resume, plan, flags, shown, detach=detach)
+        asked = asked_by(plan, flags)
+        if dry:
+            return dry_run(store, where, asked, as_json=as_json)
+        return _start(store, where, asked, shown, detach=detach)
+
+
+@evaluate_app.command("run")
+def run_job(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
+    """Carry out a job that was started elsewhere, or whose process died: what `--detach` runs.
+
+    Example:  proctor evaluate run nightly-a1B2c3D4e5
+    """
+    where = places(context.obj)
+    with where.open_store() as store:
+        found = evaluation_of(store, evaluation, now())
+        if found.is_finished:
+            say(f"{printable(found.id)} is {found.state}; `proctor resume` takes it up again")
+            return codes.SUCCEEDED if found.state == COMPLETED else codes.SOME_DID_NOT
+        return carry_out_evaluation(store, where, found, Shown(as_json=as_json))
+
+
+evaluate_app.command("get")(get)
+evaluate_app.command("list")(list_jobs)
+
+
+@evaluate_app.command()
+def stop(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
+    """Stop a job, wherever it is carried out. What is judged stays.
+
+    Example:  proctor evaluate stop nightly-a1B2c3D4e5
+    """
+    with places(context.obj).open_store() as store:
+        found = stop_evaluation(store, evaluation, now)
+    return _told(found, as_json)
+
+
+@evaluate_app.command()
+def delete(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
+    """Take a finished job off the list. Its results stay; `proctor delete` removes those too.
+
+    Example:  proctor evaluate delete nightly-a1B2c3D4e5
+    """
+    with places(context.obj).open_store() as store:
+        found = delete_evaluation(store, evaluation, now())
+    return _told(found, as_json)
+
+
+evaluate_app.command("watch")(watch)
+evaluate_app.command("results")(results)
+
+
+def _start(store: Store, where: Places, asked: Asked, shown: Shown, *, detach: bool) -> int:
+    request, copies = prepared(store, where, asked)
+    evaluation = open_evaluation(
+        store,
+        request,
+        now=now(),
+        version=__version__,
+        definitions=copies,
+        folder=str(asked.folder),
+        plan_path=asked.plan_path,
+        plan_text=asked.plan_text,
+    )
+    if not evaluation.is_new:
+        say(f"{printable(evaluation.id)} was started with this token before")
+        return _told(evaluation, shown.as_json)
+    return _carry_out(store, where, evaluation, shown, folder=asked.folder, detach=detach)
+
+
+def _extend(
+    store: Store, where: Places, wanted: str, plan: Path | None, flags: Flags, shown: Shown, *, detach: bool
+) -> int:
+    evaluation, folder = extended(store, where, evaluation_of(store, wanted, now()), plan, flags)
+    return _carry_out(store, where, evaluation, shown, folder=folder, detach=detach)
+
+
+def _carry_out(
+    store: Store, where: Places, evaluation: Evaluation, shown: Shown, *, folder: Path, detach: bool
+) -> int:
+    if not detach:
+        return carry_out_evaluation(store, where, evaluation, shown)
+    start_evaluation(
+        evaluation.id, store=where.store, home=where.home, environment=environment(), folder=folder
+    )
+    say(f"Look at it:  proctor evaluate get {printable(evaluation.id)}")
+    return _told(evaluation, shown.as_json)
+
+
+def _told(evaluation: Evaluation, as_json: bool) -> int:
+    if as_json:
+        print_json(evaluation_document(evaluation, None))
+    else:
+        print(f"{printable(evaluation.id)}  {evaluation.state}")
+    return codes.SUCCEEDED

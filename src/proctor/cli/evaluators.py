@@ -1,0 +1,237 @@
+"""`proctor evaluators`: which evaluators there are, how to make one, and how good a judge is."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from proctor.cli import ending as codes
+from proctor.cli.evaluators_calibrate import calibrate
+from proctor.cli.evaluators_found import (
+    Found,
+    Seat,
+    found_evaluators,
+    session_from,
+    shown_evaluator,
+    tell_stand_in,
+)
+from proctor.cli.house import environment, now, places
+from proctor.cli.tables import print_table
+from proctor.cli.words import count, money, print_json, printable, say
+from proctor.errors import UsageError
+from proctor.evaluator import Evaluator
+from proctor.evaluators.documents import reference_of
+from proctor.evaluators.find import read_document
+from proctor.evaluators.starting import new_evaluator
+from proctor.score import Level, Score
+from proctor.store import Label
+
+evaluators_app = typer.Typer(add_completion=False)
+apps = {"evaluators": evaluators_app}
+
+Name = Annotated[str, typer.Argument(help="Builtin.X, a file, module:function, or a name from the list.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@evaluators_app.callback(invoke_without_command=True)
+def evaluators(context: typer.Context, as_json: Json = False) -> int:
+    """List the evaluators: those that come with Proctor, yours in a folder `evaluators`, those in the store.
+
+    Example:  proctor evaluators show Builtin.Helpfulness
+    """
+    return codes.SUCCEEDED if context.invoked_subcommand else _list(context, as_json)
+
+
+@evaluators_app.command("list")
+def list_evaluators(context: typer.Context, as_json: Json = False) -> int:
+    """List the evaluators: those that come with Proctor, yours in a folder `evaluators`, those in the store.
+
+    Example:  proctor evaluators list
+    """
+    return _list(context, as_json)
+
+
+@evaluators_app.command()
+def show(context: typer.Context, name: Name, as_json: Json = False) -> int:
+    """Show what an evaluator asks, on which scale, and what ground truth it uses.
+
+    Example:  proctor evaluators show Builtin.Correctness
+    """
+    where = places(context.obj)
+    with where.open_store() as store:
+        document = shown_evaluator(store, where, name)
+    if as_json:
+        print_json(document)
+        return codes.SUCCEEDED
+    print(f"{printable(document['name'])}  ({document['level']}, {document['kind']}, {document['from']})")
+    if document["judges"]:
+        print(printable(document["judges"]))
+    for label, value in document["ratings"].items():
+        print(f"  {printable(label)}" + ("" if value is None else f" = {value:g}"))
+    for title, text in document["texts"].items():
+        print(f"\n{title}:\n{printable(text, lines=True).rstrip()}")
+    return codes.SUCCEEDED
+
+
+@evaluators_app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="What it is to be called.")],
+    level: Annotated[
+        str, typer.Option(help="What one score is about: session, trace or tool_call.")
+    ] = "session",
+    kind: Annotated[str, typer.Option(help="Who judges: judge, function or command.")] = "judge",
+    folder: Annotated[Path, typer.Option(help="Where evaluators are kept.")] = Path("evaluators"),
+    as_json: Json = False,
+) -> int:
+    """Make the files of a new evaluator, ready to be tried.
+
+    Example:  proctor evaluators new politeness --level trace
+    """
+    written = new_evaluator(name, folder, level=level.upper(), kind=kind)
+    if as_json:
+        print_json({"files": [str(path) for path in written]})
+    for path in written:
+        say(f"wrote {printable(path)}")
+    say(f"Try it:  proctor evaluators test {printable(name)} --session SESSION")
+    return codes.SUCCEEDED
+
+
+@evaluators_app.command("test")
+def try_out(
+    context: typer.Context,
+    name: Name,
+    session: Annotated[str, typer.Option(help="A session's id, or a file: our JSON, OTLP JSON lines.")],
+    reference: Annotated[Path | None, typer.Option(help="Ground truth, YAML or JSON.")] = None,
+    judge: Annotated[str, typer.Option(help="The model that judges, as provider/model.")] = "",
+    votes: Annotated[int, typer.Option(min=1, help="Ask the judge so often each time.")] = 1,
+    as_json: Json = False,
+) -> int:
+    """Judge one session and show every score; nothing is kept.
+
+    Example:  proctor evaluators test Builtin.TrajectoryInOrderMatch --session 4f2a --reference truth.yaml
+    """
+    where = places(context.obj)
+    with where.open_store() as store:
+        truth = reference_of(read_document(reference)) if reference else None
+        evidence = session_from(store, session, truth)
+        with Seat(store, where, judge=judge, votes=votes) as seat:
+            evaluator = seat.evaluator(name)
+            scores = asyncio.run(seat.judged(evaluator, [evidence]))[0]
+    if isinstance(scores, Exception):
+        raise scores
+    if as_json:
+        print_json(
+            {"evaluator": evaluator.name, "digest": evaluator.digest, "scores": [*map(_document, scores)]}
+        )
+    else:
+        _print_scores(evaluator, scores)
+    tell_stand_in(evaluator)
+    return codes.SOME_DID_NOT if any(score.error for score in scores) else codes.SUCCEEDED
+
+
+@evaluators_app.command()
+def label(
+    context: typer.Context,
+    session: Annotated[str, typer.Argument(help="A session's id, or its beginning.")],
+    evaluator: Annotated[str, typer.Option(help="Whose question it answers.")],
+    label: Annotated[str, typer.Option(help="The label you give.")] = "",
+    value: Annotated[float | None, typer.Option(help="The value you give.")] = None,
+    target: Annotated[
+        str, typer.Option(help="A trace or tool call of the session; without it, all of it.")
+    ] = "",
+    dimension: Annotated[str, typer.Option(help="Of a scale with several.")] = "",
+    note: Annotated[str, typer.Option(help="Why.")] = "",
+    who: Annotated[str, typer.Option(help="Who says so.  [default: your user name]")] = "",
+    as_json: Json = False,
+) -> int:
+    """Keep what you think of a session, to hold evaluators against it. Saying it again replaces it.
+
+    Example:  proctor evaluators label 4f2a --evaluator Builtin.Refusal --target turn-1 --label No
+    """
+    with places(context.obj).open_store() as store:
+        found = store.read.evidence(session)
+        said = Label(
+            session_id=found.attributes["id"],
+            evaluator=evaluator,
+            who=who or environment().get("USER") or "someone",
+            label=label,
+            value=value,
+            level=_level_of(found, target),
+            target=target,
+            dimension=dimension,
+            note=note,
+        )
+        store.keep_label(said, now())
+    kept = {"sessionId": said.session_id, "target": target, "evaluator": evaluator, "who": said.who}
+    if as_json:
+        print_json({**kept, "label": label, "value": value})
+    about = f"{said.session_id[:8]} {printable(target)}".strip()
+    say(f"kept: {printable(said.who)} says {printable(label or value)} of {about}")
+    return codes.SUCCEEDED
+
+
+evaluators_app.command("calibrate")(calibrate)
+
+
+def _list(context: typer.Context, as_json: bool) -> int:
+    where = places(context.obj)
+    with where.open_store() as store:
+        found = found_evaluators(store, where)
+    if as_json:
+        print_json({"evaluators": [each.document for each in found]})
+        return codes.SUCCEEDED
+    print_table(("EVALUATOR", "LEVEL", "KIND", "FROM", "WHAT IT JUDGES"), [_cells(each) for each in found])
+    return codes.SUCCEEDED
+
+
+def _cells(found: Found) -> tuple[str, ...]:
+    return found.name, found.level, found.kind, found.source, found.problem or found.judges
+
+
+def _level_of(evidence: Any, target: str) -> Level:
+    if not target:
+        return "session"
+    if target in {trace.id for trace in evidence.traces}:
+        return "trace"
+    if target in {call.call_id for call in evidence.tool_calls}:
+        return "tool_call"
+    turns = ", ".join(trace.id for trace in evidence.traces[:5])
+    raise UsageError(f"the session has no turn and no tool call `{target}`\nIt has: {turns}.")
+
+
+def _print_scores(evaluator: Evaluator, scores: list[Score]) -> None:
+    if not scores:
+        say(f"there is no {evaluator.level.replace('_', ' ')} to judge in this session")
+        return
+    for score in scores:
+        about = " ".join(filter(None, (score.target or "session", score.dimension)))
+        value = "" if score.value is None else f" = {score.value:g}"
+        said = f"error {score.error_code}: {score.error}" if score.error else f"{score.label}{value}"
+        print(f"{printable(about)}: {printable(said)}")
+        if score.explanation:
+            print(f"  {printable(score.explanation)}")
+        if score.ignored:
+            print(f"  not used: {', '.join(score.ignored)}")
+    tokens = sum(score.input_tokens + score.output_tokens for score in scores)
+    costs = [score.cost_usd for score in scores if score.cost_usd is not None]
+    if tokens:
+        say(f"{count(tokens, 'token')}, {money(sum(costs) if costs else None)}")
+
+
+def _document(score: Score) -> dict[str, Any]:
+    return {
+        "level": score.level,
+        "target": score.target,
+        "dimension": score.dimension,
+        "value": score.value,
+        "label": score.label,
+        "explanation": score.explanation,
+        "votes": list(score.votes),
+        "errorCode": score.error_code,
+        "error": score.error,
+        "ignored": list(score.ignored),
+        "inputTokens": score.input_tokens,
+        "outputTokens": score.output_tokens,
+        "costUsd": score.cost_usd,
+    }

@@ -1,0 +1,167 @@
+"""What happened in a session, a part at a time: its events in order, and its long texts in pieces.
+
+A transcript may have ten thousand events and a message of megabytes; a page shows the beginnings, and
+asks for the rest of what somebody wants to read.
+
+Knows nothing of how a transcript is shown.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proctor.errors import NotFound
+from proctor.store.database import Row
+from proctor.store.reading import Reader
+
+HEAD_CHARACTERS = 4000
+"""Of a long text that come with its event. As much as a screen and a half."""
+PART_CHARACTERS = 400_000
+"""Of a long text that can be asked for at once."""
+
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "messages": ("content",),
+    "tool_calls": ("argsJson", "result"),
+    "model_calls": ("request", "response"),
+}
+KINDS = {"messages": "message", "tool_calls": "tool_call", "model_calls": "model_call"}
+_PLAIN = {
+    "messages": ("position", "step", "timestamp", "role", "name"),
+    "tool_calls": ("position", "step", "timestamp", "toolName", "success", "durationMs"),
+    "model_calls": (
+        *("position", "step", "timestamp", "provider", "model", "promptTokens", "cachedTokens"),
+        *("completionTokens", "reasoningTokens", "costUsd", "priceSource", "latencyMs", "waitingMs"),
+        *("status", "error"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A part of a long text."""
+
+    text: str
+    size: int
+    """Of the whole, in characters; of one that is not opened, in bytes."""
+    is_cut: bool
+    """Whether there is more behind it."""
+
+
+def events(read: Reader, session_id: str, *, after: int, limit: int) -> list[Row]:
+    """The next events behind a position, whatever their kind, in order; long texts by their beginning."""
+    found = [row for table in PARTS for row in _events(read, table, session_id, after, limit)]
+    return sorted(found, key=lambda row: row["position"])[:limit]
+
+
+def calls(read: Reader, session_id: str, *, after: int, limit: int) -> list[Row]:
+    """The next calls of models and tools behind a position, without what was said in them."""
+    found = [
+        row | {"kind": KINDS[table]}
+        for table in ("tool_calls", "model_calls")
+        for row in read.query(
+            f'SELECT {_quoted(_PLAIN[table])} FROM "{table}" '
+            'WHERE "sessionId" = ? AND "position" > ? ORDER BY "position" LIMIT ?',
+            (session_id, after, limit),
+        )
+    ]
+    return sorted(found, key=lambda row: row["position"])[:limit]
+
+
+def extent(read: Reader, session_id: str) -> tuple[int, int]:
+    """The position of a session's last event, and how many events it has."""
+    last = count = 0
+    for table in PARTS:
+        (found,) = read.query(
+            f'SELECT COALESCE(MAX("position"), 0) AS "last", COUNT(*) AS "n" FROM "{table}" '
+            'WHERE "sessionId" = ?',
+            (session_id,),
+        )
+        last, count = max(last, found["last"]), count + found["n"]
+    return last, count
+
+
+def step_count(read: Reader, session_id: str) -> int:
+    """How many steps of a session have ended."""
+    (found,) = read.query('SELECT COUNT(*) AS "n" FROM "iterations" WHERE "sessionId" = ?', (session_id,))
+    return int(found["n"])
+
+
+def text_part(read: Reader, session_id: str, position: int, part: str, *, offset: int, limit: int) -> Piece:
+    """A piece of one long text of an event."""
+    for table, parts in PARTS.items():
+        if part in parts:
+            rows = read.query(
+                f'SELECT "{part}" AS "text", "{part}Blob" AS "blob" FROM "{table}" '
+                'WHERE "sessionId" = ? AND "position" = ?',
+                (session_id, position),
+            )
+            if rows:
+                whole = read.blob(rows[0]["blob"]) if rows[0]["blob"] else rows[0]["text"]
+                piece = whole[offset : offset + limit]
+                return Piece(text=piece, size=len(whole), is_cut=offset + len(piece) < len(whole))
+    raise NotFound(f"session {session_id} has no {part} at {position}")
+
+
+def steps(read: Reader, session_id: str) -> list[Row]:
+    """The steps of a session, with the beginning of what they put out and of what their check printed."""
+    rows = read.query('SELECT * FROM "iterations" WHERE "sessionId" = ? ORDER BY "step"', (session_id,))
+    return [_with_heads(read, row, ("testOutput", "output")) for row in rows]
+
+
+def step_text(read: Reader, session_id: str, step: int, part: str) -> str:
+    """What a step put out (`output`), or what its check printed (`testOutput`), whole."""
+    rows = read.query('SELECT * FROM "iterations" WHERE "sessionId" = ? AND "step" = ?', (session_id, step))
+    if not rows or part not in ("output", "testOutput"):
+        raise NotFound(f"session {session_id} has no {part} of step {step}")
+    (row,) = read.whole(rows)
+    return str(row[part])
+
+
+def judgements(read: Reader, session_id: str) -> list[Row]:
+    """The scores that were given in a session, and those that were given to it elsewhere."""
+    rows = read.query(
+        'SELECT * FROM "scores" WHERE "sessionId" = ? OR "judgedSessionId" = ? '
+        'ORDER BY "timestamp", "position"',
+        (session_id, session_id),
+    )
+    return list(read.whole(rows))
+
+
+def _events(read: Reader, table: str, session_id: str, after: int, limit: int) -> list[Row]:
+    long = [name for part in PARTS[table] for name in (part, f"{part}Blob")]
+    rows = read.query(
+        f'SELECT {_quoted((*_PLAIN[table], *long))} FROM "{table}" '
+        'WHERE "sessionId" = ? AND "position" > ? ORDER BY "position" LIMIT ?',
+        (session_id, after, limit),
+    )
+    return [{"kind": KINDS[table]} | _with_heads(read, row, PARTS[table]) for row in rows]
+
+
+def _with_heads(read: Reader, row: Row, parts: Sequence[str]) -> Row:
+    """The same row with its long texts as pieces: their beginnings."""
+    opened = dict(row)
+    for part in parts:
+        digest = opened.pop(f"{part}Blob")
+        opened[part] = _head_of_blob(read, digest) if digest else _head_of_text(str(row[part]))
+    return opened
+
+
+def _head_of_text(text: str) -> Piece:
+    return Piece(text=text[:HEAD_CHARACTERS], size=len(text), is_cut=len(text) > HEAD_CHARACTERS)
+
+
+def _head_of_blob(read: Reader, digest: str) -> Piece:
+    rows: list[dict[str, Any]] = read.query(
+        'SELECT "size", "data" FROM "blobs" WHERE "digest" = ?', (digest,)
+    )
+    if not rows:
+        return Piece(text="", size=0, is_cut=False)
+    # A character has at most four bytes; one that the cut went through is left out.
+    data = zlib.decompressobj().decompress(rows[0]["data"], 4 * HEAD_CHARACTERS)
+    head = data.decode("utf-8", "ignore")[:HEAD_CHARACTERS]
+    return Piece(text=head, size=rows[0]["size"], is_cut=len(head.encode()) < rows[0]["size"])
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

@@ -1,0 +1,273 @@
+"""From an HTTP request to an operation and back: who calls, how often, what is asked, what is wrong with it.
+
+An operation gets its members, wherever in the request they came from, after they were found to be right, and
+gives the members of its answer. Whatever goes wrong becomes an error with a name of this interface; a caller
+never sees an exception of ours.
+
+Knows nothing of what the operations do.
+"""
+
+import inspect
+import json
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import parse_qsl, unquote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from proctor.errors import Contradiction, NotFound, UsageError
+from proctor.untrusted import parse_json
+from proctor.web.agentcore.errors import (
+    ConflictException,
+    InternalServerException,
+    RequestEntityTooLargeException,
+    ResourceNotFoundException,
+    UnknownOperationException,
+    ValidationException,
+    WireError,
+    told,
+)
+from proctor.web.agentcore.service import Service
+from proctor.web.agentcore.shapes import Flaw, Many, Number, Structure
+from proctor.web.agentcore.signing import SignedRequest
+
+Members = Mapping[str, Any]
+Answer = Callable[[Service, Members], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
+
+DEEPEST = 200
+"""Levels of a body. Nobody's spans are nested so deeply, and what reads them calls itself at each level."""
+_log = logging.getLogger("proctor.web")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One thing callers can ask for."""
+
+    name: str
+    method: str
+    path: str
+    """With the members that are in it: `/evaluators/{evaluatorId}`."""
+    shape: Structure
+    answer: Answer
+    status: int = 200
+    query: Sequence[str] = ()
+    """The members that are in the query."""
+    plane: str = "data"
+    """`data`, `control` or `logs`: how a bearer token is refused and which service signs."""
+    most_bytes: str = "body_bytes"
+    """Which limit holds for its body."""
+
+    def members_in(self, path: str) -> dict[str, str] | None:
+        """The members in a path as it was sent; None: this is not the operation's path."""
+        asked, known = path.split("/"), self.path.split("/")
+        if len(asked) != len(known):
+            return None
+        members: dict[str, str] = {}
+        for part, pattern in zip(asked, known, strict=True):
+            if pattern.startswith("{"):
+                members[pattern.strip("{}")] = unquote(part)
+            elif part != pattern:
+                return None
+        return members
+
+
+def find_operation(
+    operations: Sequence[Operation], method: str, path: str
+) -> tuple[Operation, dict[str, str]]:
+    """Which operation a request line asks for, and the members in its path."""
+    for operation in operations:
+        if operation.method == method and (members := operation.members_in(path)) is not None:
+            return operation, members
+    raise UnknownOperationException(f"There is no operation {method} {path[:200]}.")
+
+
+async def respond(service: Service, request: Request, operations: Sequence[Operation]) -> Response:
+    """Carry out the operation a request asks for."""
+
+    async def work() -> Response:
+        signed = signed_request(request)
+        operation, members = find_operation(operations, signed.method, signed.path)
+        body = await admitted_body(service, request, operation)
+        members = {
+            **await run_in_threadpool(parsed_body, body),
+            **_queried(operation, signed.query),
+            **members,
+        }
+        answer = await carry_out(service, operation, members)
+        return respond_with(operation.status, answer)
+
+    return await answered(work)
+
+
+async def answered(work: Callable[[], Awaitable[Response]]) -> Response:
+    """The response of some work, or of the error it ended with."""
+    try:
+        response = await work()
+    except WireError as error:
+        response = _error_response(error)
+    except ClientDisconnect:
+        response = respond_with(400, {})
+    except Exception as error:
+        _log.exception("an operation failed")
+        response = _error_response(_as_wire_error(error))
+    response.headers["x-amzn-RequestId"] = str(uuid.uuid4())
+    return response
+
+
+async def carry_out(service: Service, operation: Operation, members: Members) -> Mapping[str, Any]:
+    """Check the members and do what they ask for, out of the event loop's way."""
+    flaws = await run_in_threadpool(lambda: list(operation.shape.flaws(members, "")))
+    if flaws:
+        raise told(flaws)
+    given = {name: value for name, value in members.items() if value is not None}
+    try:
+        if inspect.iscoroutinefunction(operation.answer):
+            found: Mapping[str, Any] = await operation.answer(service, given)
+            return found
+        return await run_in_threadpool(operation.answer, service, given)  # type: ignore[arg-type]
+    except (UsageError, RecursionError) as error:
+        raise _as_wire_error(error) from error
+
+
+async def admitted_body(service: Service, request: Request, operation: Operation) -> bytes:
+    """Let the caller in, count the call, and read its body: nothing of it before we know who asks."""
+    signature = service.guard.admit(
+        signed_request(request),
+        service="logs" if operation.plane == "logs" else "bedrock-agentcore",
+        bearer_status=401 if operation.plane == "data" else 403,
+        now=service.now,
+    )
+    body = await _read(request, getattr(service.limits, operation.most_bytes))
+    if signature is not None:
+        await run_in_threadpool(signature.check, body)
+    # Only calls of those who may call count, or a stranger could use up everybody's.
+    service.rates.take(operation.name)
+    return body
+
+
+def signed_request(request: Request) -> SignedRequest:
+    """A request as it came over the wire: nothing decoded, nothing joined."""
+    raw = request.scope.get("raw_path") or request.scope["path"].encode()
+    return SignedRequest(
+        method=request.method,
+        path=raw.partition(b"?")[0].decode("latin-1"),
+        query=request.scope["query_string"].decode("latin-1"),
+        headers={name.lower(): value for name, value in request.headers.items()},
+    )
+
+
+def parsed_body(body: bytes) -> dict[str, Any]:
+    """The members in a body; none where there is no body."""
+    if not body.strip():
+        return {}
+    try:
+        found = parse_json(body)
+    except ValueError as error:
+        raise ValidationException(f"The body is no JSON: {str(error)[:200]}", reason="CannotParse") from None
+    if not isinstance(found, dict):
+        raise ValidationException("The body must be a JSON object.", reason="CannotParse")
+    if _is_deeper(found, DEEPEST):
+        raise ValidationException(
+            f"The body is nested more than {DEEPEST} levels deep.", reason="CannotParse"
+        )
+    # Not every database takes a NUL, and no text needs one.
+    return cast(dict[str, Any], _without_nul(found)) if b"\\u0000" in body else found
+
+
+async def _read(request: Request, most: int) -> bytes:
+    length = request.headers.get("content-length", "")
+    parts, size = list[bytes](), 0
+    too_large = length.isdigit() and int(length) > most
+    async for part in request.stream():
+        size += len(part)
+        too_large = too_large or size > most
+        if not too_large:
+            parts.append(part)
+        else:
+            # Read on for a while, keeping nothing: a client that is cut off while it sends hears no answer.
+            parts.clear()
+            if size > 2 * most:
+                break
+    if too_large:
+        raise RequestEntityTooLargeException(f"The body may have at most {most:,} bytes.")
+    return b"".join(parts)
+
+
+def _queried(operation: Operation, query: str) -> dict[str, Any]:
+    """The members in a query, with the types their shapes have."""
+    found: dict[str, Any] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True, errors="replace"):
+        shape = operation.shape.members.get(name)
+        if name not in operation.query:
+            continue
+        if isinstance(shape, Many):
+            found.setdefault(name, []).append(value)
+        elif isinstance(shape, Number):
+            found[name] = _number(name, value)
+        else:
+            found[name] = value
+    return found
+
+
+def _number(name: str, text: str) -> int:
+    if not text.removeprefix("-").isdecimal() or len(text) > 18:
+        raise told([Flaw(name, "Member must be an integer")])
+    return int(text)
+
+
+def _without_nul(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")
+    if isinstance(value, list):
+        return [_without_nul(each) for each in value]
+    if isinstance(value, dict):
+        return {_without_nul(name): _without_nul(each) for name, each in value.items()}
+    return value
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _as_wire_error(error: Exception) -> WireError:
+    """What a caller is told of an error of ours."""
+    problem = str(error).partition("\n")[0]
+    if isinstance(error, NotFound):
+        return ResourceNotFoundException(problem)
+    if isinstance(error, Contradiction):
+        return ConflictException(problem)
+    if isinstance(error, UsageError):
+        return ValidationException(problem)
+    if isinstance(error, RecursionError):
+        return ValidationException("The request is nested too deeply.", reason="CannotParse")
+    return InternalServerException("The server failed to do this; its log says why.")
+
+
+def respond_with(
+    status: int, members: Mapping[str, Any], *, media_type: str = "application/json"
+) -> Response:
+    """The members of an answer as a response."""
+    if status == 204:
+        return Response(status_code=204)
+    return Response(json.dumps(members, allow_nan=False), status_code=status, media_type=media_type)
+
+
+def _error_response(error: WireError) -> Response:
+    response = respond_with(error.status, {"__type": error.kind, **error.body})
+    response.headers["x-amzn-ErrorType"] = error.kind
+    return response

@@ -1,0 +1,36 @@
+"""What a job came to, in the members of this interface."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from proctor.analyse.evaluation import EvaluatorResult, results_of
+from proctor.batch.evaluation import PENDING, Evaluation
+from proctor.web.agentcore.service import Service
+
+
+def results_members(service: Service, job: Evaluation) -> Mapping[str, Any]:
+    """The results of a job as far as it is; none before its sessions are known."""
+    if job.state == PENDING or not (job.sessions_found or job.is_finished):
+        return {}
+    results = results_of(service.store, job.run_id)
+    return {
+        "evaluationResults": {
+            "numberOfSessionsCompleted": results.completed,
+            "numberOfSessionsInProgress": results.in_progress,
+            "numberOfSessionsFailed": results.failed,
+            "totalNumberOfSessions": results.total,
+            "numberOfSessionsIgnored": results.ignored,
+            "evaluatorSummaries": [_summary(result) for result in results.summaries],
+        }
+    }
+
+
+def _summary(result: EvaluatorResult) -> dict[str, Any]:
+    average = result.average.value
+    return {
+        "evaluatorId": result.asked_as,
+        **({"evaluationDimensionName": result.dimension} if result.dimension else {}),
+        "statistics": {} if average is None else {"averageScore": average},
+        "totalEvaluated": result.evaluated,
+        "totalFailed": result.failed,
+    }

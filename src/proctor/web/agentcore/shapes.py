@@ -1,0 +1,201 @@
+"""What a member of a message may look like, and everything that is wrong with one that does not.
+
+The client checks little of what its service asks for, so the server does: types, lengths, patterns, sets
+of words, unions with one member. All that is wrong is found at once, each with the path of its member and
+in the words this interface uses.
+
+Members nobody asked for are passed over. Knows nothing of HTTP, or of what the messages are about.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One member that is not as it should be."""
+
+    name: str
+    """The path of the member: `evaluators.1.member.evaluatorId`."""
+    constraint: str
+
+    @property
+    def message(self) -> str:
+        return f"Value at '{self.name}' failed to satisfy constraint: {self.constraint}"
+
+
+class Shape(Protocol):
+    """What a value may look like."""
+
+    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+        """Everything wrong with a value that is not null."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A string."""
+
+    least: int = 0
+    most: int | None = None
+    pattern: str = ""
+    """The whole text has to match. Empty: anything."""
+    words: Sequence[str] = ()
+    """The only ones allowed. Empty: any."""
+
+    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+        if not isinstance(value, str):
+            yield Flaw(name, "Member must be a string")
+            return
+        yield from _length_flaws(len(value), self.least, self.most, name)
+        too_long = self.most is not None and len(value) > self.most
+        if self.pattern and not too_long and not re.fullmatch(self.pattern, value):
+            yield Flaw(name, f"Member must satisfy regular expression pattern: {self.pattern}")
+        if self.words and value not in self.words:
+            yield Flaw(name, f"Member must satisfy enum value set: [{', '.join(self.words)}]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A number; a whole one on request. In a query it is written as text."""
+
+    least: float | None = None
+    most: float | None = None
+    whole: bool = False
+
+    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+        kind = int if self.whole else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kind) or value in (math.inf, -math.inf):
+            yield Flaw(name, f"Member must be {'an integer' if self.whole else 'a number'}")
+            return
+        if self.least is not None and value < self.least:
+            yield Flaw(name, f"Member must have value greater than or equal to {self.least:g}")
+        if self.most is not None and value > self.most:
+            yield Flaw(name, f"Member must have value less than or equal to {self.most:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+        if not isinstance(value, bool):
+            yield Flaw(name, "Member must be a boolean")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A point in time: ISO 8601, or seconds since 1970."""
+
+    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+        if moment_of(value) is None:
+            yield Flaw(name, "Member must be a timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """Any JSON."""
+
+    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:  # noqa: ARG002  nothing can be wrong
+        return iter(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Many:
+    """A list."""
+
+    of: Shape
+    least: int = 0
+    most: int | None = None
+
+    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+        if not isinstance(value, list):
+            yield Flaw(name, "Member must be a list")
+            return
+        yield from _length_flaws(len(value), self.least, self.most, name)
+        # Of a list that is too long the first members tell enough.
+        for number, member in enumerate(value[: self.most], start=1):
+            yield from _member_flaws(self.of, member, f"{name}.{number}.member", required=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A map of text to text."""
+
+    key: Text = field(default_factory=Text)
+    value: Text = field(default_factory=Text)
+    most: int | None = None
+
+    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+        if not isinstance(value, dict):
+            yield Flaw(name, "Member must be a map")
+            return
+        yield from _length_flaws(len(value), 0, self.most, name)
+        for key, entry in list(value.items())[: self.most]:
+            yield from self.key.flaws(key, f"{name}.key")
+            yield from _member_flaws(self.value, entry, f"{name}.{key[:128]}.member", required=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """An object with named members. Null is the same as absent."""
+
+    members: Mapping[str, Shape]
+    required: Sequence[str] = ()
+
+    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+        if not isinstance(value, dict):
+            yield Flaw(name, "Member must be an object")
+            return
+        for member, shape in self.members.items():
+            path = f"{name}.{member}" if name else member
+            yield from _member_flaws(shape, value.get(member), path, required=member in self.required)
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """An object with exactly one of its members."""
+
+    members: Mapping[str, Shape]
+
+    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+        if not isinstance(value, dict):
+            yield Flaw(name, "Member must be an object")
+            return
+        given = [member for member, entry in value.items() if entry is not None]
+        if len(given) != 1 or given[0] not in self.members:
+            yield Flaw(name, f"Member must have exactly one of: {', '.join(self.members)}")
+            return
+        yield from self.members[given[0]].flaws(value[given[0]], f"{name}.{given[0]}")
+
+
+def moment_of(value: Any) -> datetime | None:
+    """The point in time a member stands for, in UTC; None: it stands for none."""
+    try:
+        if isinstance(value, str):
+            found = datetime.fromisoformat(value)
+            # Without a zone it is nobody's time; the client always sends one.
+            return None if found.tzinfo is None else found.astimezone(UTC)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value, UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    return None
+
+
+def _member_flaws(shape: Shape, value: Any, name: str, *, required: bool) -> Iterator[Flaw]:
+    # A document may be null; everything else that is null was not given.
+    if value is not None or isinstance(shape, Anything):
+        yield from shape.flaws(value, name)
+    elif required:
+        yield Flaw(name, "Member must not be null")
+
+
+def _length_flaws(length: int, least: int, most: int | None, name: str) -> Iterator[Flaw]:
+    if length < least:
+        yield Flaw(name, f"Member must have length greater than or equal to {least}")
+    if most is not None and length > most:
+        yield Flaw(name, f"Member must have length less than or equal to {most}")

@@ -1,0 +1,115 @@
+"""How answers look: pages from templates, errors in one shape.
+
+Knows nothing of what is asked.
+"""
+
+from functools import cache
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from proctor import __version__
+from proctor.errors import NotFound, PlanError, ProctorError, StoreError, UsageError
+
+NAVIGATION = (
+    ("/", "Batches"),
+    ("/new", "New Batch"),
+    ("/compare", "Compare"),
+    ("/evaluations", "Evaluations"),
+    ("/models", "Models"),
+    ("/settings", "Settings"),
+)
+
+
+class Wrong(BaseModel):
+    """What went wrong, and what to do about it."""
+
+    problem: str
+    remedy: str = ""
+    line: int | None = None
+    column: int | None = None
+
+
+class ErrorAnswer(BaseModel):
+    """The body of every answer that is no success."""
+
+    error: Wrong
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": said}
+    for status, said in (
+        (400, "It cannot be had so."),
+        (404, "There is no such thing."),
+        (422, "The request is not well formed."),
+    )
+}
+"""For `responses=` of a route that can fail."""
+
+
+def page(request: Request, template: str, *, title: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page: a template of ours that extends `base.html`."""
+    html = (
+        _templates()
+        .get_template(template)
+        .render(title=title, navigation=NAVIGATION, path=request.url.path, version=__version__, **values)
+    )
+    return HTMLResponse(html, status_code=status)
+
+
+def wrong(status: int, problem: str, remedy: str = "", **place: int | None) -> JSONResponse:
+    """An error as JSON."""
+    body = ErrorAnswer(error=Wrong(problem=problem, remedy=remedy, **place))
+    return JSONResponse(body.model_dump(exclude_none=True), status_code=status)
+
+
+def install_errors(app: FastAPI) -> None:
+    """Have whatever goes wrong in a route answered in words: as JSON, or as a page to whoever wants one."""
+
+    @app.exception_handler(ProctorError)
+    async def _proctor(request: Request, error: ProctorError) -> Response:
+        problem, _, remedy = str(error).partition("\n")
+        if isinstance(error, PlanError) and error.problems:
+            first = error.problems[0]
+            return wrong(400, first.problem, first.remedy, line=first.at.line, column=first.at.column)
+        if isinstance(error, NotFound):
+            return _answer(request, 404, problem, remedy)
+        if isinstance(error, StoreError):
+            return _answer(request, 503, problem, remedy)
+        return _answer(request, 400 if isinstance(error, UsageError) else 502, problem, remedy)
+
+    @app.exception_handler(RequestValidationError)
+    async def _malformed(request: Request, error: RequestValidationError) -> Response:
+        said = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        return _answer(request, 422, "; ".join(said[:5])[:500], "")
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> Response:
+        answer = _answer(request, error.status_code, str(error.detail), "")
+        answer.headers.update(error.headers or {})
+        return answer
+
+
+def _answer(request: Request, status: int, problem: str, remedy: str) -> Response:
+    wants_page = "text/html" in request.headers.get("accept", "") and request.method == "GET"
+    if not wants_page or request.url.path.startswith("/api/"):
+        return wrong(status, problem, remedy)
+    title = "Not found" if status == 404 else "That did not work"
+    return page(request, "error.html", title=title, status=status, problem=problem, remedy=remedy)
+
+
+@cache
+def _templates() -> Environment:
+    # A name that is not given is a mistake of ours; it must not become an empty place on a page.
+    return Environment(
+        loader=PackageLoader("proctor.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

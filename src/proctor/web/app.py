@@ -1,0 +1,100 @@
+"""The server: every route, in one application.
+
+Knows nothing of what the routes do.
+"""
+
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from proctor import __version__
+from proctor.web import (
+    agentcore,
+    batches,
+    diffs,
+    downloads,
+    login,
+    machine,
+    manual,
+    otlp,
+    plans,
+    questions,
+    runs,
+    runs_topic,
+    sessions,
+    settings,
+    steering,
+)
+from proctor.web.answers import install_errors
+from proctor.web.live import MakeTopic, live_router
+from proctor.web.run_topic import RunTopic
+from proctor.web.security import Guard
+from proctor.web.session_topic import SessionTopic
+from proctor.web.site import Site
+
+ROUTERS: Sequence[Callable[[Site], APIRouter]] = (
+    login.router,
+    batches.router,
+    plans.router,
+    runs.router,
+    downloads.router,
+    steering.router,
+    sessions.router,
+    diffs.router,
+    questions.router,
+    machine.router,
+    settings.router,
+    manual.router,
+)
+"""Each part of the server, by the function that makes its routes: pages, and what they ask for."""
+
+OPEN_ROUTERS: Sequence[Callable[[Site], APIRouter]] = (otlp.router, agentcore.router)
+"""Parts whose callers are programs that prove who they are in a way of their own; no token is asked here."""
+
+TOPICS: Sequence[tuple[str, MakeTopic]] = (
+    ("runs", runs_topic.RunsTopic),
+    ("run", RunTopic),
+    ("session", SessionTopic),
+    ("questions", questions.QuestionsTopic),
+)
+"""What can be watched, and who knows of it."""
+
+
+def create_app(site: Site, **options: Any) -> FastAPI:
+    """The application that serves one store."""
+    app = FastAPI(
+        title="Proctor",
+        version=__version__,
+        openapi_url="/api/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        **options,
+    )
+    exempt: list[BaseRoute] = []
+    for make in OPEN_ROUTERS:
+        router = make(site)
+        exempt += router.routes
+        app.include_router(router)
+    for make in ROUTERS:
+        app.include_router(make(site))
+    app.include_router(live_router(site, TOPICS))
+    app.mount("/static", _Static(directory=str(files("proctor.web").joinpath("static"))))
+    install_errors(app)
+    app.add_middleware(Guard, site=site, exempt=exempt)
+    return app
+
+
+class _Static(StaticFiles):
+    """Files of ours. A browser asks each time whether it still has the right one."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """One file."""
+        response = await super().get_response(path, scope)
+        response.headers["cache-control"] = "no-cache"
+        return response

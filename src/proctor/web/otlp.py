@@ -1,0 +1,228 @@
+"""Where OpenTelemetry's exporters send: `POST /v1/traces`, `/v1/logs`, `/v1/metrics`.
+
+An answer of 200 means that everything is committed; what has arrived is told as sessions soon after, when
+no more comes for a moment. A body that is too large, broken or hostile is refused, in the encoding of the
+request, and costs no more than the refusal.
+
+Knows nothing of what spans mean.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from proctor.batch.arrivals import keep_arrivals, tell_arrivals
+from proctor.errors import StoreError
+from proctor.telemetry.decoding import (
+    LOGS,
+    METRICS,
+    SIGNALS,
+    Decoded,
+    TooLarge,
+    decode_json,
+    decode_protobuf,
+    unpacked,
+)
+from proctor.web.security import is_token
+from proctor.web.site import Site
+
+MOST_BODY_BYTES = 64 * 1024 * 1024
+"""Of one request, as it is sent and when it is unpacked. Exporters send some 512 spans at a time."""
+MOST_BYTES_IN_FLIGHT = 4 * MOST_BODY_BYTES
+"""Of all requests together; beyond it senders are asked to come back."""
+QUIET_SECONDS, PATIENCE_SECONDS = 0.5, 5.0
+"""Sessions are told when nothing has arrived for so long, and at the latest after so long."""
+AT_ONCE = 2
+"""Requests that are decoded and written at a time."""
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+LONGEST_LOG_GROUP = 512
+_INVALID, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
+"""What gRPC calls these conditions, which is what the protocol wants in a refusal."""
+
+
+class Refused(Exception):
+    """A request that is not taken, with its status and the protocol's code for it."""
+
+    def __init__(self, status: int, code: int, problem: str) -> None:
+        super().__init__(problem)
+        self.status, self.code = status, code
+
+
+def router(site: Site) -> APIRouter:
+    """The routes exporters send to."""
+    intake = Intake(site)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        intake.stir()
+        yield
+        await intake.close()
+
+    routes = APIRouter(lifespan=lifespan, include_in_schema=False)
+    for signal in SIGNALS:
+        routes.add_api_route(f"/v1/{signal}", _endpoint(intake, signal), methods=["POST"])
+    return routes
+
+
+def _endpoint(intake: "Intake", signal: str) -> Any:
+    async def receive(request: Request) -> Response:
+        return await intake.receive(request, signal)
+
+    return receive
+
+
+class Intake:
+    """Takes requests in, and lets what has arrived be told."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="otlp")
+        self._in_flight = 0
+        self._arrived = asyncio.Event()
+        self._telling: asyncio.Task[None] | None = None
+
+    async def receive(self, request: Request, signal: str) -> Response:
+        """Answer one request."""
+        encoding = PROTOBUF if _media_type(request) != JSON else JSON
+        try:
+            self._check(request)
+            decoded = await self._taken(request, signal, encoding)
+        except Refused as refusal:
+            return _refusal(refusal, encoding)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        if decoded.documents:
+            self.stir()
+        return _accepted(decoded, signal, encoding)
+
+    def stir(self) -> None:
+        """Something may have arrived that no session tells of yet."""
+        self._arrived.set()
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def close(self) -> None:
+        """Stop. What has not been told yet is told when somebody asks for sessions."""
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
+        self._threads.shutdown()
+
+    def _check(self, request: Request) -> None:
+        token = self._site.token
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        if token and not is_token(bearer, token):
+            raise Refused(401, _UNAUTHENTICATED, "this server wants a token: Authorization: Bearer TOKEN")
+        if _media_type(request) not in (PROTOBUF, JSON):
+            raise Refused(415, _INVALID, f"the body should be {PROTOBUF} or {JSON}")
+        length = request.headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > MOST_BODY_BYTES:
+            raise Refused(413, _EXHAUSTED, f"a body may have {MOST_BODY_BYTES:,} bytes")
+
+    async def _taken(self, request: Request, signal: str, encoding: str) -> Decoded:
+        body = bytearray()
+        try:
+            async for chunk in request.stream():
+                self._in_flight += len(chunk)
+                body += chunk
+                if len(body) > MOST_BODY_BYTES:
+                    raise Refused(413, _EXHAUSTED, f"a body may have {MOST_BODY_BYTES:,} bytes")
+                if self._in_flight > MOST_BYTES_IN_FLIGHT:
+                    raise Refused(503, _UNAVAILABLE, "too much is arriving at once; send it again")
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(
+                self._threads, self._kept, bytes(body), dict(request.headers), signal, encoding
+            )
+        finally:
+            self._in_flight -= len(body)
+
+    def _kept(self, body: bytes, headers: dict[str, str], signal: str, encoding: str) -> Decoded:
+        """Decode and commit; in a thread."""
+        decoded = _decoded(body, headers.get("content-encoding", ""), signal, encoding)
+        try:
+            keep_arrivals(
+                self._site.store,
+                decoded.documents,
+                self._site.now(),
+                log_group=headers.get("x-aws-log-group", "").strip()[:LONGEST_LOG_GROUP],
+                fallback=self._site.log_group,
+            )
+        except StoreError as error:
+            raise Refused(503, _UNAVAILABLE, "it cannot be kept now; send it again") from error
+        return decoded
+
+    async def _tell(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._arrived.is_set():
+            patience = loop.time() + PATIENCE_SECONDS
+            while self._arrived.is_set() and loop.time() < patience:
+                self._arrived.clear()
+                await asyncio.sleep(QUIET_SECONDS)
+            self._arrived.clear()
+            try:
+                await loop.run_in_executor(self._threads, tell_arrivals, self._site.store, self._site.now())
+            except StoreError:
+                # Someone else holds the store. What is new stays new, and is told the next time.
+                await asyncio.sleep(PATIENCE_SECONDS)
+                self._arrived.set()
+
+
+def _decoded(body: bytes, packing: str, signal: str, encoding: str) -> Decoded:
+    try:
+        if packing.strip().lower() in ("gzip", "deflate", "x-gzip"):
+            body = unpacked(body, most=MOST_BODY_BYTES) if body else body
+        elif packing.strip().lower() not in ("", "identity"):
+            raise Refused(415, _INVALID, "the body may be packed with gzip")
+        return decode_json(body, signal) if encoding == JSON else decode_protobuf(body, signal)
+    except TooLarge as error:
+        raise Refused(413, _EXHAUSTED, str(error)) from error
+    except ValueError as error:
+        raise Refused(400, _INVALID, str(error)) from error
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _accepted(decoded: Decoded, signal: str, encoding: str) -> Response:
+    why = decoded.why
+    if signal == METRICS:
+        why = "metrics are taken and not kept: sessions are made of traces and logs"
+    counted = "rejectedLogRecords" if signal == LOGS else "rejectedSpans"
+    counted = "rejectedDataPoints" if signal == METRICS else counted
+    partial: dict[str, Any] = {counted: str(decoded.rejected)} if decoded.rejected else {}
+    partial |= {"errorMessage": why} if why else {}
+    if encoding == JSON:
+        return Response(json.dumps({"partialSuccess": partial} if partial else {}), media_type=JSON)
+    # All three responses have the same two fields under the same numbers.
+    inner = (b"\x08" + _varint(decoded.rejected) if decoded.rejected else b"") + _text_field(why)
+    return Response(b"\x0a" + _varint(len(inner)) + inner if inner else b"", media_type=PROTOBUF)
+
+
+def _refusal(refusal: Refused, encoding: str) -> Response:
+    headers = {"retry-after": "5"} if refusal.status == 503 else {}
+    if encoding == JSON:
+        body = json.dumps({"code": refusal.code, "message": str(refusal)}).encode()
+    else:
+        body = b"\x08" + _varint(refusal.code) + _text_field(str(refusal))
+    return Response(body, status_code=refusal.status, media_type=encoding, headers=headers)
+
+
+def _text_field(text: str) -> bytes:
+    data = text.encode()
+    return b"\x12" + _varint(len(data)) + data if data else b""
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])

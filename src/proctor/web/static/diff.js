@@ -1,0 +1,89 @@
+// A patch as files and lines, coloured. Long files are drawn when they are opened.
+
+import { el } from "./dom.js";
+import { coloured, languageOf } from "./colours.js";
+import { number, plural } from "./format.js";
+import { visible } from "./texts.js";
+
+const FOLDED_LINES = 400;
+const MOST_LINES = 5000;
+/** Longer lines are data, not something to read. */
+const LONGEST = 2000;
+
+/** The files of a patch: [{path, from, added, removed, lines: [{kind, text, before, after}], note}]. */
+export function filesOf(patch) {
+  const files = [];
+  let file = null;
+  let [before, after] = [0, 0];
+  for (const line of patch.split("\n")) {
+    if (line.startsWith("diff --git ")) {
+      file = { path: line.slice(11).split(" b/").pop(), from: "", added: 0, removed: 0, lines: [], note: "", inside: false };
+      files.push(file);
+    } else if (!file) continue;
+    else if (line.startsWith("@@")) {
+      const [, first, second] = /^@@ -(\d+)(?:,\d+)? \+(\d+)/.exec(line) || [0, 1, 1];
+      [before, after] = [Number(first), Number(second)];
+      file.inside = true;
+      file.lines.push({ kind: "hunk", text: line });
+    } else if (!file.inside) headLine(file, line);
+    else if (line.startsWith("+")) {
+      file.added++;
+      file.lines.push({ kind: "added", text: line.slice(1), after: after++ });
+    } else if (line.startsWith("-")) {
+      file.removed++;
+      file.lines.push({ kind: "removed", text: line.slice(1), before: before++ });
+    } else if (line.startsWith(" ")) file.lines.push({ kind: "same", text: line.slice(1), before: before++, after: after++ });
+    else if (line.startsWith("\\")) file.lines.push({ kind: "remark", text: line.slice(2) });
+  }
+  return files;
+}
+
+function headLine(file, line) {
+  if (line.startsWith("+++ b/")) file.path = line.slice(6).replace(/\t$/, "");
+  else if (line.startsWith("rename from ")) file.from = line.slice(12);
+  else if (line.startsWith("new file")) file.note = "new";
+  else if (line.startsWith("deleted file")) file.note = "deleted";
+  else if (line.startsWith("Binary files")) file.note = "binary";
+  else if (line.startsWith("rename to ")) file.path = line.slice(10);
+}
+
+/** Elements for a whole patch: a list of its files where there are several, then each file. */
+export function diffView(patch) {
+  const files = filesOf(patch);
+  const list = files.length > 1 ? el("ul", { class: "diff-list" }, files.map((file, index) => el("li", {}, el("a", { href: `#file-${index}`, onclick: (event) => openFile(event, index) }, visible(file.path)), counts(file)))) : null;
+  return el("div", { class: "diff" }, list, files.map((file, index) => fileView(file, index)));
+}
+
+function openFile(event, index) {
+  event.preventDefault();
+  const fold = document.getElementById(`file-${index}`);
+  fold.open = true;
+  fold.scrollIntoView({ block: "start" });
+  fold.querySelector("summary").focus();
+}
+
+const counts = (file) => el("span", { class: "diff-counts figures" }, el("span", { class: "plus" }, `+${number(file.added)}`), " ", el("span", { class: "minus" }, `−${number(file.removed)}`));
+
+function fileView(file, index) {
+  const name = file.from && file.from !== file.path ? `${file.from} → ${file.path}` : file.path;
+  const box = el("div", { class: "diff-lines", role: "region", "aria-label": `Changes of ${visible(file.path)}`, tabindex: "0" });
+  const fold = el("details", { class: "diff-file", id: `file-${index}` }, el("summary", {}, el("code", {}, visible(name)), file.note ? el("span", { class: "tag" }, file.note) : null, counts(file)), box);
+  const fill = () => fold.open && !box.children.length && box.append(...linesOf(file));
+  fold.addEventListener("toggle", fill);
+  fold.open = file.lines.length <= FOLDED_LINES;
+  fill();
+  return fold;
+}
+
+function linesOf(file) {
+  if (!file.lines.length) return [el("p", { class: "soft diff-none" }, file.note === "binary" ? "A binary file." : "No lines were changed.")];
+  const language = languageOf(file.path);
+  const shown = file.lines.slice(0, MOST_LINES).map((line) => {
+    if (line.kind === "hunk" || line.kind === "remark") return el("div", { class: `dl ${line.kind}` }, el("span", { class: "ln" }), el("span", { class: "ln" }), el("span", { class: "lt" }, visible(line.text)));
+    const text = line.text.length > LONGEST ? `${line.text.slice(0, LONGEST)}…` : line.text;
+    const sign = { added: "+", removed: "−", same: " " }[line.kind];
+    return el("div", { class: `dl ${line.kind}` }, el("span", { class: "ln" }, line.before ?? ""), el("span", { class: "ln" }, line.after ?? ""), el("span", { class: "lt" }, el("span", { class: "sign" }, sign), coloured(visible(text), language)));
+  });
+  const rest = file.lines.length - shown.length;
+  return rest > 0 ? [...shown, el("p", { class: "soft diff-none" }, `… and ${plural(rest, "line")} more, in the patch.`)] : shown;
+}

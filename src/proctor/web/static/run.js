@@ -1,0 +1,313 @@
+// The Run page: how a run goes, live; its items, its plots, its plan; and what can be done with it.
+
+import { api, attempt, byId, confirmed, debounced, el, format, query, remember, remembered, STATUSES, toast, watch, badge } from "./app.js";
+import { chartCard } from "./charts.js";
+import { columnsFor, itemsOf } from "./items.js";
+import { menu, Tabs } from "./tabs.js";
+import { visible } from "./texts.js";
+
+const { ago, money, moment, number, plural, seconds, short } = format;
+const page = byId("run");
+const RUN = page.dataset.run;
+const ADDRESS = `/api/runs/${encodeURIComponent(RUN)}`;
+const DEFAULTS = {
+  coding: ["status", "repo", "prompt", "agent", "model", "seconds", "tokensTotal", "costUsd"],
+  scenario: ["status", "id", "factor:*", "seconds", "tokensTotal", "costUsd"],
+  dialogue: ["status", "factor:client", "factor:therapist", "prompt", "seconds", "tokensTotal", "costUsd"],
+  benchmark: ["status", "factor:task", "model", "repeat", "seconds", "tokensTotal", "toolCalls", "costUsd"],
+};
+const NARROW = ["status", "prompt", "seconds"];
+const TABLES = [
+  ["", "All tables"], ["batch_items", "Items"], ["sessions", "Sessions"], ["iterations", "Steps"], ["messages", "Messages"],
+  ["tool_calls", "Tool calls"], ["model_calls", "Model calls"], ["scores", "Scores"], ["metrics", "Metrics"],
+];
+
+let run = null;
+let seenAt = 0;
+const grid = document.createElement("item-grid");
+const tabs = new Tabs(byId("tabs"), (name) => ({ charts: drawCharts, plan: showPlan })[name]?.());
+
+// ---- What is known of the run
+
+function showRun(next) {
+  run = { ...run, ...next };
+  seenAt = Date.now();
+  byId("status").replaceChildren(run.isStopping ? el("span", { class: "status s-running" }, "stopping…") : badge(run.status, run.reason));
+  byId("progress").update(run.counts);
+  byId("tally").replaceChildren(...STATUSES.filter((status) => run.counts[status]).map((status) => el("span", {}, el("i", { class: `b-${status}` }), el("b", {}, number(run.counts[status])), ` ${status}`)));
+  byId("done").textContent = `${number(run.finishedCount)} of ${plural(run.itemCount, "item")}`;
+  byId("items-count").textContent = number(run.itemCount);
+  showTiles();
+  showBudget();
+  showPools();
+  showNotices();
+  showActions();
+}
+
+function tile(value, words, title = "") {
+  return el("div", { class: "tile", title: title || null }, el("b", {}, value), el("span", {}, words));
+}
+
+function showTiles() {
+  const isRunning = run.status === "running";
+  const passed = since() / 1000;
+  const judged = run.counts.success + run.counts.fail + run.counts.timeout;
+  const left = run.etaSeconds === null ? null : Math.max(0, run.etaSeconds - passed);
+  byId("tiles").replaceChildren(
+    tile(judged ? `${Math.round((100 * run.counts.success) / judged)} %` : "–", "passed", "Of the items that were judged; errors are left out."),
+    tile(seconds(run.elapsedSeconds + (isRunning ? passed : 0)), isRunning ? "so far" : "took"),
+    isRunning ? tile(left === null ? "–" : `~${seconds(left)}`, "left at this rate") : tile(ago(run.finishedAt || run.createdAt), "ended", moment(run.finishedAt)),
+    tile(run.itemsPerMinute === null ? "–" : short(run.itemsPerMinute), "items a minute"),
+    tile(money(run.costUsd), run.costUsd === null ? "cost: no price is known" : "cost"),
+    tile(short(run.tokens), "tokens", number(run.tokens)),
+  );
+}
+
+const since = () => (run.status === "running" ? Date.now() - seenAt : 0);
+
+function showBudget() {
+  const box = byId("budget");
+  box.hidden = run.budgetUsd === null;
+  if (box.hidden) return;
+  const share = (value) => Math.min(100, run.budgetUsd ? (100 * value) / run.budgetUsd : 100);
+  const bar = el("div", { class: "budget-bar", role: "img", "aria-label": `${money(run.spentUsd)} of ${money(run.budgetUsd)} spent, ${money(run.reservedUsd)} set aside` }, el("i", { class: "spent" }), el("i", { class: "reserved" }));
+  bar.children[0].style.width = `${share(run.spentUsd)}%`;
+  bar.children[1].style.width = `${Math.min(100 - share(run.spentUsd), share(run.reservedUsd))}%`;
+  box.replaceChildren(el("div", { class: "budget-line" }, el("span", {}, el("b", {}, money(run.spentUsd)), ` of ${money(run.budgetUsd)} spent`), run.reservedUsd ? el("span", { class: "soft" }, `${money(run.reservedUsd)} set aside`) : null), bar);
+}
+
+function showPools() {
+  const box = byId("pools");
+  box.hidden = !run.pools.length;
+  if (box.hidden) return;
+  const cells = (pool) => [
+    el("td", {}, visible(pool.name)),
+    el("td", { class: "n" }, `${pool.inUse} of ${pool.limit}`),
+    el("td", { class: "n" }, number(pool.waiting)),
+    el("td", { class: "n" }, pool.waitedSeconds >= 1 ? seconds(pool.waitedSeconds) : "–"),
+    el("td", { class: "n" }, number(pool.refused)),
+    el("td", {}, pool.heldSeconds ? el("span", { class: "tag warn" }, `held for ${seconds(pool.heldSeconds)}`) : el("span", { class: "soft" }, "open")),
+  ];
+  const heads = ["Provider and model", "Calls at once", "Waiting", "Waited", "Refused", ""];
+  box.replaceChildren(
+    el("table", { class: "pools", "aria-label": "Rate limits" },
+      el("thead", {}, el("tr", {}, heads.map((head, index) => el("th", { scope: "col", class: index && index < 5 ? "n" : null }, head)))),
+      el("tbody", {}, run.pools.map((pool) => el("tr", {}, cells(pool))))),
+  );
+}
+
+function showNotices() {
+  const made = [];
+  if (run.standIns?.length) {
+    const named = run.standIns.map(({ agent, model }) => [agent, model].filter(Boolean).join(" "));
+    made.push(el("div", { class: "notice warn" }, el("p", {}, el("b", {}, "Rehearsal. "), `Stand-ins took part (${visible([...new Set(named)].slice(0, 6).join(", "))}): figures say nothing about real models.`)));
+  }
+  const words = {
+    halted: "The run was halted before its end; finished items keep their results.",
+    interrupted: "The process that carried the run out went away. What was finished is kept.",
+    aborted: "The run was aborted.",
+  }[run.status];
+  if (words) made.push(el("div", { class: "notice bad" }, el("p", {}, el("b", {}, words), run.reason && run.reason !== run.status ? ` ${visible(run.reason)}` : ""), run.status === "aborted" ? null : el("p", { class: "soft" }, "Resume goes on with what is left.")));
+  byId("notices").replaceChildren(...made);
+}
+
+function showFacts() {
+  const mix = run.makers.slice(0, 8).map(({ agent, model, items }) => el("span", { class: "tag", title: plural(items, "item") }, visible([agent, model].filter(Boolean).join(" · ") || "–")));
+  const more = run.makers.length > 8 ? el("span", { class: "tag" }, `+${run.makers.length - 8}`) : null;
+  byId("facts").replaceChildren(
+    el("span", {}, run.job), el("span", { title: moment(run.createdAt) }, `created ${ago(run.createdAt)}`),
+    run.planPath ? el("code", { title: run.planPath }, visible(run.planPath.split("/").pop())) : null, el("span", {}, `${run.concurrency} at a time`), ...mix, more ?? "",
+  );
+}
+
+// ---- What can be done with it
+
+// What a model did not manage is the result of a benchmark; only what we failed is tried again there.
+const retried = () => run.counts.error + (run.job === "benchmark" ? 0 : run.counts.fail + run.counts.timeout);
+
+function showActions() {
+  byId("abort").hidden = !["running", "halted", "interrupted"].includes(run.status);
+  byId("abort").disabled = run.isStopping;
+  byId("resume").hidden = !["halted", "interrupted", "aborted"].includes(run.status);
+  byId("retry").hidden = run.status === "running" || !retried() || !byId("resume").hidden;
+}
+
+byId("abort").addEventListener("click", async ({ currentTarget }) => {
+  const left = run.counts.queued + run.counts.running;
+  const agreed = await confirmed({ title: `Abort ${RUN}?`, text: `${plural(left, "item")} will not be finished. What has ended keeps its result.`, action: "Abort run" });
+  if (!agreed) return;
+  const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/abort`));
+  if (done) toast(done.status === "aborted" ? "The run was aborted." : "The run is stopping.", "good");
+  if (done) load();
+});
+
+byId("resume").addEventListener("click", async ({ currentTarget }) => {
+  const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/resume`));
+  if (done) toast("The run goes on.", "good");
+  if (done) load();
+});
+
+byId("retry").addEventListener("click", async ({ currentTarget }) => {
+  const agreed = await confirmed({ title: `Try ${plural(retried(), "item")} again?`, text: "Each gets a further attempt; the earlier ones stay on record.", action: "Retry failed", danger: false });
+  if (!agreed) return;
+  const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/retry`));
+  if (done) toast("The run goes on with what had failed.", "good");
+  if (done) load();
+});
+
+function makeMenus() {
+  const table = el("select", { "aria-label": "What to export" }, TABLES.map(([value, title]) => el("option", { value }, title)));
+  const links = [["json", "JSON"], ["ndjson", "NDJSON"], ["csv", "CSV"], ["parquet", "Parquet"]].map(([form, title]) => el("a", { class: "menu-item", dataset: { form }, download: "" }, title));
+  const aim = () => links.forEach((link) => (link.href = `${ADDRESS}/export${query({ format: link.dataset.form, table: table.value })}`));
+  table.addEventListener("change", aim);
+  aim();
+  menu(byId("export"), [el("div", { class: "menu-field" }, table), ...links]);
+  menu(byId("report"), [
+    el("a", { class: "menu-item", href: `${ADDRESS}/report?format=html`, target: "_blank", rel: "noopener" }, "Open the report"),
+    el("a", { class: "menu-item", href: `${ADDRESS}/report?format=html&download=true`, download: "" }, "Download as HTML"),
+    el("a", { class: "menu-item", href: `${ADDRESS}/report?format=md&download=true`, download: "" }, "Download as Markdown"),
+    run.hasAnalysis ? el("a", { class: "menu-item", href: `${ADDRESS}/analysis`, target: "_blank", rel: "noopener" }, { benchmark: "Open the ranking", scenario: "Open the analysis of variations", dialogue: "Open the analysis of variance" }[run.job]) : null,
+  ].filter(Boolean));
+}
+
+// ---- Items
+
+const COLUMNS_KEY = `proctor-columns-${page.dataset.job}`;
+let columns = [];
+
+function chosenColumns() {
+  const known = new Map(columns.map((column) => [column.key, column]));
+  const narrow = matchMedia("(max-width: 760px)").matches;
+  const standard = narrow ? NARROW : DEFAULTS[run.job] || DEFAULTS.coding;
+  const chosen = remembered(COLUMNS_KEY + (narrow ? "-narrow" : ""), null);
+  const wanted = chosen || standard.flatMap((key) => (key === "factor:*" ? columns.map((column) => column.key).filter((name) => name.startsWith("factor:")) : [key]));
+  const empty = new Set([run.factors.includes("repository") || run.factors.includes("repo") ? "" : "repo", run.makers.some(({ agent }) => agent) ? "" : "agent"]);
+  const found = columns.filter((column) => wanted.includes(column.key) && (chosen || !empty.has(column.key)));
+  return found.length ? found : standard.map((key) => known.get(key)).filter(Boolean);
+}
+
+function makeColumnMenu() {
+  const boxes = columns.map((column) => {
+    const box = el("input", { type: "checkbox", value: column.key });
+    box.checked = chosenColumns().some(({ key }) => key === column.key);
+    box.addEventListener("change", () => {
+      const chosen = boxes.map((label) => label.firstChild).filter((one) => one.checked).map((one) => one.value);
+      if (!chosen.length) return (box.checked = true);
+      remember(COLUMNS_KEY + (matchMedia("(max-width: 760px)").matches ? "-narrow" : ""), chosen);
+      grid.setColumns(chosenColumns());
+    });
+    return el("label", { class: "check menu-item" }, box, column.title === "#" ? "Place in the plan" : column.title);
+  });
+  menu(byId("columns"), boxes, { stays: true });
+}
+
+function showChips(counts) {
+  const all = Object.values(counts).reduce((sum, count) => sum + count, 0);
+  const chosen = grid.wanted.status;
+  const chip = (status, count) => {
+    const pressed = status ? chosen.includes(status) : !chosen.length;
+    return el("button", { type: "button", class: `chip ${status ? `s-${status}` : ""}`, "aria-pressed": String(pressed), dataset: { status }, onclick: () => choose(status) }, status ? el("i", { class: `b-${status}` }) : null, status || "all", el("span", { class: "figures" }, number(count)));
+  };
+  const held = document.activeElement?.closest?.(".chip")?.dataset.status;
+  byId("chips").replaceChildren(chip("", all), ...STATUSES.filter((status) => counts[status] || chosen.includes(status)).map((status) => chip(status, counts[status])));
+  if (held !== undefined) byId("chips").querySelector(`[data-status="${held}"]`)?.focus();
+}
+
+function choose(status) {
+  const before = grid.wanted.status;
+  const next = !status ? [] : before.includes(status) ? before.filter((one) => one !== status) : [...before, status];
+  grid.ask({ status: next });
+}
+
+byId("search").addEventListener("input", debounced(({ target }) => grid.ask({ search: target.value.trim() }), 200));
+byId("search").addEventListener("keydown", (event) => {
+  if (event.key === "ArrowDown" || event.key === "Enter") {
+    event.preventDefault();
+    grid.body.focus();
+  }
+});
+
+// ---- Plots and the plan
+
+let drawnFor = "";
+
+async function drawCharts() {
+  const by = byId("by").value;
+  const box = byId("charts");
+  try {
+    const [all, grouped] = await Promise.all([api.get(`${ADDRESS}/charts`), by ? api.get(`${ADDRESS}/charts${query({ by })}`) : null]);
+    if (by !== byId("by").value) return;
+    const cards = [...all.charts, ...(grouped?.charts || [])].map(chartCard);
+    box.replaceChildren(...cards, ...(grouped?.remark ? [el("p", { class: "soft" }, grouped.remark)] : []));
+    drawnFor = JSON.stringify(run.counts);
+  } catch (error) {
+    box.replaceChildren(el("div", { class: "notice bad" }, el("p", {}, error.message)));
+  }
+}
+
+function makeGrouping() {
+  const wanted = remembered("proctor-group-by", "model");
+  byId("by").append(...run.factors.map((name) => el("option", { value: name, selected: name === wanted }, name)));
+  byId("by").closest(".tools").hidden = !run.factors.length;
+  byId("by").addEventListener("change", () => {
+    remember("proctor-group-by", byId("by").value);
+    drawCharts();
+  });
+  setInterval(() => {
+    if (tabs.current === "charts" && !document.hidden && drawnFor !== JSON.stringify(run.counts)) drawCharts();
+  }, 5000);
+}
+
+async function showPlan() {
+  const box = byId("plan");
+  if (box.dataset.shown) return;
+  try {
+    const plan = await api.get(`${ADDRESS}/plan`);
+    box.dataset.shown = "yes";
+    const copy = el("button", { type: "button", class: "compact", onclick: () => navigator.clipboard.writeText(plan.text).then(() => toast("Copied.", "good")) }, "Copy");
+    box.replaceChildren(
+      el("div", { class: "plan-head" }, el("code", {}, visible(plan.path || "typed in")), copy),
+      plan.text ? el("pre", { class: "plan-text", tabindex: "0" }, visible(plan.text)) : el("p", { class: "soft" }, "This run was made without a plan file."),
+    );
+  } catch (error) {
+    box.replaceChildren(el("div", { class: "notice bad" }, el("p", {}, error.message)));
+  }
+}
+
+// ---- From the first look on
+
+async function load() {
+  try {
+    showRun(await api.get(ADDRESS));
+    return true;
+  } catch (error) {
+    byId("notices").replaceChildren(el("div", { class: "notice bad", role: "alert" }, el("p", {}, el("b", {}, error.message)), el("p", { class: "soft" }, error.remedy)));
+    return false;
+  }
+}
+
+async function begin() {
+  const first = itemsOf(RUN);
+  first.catch(() => {});
+  if (!(await load())) return;
+  showFacts();
+  columns = columnsFor(run.factors);
+  byId("items").replaceChildren(grid);
+  grid.begin({ run: RUN, columns: chosenColumns(), changed: (answer) => showChips(answer.counts), first });
+  makeMenus();
+  makeColumnMenu();
+  makeGrouping();
+  tabs.open(location.hash.slice(1) || "items");
+  matchMedia("(max-width: 760px)").addEventListener("change", () => grid.setColumns(chosenColumns()));
+  setInterval(() => run.status === "running" && showTiles(), 1000);
+  watch("run", RUN, (changes, { full }) => {
+    const before = run.status;
+    showRun(changes.run);
+    if (grid.plain && !grid.wanted.search) showChips(changes.run.counts);
+    // Between the first page and the first word of this, items may have ended.
+    if (changes.reset || (full && [before, run.status].includes("running"))) grid.refresh();
+    if (changes.items?.length) grid.update(changes.items);
+  }, (error) => toast(error.problem, "bad", error.remedy));
+}
+
+begin();

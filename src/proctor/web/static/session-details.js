@@ -1,0 +1,100 @@
+// Everything else about a session: what was asked, who took part, where it worked, what it used.
+
+import { el } from "./dom.js";
+import { moment, money, number, seconds } from "./format.js";
+import { longText, terminal, visible } from "./texts.js";
+
+/** The two who talk in a dialogue: who stands left, and right. */
+export const SIDES = ["client", "therapist"];
+
+const code = (text) => (text ? el("code", {}, visible(text)) : "");
+const card = (title, ...content) => el("section", { class: "card" }, el("h3", {}, title), ...content);
+
+function facts(entries) {
+  const known = entries.filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== 0);
+  const shown = (value) => (value instanceof Node ? value : visible(String(value)));
+  return el("dl", { class: "facts" }, known.flatMap(([name, value]) => [el("dt", {}, visible(name)), el("dd", {}, shown(value))]));
+}
+
+/** The parts of the panel. */
+export function detailsOf(session, address) {
+  const parts = [asked(session, address), ...SIDES.map((side) => profile(session, side)), about(session), spent(session), measured(session), ...outputs(session, address)];
+  return el("div", { class: "details-grid" }, parts.filter(Boolean));
+}
+
+function asked({ item }, address) {
+  if (!item) return null;
+  const tags = Object.entries(item.factors).map(([name, value]) => el("span", { class: "tag" }, visible(`${name}: ${value}`)));
+  return card("What was asked", longText(item.prompt, `${address}/prompt`), tags.length ? el("div", { class: "factor-tags" }, tags) : "");
+}
+
+function profile(session, side) {
+  const role = session.item?.details[side];
+  if (!role || typeof role !== "object") return null;
+  const fields = Object.entries(role.profile || {}).map(([name, value]) => [name, inWords(value)]);
+  return card(visible(`${side}: ${role.label || role.role || ""}`), role.model ? el("p", { class: "soft" }, visible(role.model)) : "", facts(fields));
+}
+
+function inWords(value) {
+  if (Array.isArray(value) && value.every((one) => typeof one !== "object")) return value.join(", ");
+  return typeof value === "object" ? JSON.stringify(value) : value;
+}
+
+function about(session) {
+  const base = [session.baseBranch, session.baseSha.slice(0, 12)].filter(Boolean).join(" ");
+  return card(
+    "About",
+    facts([
+      ["Session", code(session.id)],
+      ["Item", code(session.item?.id)],
+      ["Name", session.name],
+      ["Agent", [session.agent, session.agentVersion].filter(Boolean).join(" ")],
+      ["Model", session.model],
+      ["Ended", session.endReason],
+      ["Started", moment(session.startedAt)],
+      ["Finished", moment(session.finishedAt)],
+      ["Repository", code(session.repo)],
+      ["Branch", code(session.branch)],
+      ["Base", code(base)],
+      ["Work tree", code(session.worktree)],
+      ["Conversation", code(session.thread)],
+      ["Source", session.source],
+      ["Service", session.service],
+    ]),
+  );
+}
+
+function spent(session) {
+  return card(
+    "Spent",
+    facts([
+      ["Tokens in", number(session.promptTokens)],
+      ["of which cached", number(session.cachedTokens)],
+      ["Tokens out", number(session.completionTokens)],
+      ["of which reasoning", number(session.reasoningTokens)],
+      ["Cost", money(session.costUsd)],
+      ["Calls without a price", session.unpricedCalls || ""],
+      ["Worked", seconds(session.workSeconds)],
+      ["Waited", session.waitingSeconds ? seconds(session.waitingSeconds) : ""],
+    ]),
+  );
+}
+
+function measured(session) {
+  // What was measured at a step is shown with that step.
+  const whole = session.metrics.filter((metric) => !metric.step).slice(0, 60);
+  return whole.length ? card("Measured", facts(whole.map((metric) => [metric.name, metric.label ?? String(metric.value ?? "–")]))) : null;
+}
+
+function outputs(session, address) {
+  if (["scenario", "dialogue"].includes(session.job)) return [];
+  return session.steps
+    .filter((step) => step.output.size)
+    .slice(0, 50)
+    .map((step) => {
+      const title = session.steps.length > 1 ? `What step ${step.step} put out` : "What the agent put out";
+      const ended = step.exitCode === null ? "" : el("span", { class: "soft" }, ` exit code ${step.exitCode}`);
+      const text = longText(step.output, `${address}/steps/${step.step}/output`, { show: terminal, className: "terminal" });
+      return el("details", { class: "card" }, el("summary", {}, title, ended), text);
+    });
+}

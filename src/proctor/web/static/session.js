@@ -1,0 +1,222 @@
+// The Session page: one attempt, from what was asked to how it was judged. Live while it runs.
+
+import { api, badge, byId, el, format, watch } from "./app.js";
+import { showBranch } from "./session-branch.js";
+import { detailsOf, SIDES } from "./session-details.js";
+import { checksOf, scoresTable, scoreValue } from "./session-judged.js";
+import { Tabs } from "./tabs.js";
+import { firstLine, visible } from "./texts.js";
+import "./transcript.js";
+import "./turns.js";
+import "./waterfall.js";
+
+const { ago, money, moment, number, plural, seconds, short } = format;
+const ID = byId("session").dataset.session;
+const ADDRESS = `/api/sessions/${encodeURIComponent(ID)}`;
+
+let session = null;
+const transcript = document.createElement("session-transcript");
+const turns = document.createElement("scenario-turns");
+const shown = new Set();
+const tabs = new Tabs(byId("tabs"), (name) => openPanel(name));
+
+// ---- The head
+
+function showHead() {
+  const asked = firstLine(session.item?.prompt.text || "", 200);
+  byId("title").textContent = asked || visible(session.name) || `Session ${session.id}`;
+  const reason = session.endReason && session.endReason !== session.status ? visible(session.endReason.replaceAll("_", " ")) : "";
+  byId("status").replaceChildren(
+    badge(session.status),
+    reason ? el("span", { class: "soft" }, reason) : "",
+    session.standIn ? el("span", { class: "tag warn" }, "stand-in") : "",
+  );
+  showFacts();
+  showAttempts();
+  showTiles();
+  showNotices();
+}
+
+function showFacts() {
+  const facts = [
+    session.job,
+    [session.agent, session.model].filter(Boolean).map(visible).join(" · "),
+    visible(session.repo.split("/").filter(Boolean).pop() || ""),
+    session.item && session.item.repeat > 1 ? `repeat ${session.item.repeat}` : "",
+    session.source && session.source !== "batch" ? `from ${visible(session.source)}` : "",
+  ];
+  const started = el("span", { title: moment(session.startedAt) }, session.startedAt ? `started ${ago(session.startedAt)}` : "not started");
+  byId("facts").replaceChildren(...facts.filter(Boolean).map((fact) => el("span", {}, fact)), started);
+}
+
+function showAttempts() {
+  const box = byId("attempts");
+  box.hidden = session.attempts.length < 2;
+  const link = (one) =>
+    el(
+      "a",
+      { href: `/sessions/${encodeURIComponent(one.id)}`, "aria-current": one.id === session.id ? "page" : null, title: `${one.status}: ${one.endReason}` },
+      el("i", { class: `b-${one.status}` }),
+      `Attempt ${one.attempt}`,
+    );
+  box.replaceChildren(...session.attempts.map(link));
+}
+
+const tile = (value, words, title = "") => el("div", { class: "tile", title: title || null }, el("b", {}, value), el("span", {}, words));
+const counted = (count, noun) => tile(number(count), count === 1 ? noun : `${noun}s`);
+
+function showTiles() {
+  const isRunning = session.status === "running";
+  const took = isRunning ? (Date.now() - Date.parse(session.startedAt)) / 1000 : session.workSeconds;
+  const waited = session.waitingSeconds >= 1 ? `worked, ${seconds(session.waitingSeconds)} waited` : "worked";
+  const tokens = `${number(session.promptTokens)} in, of which ${number(session.cachedTokens)} cached; ${number(session.completionTokens)} out, of which ${number(session.reasoningTokens)} reasoning`;
+  byId("tiles").replaceChildren(
+    tile(seconds(took), isRunning ? "so far" : waited),
+    tile(money(session.costUsd), session.unpricedCalls ? `${plural(session.unpricedCalls, "call")} without a price` : "cost"),
+    tile(short(session.totalTokens), "tokens", tokens),
+    counted(session.modelCalls, "model call"),
+    counted(session.toolCalls, "tool call"),
+    workTile(),
+  );
+}
+
+/** What it did to a repository, or else how many steps it took. */
+function workTile() {
+  const sum = (name) => session.steps.reduce((total, step) => total + step[name], 0);
+  const files = sum("changedFiles");
+  if (session.branch || files) return tile(`+${number(sum("linesAdded"))} −${number(sum("linesRemoved"))}`, `in ${plural(files, "file")}`);
+  return counted(session.steps.length, ["scenario", "dialogue"].includes(session.job) ? "turn" : "step");
+}
+
+function showNotices() {
+  const made = [];
+  if (session.error) made.push(el("div", { class: "notice bad" }, el("pre", { class: "said" }, visible(session.error))));
+  if (session.interventions) made.push(el("div", { class: "notice warn" }, el("p", {}, `The agent stopped to ask a human ${plural(session.interventions, "time")}.`)));
+  if (session.notes.length) {
+    const notes = el("ul", {}, session.notes.slice(0, 100).map((note) => el("li", {}, visible(note))));
+    const many = session.notes.length > 3;
+    made.push(many ? el("details", { class: "notice" }, el("summary", {}, plural(session.notes.length, "note")), notes) : el("div", { class: "notice" }, notes));
+  }
+  byId("notices").replaceChildren(...made);
+}
+
+// ---- Which parts there are
+
+function showTabs() {
+  const checks = session.steps.filter((step) => step.testResult);
+  const calls = session.modelCalls + session.toolCalls;
+  const parts = {
+    world: [session.job === "scenario" && session.runId, session.steps.length],
+    transcript: [true, session.eventCount],
+    changes: [session.branch, null],
+    check: [checks.length, null],
+    scores: [session.scores.length, session.scores.length],
+    calls: [calls, calls],
+    details: [true, null],
+  };
+  for (const [name, [isThere, count]] of Object.entries(parts)) {
+    const tab = byId(`tab-${name}`);
+    tab.hidden = !isThere;
+    if (count) tab.querySelector(".count").textContent = number(count);
+  }
+  const failed = checks.some((step) => step.testResult === "fail");
+  const verdict = el("span", { class: `status s-${failed ? "fail" : "success"}` }, failed ? "failed" : "passed");
+  byId("tab-check").querySelector(".count").replaceChildren(checks.length ? verdict : "");
+  for (const name of ["check", "scores", "details"]) if (shown.has(name)) PANELS[name]();
+}
+
+const PANELS = {
+  world: () => {
+    byId("panel-world").replaceChildren(turns);
+    return turns.begin({ session: ID });
+  },
+  changes: () =>
+    showBranch({ panel: byId("panel-changes"), tab: byId("tab-changes"), address: ADDRESS, session: () => session, changed: reload }),
+  check: () => byId("panel-check").replaceChildren(...checksOf(session, ADDRESS)),
+  scores: () => byId("panel-scores").replaceChildren(scoresTable(session)),
+  calls: () => {
+    const fall = document.createElement("call-waterfall");
+    byId("panel-calls").replaceChildren(fall);
+    return fall.begin({ session: ID, started: session.startedAt, chosen: goTo });
+  },
+  details: () => byId("panel-details").replaceChildren(detailsOf(session, ADDRESS)),
+};
+
+function openPanel(name) {
+  if (shown.has(name)) return;
+  shown.add(name);
+  guarded(`panel-${name}`, () => PANELS[name]?.());
+}
+
+/** What cannot be shown says so in its place. */
+async function guarded(panel, action) {
+  try {
+    await action();
+  } catch (error) {
+    const words = [el("p", {}, el("b", {}, error.message)), el("p", { class: "soft" }, error.remedy || "")];
+    byId(panel).replaceChildren(el("div", { class: "notice bad", role: "alert" }, words));
+  }
+}
+
+function goTo(position) {
+  tabs.open("transcript");
+  history.replaceState(history.state, "", `#m${position}`);
+  transcript.show(position);
+}
+
+/** What stands below the utterances of a dialogue: how each was judged, what its speaker felt. */
+function scoredUtterance(name, index) {
+  const given = session.scores.filter((score) => score.target === `${name}.turn_${index}`);
+  const felt = session.metrics.filter((metric) => metric.name.startsWith(`${name}.`) && metric.step === index + 1).slice(0, 6);
+  if (!given.length && !felt.length) return null;
+  return el(
+    "div",
+    { class: "under" },
+    given.map((score) => el("span", { class: "tag", title: score.explanation }, visible(score.evaluator), " ", scoreValue(score))),
+    felt.map((metric) => el("span", { class: "tag" }, visible(`${metric.name.slice(name.length + 1)}: ${metric.label ?? metric.value}`))),
+  );
+}
+
+// ---- From the first look on
+
+async function reload() {
+  session = await api.get(ADDRESS);
+  showHead();
+  showTabs();
+}
+
+const linkedTo = () => Number(/^#m(\d+)$/.exec(location.hash)?.[1] || 0);
+
+async function showTranscript() {
+  byId("panel-transcript").replaceChildren(transcript);
+  transcript.begin({ session: ID, started: session.startedAt, sides: session.job === "dialogue" ? SIDES : null, scored: scoredUtterance });
+  await transcript.open(linkedTo());
+  if (session.status === "running") transcript.say("Nothing was said yet.", "What happens appears here as it does.");
+  else transcript.say("Nothing was said.", "This attempt ended before anything was recorded.");
+}
+
+async function follow(state) {
+  await transcript.catchUp(state.lastPosition);
+  const isSame = state.status === session.status && state.eventCount === session.eventCount && state.stepCount === session.steps.length;
+  if (isSame) return;
+  await reload();
+  if (shown.has("world")) await turns.catchUp();
+  if (state.status !== "running" && shown.has("changes")) await guarded("panel-changes", PANELS.changes);
+}
+
+async function begin() {
+  try {
+    await reload();
+  } catch (error) {
+    byId("panel-transcript").replaceChildren(el("div", { class: "empty", role: "alert" }, el("b", {}, error.message), el("p", {}, error.remedy)));
+    return;
+  }
+  const first = session.job === "scenario" && session.runId ? "world" : "transcript";
+  tabs.open(linkedTo() ? "transcript" : location.hash.slice(1) || first);
+  await guarded("panel-transcript", showTranscript);
+  addEventListener("hashchange", () => linkedTo() && goTo(linkedTo()));
+  setInterval(() => session.status === "running" && showTiles(), 1000);
+  watch("session", ID, follow);
+}
+
+begin();

@@ -1,0 +1,59 @@
+// Statuses of runs and items: always a colour and a word.
+
+import { el } from "./dom.js";
+import { number, percent } from "./format.js";
+
+/** In the order in which bars show them. */
+export const STATUSES = ["success", "fail", "timeout", "error", "running", "queued"];
+export const RUN_STATUSES = ["running", "completed", "halted", "interrupted", "aborted"];
+
+/** A status as a coloured word. */
+export function badge(status, reason = "") {
+  return el("span", { class: `status s-${status}`, title: reason || null }, status);
+}
+
+/** A bar with a segment for each status; `update(counts)` changes it in place. */
+export class ProgressBar extends HTMLElement {
+  connectedCallback() {
+    this.setAttribute("role", "progressbar");
+    this.setAttribute("aria-valuemin", "0");
+    this.setAttribute("aria-valuemax", "100");
+    if (!this.hasAttribute("aria-label")) this.setAttribute("aria-label", "Progress");
+    this.build();
+    if (this.counts) this.update(this.counts);
+  }
+
+  build() {
+    if (this.segments) return;
+    this.segments = new Map(STATUSES.filter((status) => status !== "queued").map((status) => [status, el("i", { class: `b-${status}` })]));
+    this.append(...this.segments.values());
+  }
+
+  update(counts) {
+    this.counts = counts;
+    this.build();
+    const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
+    for (const [status, segment] of this.segments) segment.style.width = total ? `${(100 * (counts[status] || 0)) / total}%` : "0";
+    const finished = total - (counts.queued || 0) - (counts.running || 0);
+    this.setAttribute("aria-valuenow", total ? Math.floor((100 * finished) / total) : 0);
+    this.title = `${percent(finished, total)}: ${words(counts)}`;
+    return this;
+  }
+}
+customElements.define("progress-bar", ProgressBar);
+
+/** `12 success, 3 fail`: the counts that are not 0. */
+export function words(counts) {
+  return STATUSES.filter((status) => counts[status]).map((status) => `${number(counts[status])} ${status}`).join(", ") || "no items";
+}
+
+/** The counts that are not 0 as small coloured figures. */
+export function tally(counts) {
+  return el(
+    "span",
+    { class: "tally" },
+    STATUSES.filter((status) => counts[status]).map((status) =>
+      el("span", { class: `t-${status}`, title: status }, number(counts[status]), el("span", { class: "unseen" }, ` ${status} `)),
+    ),
+  );
+}

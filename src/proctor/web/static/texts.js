@@ -1,0 +1,103 @@
+// Text that nobody vouches for, as text: what cannot be seen is made visible, what is long comes in pieces.
+
+import { el } from "./dom.js";
+import { number } from "./format.js";
+import { api, query } from "./api.js";
+import { attempt } from "./dialogs.js";
+
+// Control characters but for line ends and tabs; marks that reverse, hide or join text.
+const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+/** The same text with each invisible character shown as a sign of its own. */
+export function visible(text) {
+  return text.replace(/\r\n?/g, "\n").replace(HIDDEN, (mark) => {
+    const code = mark.codePointAt(0);
+    if (code < 0x20) return String.fromCodePoint(0x2400 + code);
+    return code === 0x7f ? "␡" : `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
+  });
+}
+
+/** What a program printed for a terminal: its colours as colours, its other commands left out. */
+export function terminal(text) {
+  const made = [];
+  let style = "";
+  // Commands to a terminal: colours and moves, titles and links, single letters.
+  const parts = text.split(/(\u001b\[[0-9;:?<=>]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|\u001b[PX^_][^\u001b]*\u001b\\|\u001b[ -/]*[0-~])/);
+  for (const [index, part] of parts.entries()) {
+    if (index % 2) {
+      const colour = /^\u001b\[([0-9;]*)m$/.exec(part);
+      if (colour) style = styled(style, colour[1]);
+    } else if (part) {
+      const shown = visible(part);
+      made.push(style ? el("span", { class: style }, shown) : shown);
+    }
+  }
+  return made;
+}
+
+function styled(before, codes) {
+  let classes = new Set(before.split(" ").filter(Boolean));
+  const without = (start) => (classes = new Set([...classes].filter((name) => !name.startsWith(start))));
+  const numbers = codes.split(";").map(Number);
+  for (let at = 0; at < numbers.length; at++) {
+    const code = numbers[at];
+    if (code === 0) classes.clear();
+    else if (code === 1) classes.add("ansi-bold");
+    else if (code === 22) classes.delete("ansi-bold");
+    else if (code === 39) without("ansi-c");
+    else if ((code >= 30 && code <= 37) || (code >= 90 && code <= 97)) {
+      without("ansi-c");
+      classes.add(`ansi-c${code % 10}`);
+    } else if (code === 38 || code === 48) at += numbers[at + 1] === 5 ? 2 : 4;
+  }
+  return [...classes].join(" ");
+}
+
+// Pieces that one click asks for: more would keep a browser busy for seconds.
+const AT_ONCE = 20;
+// The server counts characters, JavaScript halves of some of them.
+const characters = (text) => [...text].length;
+
+/**
+ * A text that may be long: its beginning, and a button for the rest. `piece` is {text, size, isCut},
+ * `address` where the rest is asked for, `show` what turns text into nodes.
+ */
+export function longText(piece, address, { show = (text) => [visible(text)], className = "said" } = {}) {
+  const box = el("pre", { class: className, dir: "auto" }, show(piece.text));
+  if (!piece.isCut) return box;
+  let offset = characters(piece.text);
+  const button = el("button", { type: "button", class: "compact show-more" }, `Show all (${number(piece.size)})`);
+  const next = async () => {
+    const more = await api.get(`${address}${query({ offset })}`);
+    // Parts end at the end of a line: each is a block of its own, or one long text would be laid out anew each time.
+    const line = more.isCut ? more.text.lastIndexOf("\n") + 1 : 0;
+    const part = line ? more.text.slice(0, line) : more.text;
+    box.append(el("span", { class: "piece" }, show(line ? part.slice(0, -1) : part)));
+    offset += characters(part);
+    button.textContent = `Show more: ${number(offset)} of ${number(more.size)} so far`;
+    return more.isCut;
+  };
+  button.addEventListener("click", () =>
+    attempt(button, async () => {
+      let left = true;
+      for (let count = 0; left && count < AT_ONCE; count++) left = await next();
+      if (!left) button.remove();
+    }),
+  );
+  return el("div", { class: "long" }, box, button);
+}
+
+/** JSON made readable; anything else as it is. */
+export function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+/** The first line that says something, cut. */
+export function firstLine(text, longest = 160) {
+  const line = visible(text).split("\n").find((one) => one.trim()) || "";
+  return line.length > longest ? `${line.slice(0, longest - 1)}…` : line.trim();
+}

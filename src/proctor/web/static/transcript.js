@@ -1,0 +1,189 @@
+// A transcript as a conversation: what was said, what was done, what models were asked, in order.
+
+import { api, query } from "./api.js";
+import { attempt, toast } from "./dialogs.js";
+import { el } from "./dom.js";
+import { moment, money, number, seconds } from "./format.js";
+import { firstLine, longText, pretty, visible } from "./texts.js";
+
+const PAGE = 100;
+// A link into the middle of a long transcript shows this much of what came before.
+const BEFORE = 20;
+
+export class Transcript extends HTMLElement {
+  /** `sides` names the two who talk, in a dialogue; `scored(name, index)` what stands below an utterance of theirs. */
+  begin({ session, started, sides = null, scored = () => null }) {
+    Object.assign(this, { address: `/api/sessions/${encodeURIComponent(session)}`, started: started ? Date.parse(started) : null, sides, scored });
+    this.first = this.last = 0;
+    this.step = 0;
+    this.spoken = new Map();
+    this.hasMore = false;
+    this.list = el("div", { class: "events", role: "log", "aria-label": "Transcript", "aria-live": "off" });
+    this.earlier = el("button", { type: "button", class: "compact", hidden: true, onclick: () => attempt(this.earlier, () => this.loadEarlier()) }, "Show earlier");
+    this.more = el("button", { type: "button", class: "compact", hidden: true, onclick: () => attempt(this.more, () => this.loadMore()) }, "Show more");
+    this.empty = el("div", { class: "empty", hidden: true });
+    this.replaceChildren(this.earlier, this.list, this.empty, this.more);
+    new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && this.hasMore && this.loadMore(), { rootMargin: "800px" }).observe(this.more);
+  }
+
+  /** The first events, or those around a position that somebody links to. */
+  async open(position = 0) {
+    if (position > PAGE) this.first = this.last = Math.max(0, position - BEFORE);
+    await this.loadMore();
+    this.earlier.hidden = !this.first;
+    if (position) this.show(position);
+  }
+
+  async loadMore() {
+    if (this.loading) return this.loading;
+    this.loading = this.ask(this.last, PAGE).then((answer) => {
+      const before = this.list.lastElementChild;
+      for (const event of answer.events) if (event.position > this.last) this.append(event);
+      this.last = Math.max(this.last, answer.lastPosition);
+      this.hasMore = answer.hasMore;
+      this.more.hidden = !answer.hasMore;
+      return before;
+    });
+    try {
+      await this.loading;
+    } finally {
+      this.loading = null;
+    }
+    return undefined;
+  }
+
+  async loadEarlier() {
+    const after = Math.max(0, this.first - PAGE);
+    const answer = await this.ask(after, PAGE);
+    const found = answer.events.filter((event) => event.position <= this.first);
+    this.list.prepend(...found.map((event) => this.made(event)));
+    this.first = after;
+    this.earlier.hidden = !after;
+  }
+
+  ask(after, limit) {
+    return api.get(`${this.address}/events${query({ after, limit })}`);
+  }
+
+  /** There may be more than there was. */
+  async catchUp(lastPosition) {
+    if (lastPosition <= this.last || this.hasMore) return;
+    const atEnd = innerHeight + scrollY > document.documentElement.scrollHeight - 120;
+    await this.loadMore();
+    if (atEnd && !this.closest("[hidden]")) scrollTo({ top: document.documentElement.scrollHeight });
+  }
+
+  say(title, words) {
+    this.empty.replaceChildren(el("b", {}, title), el("p", {}, words));
+    this.empty.hidden = Boolean(this.list.children.length);
+  }
+
+  async show(position) {
+    while (!this.list.querySelector(`#m${position}`) && this.hasMore && this.last < position) await this.loadMore();
+    const target = this.list.querySelector(`#m${position}`);
+    if (!target) return;
+    target.querySelector("details")?.setAttribute("open", "");
+    target.scrollIntoView({ block: "center" });
+    target.classList.add("pointed");
+    target.focus({ preventScroll: true });
+  }
+
+  append(event) {
+    if (this.step && event.step > this.step && !this.sides) this.list.append(el("div", { class: "step-rule", role: "separator" }, `step ${event.step}`));
+    this.step = event.step;
+    this.list.append(this.made(event));
+    this.empty.hidden = true;
+  }
+
+  made(event) {
+    const make = { message: this.message, tool_call: this.toolCall, model_call: this.modelCall }[event.kind];
+    return make.call(this, event);
+  }
+
+  link(event) {
+    const button = el("button", { type: "button", class: "quiet anchor", "aria-label": `Copy link to ${event.position}`, title: "Copy a link to this" }, `#${event.position}`);
+    button.addEventListener("click", async () => {
+      history.replaceState(history.state, "", `#m${event.position}`);
+      try {
+        await navigator.clipboard.writeText(location.href);
+        toast("The link is copied.", "good");
+      } catch {
+        toast("The link is in the address bar.");
+      }
+    });
+    return button;
+  }
+
+  when(event) {
+    if (!event.timestamp) return null;
+    const offset = this.started === null ? null : (Date.parse(event.timestamp) - this.started) / 1000;
+    return el("time", { class: "when", datetime: event.timestamp, title: moment(event.timestamp) }, offset === null || offset < 0 ? "" : `+${seconds(offset)}`);
+  }
+
+  message(event) {
+    const body = longText(event.content, `${this.address}/texts/${event.position}/content`);
+    const who = event.name || event.role;
+    const side = this.sides?.indexOf(event.name) ?? -1;
+    const head = el("div", { class: "event-head" }, el("b", { class: "who" }, visible(who)), event.name && !this.sides && event.role !== "assistant" ? el("span", { class: "soft" }, event.role) : null, this.when(event), this.link(event));
+    const kind = side >= 0 ? `side side-${side}` : this.sides && event.name === "moderator" ? "aside" : `role-${event.role}`;
+    // The moderator's words are part of a dialogue; what its two are told beforehand is not.
+    if (event.role === "system" && event.name !== "moderator") {
+      // What an agent is told before all else is long, and the same in every session.
+      const fold = el("details", {}, el("summary", {}, el("b", { class: "who" }, visible(who)), el("span", { class: "soft one-line" }, firstLine(event.content.text)), this.when(event)), body);
+      return el("article", { class: `event ${kind}`, id: `m${event.position}`, tabindex: "-1" }, fold, this.link(event));
+    }
+    const index = this.spoken.get(event.name) || 0;
+    if (side >= 0) this.spoken.set(event.name, index + 1);
+    return el("article", { class: `event ${kind}`, id: `m${event.position}`, tabindex: "-1" }, head, body, side >= 0 ? this.scored(event.name, index) : null);
+  }
+
+  toolCall(event) {
+    const outcome = event.success === undefined ? null : event.success ? el("span", { class: "status s-success" }, "ok") : el("span", { class: "status s-fail" }, "failed");
+    const took = event.durationMs === undefined ? null : el("span", { class: "soft figures" }, seconds(event.durationMs / 1000));
+    const summary = el("summary", {}, el("code", { class: "tool" }, visible(event.toolName)), el("span", { class: "one-line mono" }, argument(event.argsJson.text)), outcome, took);
+    const body = el("div", { class: "fold-body" });
+    const fold = el("details", {}, summary, body);
+    fold.addEventListener("toggle", () => {
+      if (!fold.open || body.children.length) return;
+      const at = `${this.address}/texts/${event.position}`;
+      body.append(
+        el("h4", {}, "Arguments"), longText(event.argsJson, `${at}/argsJson`, { show: (text) => [visible(event.argsJson.isCut ? text : pretty(text))], className: "code" }),
+        el("h4", {}, "Result"), event.result.size ? longText(event.result, `${at}/result`, { className: "code" }) : el("p", { class: "soft" }, "It answered nothing."),
+      );
+    });
+    return el("article", { class: "event tool-call", id: `m${event.position}`, tabindex: "-1" }, fold, this.link(event));
+  }
+
+  modelCall(event) {
+    const cached = event.cachedTokens ? ` (${number(event.cachedTokens)} cached)` : "";
+    const facts = [`${number(event.promptTokens)} in${cached}`, `${number(event.completionTokens)} out`, event.costUsd === undefined ? "price unknown" : money(event.costUsd)];
+    if (event.latencyMs !== undefined) facts.push(seconds(event.latencyMs / 1000));
+    if (event.waitingMs) facts.push(`${seconds(event.waitingMs / 1000)} waited`);
+    const bad = event.status !== "ok" ? el("span", { class: "status s-error" }, visible(event.status)) : null;
+    const line = [el("span", { class: "model" }, visible(event.model)), el("span", { class: "figures" }, facts.join(" · ")), bad, event.error ? el("span", { class: "problem one-line" }, visible(event.error)) : null];
+    if (!event.request.size && !event.response.size) return el("article", { class: "event model-call", id: `m${event.position}`, tabindex: "-1" }, el("div", { class: "line" }, line), this.link(event));
+    const body = el("div", { class: "fold-body" });
+    const fold = el("details", {}, el("summary", {}, line), body);
+    fold.addEventListener("toggle", () => {
+      if (!fold.open || body.children.length) return;
+      const at = `${this.address}/texts/${event.position}`;
+      for (const part of ["request", "response"]) {
+        const piece = event[part];
+        if (piece.size) body.append(el("h4", {}, part === "request" ? "Request" : "Response"), longText(piece, `${at}/${part}`, { show: (text) => [visible(piece.isCut ? text : pretty(text))], className: "code" }));
+      }
+    });
+    return el("article", { class: "event model-call", id: `m${event.position}`, tabindex: "-1" }, fold, this.link(event));
+  }
+}
+customElements.define("session-transcript", Transcript);
+
+/** The argument that tells most, in a line: a command, a path, else the whole. */
+function argument(json) {
+  try {
+    const given = JSON.parse(json);
+    const first = given.command ?? given.cmd ?? given.path ?? given.file_path ?? given.pattern ?? given.query;
+    return firstLine(typeof first === "string" ? first : json);
+  } catch {
+    return firstLine(json);
+  }
+}

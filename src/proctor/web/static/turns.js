@@ -1,0 +1,77 @@
+// The turns of a scenario: the state of the world, what was decided and talked about, what was measured.
+
+import { api, query } from "./api.js";
+import { attempt } from "./dialogs.js";
+import { el } from "./dom.js";
+import { chartCard } from "./charts.js";
+import { plural } from "./format.js";
+import { visible } from "./texts.js";
+
+const PAGE = 10;
+
+export class Turns extends HTMLElement {
+  async begin({ session }) {
+    this.address = `/api/sessions/${encodeURIComponent(session)}`;
+    this.last = 0;
+    this.charts = el("div", { class: "charts" });
+    this.list = el("div", { class: "turns" });
+    this.more = el("button", { type: "button", class: "compact", hidden: true, onclick: () => attempt(this.more, () => this.load()) }, "Show more turns");
+    this.replaceChildren(this.charts, this.list, this.more);
+    await Promise.all([this.load(), this.drawCharts()]);
+  }
+
+  async drawCharts() {
+    const { charts } = await api.get(`${this.address}/charts`);
+    this.charts.replaceChildren(...charts.map(chartCard));
+  }
+
+  async load() {
+    const { turns, total } = await api.get(`${this.address}/turns${query({ after: this.last, limit: PAGE })}`);
+    for (const turn of turns) {
+      this.list.append(turnCard(turn));
+      this.last = turn.number;
+    }
+    const shown = this.list.children.length;
+    this.more.hidden = shown >= total || !turns.length;
+    if (!shown) this.list.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No turn is over yet."), el("p", {}, "Each appears here when it has been played.")));
+  }
+
+  /** There may be more turns than there were. */
+  async catchUp() {
+    if (!this.more.hidden) return;
+    if (!this.last) this.list.replaceChildren();
+    await Promise.all([this.load(), this.drawCharts()]);
+  }
+}
+customElements.define("scenario-turns", Turns);
+
+const paragraph = (title, text) => (text ? [el("h4", {}, title), el("pre", { class: "said", dir: "auto" }, visible(text))] : []);
+
+function turnCard(turn) {
+  const metrics = Object.entries(turn.metrics || {});
+  return el(
+    "article",
+    { class: "card turn", id: `turn-${turn.number}`, "aria-label": `Turn ${turn.number}` },
+    el("div", { class: "turn-head" }, el("h3", {}, `Turn ${turn.number}`), (turn.events || []).map((name) => el("span", { class: "tag warn", title: "An event" }, visible(name)))),
+    metrics.length ? el("dl", { class: "metrics" }, metrics.map(([name, value]) => el("div", {}, el("dt", {}, visible(name)), el("dd", { class: "figures" }, value === null ? "–" : visible(String(typeof value === "number" ? Math.round(value * 1000) / 1000 : value)))))) : null,
+    ...paragraph("The world", turn.world_state),
+    ...paragraph("What changed", turn.key_changes),
+    ...paragraph("Consequences", turn.consequences),
+    el("h4", {}, "Decisions"),
+    el("div", { class: "decisions" }, Object.entries(turn.decisions).map(([who, made]) => decision(who, made))),
+    ...(turn.talks || []).map(talk),
+    (turn.issues || []).length ? el("ul", { class: "issues" }, turn.issues.map((issue) => el("li", {}, el("span", { class: "tag warn" }, visible(issue.severity)), ` ${visible([issue.check, issue.actor].filter(Boolean).join(", "))}: ${visible(issue.text)}`))) : null,
+  );
+}
+
+function decision(who, made) {
+  const more = [["Reasoning", made.reasoning], ["Long-term goals", made.long_term_goals], ["Priorities", made.short_term_priorities]].filter(([, text]) => text);
+  return el("div", { class: "decision" }, el("b", { class: "who" }, visible(who)), el("pre", { class: "said", dir: "auto" }, visible(made.action)), made.statement ? el("blockquote", {}, visible(made.statement)) : null,
+    more.length ? el("details", {}, el("summary", {}, "Why"), more.flatMap(([title, text]) => paragraph(title, text))) : null);
+}
+
+function talk(one) {
+  const title = `${one.kind === "coalition" ? "Coalition talk" : "Private talk"}: ${one.participants.map(visible).join(", ")}`;
+  return el("details", { class: "talk" }, el("summary", {}, title, one.outcome ? el("span", { class: "tag" }, visible(one.outcome)) : null, el("span", { class: "soft" }, plural(one.messages.length, "message"))),
+    el("div", { class: "fold-body" }, one.purpose ? el("p", { class: "soft" }, visible(one.purpose)) : null, one.messages.map(([who, text]) => el("div", { class: "talk-line" }, el("b", { class: "who" }, visible(who)), el("pre", { class: "said", dir: "auto" }, visible(text))))));
+}

@@ -1,0 +1,168 @@
+"""Pages about evaluations and comparisons: hostile text stays text, and everything is said in words."""
+
+import re
+from datetime import UTC, datetime
+
+from proctor.analyse.comparing import Comparison, Contrast, Disagreement, Mean
+from proctor.analyse.contrasts import Difference
+from proctor.analyse.evaluation import EvaluationResults, EvaluatorResult
+from proctor.analyse.evaluation_targets import JudgedTarget
+from proctor.analyse.gates import Verdict
+from proctor.analyse.intervals import Estimate
+from proctor.batch.evaluation import Evaluation
+from proctor.report.comparison import change, comparison_html, comparison_markdown
+from proctor.report.evaluation import EvaluationPage, evaluation_html, evaluation_markdown
+from proctor.report.forest import Stem, forest
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+HOSTILE = "<script>alert(1)</script> | `rm` \u202eevil [x](javascript:alert(1))"
+
+
+def page(**more):
+    tone = EvaluatorResult(
+        evaluator="tone",
+        asked_as="tone",
+        digest="v1",
+        level="trace",
+        evaluated=9,
+        failed=1,
+        average=Estimate(value=0.6, low=0.4, high=0.8, n=9),
+        if_failures_were_zero=0.54,
+        labels={HOSTILE: 5, "No": 4},
+    )
+    bare = EvaluatorResult(evaluator="kind", asked_as="kind.yaml", digest="v2", level="session")
+    job = Evaluation(
+        id="night-0123456789",
+        arn="arn",
+        name="night",
+        state="COMPLETED_WITH_ERRORS",
+        created_at=NOW,
+        updated_at=NOW,
+        document={"description": HOSTILE},
+        output_group="g",
+        output_stream="s",
+        error_details=("1 of 3 sessions failed during batch evaluation.",),
+    )
+    results = EvaluationResults(
+        run_id=job.id,
+        completed=2,
+        in_progress=0,
+        failed=1,
+        ignored=4,
+        summaries=(tone, bare),
+        tokens=1234,
+        cost_usd=None,
+        remarks=("scripted/judge only rehearses",),
+    )
+    worst = JudgedTarget(
+        session="s1", session_id="1", target="t1", value=0.1, label="No", explanation=HOSTILE
+    )
+    failed = JudgedTarget(
+        session="s2", session_id="2", target="", value=None, label="", explanation="", error=HOSTILE
+    )
+    return EvaluationPage(evaluation=job, results=results, worst=[[worst], []], failed=[[failed], []])
+
+
+def test_a_page_about_a_job_says_what_was_left_out_and_obeys_no_text():
+    html = evaluation_html(page())
+
+    assert "<script>" not in html and "\u202e" not in html
+    assert "&lt;script&gt;" in html
+    assert "4 older ones ignored" in html
+    assert "0.400 to 0.800" in html and "0.540" in html
+    assert "1 of 3 sessions failed" in html
+    assert "scripted/judge only rehearses" in html
+    assert "default-src 'none'" in html
+
+
+def test_the_same_in_markdown_is_one_table_row_for_each_thing():
+    text = evaluation_markdown(page())
+
+    assert "| tone | trace | 9 | 1 | 0.600 | 0.400 to 0.800 | 0.540 | – |" in text
+    assert "| kind | session | 0 | 0 | – | – | – | – |" in text
+    assert "<script>" not in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| s1 ")]
+    assert len(re.findall(r"(?<!\\)\|", row)) == 6
+
+
+def comparison():
+    difference = Difference(
+        value=-0.25, low=-0.5, high=0.0, p=0.04, effect_size=-0.8, smallest_detectable=0.3, n=(8, 8)
+    )
+    success = Contrast(
+        metric="success",
+        baseline="before",
+        candidate="after",
+        baseline_mean=Mean(value=0.75, low=0.4, high=0.9, items=8, tasks=8),
+        candidate_mean=Mean(value=0.5, low=0.2, high=0.8, items=8, tasks=8),
+        difference=difference,
+        p_corrected=0.08,
+        pairs=8,
+        unpaired=2,
+        pairs_needed=40,
+        errors=(1, 0),
+        if_errors_failed=-0.2,
+        disagreements=(
+            Disagreement(
+                words=HOSTILE, baseline=1.0, candidate=0.0, baseline_items=("a",), candidate_items=("b",)
+            ),
+        ),
+    )
+    nothing = Contrast(
+        metric="score:tone",
+        baseline="before",
+        candidate="after",
+        baseline_mean=Mean(value=None),
+        candidate_mean=Mean(value=None),
+        difference=None,
+        remarks=("one of them has no value",),
+    )
+    verdict = Verdict(
+        gate="success>=0", candidate="after", verdict="inconclusive", words="too few", more_pairs=12
+    )
+    return Comparison(
+        groups=("before", "after"),
+        pair="item",
+        varied=("model",),
+        contrasts=(success, nothing),
+        verdicts=(verdict,),
+    )
+
+
+def test_a_page_about_a_comparison_says_what_a_difference_is_worth():
+    html = comparison_html(comparison())
+
+    assert "<script>" not in html
+    assert "Gates: inconclusive" in html and "about 12 more pairs would decide it" in html
+    assert "−25.0 points" in html and "−50.0 points to ±0.0 points" in html
+    assert "about 40 pairs would find a difference of this size" in html
+    assert "counted as failures, the difference would be −20.0 points" in html
+    assert "one of them has no value" in html
+
+
+def test_a_comparison_in_markdown():
+    text = comparison_markdown(comparison())
+
+    assert (
+        "| success | after | 75 % | 50 % | −25.0 points | −50.0 points to ±0.0 points | 0.080 | none shown |"
+        in text
+    )
+    assert "| score:tone | after | – | – | – | too few to say | – | cannot be said |" in text
+    assert "<script>" not in text
+
+
+def test_differences_are_drawn_on_both_sides_of_zero():
+    drawn = forest("two", [Stem(label="a", value=-1.0, low=-2.0, high=0.5), Stem(label="b", value=None)])
+
+    left = float(re.search(r'<circle cx="([\d.]+)"', drawn)[1])
+    zero = float(re.search(r'<line x1="([\d.]+)" y1="4', drawn)[1])
+    assert left < zero
+    assert drawn.count("<circle") == 1
+    assert ">–</text>" in drawn
+
+
+def test_a_change_has_its_sign_and_unit():
+    assert change(0.125, "success") == "+12.5 points"
+    assert change(-0.5, "cost") == "−$0.50"
+    assert change(90.0, "time") == "+1 min 30 s"
+    assert change(None, "time") == "–"

@@ -1,0 +1,90 @@
+"""The list of batches: filtered, counted and summed in the database, with statuses as they are now."""
+
+from datetime import timedelta
+
+import pytest
+from stocked import NOW, add_batch
+
+from proctor.store import listing, timestamp
+from proctor.store.listing import BatchFilter
+from proctor.store.owner import this_process
+
+
+@pytest.fixture
+def batches(store):
+    """Five: two that say they run, of which one has no process any more."""
+    given = [
+        ("alpha", {"status": "completed", "planPath": "/plans/100%.yaml"}),
+        (
+            "beta",
+            {
+                "status": "running",
+                "owner": "elsewhere:1:2:3",
+                "heartbeatAt": timestamp(NOW - timedelta(days=1)),
+            },
+        ),
+        ("gamma", {"status": "running", "owner": this_process()}),
+        ("delta", {"status": "interrupted", "job": "dialogue", "planText": "Prompt: Tides"}),
+        ("epsilon", {"status": "aborted", "planPath": "/plans/1000.yaml"}),
+    ]
+    for number, (run_id, row) in enumerate(given):
+        add_batch(store, run_id, 3, createdAt=timestamp(NOW + timedelta(hours=number)), **row)
+    return store
+
+
+def names(store, **wanted):
+    found = listing.page_of_batches(store.read, BatchFilter(**wanted), NOW, limit=100)
+    assert listing.count_batches(store.read, BatchFilter(**wanted), NOW) == len(found)
+    return [row["runId"] for row in found]
+
+
+def test_the_newest_come_first_and_pages_follow_each_other(batches):
+    assert names(batches) == ["epsilon", "delta", "gamma", "beta", "alpha"]
+    page = listing.page_of_batches(batches.read, BatchFilter(), NOW, limit=2, offset=2)
+    assert [row["runId"] for row in page] == ["gamma", "beta"]
+
+
+def test_a_batch_without_a_process_is_interrupted_whatever_its_row_says(batches):
+    assert names(batches, statuses=["running"]) == ["gamma"]
+    assert names(batches, statuses=["interrupted"]) == ["delta", "beta"]
+    assert names(batches, statuses=["running", "interrupted"]) == ["delta", "gamma", "beta"]
+    assert names(batches, statuses=["interrupted", "aborted"]) == ["epsilon", "delta", "beta"]
+    assert listing.standing_of_all(batches.read, NOW)["beta"] == ("interrupted", "")
+
+
+def test_search_takes_text_as_it_is_in_any_letter_case(batches):
+    assert names(batches, search="100%") == ["alpha"]
+    assert names(batches, search="TIDES") == ["delta"]
+    assert names(batches, search="_") == []
+    assert names(batches, search="a", jobs=["dialogue"]) == ["delta"]
+
+
+def test_totals_are_those_of_each_batch(batches):
+    row = batches.read.items("alpha")[0]
+    with_cost = {"status": "success", "tokensTotal": 7, "costUsd": 0.5}
+    writer = batches.writer()
+    writer.change("batch_items", ("alpha", row["id"]), with_cost)
+    writer.close()
+
+    found = listing.totals_of(batches.read, ["alpha", "gamma", "gone"])
+
+    assert found["alpha"]["counts"] == {
+        "queued": 2,
+        "running": 0,
+        "success": 1,
+        "fail": 0,
+        "timeout": 0,
+        "error": 0,
+    }
+    assert (found["alpha"]["items"], found["alpha"]["finished"]) == (3, 1)
+    assert (found["alpha"]["tokens"], found["alpha"]["costUsd"]) == (7, 0.5)
+    assert (found["gamma"]["items"], found["gamma"]["costUsd"]) == (3, None)
+    assert found["gone"]["items"] == 0
+    assert listing.totals_of(batches.read, []) == {}
+
+
+def test_a_batch_is_found_by_the_file_of_its_plan(batches):
+    assert listing.batch_from(batches.read, "/plans/1000.yaml") == "epsilon"
+    assert listing.batch_from(batches.read, "/plans/1.yaml") is None
+    assert [row["runId"] for row in listing.batches_named(batches.read, ["beta", "none"], NOW)] == ["beta"]
+    assert listing.jobs_there_are(batches.read) == ["coding", "dialogue"]

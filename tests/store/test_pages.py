@@ -1,0 +1,145 @@
+"""Windows of items in any order, and transcripts in parts, from both databases."""
+
+from datetime import timedelta
+
+import pytest
+from stocked import NOW, add_batch, session
+
+from proctor.errors import NotFound
+from proctor.item import STATUSES, Item
+from proctor.score import Score
+from proctor.session import Iteration, Message, Metric, ModelCall, ToolCall
+from proctor.store import pages, timestamp, transcripts
+
+ENDS = ("success", "fail", "queued")
+HARM = 'a"\\\x01'
+
+
+@pytest.fixture
+def made(store):
+    """Twelve items: every third is queued, costs go up and down, one factor has a name that means harm."""
+    add_batch(store, "other", 3)
+    items = [
+        Item(
+            runner="prompt",
+            prompt=f"question {n}",
+            model="m",
+            factors={"size": "SML"[n % 3], HARM: f"{n % 2}"},
+        )
+        for n in range(12)
+    ]
+    row = {"runId": "run", "createdAt": timestamp(NOW), "job": "coding", "status": "running"}
+    store.create_batch(row, items)
+    writer = store.writer()
+    for number, item in enumerate(items):
+        status = ENDS[number % 3]
+        values = {"status": status, "costUsd": None if number == 4 else number * 5 % 12 / 10}
+        if status != "queued":
+            values["startedAt"] = timestamp(NOW)
+            values["finishedAt"] = timestamp(NOW + timedelta(seconds=12 - number))
+        writer.change("batch_items", ("run", item.id), values)
+    writer.close()
+    return items
+
+
+def test_an_order_holds_every_item_of_the_batch_and_no_other(store, made):
+    found = pages.listing(store.read, "run", "", "position", descending=True)
+
+    assert list(found.positions) == list(range(11, -1, -1))
+    assert found.counts() == {**dict.fromkeys(STATUSES, 0), "success": 4, "fail": 4, "queued": 4}
+    assert len(pages.listing(store.read, "nothing", "", "position", descending=False).positions) == 0
+
+
+@pytest.mark.parametrize("descending", [True, False])
+def test_what_an_item_does_not_have_is_sorted_last(store, made, descending):
+    by_cost = pages.listing(store.read, "run", "", "costUsd", descending=descending)
+    by_time = pages.listing(store.read, "run", "", "seconds", descending=descending)
+
+    assert by_cost.positions[-1] == 4
+    assert list(by_time.positions[-4:]) == [2, 5, 8, 11]
+    assert list(by_time.positions[:2]) == ([0, 1] if descending else [10, 9])
+
+
+def test_items_are_sorted_by_a_factor_whatever_it_is_called(store, made):
+    by_size = pages.listing(store.read, "run", "", "factor:size", descending=False)
+    by_harm = pages.listing(store.read, "run", "", f"factor:{HARM}", descending=True)
+
+    assert list(by_size.positions) == [2, 5, 8, 11, 1, 4, 7, 10, 0, 3, 6, 9]
+    assert list(by_harm.positions[:6]) == [1, 3, 5, 7, 9, 11]
+    with pytest.raises(NotFound, match="no column"):
+        pages.listing(store.read, "run", "", 'id" DESC; --', descending=False)
+
+
+def test_a_window_is_cut_out_of_the_items_in_some_statuses(store, made):
+    found = pages.listing(store.read, "run", "QUESTION 1", "position", descending=False)
+
+    positions, total = found.window(["success", "fail"], 1, 5)
+
+    assert (list(found.positions), list(positions), total) == ([1, 10, 11], [10], 2)
+    rows = pages.rows_at(store.read, "run", [11, 0, 99])
+    assert [(row["position"], row["factors"]["size"]) for row in rows] == [(11, "L"), (0, "S")]
+    assert [row["position"] for row in pages.first_rows(store.read, "run", offset=10, limit=5)] == [10, 11]
+    assert pages.rows_at(store.read, "run", []) == []
+
+
+def test_what_was_begun_lately_and_what_is_under_way_is_found_without_reading_all(store, made):
+    writer = store.writer()
+    session(writer, "early", item_id=made[0].id)
+    session(writer, "late", item_id=made[1].id, startedAt=timestamp(NOW + timedelta(seconds=9)))
+    writer.change("batch_items", ("run", made[1].id), {"status": "running"})
+    writer.close()
+
+    assert pages.begun_since(store.read, "run", timestamp(NOW + timedelta(seconds=5)), limit=9) == {
+        made[1].id
+    }
+    assert pages.running_ids(store.read, "run", limit=9) == {made[1].id}
+    assert [row["id"] for row in pages.items_by_id(store.read, "run", [made[5].id, made[2].id])] == [
+        made[2].id, made[5].id,
+    ]  # fmt: skip
+    assert pages.makers(store.read, "run") == [{"agent": "", "model": "m", "items": 12}]
+    assert pages.factor_names(store.read, "run") == [HARM, "size"]
+    assert pages.status_counts(store.read, "run")["running"] == 1
+
+
+def test_events_are_told_in_order_with_the_beginnings_of_what_is_long(store):
+    writer = store.writer()
+    recorder = session(writer, "s1")
+    long = "é日" * 6000
+    recorder.record(Message(role="user", content=long))
+    recorder.record(Metric(name="mood", value=1.0))
+    recorder.record(ToolCall(name="run", result="short"))
+    recorder.record(ModelCall(model="m", request="r" * 5000))
+    recorder.record(Iteration(output=long, test_output="ok"))
+    session(writer, "s2").record(Message(role="user", content="another's"))
+    writer.close()
+
+    first, *rest = transcripts.events(store.read, "s1", after=0, limit=10)
+
+    assert [(row["kind"], row["position"]) for row in rest] == [("tool_call", 3), ("model_call", 4)]
+    assert (first["content"].text, first["content"].is_cut) == (long[:4000], True)
+    assert first["content"].size == len(long.encode())
+    assert rest[0]["result"] == transcripts.Piece(text="short", size=5, is_cut=False)
+    assert transcripts.extent(store.read, "s1") == (4, 3)
+    (step,) = transcripts.steps(store.read, "s1")
+    assert (step["output"].is_cut, step["testOutput"].text) == (True, "ok")
+    assert transcripts.step_text(store.read, "s1", 1, "output") == long
+    assert transcripts.step_count(store.read, "s1") == 1
+
+    piece = transcripts.text_part(store.read, "s1", 1, "content", offset=11_990, limit=100)
+    assert piece == transcripts.Piece(text=long[11_990:], size=12_000, is_cut=False)
+    with pytest.raises(NotFound):
+        transcripts.text_part(store.read, "s1", 3, "content", offset=0, limit=10)
+    with pytest.raises(NotFound):
+        transcripts.step_text(store.read, "s1", 2, "output")
+
+
+def test_a_session_has_the_scores_that_were_given_in_it_and_to_it(store):
+    writer = store.writer()
+    session(writer, "s1").score(Score(evaluator="own", value=1.0))
+    judge = session(writer, "s2")
+    judge.score(Score(evaluator="of the first", value=0.5, judged_session="s1"))
+    judge.score(Score(evaluator="of another", value=0.5, judged_session="s3"))
+    writer.close()
+
+    assert [row["evaluator"] for row in transcripts.judgements(store.read, "s1")] == ["own", "of the first"]
+    assert len(transcripts.judgements(store.read, "s2")) == 2

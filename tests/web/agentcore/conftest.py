@@ -1,0 +1,20 @@
+"""Servers for the tests of this folder."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from wire_server import Served, servers
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Starts servers over a store of this test."""
+    with servers(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture
+def served(serve: Callable[..., Served]) -> Served:
+    """A server that lets everybody in."""
+    return serve()

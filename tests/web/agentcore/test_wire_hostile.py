@@ -1,0 +1,197 @@
+"""Whatever is sent, the answer is a refusal or a success, never a failure of ours."""
+
+import gzip
+import http.client
+import json
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+from test_wire_evaluators import JUDGE
+from test_wire_jobs import GROUP
+from test_wire_online import RULE, SOURCE
+from wire_server import servers
+
+from proctor.web.agentcore import OPERATIONS, logs
+
+TARGETS = [f"{logs.TARGET}{name}" for name in logs.BY_NAME]
+START = {
+    "batchEvaluationName": "n",
+    "evaluators": [{"evaluatorId": "Builtin.TrajectoryExactOrderMatch"}],
+    "dataSourceConfig": {"cloudWatchLogs": {"serviceNames": ["s"], "logGroupNames": [GROUP]}},
+    "evaluationMetadata": {
+        "sessionMetadata": [{"sessionId": "s", "groundTruth": {"inline": {"turns": [{}]}}}]
+    },
+}
+BODIES = {
+    "StartBatchEvaluation": START,
+    "Evaluate": {"evaluationInput": {"sessionSpans": [{"traceId": "a" * 32, "spanId": "b" * 16}]}},
+    "CreateEvaluator": {"evaluatorName": "n", "level": "TRACE", "evaluatorConfig": JUDGE},
+    "UpdateEvaluator": {"evaluatorConfig": JUDGE},
+    "CreateOnlineEvaluationConfig": {
+        "onlineEvaluationConfigName": "n",
+        "rule": RULE,
+        "dataSourceConfig": SOURCE,
+        "evaluators": [{"evaluatorId": "Builtin.Helpfulness"}],
+        "enableOnCreate": False,
+        "evaluationExecutionRoleArn": "arn:aws:iam::123456789012:role/x",
+    },
+    "TagResource": {"tags": {"a": "b"}},
+}  # fmt: skip
+JSON = some.recursive(
+    some.none() | some.booleans() | some.integers() | some.floats() | some.text(max_size=20),
+    lambda inner: (
+        some.lists(inner, max_size=4) | some.dictionaries(some.text(max_size=10), inner, max_size=4)
+    ),
+    max_leaves=15,
+)
+PRINTABLE = some.characters(min_codepoint=33, max_codepoint=126, exclude_characters="#")
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+class Caller:
+    """Sends requests that no client would, over one connection."""
+
+    def __init__(self, served):
+        self._connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=60)
+
+    def status(self, method, path, body=b"", headers=None):
+        try:
+            self._connection.request(method, path, body=body, headers=headers or {})
+            response = self._connection.getresponse()
+            said = response.read()
+        except (http.client.HTTPException, ConnectionError):
+            self._connection.close()
+            raise
+        if response.status >= 300 and response.headers.get("x-amzn-ErrorType"):
+            assert json.loads(said)["message"]
+        return response.status
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """One server for all that is thrown at it; nothing it starts does anything."""
+    limits = {"start_per_second": 0, "body_bytes": 1_000_000}
+    with servers(tmp_path_factory.mktemp("hostile")) as start:
+        yield start(command=["true"], evaluation={"limits": limits})
+
+
+@pytest.fixture
+def caller(calm):
+    return Caller(calm)
+
+
+def path_of(operation, value="x"):
+    path = operation.path
+    for member in ("batchEvaluationId", "evaluatorId", "onlineEvaluationConfigId", "resourceArn"):
+        path = path.replace(f"{{{member}}}", value)
+    return path
+
+
+def altered(document, data):
+    """The document with one part of it replaced by something else, or taken away."""
+    found = json.loads(json.dumps(document))
+    place = found
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        if not keys:
+            return found
+        key = data.draw(some.sampled_from(keys))
+        if isinstance(place[key], dict | list) and place[key] and data.draw(some.booleans()):
+            place = place[key]
+            continue
+        if data.draw(some.booleans()) and isinstance(place, dict):
+            del place[key]
+        else:
+            place[key] = data.draw(JSON)
+        return found
+
+
+@FEW
+@given(data=some.data())
+def test_bodies_that_are_nearly_right_are_answered(calm, data):
+    operation = data.draw(some.sampled_from([each for each in OPERATIONS if each.name in BODIES]))
+    body = json.dumps(altered(BODIES[operation.name], data)).encode("utf-8", "replace")
+    value = data.draw(
+        some.sampled_from(["Builtin.Helpfulness", "n-0123456789", "Builtin.TrajectoryInOrderMatch"])
+    )
+
+    assert Caller(calm).status(operation.method, path_of(operation, value), body) < 500
+
+
+@FEW
+@given(document=JSON, number=some.integers(0, len(OPERATIONS) - 1))
+def test_any_json_is_answered(calm, document, number):
+    operation = OPERATIONS[number]
+    body = json.dumps(document).encode("utf-8", "replace")
+
+    assert Caller(calm).status(operation.method, path_of(operation, "n-0123456789"), body) < 500
+
+
+@FEW
+@given(document=JSON, target=some.sampled_from(TARGETS))
+def test_any_json_is_answered_by_log_operations(calm, document, target):
+    body = json.dumps(document).encode("utf-8", "replace")
+
+    assert Caller(calm).status("POST", "/", body, {"X-Amz-Target": target}) < 500
+
+
+@FEW
+@given(
+    text=some.text(alphabet=PRINTABLE, max_size=60),
+    query=some.text(alphabet=PRINTABLE, max_size=40),
+    method=some.sampled_from(["GET", "POST", "PUT", "DELETE"]),
+    place=some.sampled_from(
+        ["/evaluations/batch-evaluate/", "/evaluations/evaluate/", "/evaluators/", "/tags/"]
+    ),
+)
+def test_any_path_is_answered(calm, text, query, method, place):
+    path = f"{place}{text.replace('?', '')}?{query}"
+
+    assert Caller(calm).status(method, path) < 500
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+        b'{"evaluationInput": {"sessionSpans": [' + b"[" * 400 + b"]" * 400 + b"]}}",
+        b"{",
+        b"null",
+        b'"text"',
+        b"\xff\xfe\x00",
+        b'{"a": NaN, "b": 1e999, "c": "\\ud800"}',
+        b'{"batchEvaluationName": "\\u0000", "description": "\\ud800\\udc00\\ud800", "evaluatorName": 1e400}',
+        b'{"n": ' + b"9" * 5000 + b"}",
+        gzip.compress(b"{}"),
+    ],
+    ids=range(11),
+)
+def test_bodies_that_are_none_are_refused(caller, operation, body):
+    assert caller.status(operation.method, path_of(operation, "n-0123456789"), body) in range(200, 500)
+
+
+def test_a_giant_body_is_refused(caller):
+    body = b'{"description": "' + b"x" * 1_500_000 + b'"}'
+
+    assert caller.status("POST", "/evaluations/batch-evaluate", body) == 413
+
+
+def test_hostile_text_is_kept_and_told_as_it_is(calm):
+    text = "<script>alert(1)</script> \u202e \x1b[31m ' OR 1=1 --"
+    made = calm.control.create_evaluator(
+        evaluatorName="hostile", level="TRACE", evaluatorConfig=JUDGE, description=text
+    )
+
+    assert calm.control.get_evaluator(evaluatorId=made["evaluatorId"])["description"] == text
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+@pytest.mark.parametrize(
+    "path", ["/evaluations/batch-evaluate/a/b/c", "/evaluators/a/b", "/evaluations/evaluate/"]
+)
+def test_a_path_of_no_operation_is_not_found_or_refused(caller, method, path):
+    assert caller.status(method, path) in (400, 404)

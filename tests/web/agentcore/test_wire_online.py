@@ -1,0 +1,386 @@
+"""Online configurations are kept, and a share of the sessions that arrive is judged without anyone asking."""
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from botocore.exceptions import ClientError
+from wire_spans import spans
+
+from proctor.batch.arrivals import keep_arrivals, tell_arrivals
+from proctor.batch.online import OnlineWatch, Watching, does_match, is_sampled
+from proctor.telemetry import normalised
+
+GROUP, SERVICE = "/aws/bedrock-agentcore/runtimes/Calc", "Calc.DEFAULT"
+ROLE = "arn:aws:iam::123456789012:role/evaluations"
+SOURCE = {"cloudWatchLogs": {"logGroupNames": [GROUP], "serviceNames": [SERVICE]}}
+HELPFUL = {"evaluatorId": "Builtin.Helpfulness"}
+RULE = {"samplingConfig": {"samplingPercentage": 100.0}}
+MODEL = {"bedrockEvaluatorModelConfig": {"modelId": "scripted/judge"}}
+SCALE = {"categorical": [{"definition": "it is", "label": "Yes"}, {"definition": "it is not", "label": "No"}]}
+
+
+def create(client, name="watching", **changed):
+    asked = {
+        "onlineEvaluationConfigName": name,
+        "rule": RULE,
+        "dataSourceConfig": SOURCE,
+        "evaluators": [HELPFUL],
+        "evaluationExecutionRoleArn": ROLE,
+        "enableOnCreate": True,
+    }
+    return client.create_online_evaluation_config(**{**asked, **changed})
+
+
+def judge(client, name="mine", instructions="{assistant_turn}", level="TRACE"):
+    config = {"instructions": instructions, "ratingScale": SCALE, "modelConfig": MODEL}
+    return client.create_evaluator(evaluatorName=name, level=level, evaluatorConfig={"llmAsAJudge": config})[
+        "evaluatorId"
+    ]
+
+
+def refused(call, *words, **members):
+    with pytest.raises(ClientError) as caught:
+        call(*words, **members)
+    return caught.value.response
+
+
+def arrive(store, *sessions, at=None, group=GROUP, service=SERVICE):
+    at = at or datetime.now(UTC)
+    for session in sessions:
+        documents = [normalised(each) for each in spans(session, service=service)]
+        keep_arrivals(store, documents, at, log_group=group)
+    tell_arrivals(store, at)
+
+
+def test_a_configuration_is_kept_and_told_as_it_was_given(served):
+    rule = {
+        "samplingConfig": {"samplingPercentage": 12.5},
+        "filters": [{"key": "user.tier", "operator": "Equals", "value": {"stringValue": "gold"}}],
+        "sessionConfig": {"sessionTimeoutMinutes": 5},
+    }
+
+    made = create(served.control, rule=rule, description="Gold", tags={"team": "a"})
+    found = served.control.get_online_evaluation_config(
+        onlineEvaluationConfigId=made["onlineEvaluationConfigId"]
+    )
+
+    assert (made["status"], made["executionStatus"]) == ("ACTIVE", "ENABLED")
+    assert found["rule"] == rule and found["dataSourceConfig"] == SOURCE and found["evaluators"] == [HELPFUL]
+    assert found["description"] == "Gold" and found["evaluationExecutionRoleArn"] == ROLE
+    group = f"/aws/bedrock-agentcore/evaluations/results/{made['onlineEvaluationConfigId']}"
+    assert made["outputConfig"]["cloudWatchConfig"]["logGroupName"] == group
+    arn = made["onlineEvaluationConfigArn"]
+    assert served.control.list_tags_for_resource(resourceArn=arn)["tags"] == {"team": "a"}
+
+
+def test_configurations_are_listed_a_page_at_a_time(served):
+    for number in range(5):
+        create(served.control, f"config_{number}")
+
+    pages = served.control.get_paginator("list_online_evaluation_configs").paginate(
+        PaginationConfig={"PageSize": 2}
+    )
+    names = [each["onlineEvaluationConfigName"] for page in pages for each in page["onlineEvaluationConfigs"]]
+
+    assert names == [f"config_{number}" for number in range(5)]
+
+
+def test_an_update_switches_on_and_off_and_changes_what_it_names(served):
+    config_id = create(served.control, enableOnCreate=False)["onlineEvaluationConfigId"]
+
+    changed = served.control.update_online_evaluation_config(
+        onlineEvaluationConfigId=config_id, executionStatus="ENABLED", description="now on"
+    )
+    found = served.control.get_online_evaluation_config(onlineEvaluationConfigId=config_id)
+
+    assert changed["executionStatus"] == found["executionStatus"] == "ENABLED"
+    assert found["description"] == "now on" and found["rule"] == RULE
+
+
+def test_a_deleted_configuration_is_gone(served):
+    config_id = create(served.control)["onlineEvaluationConfigId"]
+
+    deleted = served.control.delete_online_evaluation_config(onlineEvaluationConfigId=config_id)
+
+    assert deleted["status"] == "DELETING"
+    for call in (served.control.get_online_evaluation_config, served.control.delete_online_evaluation_config):
+        answer = refused(call, onlineEvaluationConfigId=config_id)
+        assert answer["Error"]["Code"] == "ResourceNotFoundException"
+
+
+def test_an_evaluator_is_locked_while_an_enabled_configuration_judges_with_it(served):
+    evaluator = judge(served.control)
+    config_id = create(served.control, evaluators=[{"evaluatorId": evaluator}])["onlineEvaluationConfigId"]
+
+    assert served.control.get_evaluator(evaluatorId=evaluator)["lockedForModification"] is True
+    for call in (served.control.delete_evaluator, served.control.update_evaluator):
+        assert refused(call, evaluatorId=evaluator)["Error"]["Code"] == "ConflictException"
+
+    served.control.update_online_evaluation_config(
+        onlineEvaluationConfigId=config_id, executionStatus="DISABLED"
+    )
+    assert served.control.get_evaluator(evaluatorId=evaluator)["lockedForModification"] is False
+    served.control.delete_evaluator(evaluatorId=evaluator)
+
+
+@pytest.mark.parametrize(
+    ("instructions", "level"),
+    [("{assistant_turn} {expected_response}", "TRACE"), ("{context} {assertions}", "SESSION"),
+     ("{actual_tool_trajectory}", "SESSION")],
+)  # fmt: skip
+def test_evaluators_that_need_ground_truth_are_refused(served, instructions, level):
+    own = judge(served.control, instructions=instructions, level=level)
+    derived = served.control.create_evaluator(
+        evaluatorName="derived",
+        level=level,
+        evaluatorConfig={"derived": {"baseEvaluatorId": own, "modelConfig": MODEL}},
+    )["evaluatorId"]
+
+    for evaluator in (own, derived, "Builtin.TrajectoryInOrderMatch"):
+        answer = refused(create, served.control, evaluators=[{"evaluatorId": evaluator}])
+        assert answer["fieldList"][0]["name"] == "evaluators.1.member.evaluatorId"
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"onlineEvaluationConfigName": "a-b"}, "onlineEvaluationConfigName"),
+        ({"rule": {"samplingConfig": {"samplingPercentage": 100.1}}},
+         "rule.samplingConfig.samplingPercentage"),
+        ({"rule": {**RULE, "sessionConfig": {"sessionTimeoutMinutes": 1441}}},
+         "rule.sessionConfig.sessionTimeoutMinutes"),
+        ({"rule": {**RULE, "filters": [{"key": "a", "operator": "Is", "value": {"doubleValue": 1}}]}},
+         "rule.filters.1.member.operator"),
+        ({"rule": {**RULE, "filters": [{"key": "a", "operator": "Equals",
+                                        "value": {"booleanValue": True}}] * 6}},
+         "rule.filters"),
+        ({"evaluators": []}, "evaluators"),
+        ({"evaluators": [HELPFUL] * 26}, "evaluators"),
+        ({"evaluators": [{"evaluatorId": "none-0123456789"}]}, "evaluators.1.member.evaluatorId"),
+        ({"insights": [{"insightId": "Builtin.Insight.UserIntent"}]}, "insights"),
+        ({"dataSourceConfig": {"cloudWatchLogs": {"serviceNames": [SERVICE]}}},
+         "dataSourceConfig.cloudWatchLogs"),
+        ({"evaluationExecutionRoleArn": "me"}, "evaluationExecutionRoleArn"),
+        ({"outputConfig": {"cloudWatchConfig": {"logGroupName": "/aws/bedrock-agentcore/evaluations/x"}}},
+         "outputConfig.cloudWatchConfig.logGroupName"),
+        ({"clusteringConfig": {"frequencies": ["HOURLY"]}}, "clusteringConfig.frequencies.1.member"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_configuration_is_told_by_its_field(served, changed, field):
+    answer = refused(create, served.control, **changed)
+
+    assert answer["Error"]["Code"] == "ValidationException"
+    assert field in [each["name"] for each in answer["fieldList"]]
+
+
+def watch(served, quiet_seconds=None):
+    watching = Watching(
+        judging={"judge": "scripted/judge"},
+        version="0",
+        region="us-east-1",
+        account="000000000000",
+        quiet_seconds=quiet_seconds,
+    )
+    return OnlineWatch(served.store, watching)
+
+
+def sessions_of(served, run_id):
+    request = served.store.evaluations.row(run_id)["requestJson"]
+    return set(json.loads(request)["dataSourceConfig"]["store"]["sessionIds"])
+
+
+@pytest.fixture
+def unwatched(serve):
+    """A server that does not look for sessions itself within a test."""
+    return serve(command=["true"], evaluation={"limits": {"watch_seconds": 3600}})
+
+
+def test_sessions_are_taken_up_when_they_have_been_quiet_for_long_enough(unwatched):
+    create(unwatched.control, rule={**RULE, "sessionConfig": {"sessionTimeoutMinutes": 5}})
+    now = datetime.now(UTC)
+    looking = watch(unwatched)
+    arrive(unwatched.store, "s-1", at=now)
+    arrive(unwatched.store, "elsewhere", at=now, group="/other")
+    arrive(unwatched.store, "others", at=now, service="Other")
+
+    assert list(looking.look(now + timedelta(minutes=4))) == []
+    (run_id,) = looking.look(now + timedelta(minutes=6))
+
+    assert len(sessions_of(unwatched, run_id)) == 1
+    assert unwatched.data.list_batch_evaluations()["batchEvaluations"] == []
+    assert refused(unwatched.data.get_batch_evaluation, batchEvaluationId=run_id)["Error"]["Code"] == (
+        "ResourceNotFoundException"
+    )
+
+
+def test_a_session_of_which_more_comes_is_waited_for(unwatched):
+    create(unwatched.control)
+    now = datetime.now(UTC)
+    looking = watch(unwatched, quiet_seconds=60)
+    first, *rest = (normalised(each) for each in spans("s-1"))
+    for at, documents in ((now, [first]), (now + timedelta(seconds=50), rest)):
+        keep_arrivals(unwatched.store, documents, at, log_group=GROUP)
+        tell_arrivals(unwatched.store, at)
+
+    assert list(looking.look(now + timedelta(seconds=70))) == []
+    assert len(list(looking.look(now + timedelta(seconds=111)))) == 1
+
+
+def test_what_arrived_before_it_was_enabled_is_not_judged(unwatched):
+    arrive(unwatched.store, "early", at=datetime.now(UTC) - timedelta(minutes=1))
+    create(unwatched.control)
+    later = datetime.now(UTC) + timedelta(minutes=10)
+
+    assert list(watch(unwatched, quiet_seconds=1).look(later)) == []
+
+
+def test_a_disabled_configuration_takes_up_nothing(unwatched):
+    create(unwatched.control, enableOnCreate=False)
+    arrive(unwatched.store, "s-1")
+
+    assert list(watch(unwatched, quiet_seconds=0).look(datetime.now(UTC) + timedelta(minutes=1))) == []
+
+
+def test_the_job_grows_when_it_is_done_and_each_session_is_taken_up_once(unwatched):
+    create(unwatched.control)
+    looking = watch(unwatched, quiet_seconds=0)
+    arrive(unwatched.store, "s-1")
+    (run_id,) = looking.look(datetime.now(UTC))
+    arrive(unwatched.store, "s-2")
+
+    busy = list(looking.look(datetime.now(UTC)))
+    first = sessions_of(unwatched, run_id)
+    unwatched.store.evaluations.tell_discovery(run_id, found=1, ignored=0, now=datetime.now(UTC))
+    unwatched.store.end_batch(run_id, "completed", "", "", datetime.now(UTC))
+    (again,) = watch(unwatched, quiet_seconds=0).look(datetime.now(UTC))
+
+    assert busy == [run_id] == [again], "the one that nobody carries out is told again"
+    second = sessions_of(unwatched, run_id)
+    assert len(first) == len(second) == 1 and first != second
+
+
+def test_a_share_is_sampled_and_always_the_same():
+    sessions = [f"session-{number}" for number in range(10_000)]
+
+    taken = [session for session in sessions if is_sampled("config", session, 20)]
+
+    assert 1_800 < len(taken) < 2_200
+    assert taken == [session for session in sessions if is_sampled("config", session, 20)]
+    assert set(taken) <= {session for session in sessions if is_sampled("config", session, 40)}
+    assert all(is_sampled("config", session, 100) for session in sessions)
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "value", "matches"),
+    [
+        ("tier", "Equals", {"stringValue": "gold"}, True),
+        ("tier", "NotEquals", {"stringValue": "gold"}, False),
+        ("tier", "Contains", {"stringValue": "ol"}, True),
+        ("tier", "NotContains", {"stringValue": "ol"}, False),
+        ("spent", "GreaterThan", {"doubleValue": 9.5}, True),
+        ("spent", "LessThanOrEqual", {"doubleValue": 9.5}, False),
+        ("spent", "Equals", {"doubleValue": 10}, True),
+        ("as_text", "GreaterThanOrEqual", {"doubleValue": 3}, True),
+        ("vip", "Equals", {"booleanValue": True}, True),
+        ("vip", "Equals", {"stringValue": "true"}, True),
+        ("missing", "Equals", {"stringValue": "x"}, False),
+        ("missing", "NotEquals", {"stringValue": "x"}, True),
+        ("missing", "LessThan", {"doubleValue": 1}, False),
+        ("tier", "LessThan", {"doubleValue": 1}, False),
+        ("list", "Contains", {"stringValue": "b"}, True),
+    ],
+)
+def test_filters_compare_what_is_known_of_a_session(key, operator, value, matches):
+    known = {"tier": "gold", "spent": 10, "as_text": "3", "vip": True, "list": ["a", "b"]}
+
+    assert does_match(known, {"key": key, "operator": operator, "value": value}) is matches
+
+
+def judging(serve, tmp_path):
+    (tmp_path / "judge.yaml").write_text('rules: [{reply: \'{"reason": "so", "score": "Yes"}\'}]\n')
+    return serve(
+        evaluation={
+            "judge": "scripted/judge",
+            "limits": {"session_timeout_seconds": 0.2, "watch_seconds": 0.1},
+        }
+    )
+
+
+def records(served, group, wanted, *, seconds=60):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            events = served.logs.filter_log_events(logGroupName=group)["events"]
+        except ClientError:
+            events = []
+        if len(events) >= wanted:
+            return [json.loads(event["message"]) for event in events]
+        time.sleep(0.2)
+    raise AssertionError(f"{len(events)} records")
+
+
+def test_sessions_that_arrive_are_judged_and_their_results_are_in_the_configurations_log_group(
+    serve, tmp_path
+):
+    served = judging(serve, tmp_path)
+    evaluator = judge(served.control)
+    made = create(served.control, evaluators=[{"evaluatorId": evaluator}])
+    group = made["outputConfig"]["cloudWatchConfig"]["logGroupName"]
+
+    arrive(served.store, "s-1")
+    records(served, group, 1)
+    arrive(served.store, "s-2")
+    found = records(served, group, 2)
+
+    assert {record["attributes"]["session.id"] for record in found} == {"s-1", "s-2"}
+    record = found[0]
+    assert record["attributes"]["gen_ai.evaluation.score.label"] == "Yes"
+    assert record["onlineEvaluationConfigId"] == made["onlineEvaluationConfigId"]
+    name = "aws.bedrock_agentcore.online_evaluation_config.arn"
+    assert record["attributes"][name] == made["onlineEvaluationConfigArn"]
+    assert len({record["attributes"]["aws.bedrock_agentcore.evaluation_job.arn"] for record in found}) == 1
+
+
+def test_a_batch_judges_the_sessions_that_a_configuration_watches(serve, tmp_path):
+    served = judging(serve, tmp_path)
+    made = create(served.control, enableOnCreate=False)
+    arrive(served.store, "s-1", "s-2")
+    arrive(served.store, "elsewhere", group="/other")
+    source = {"onlineEvaluationConfigArn": made["onlineEvaluationConfigArn"]}
+
+    started = served.data.start_batch_evaluation(
+        batchEvaluationName="once",
+        evaluators=[{"evaluatorId": judge(served.control)}],
+        dataSourceConfig={"onlineEvaluationConfigSource": source},
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        job = served.data.get_batch_evaluation(batchEvaluationId=started["batchEvaluationId"])
+        if job["status"].startswith("COMPLETED"):
+            break
+        time.sleep(0.1)
+
+    assert job["dataSourceConfig"] == {"onlineEvaluationConfigSource": source}
+    assert job["evaluationResults"]["numberOfSessionsCompleted"] == 2
+
+
+def test_a_configuration_whose_judge_cannot_be_had_says_so_and_loses_no_session(serve, tmp_path):
+    served = serve(evaluation={"limits": {"session_timeout_seconds": 0.2, "watch_seconds": 0.1}})
+    config = {"instructions": "{assistant_turn}", "ratingScale": SCALE,
+              "modelConfig": {"bedrockEvaluatorModelConfig": {"modelId": "scripted/nowhere"}}}  # fmt: skip
+    evaluator = served.control.create_evaluator(
+        evaluatorName="mine", level="TRACE", evaluatorConfig={"llmAsAJudge": config}
+    )["evaluatorId"]
+    config_id = create(served.control, evaluators=[{"evaluatorId": evaluator}])["onlineEvaluationConfigId"]
+    arrive(served.store, "s-1")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = served.control.get_online_evaluation_config(onlineEvaluationConfigId=config_id)
+        if found["status"] == "ERROR":
+            break
+        time.sleep(0.1)
+
+    assert "nowhere" in found["failureReason"]
+    assert len(served.store.definitions.sessions_of(config_id, "judge")) == 1

@@ -1,0 +1,172 @@
+"""A server that is killed goes on with its jobs when it is started again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore.config import Config
+from wire_server import KEY, SECRET
+from wire_spans import spans
+
+GROUP = "/runtimes/calc"
+
+
+@contextmanager
+def serving(folder, **environment):
+    """A real `proctor serve`, killed hard at the end; its process and address."""
+    given = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "proctor", "--home", str(folder / "home"), "serve", "--port", "0", "--json"],
+        cwd=folder,
+        env={**given, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process, json.loads(process.stdout.readline())["url"]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def client(service, url):
+    return boto3.client(
+        service,
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id=KEY,
+        aws_secret_access_key=SECRET,
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+
+
+def arrive(url, *sessions):
+    logs = client("logs", url)
+    logs.create_log_group(logGroupName=GROUP)
+    logs.create_log_stream(logGroupName=GROUP, logStreamName="spans")
+    events = [
+        {"timestamp": 1, "message": json.dumps(each)} for session in sessions for each in spans(session)
+    ]
+    logs.put_log_events(logGroupName=GROUP, logStreamName="spans", logEvents=events)
+
+
+def killed_by_mark(evaluation_id):
+    """Kill whatever process carries the job out."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if evaluation_id.encode() in words:
+            os.kill(int(entry.name), signal.SIGKILL)
+            return True
+    return False
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")
+
+
+def ended(data, job_id):
+    job = data.get_batch_evaluation(batchEvaluationId=job_id)
+    return job if job["status"] not in ("PENDING", "IN_PROGRESS") else None
+
+
+@pytest.mark.slow
+def test_a_server_killed_in_mid_job_goes_on_with_it_when_started_again(tmp_path):
+    (tmp_path / "judge.yaml").write_text(
+        'latency_seconds: 0.3\nrules: [{reply: \'{"reason": "so", "score": "Yes"}\'}]\n'
+    )
+    (tmp_path / "proctor.toml").write_text('[evaluation]\njudge = "scripted/judge"\n')
+    sessions = [f"s-{number}" for number in range(30)]
+    with serving(tmp_path) as (server, url):
+        arrive(url, *sessions)
+        data = client("bedrock-agentcore", url)
+        job_id = data.start_batch_evaluation(
+            batchEvaluationName="long",
+            evaluators=[{"evaluatorId": "Builtin.InstructionFollowing"}],
+            dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}},
+        )["batchEvaluationId"]
+
+        def some_are_done():
+            job = data.get_batch_evaluation(batchEvaluationId=job_id)
+            return job.get("evaluationResults", {}).get("numberOfSessionsCompleted", 0) >= 3
+
+        wait_for(some_are_done)
+        server.kill()
+        assert killed_by_mark(job_id), "the job was to be in mid-course"
+
+    with serving(tmp_path) as (_, url):
+        data = client("bedrock-agentcore", url)
+        job = wait_for(lambda: ended(data, job_id))
+        place = job["outputConfig"]["cloudWatchConfig"]
+        events = client("logs", url).filter_log_events(logGroupName=place["logGroupName"])["events"]
+
+    assert job["status"] == "COMPLETED"
+    judged = [json.loads(event["message"])["attributes"]["session.id"] for event in events]
+    assert sorted(judged) == sorted(sessions), "none lost, none doubled"
+
+
+def test_access_keys_and_limits_come_from_the_configuration(tmp_path):
+    (tmp_path / "proctor.toml").write_text(
+        f'[serve.access_keys]\n{KEY} = "{SECRET}"\n[serve]\nregion = "eu-central-1"\n'
+        "[evaluation.limits]\nevaluators = 0\n"
+    )
+    config = {
+        "codeBased": {"lambdaConfig": {"lambdaArn": "arn:aws:lambda:us-east-1:123456789012:function:f"}}
+    }
+    with serving(tmp_path) as (_, url):
+        control = client("bedrock-agentcore-control", url)
+        listed = control.list_evaluators(maxResults=1)["evaluators"]
+        try:
+            control.create_evaluator(evaluatorName="mine", level="SESSION", evaluatorConfig=config)
+            code = ""
+        except control.exceptions.ServiceQuotaExceededException as error:
+            code = error.response["Error"]["Code"]
+
+    assert len(listed) == 1
+    assert code == "ServiceQuotaExceededException"
+
+
+def test_a_lambda_is_what_the_configuration_says_it_is(tmp_path):
+    arn = "arn:aws:lambda:us-east-1:123456789012:function:length"
+    (tmp_path / "mine.py").write_text(
+        "def judge(event):\n"
+        "    return {'label': 'short', 'value': 7.0, 'explanation': event['evaluationLevel']}\n"
+    )
+    (tmp_path / "proctor.toml").write_text(f'[evaluation.lambdas]\n"{arn}" = "mine:judge"\n')
+    with serving(tmp_path) as (_, url):
+        made = client("bedrock-agentcore-control", url).create_evaluator(
+            evaluatorName="length",
+            level="SESSION",
+            evaluatorConfig={"codeBased": {"lambdaConfig": {"lambdaArn": arn, "lambdaTimeoutInSeconds": 20}}},
+        )
+        (result,) = client("bedrock-agentcore", url).evaluate(
+            evaluatorId=made["evaluatorId"], evaluationInput={"sessionSpans": spans("s-1")}
+        )["evaluationResults"]
+
+        arrive(url, "s-1")
+        data = client("bedrock-agentcore", url)
+        job_id = data.start_batch_evaluation(
+            batchEvaluationName="by_lambda",
+            evaluators=[{"evaluatorId": made["evaluatorId"]}],
+            dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}},
+        )["batchEvaluationId"]
+        job = wait_for(lambda: ended(data, job_id))
+
+    assert (result["value"], result["label"], result["explanation"]) == (7.0, "short", "SESSION")
+    assert result["evaluatorName"] == "length"
+    assert job["evaluationResults"]["evaluatorSummaries"][0]["statistics"] == {"averageScore": 7.0}

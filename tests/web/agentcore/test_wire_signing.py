@@ -1,0 +1,182 @@
+"""Who may call: signatures are checked against the keys that are configured, and nothing passes unsigned."""
+
+import http.client
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
+
+import pytest
+from botocore import UNSIGNED
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
+from wire_server import KEY, SECRET
+
+TOKEN = "a-token-of-this-server"
+
+
+def refusal(call, **members):
+    with pytest.raises(ClientError) as caught:
+        call(**members)
+    answer = caught.value.response
+    return answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def sent(served, method="GET", path="/evaluations/batch-evaluate", body=b"", headers=None, host=None):
+    """A request of our own; the status and the error's name."""
+    connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=20)
+    connection.request(method, path, body=body, headers=headers or {})
+    response = connection.getresponse()
+    response.read()
+    return response.status, response.headers.get("x-amzn-ErrorType")
+
+
+def signed(
+    served, *, body=b"", key=KEY, secret=SECRET, service="bedrock-agentcore", path="/evaluators/create"
+):
+    request = AWSRequest(
+        "POST", f"{served.url}{path}", data=body, headers={"Content-Type": "application/json"}
+    )
+    SigV4Auth(Credentials(key, secret), service, "us-east-1").add_auth(request)
+    return dict(request.headers.items())
+
+
+@pytest.fixture
+def keyed(serve):
+    return serve(access_keys={KEY: SECRET})
+
+
+def test_where_nothing_is_configured_everybody_on_this_machine_may_call(served):
+    unsigned = served.client("bedrock-agentcore", config={"signature_version": UNSIGNED})
+
+    assert unsigned.list_batch_evaluations()["batchEvaluations"] == []
+    assert served.data.list_batch_evaluations()["batchEvaluations"] == []
+
+
+def test_a_right_signature_is_let_in_on_both_planes_and_the_logs(keyed):
+    assert keyed.data.list_batch_evaluations()["batchEvaluations"] == []
+    assert keyed.control.list_evaluators(maxResults=3)["evaluators"]
+    assert "logGroups" in keyed.logs.describe_log_groups()
+
+
+def test_what_is_encoded_in_a_path_or_query_is_signed_as_it_was_sent(keyed):
+    arn = "arn:aws:bedrock-agentcore:us-east-1:000000000000:evaluator/mine-0123456789"
+
+    assert refusal(keyed.control.list_tags_for_resource, resourceArn=arn) == (
+        "ResourceNotFoundException",
+        404,
+    )
+    assert refusal(keyed.data.get_batch_evaluation, batchEvaluationId="x y/z?é")[0] == "ValidationException"
+    assert refusal(keyed.data.list_batch_evaluations, nextToken="a+b/c== ~é")[0] == "ValidationException"
+    assert refusal(keyed.control.untag_resource, resourceArn=arn, tagKeys=["a b", "c/d"])[1] == 404
+
+
+def test_temporary_credentials_sign_their_token_too(keyed):
+    client = keyed.client("bedrock-agentcore", aws_access_key_id=KEY, aws_secret_access_key=SECRET,
+                          aws_session_token="temporary")  # fmt: skip
+
+    assert client.list_batch_evaluations()["batchEvaluations"] == []
+
+
+@pytest.mark.parametrize("service", ["bedrock-agentcore", "bedrock-agentcore-control", "logs"])
+def test_a_wrong_secret_an_unknown_key_and_no_signature_are_refused(keyed, service):
+    calls = {
+        "bedrock-agentcore": "list_batch_evaluations",
+        "bedrock-agentcore-control": "list_evaluators",
+        "logs": "describe_log_groups",
+    }
+
+    def code(**options):
+        return refusal(getattr(keyed.client(service, **options), calls[service]))
+
+    assert code(aws_access_key_id=KEY, aws_secret_access_key="wrong") == ("InvalidSignatureException", 403)
+    assert code(aws_access_key_id="OTHER", aws_secret_access_key=SECRET) == (
+        "UnrecognizedClientException",
+        403,
+    )
+    assert code(config={"signature_version": UNSIGNED}) == ("MissingAuthenticationTokenException", 403)
+
+
+def test_an_altered_body_path_or_header_is_refused(keyed):
+    body = b'{"evaluatorName": "a"}'
+    headers = signed(keyed, body=body)
+
+    assert sent(keyed, "POST", "/evaluators/create", body, headers)[0] == 400
+    for method, path, altered in (
+        ("POST", "/evaluators/create", body.replace(b"a", b"b")),
+        ("POST", "/evaluators/create?x=1", body),
+        ("POST", "/online-evaluation-configs/create", body),
+        ("PUT", "/evaluators/create", body),
+    ):
+        assert sent(keyed, method, path, altered, headers) == (403, "InvalidSignatureException")
+
+
+def test_a_payload_that_is_declared_unsigned_is_still_compared(keyed):
+    headers = signed(keyed, body=b"{}") | {"x-amz-content-sha256": "UNSIGNED-PAYLOAD"}
+
+    assert sent(keyed, "POST", "/evaluators/create", b'{"a": 1}', headers) == (
+        403,
+        "InvalidSignatureException",
+    )
+
+
+@pytest.mark.parametrize("minutes", [-16, 16])
+def test_a_signature_of_another_time_is_refused(serve, minutes):
+    served = serve(access_keys={KEY: SECRET}, now=lambda: datetime.now(UTC) + timedelta(minutes=minutes))
+
+    assert refusal(served.data.list_batch_evaluations) == ("InvalidSignatureException", 403)
+
+
+def test_a_signature_for_another_service_is_refused(keyed):
+    headers = signed(keyed, service="s3")
+
+    assert sent(keyed, "POST", "/evaluators/create", b"", headers) == (403, "InvalidSignatureException")
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "AWS4-HMAC-SHA256 Credential=x",
+        "Basic dXNlcjpwYXNz",
+        f"AWS4-HMAC-SHA256 Credential={KEY}/20260101/us-east-1/bedrock-agentcore/aws4_request, "
+        f"SignedHeaders=, Signature={'0' * 64}",
+    ],
+)
+def test_what_is_no_signature_is_refused(keyed, authorization):
+    assert sent(keyed, headers={"Authorization": authorization}) == (403, "IncompleteSignatureException")
+
+
+def test_a_signature_that_leaves_out_the_date_is_refused(keyed):
+    headers = signed(keyed)
+    headers["Authorization"] = headers["Authorization"].replace("host;x-amz-date", "host")
+
+    assert sent(keyed, "POST", "/evaluators/create", b"", headers) == (403, "InvalidSignatureException")
+
+
+def test_a_server_with_a_token_wants_it_as_bearer_or_as_the_secret_of_its_own_key(serve):
+    served = serve(token=TOKEN)
+    own = served.client("bedrock-agentcore", aws_access_key_id="proctor", aws_secret_access_key=TOKEN)
+
+    assert own.list_batch_evaluations()["batchEvaluations"] == []
+    assert sent(served, headers={"Authorization": f"Bearer {TOKEN}"})[0] == 200
+    assert sent(served, headers={"Authorization": "Bearer wrong"}) == (401, "UnauthorizedException")
+    assert sent(served, "POST", "/evaluators", headers={"Authorization": "Bearer wrong"}) == (
+        403,
+        "AccessDeniedException",
+    )
+    assert sent(served) == (403, "MissingAuthenticationTokenException")
+    assert refusal(served.data.list_batch_evaluations) == ("UnrecognizedClientException", 403)
+
+
+def test_a_caller_who_is_refused_uses_up_nobodys_rate(serve):
+    served = serve(access_keys={KEY: SECRET}, evaluation={"limits": {"list_per_second": 1}})
+    for _ in range(3):
+        sent(served)
+
+    assert served.data.list_batch_evaluations()["batchEvaluations"] == []
+
+
+def test_a_page_of_another_site_cannot_call(served):
+    headers = {"Origin": "http://evil.example", "Content-Type": "text/plain"}
+
+    assert sent(served, "POST", "/evaluators/create", b"{}", headers)[0] == 403

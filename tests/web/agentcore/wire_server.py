@@ -1,0 +1,104 @@
+"""A real server over a store in a folder, and the stock client, whose model its answers are held against."""
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+import uvicorn
+from botocore.config import Config
+from wire_contract import problems_of_response
+
+from proctor.models import Models
+from proctor.store import Store
+from proctor.web.app import create_app
+from proctor.web.site import Site
+
+KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
+_session = boto3.session.Session(aws_access_key_id=KEY, aws_secret_access_key=SECRET, region_name="us-east-1")
+
+
+@dataclass
+class Served:
+    """A server under test."""
+
+    url: str
+    site: Site
+    broken: list[str] = field(default_factory=list)
+    """What is wrong with responses so far."""
+
+    @property
+    def store(self) -> Store:
+        return self.site.store
+
+    def client(self, service: str, **options: Any) -> Any:
+        """The stock client, pointed here."""
+        config = Config(retries={"total_max_attempts": 1}, **options.pop("config", {}))
+        made = _session.client(service, endpoint_url=self.url, config=config, **options)
+        made.meta.events.register("after-call.*.*", self._check)
+        return made
+
+    @property
+    def data(self) -> Any:
+        return self.client("bedrock-agentcore")
+
+    @property
+    def control(self) -> Any:
+        return self.client("bedrock-agentcore-control")
+
+    @property
+    def logs(self) -> Any:
+        return self.client("logs")
+
+    def _check(self, http_response: Any, model: Any, **_: Any) -> None:
+        self.broken += problems_of_response(model, http_response)
+
+
+@contextmanager
+def servers(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Starts servers; whatever they answered is held against the client's model at the end."""
+    running: list[tuple[uvicorn.Server, threading.Thread, Served]] = []
+
+    def start(**options: Any) -> Served:
+        home = tmp_path / "home"
+        store = Store(str(tmp_path / "proctor.db"))
+        path = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        environment = {
+            **path,
+            "PROCTOR_STORE": str(tmp_path / "proctor.db"),
+            **options.pop("environment", {}),
+        }
+        site = Site(
+            store=store,
+            home=home,
+            folder=tmp_path,
+            now=options.pop("now", lambda: datetime.now(UTC)),
+            command=options.pop("command", [sys.executable, "-m", "proctor", "--home", str(home)]),
+            make_models=lambda: Models(environment, folders=[tmp_path]),
+            environment=environment,
+            **options,
+        )
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(create_app(site), log_level="error", lifespan="on"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        while not server.started and thread.is_alive():
+            time.sleep(0.005)
+        served = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", site)
+        running.append((server, thread, served))
+        return served
+
+    yield start
+    for server, thread, served in running:
+        server.should_exit = True
+        thread.join(timeout=20)
+        served.store.close()
+    assert [problem for *_, served in running for problem in served.broken] == []

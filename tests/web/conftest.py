@@ -1,0 +1,200 @@
+"""A server over a store in the test's folder, someone who calls it, and a real browser."""
+
+import json
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from typed import PATIENCE_SECONDS, until
+
+from proctor.models import Models
+from proctor.store import Store
+from proctor.web.app import create_app
+from proctor.web.site import Site
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that is up."""
+
+    site: Site
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """One request, with exactly these headers besides the necessary ones."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+        sent = dict(headers or {})
+        data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
+        if data is not None:
+            sent.setdefault("Content-Type", "application/json")
+        try:
+            connection.request(method, path, data, sent)
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, found, answer.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Reply:
+        return self.ask("GET", path, headers=headers)
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Reply:
+        return self.ask("POST", path, {} if body is None else body, headers)
+
+    def start(self, text: str, **typed: Any) -> str:
+        """Start a plan as the page does; its run's id."""
+        reply = self.post("/api/runs", {"text": text, **typed})
+        assert reply.status == 201, reply.text
+        return str(reply.json["runId"])
+
+    def wait_for(self, run_id: str, *statuses: str) -> dict[str, Any]:
+        """The line of a run, once it has one of these statuses."""
+        return until(lambda: self._line(run_id, statuses))
+
+    def _line(self, run_id: str, statuses: tuple[str, ...]) -> Any:
+        found = self.get(f"/api/runs?search={run_id}").json["runs"]
+        return next((run for run in found if run["runId"] == run_id and run["status"] in statuses), None)
+
+
+@dataclass
+class _Servers:
+    """Servers of a test, ended with it."""
+
+    site: Site
+    running: list[tuple[uvicorn.Server, threading.Thread]] = field(default_factory=list)
+
+    def __call__(self, **changes: Any) -> Served:
+        port = changes.pop("port", 0)
+        site = Site(**{**vars(self.site), **changes})
+        listener = socket.create_server(("127.0.0.1", port))
+        config = uvicorn.Config(create_app(site), log_level="error", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        until(lambda: server.started)
+        self.running.append((server, thread))
+        return Served(site, listener.getsockname()[1])
+
+    def end(self) -> None:
+        for server, _ in self.running:
+            server.should_exit = True
+        for _, thread in self.running:
+            thread.join(timeout=20)
+
+
+@pytest.fixture
+def site(proctor: Any) -> Iterator[Site]:
+    """What a server stands on: the store and home of `proctor`, the real command."""
+    home: Path = proctor.folder / "proctor-home"
+    store: Store
+    with proctor.open_store() as store:
+        yield Site(
+            store=store,
+            home=home,
+            folder=proctor.folder,
+            now=lambda: datetime.now(UTC),
+            command=[sys.executable, "-m", "proctor", "--home", str(home)],
+            make_models=lambda: Models(proctor.environment, folders=[proctor.folder]),
+            environment=proctor.environment,
+        )
+
+
+@pytest.fixture
+def serve(site: Site) -> Iterator[Callable[..., Served]]:
+    """Starts servers over one store; `serve(token="…")` changes what they stand on."""
+    servers = _Servers(site)
+    yield servers
+    servers.end()
+
+
+@pytest.fixture
+def served(serve: Callable[..., Served]) -> Served:
+    """A server that is up."""
+    return serve()
+
+
+@pytest.fixture
+def slow_model(proctor: Any) -> Path:
+    """The file of a model that takes longer than any test."""
+    path: Path = proctor.folder / "slow.yaml"
+    path.write_text("rules: [{reply: done}]\nlatency_seconds: 60\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A browser, started once for all tests of a worker."""
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed")
+    # Loaded late: tests without a browser need not wait for it.
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Complaints(list[str]):
+    """What a page complained of: scripts that failed, policies that were broken, dialogs that opened."""
+
+
+@pytest.fixture
+def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Opens pages in a browser that knows nothing yet; at the end none may have complained."""
+    contexts, complaints = [], Complaints()
+
+    def opened(url: str, **options: Any) -> Any:
+        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        context.set_default_timeout(PATIENCE_SECONDS * 1000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+        page.on("console", lambda said: complaints.append(said.text) if is_complaint(said) else None)
+        page.goto(url)
+        return page
+
+    opened.complaints = complaints  # type: ignore[attr-defined]
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def is_complaint(said: Any) -> bool:
+    """An error of ours. That something was refused or not there, the page itself shows."""
+    expected = ("Failed to load resource", "WebSocket connection to")
+    return said.type == "error" and not any(words in said.text for words in expected)

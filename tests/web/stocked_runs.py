@@ -1,0 +1,85 @@
+"""Runs and sessions put into a store by hand, for tests of the pages that show them."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from proctor.item import Item
+from proctor.session import Event
+from proctor.store import Recorder, Store, timestamp
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+MODELS = ("openai/gpt-5", "anthropic/claude-opus", "qwen3:8b")
+REPOS = ("shop", "blog")
+OUTCOMES = (
+    ("success", "completed", ""),
+    ("success", "completed", ""),
+    ("fail", "checks_failed", "exited with 1"),
+    ("timeout", "timeout", ""),
+    ("error", "setup_failed", "no such branch"),
+)
+"""What the items come to, over and over in the order of the plan; the last tenth is queued."""
+
+HOSTILE = (
+    "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>"
+    "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x00\x08 \u202egnp.exe\u202c ]]> {{7*7}} javascript:alert(1)"
+)
+
+
+def items(count: int) -> Iterator[Item]:
+    for number in range(count):
+        model, repo = MODELS[number % 3], REPOS[number % 2]
+        yield Item(
+            runner="worktree",
+            prompt=f"Mend test {number} of {repo}",
+            agent="claude",
+            model=model,
+            details={"repository": repo},
+            settings={"repo": f"/projects/{repo}"},
+            factors={"model": model, "agent": "claude", "repository": repo, "temper": "abc"[number % 3]},
+        )
+
+
+def stock(store: Store, run_id: str = "stocked", count: int = 60, **batch: Any) -> list[Item]:
+    """A run whose items have come to all kinds of ends; its items."""
+    made = list(items(count))
+    row = {"runId": run_id, "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "coding"}
+    row |= {"status": "completed", "planPath": "/plans/all.yaml", "planText": "matrix: []\n"}
+    store.create_batch({**row, "budgetUsd": 500.0, **batch}, made)
+    writer = store.writer()
+    for number, item in enumerate(made[: count - count // 10]):
+        status, reason, error = OUTCOMES[number % len(OUTCOMES)]
+        start = NOW + timedelta(seconds=number)
+        values = {
+            "status": status,
+            "reason": reason,
+            "error": error,
+            "startedAt": timestamp(start),
+            "finishedAt": timestamp(start + timedelta(seconds=1 + number % 7)),
+            "tokensTotal": 100 + number,
+            # One price in four is not known, which is not the same as free.
+            "costUsd": None if number % 4 == 3 else (number * 7919 % 1000) / 1000,
+        }
+        writer.change("batch_items", (run_id, item.id), values)
+    writer.close()
+    return made
+
+
+def add_session(
+    store: Store, session_id: str, events: Sequence[Event], run_id: str | None = None, **row: Any
+) -> Recorder:
+    """A session in which these events have happened, a second after each other; it has ended well."""
+    writer, moments = store.writer(), iter(range(1_000_000))
+    given = {
+        "runId": run_id,
+        "itemId": None,
+        "job": "coding",
+        "status": "running",
+        "startedAt": timestamp(NOW),
+    }
+    recorder = Recorder(writer, session_id, {**given, **row}, lambda: NOW + timedelta(seconds=next(moments)))
+    for event in events:
+        recorder.record(event)
+    recorder.end("success", "completed", "", work_seconds=12.5, waiting_seconds=2.0)
+    writer.close()
+    return recorder

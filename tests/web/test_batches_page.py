@@ -1,0 +1,230 @@
+"""The list of batches, seen and used in a real browser."""
+
+import io
+import struct
+import zlib
+
+import pytest
+from typed import PROMPTS, SLOW, until
+
+from proctor.store.owner import this_process
+
+pytestmark = pytest.mark.browser
+
+
+def row_of(page, run_id):
+    return page.get_by_role("row").filter(has=page.get_by_role("link", name=run_id, exact=True))
+
+
+def test_an_empty_list_tells_how_to_begin(served, open_page):
+    page = open_page(served.url)
+
+    page.get_by_role("heading", name="No batches yet").wait_for()
+    assert "proctor batch plan.yaml" in page.locator("#list").inner_text()
+    assert page.get_by_role("searchbox").is_hidden()
+    page.get_by_role("link", name="Begin with an example").click()
+    page.wait_for_url("**/new")
+
+
+def test_a_run_of_the_command_line_shows_live_and_is_stopped_and_deleted_after_asking(
+    served, open_page, proctor, slow_model
+):
+    page = open_page(served.url)
+    page.get_by_role("heading", name="No batches yet").wait_for()
+    (proctor.folder / "plan.yaml").write_text(f"runId: from-a-shell\n{SLOW}")
+    shell = proctor.start("batch", "plan.yaml")
+
+    row = row_of(page, "from-a-shell")
+    row.get_by_text("running", exact=True).first.wait_for()
+    assert row.get_by_role("progressbar").get_attribute("aria-valuenow") == "0"
+
+    row.get_by_role("button", name="Abort").click()
+    dialog = page.get_by_role("dialog")
+    assert "Abort from-a-shell?" in dialog.inner_text()
+    dialog.get_by_role("button", name="Cancel").click()
+    assert served.get("/api/runs").json["runs"][0]["status"] == "running"
+    row.get_by_role("button", name="Abort").click()
+    dialog.get_by_role("button", name="Abort").click()
+    row.get_by_text("aborted", exact=True).wait_for()
+    assert "4 of 4" in row.inner_text()
+    assert shell.wait(timeout=20) == 3
+    shell.stdout.close()
+
+    row.get_by_role("button", name="Delete").click()
+    assert "4 items" in dialog.inner_text()
+    dialog.get_by_role("button", name="Delete").click()
+    page.get_by_role("heading", name="No batches yet").wait_for()
+    assert served.get("/api/runs").json["all"] == 0
+
+
+def test_runs_are_looked_for_by_name_and_status_and_the_address_keeps_it(served, open_page):
+    for name in ("apples", "pears"):
+        served.wait_for(served.start(PROMPTS, overrides={"runId": name}), "completed")
+    page = open_page(served.url)
+    row_of(page, "pears").wait_for()
+
+    page.keyboard.press("/")
+    page.keyboard.type("appl")
+    row_of(page, "pears").wait_for(state="detached")
+    assert row_of(page, "apples").is_visible()
+    page.reload()
+    row_of(page, "apples").wait_for()
+    assert page.get_by_role("searchbox").input_value() == "appl"
+    assert not row_of(page, "pears").is_visible()
+
+    page.get_by_label("Status").select_option("aborted")
+    page.get_by_role("heading", name="Nothing matches").wait_for()
+    page.get_by_role("button", name="Show all runs").click()
+    row_of(page, "pears").wait_for()
+    assert row_of(page, "apples").is_visible()
+
+
+def test_the_list_is_walked_through_by_keyboard(served, open_page):
+    for name in ("one", "two"):
+        served.wait_for(served.start(PROMPTS, overrides={"runId": name}), "completed")
+    page = open_page(served.url)
+    row_of(page, "one").wait_for()
+
+    page.get_by_label("Job").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+
+    page.wait_for_url("**/runs/one")
+
+
+def test_many_runs_are_turned_over_page_by_page(served, open_page, site):
+    for number in range(60):
+        row = {
+            "runId": f"run-{number:02d}",
+            "createdAt": f"2026-01-01T00:00:{number:02d}.000000+00:00",
+            "job": "coding",
+            "status": "completed",
+        }
+        site.store.create_batch(row, [])
+    page = open_page(served.url)
+
+    row_of(page, "run-59").wait_for()
+    assert page.locator("#range").inner_text() == "1 – 50 of 60"
+    page.get_by_role("button", name="Older").click()
+    row_of(page, "run-00").wait_for()
+    assert page.locator("#range").inner_text() == "51 – 60 of 60"
+    page.get_by_role("button", name="Newer").click()
+    row_of(page, "run-59").wait_for()
+
+
+@pytest.mark.parametrize(("scheme", "is_dark"), [("dark", True), ("light", False)])
+def test_pages_are_as_dark_as_the_machine_and_fit_a_phone(served, open_page, scheme, is_dark):
+    served.wait_for(
+        served.start(PROMPTS, overrides={"runId": "a-run-with-rather-a-long-name-2026"}), "completed"
+    )
+    page = open_page(served.url, color_scheme=scheme, viewport={"width": 390, "height": 844})
+    row_of(page, "a-run-with-rather-a-long-name-2026").wait_for()
+
+    # What models there are takes processes to find out; once is enough.
+    for path in ("/", "/new", "/settings", "/api/docs", *(["/models"] if is_dark else [])):
+        page.goto(served.url + path)
+        page.get_by_role("heading", level=1).wait_for()
+        red, green, blue = first_pixel(page.screenshot(clip={"x": 4, "y": 400, "width": 1, "height": 1}))
+        assert (red + green + blue < 150) is is_dark, path
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+    page.get_by_role("button", name="Menu").click()
+    page.get_by_role("navigation", name="Main").get_by_role("link", name="Settings").click()
+    page.wait_for_url("**/settings")
+
+
+def first_pixel(png):
+    """Red, green and blue of a picture of one pixel."""
+    file = io.BytesIO(png[8:])
+    data = b""
+    while header := file.read(8):
+        length, kind = struct.unpack(">I4s", header)
+        content = file.read(length + 4)[:-4]
+        data += content if kind == b"IDAT" else b""
+    return tuple(zlib.decompress(data)[1:4])
+
+
+def test_the_theme_that_is_chosen_stays(served, open_page):
+    page = open_page(served.url, color_scheme="light")
+    page.get_by_role("button", name="Theme").click()
+
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.goto(f"{served.url}/settings")
+    assert page.get_by_label("Dark").is_checked()
+    page.get_by_label("As the system").check()
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme ?? ''") == ""
+
+
+def test_a_page_whose_server_went_away_says_so_and_catches_up(serve, open_page):
+    first = serve()
+    page = open_page(first.url)
+    page.get_by_role("heading", name="No batches yet").wait_for()
+    server, thread = serve.running[0]
+    server.should_exit = True
+    thread.join(timeout=20)
+
+    page.get_by_text("Reconnecting…").wait_for()
+    again = serve(port=first.port)
+    page.get_by_text("Reconnecting…").wait_for(state="hidden")
+    again.start(PROMPTS, overrides={"runId": "after-all"})
+    row_of(page, "after-all").wait_for()
+
+
+def test_who_asked_for_it_is_told_by_the_browser_when_a_run_ends(served, open_page):
+    page = open_page(f"{served.url}/settings", permissions=["notifications"])
+    page.add_init_script(
+        "window.told = []; window.Notification = class { constructor(title) { window.told.push(title); } "
+        "static permission = 'granted'; static async requestPermission() { return 'granted'; } };"
+    )
+    page.reload()
+    page.get_by_label("Tell me when a run that I watch ends").check()
+    page.goto(served.url)
+    page.get_by_role("heading", name="No batches yet").wait_for()
+    (served.site.folder / "short.yaml").write_text("rules: [{reply: done}]\nlatency_seconds: 1.5\n")
+    served.start("matrix: [{prompt: x, model: scripted/short}]", overrides={"runId": "told"})
+
+    assert until(lambda: page.evaluate("window.told")) == ["told: completed"]
+
+
+def test_models_and_agents_are_shown_and_tried(served, open_page):
+    page = open_page(f"{served.url}/models")
+
+    echo = page.get_by_role("row").filter(has_text="scripted/echo")
+    echo.get_by_role("button", name="Check").click()
+    echo.get_by_text("answered in").wait_for()
+    assert page.get_by_role("row").filter(has_text="builtin").get_by_text("ready").is_visible()
+    page.get_by_role("searchbox").fill("nobody has this")
+    page.get_by_text("No model of that name was found.").wait_for()
+
+
+def test_a_browser_signs_in_once(serve, open_page):
+    locked = serve(token="open sesame")
+    page = open_page(f"{locked.url}/settings")
+
+    page.get_by_label("Token").fill("wrong")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_text("That is not the token.").wait_for()
+    page.get_by_label("Token").fill("open sesame")
+    page.get_by_role("button", name="Sign in").click()
+
+    page.wait_for_url("**/settings")
+    page.get_by_role("cell", name="anthropic", exact=True).wait_for()
+    page.goto(f"{locked.url}/?token=whatever")
+    page.get_by_role("heading", name="No batches yet").wait_for()
+
+
+def test_a_person_who_plays_an_actor_answers_on_the_runs_page(served, site, open_page):
+    row = {"runId": "play", "createdAt": "2026-01-01T00:00:00.000Z", "job": "scenario", "status": "running"}
+    site.store.create_batch({**row, "owner": this_process()}, [])
+    page = open_page(f"{served.url}/runs/play")
+    page.get_by_role("heading", name="play").wait_for()
+    asked = site.store.ask_question("play", "item", "port", "<b>What</b> do you charge?", site.now())
+
+    question = page.get_by_label("Question to port")
+    question.get_by_text("<b>What</b> do you charge?").wait_for()
+    question.get_by_label("Answer as port").fill("Nine hundred.")
+    question.get_by_role("button", name="Answer").click()
+
+    question.wait_for(state="detached")
+    assert site.store.answer_of("play", asked) == "Nine hundred."

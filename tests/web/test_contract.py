@@ -1,0 +1,57 @@
+"""The JSON interface keeps to what it says of itself, whatever it is sent."""
+
+import sys
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
+from typed import PROMPTS
+
+CHECKS = [not_a_server_error, response_schema_conformance, status_code_conformance]
+
+LIMITS = settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture
+def interface(serve):
+    """The interface of a server with a run in it, whose commands say that they cannot."""
+    first = serve()
+    first.wait_for(first.start(PROMPTS, overrides={"runId": "known"}), "completed")
+    server = serve(command=[sys.executable, "-c", "print('{\"error\": \"not here\"}')"])
+    return schemathesis.openapi.from_url(f"{server.url}/api/openapi.json").include(path_regex="^/api/")
+
+
+def test_no_request_brings_the_server_down_and_every_answer_is_as_described(interface):
+    tried = set()
+
+    def attempt(case):
+        tried.add(f"{case.method} {case.path}")
+        case.validate_response(case.call(timeout=30), checks=CHECKS)
+
+    for found in interface.get_all_operations():
+        operation = found.ok()
+
+        @LIMITS
+        @given(case=operation.as_strategy())
+        def attempts(case):
+            attempt(case)
+
+        attempts()
+
+    assert {"GET /api/runs", "POST /api/runs", "POST /api/plans/check", "GET /api/settings"} <= tried
+
+
+def test_every_operation_says_what_it_is_for(served):
+    document = served.get("/api/openapi.json").json
+
+    silent = [
+        f"{method} {path}"
+        for path, entry in document["paths"].items()
+        for method, said in entry.items()
+        if path.startswith("/api/") and not said.get("summary")
+    ]
+
+    assert silent == []
+    assert served.get("/api/docs").text.count("<details") > len(document["paths"]) / 2

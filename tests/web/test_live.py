@@ -1,0 +1,79 @@
+"""One channel a page: what changes is told, and what was missed."""
+
+import json
+
+import pytest
+from typed import PROMPTS, SLOW
+from websockets.sync.client import connect
+
+
+def test_a_page_that_watches_the_runs_is_told_what_changes(served, slow_model):
+    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
+        live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
+        first = json.loads(live.recv(timeout=10))
+        assert (first["full"], first["changes"]["changed"]) == (True, [])
+
+        run_id = served.start(SLOW, overrides={"runId": "watched"})
+        seen = next_change(live, lambda run: run["counts"]["running"] == 2)
+        assert (seen["runId"], seen["status"], seen["itemCount"]) == (run_id, "running", 4)
+
+        served.post("/api/runs/watched/abort")
+        ended = next_change(live, lambda run: run["status"] == "aborted")
+        assert ended["counts"]["error"] == 4
+
+        served.ask("DELETE", "/api/runs/watched")
+        while not (told := json.loads(live.recv(timeout=10)))["changes"]["removed"]:
+            pass
+        assert told["changes"]["removed"] == ["watched"]
+
+
+def next_change(live, wanted):
+    """The next line of a run that is as wanted."""
+    while True:
+        for run in json.loads(live.recv(timeout=20))["changes"]["changed"]:
+            if wanted(run):
+                return run
+
+
+def test_a_page_that_was_away_is_told_only_what_it_missed(served):
+    address = f"ws://127.0.0.1:{served.port}/api/live"
+    with connect(address) as live:
+        live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
+        known = json.loads(live.recv(timeout=10))
+    served.wait_for(served.start(PROMPTS, overrides={"runId": "missed"}), "completed")
+
+    with connect(address) as live:
+        again = {"topic": "runs", "id": "", "version": known["version"], "epoch": known["epoch"]}
+        live.send(json.dumps({"watch": [again]}))
+        told = json.loads(live.recv(timeout=10))
+    assert (told["full"], told["epoch"]) == (False, known["epoch"])
+    assert [run["runId"] for run in told["changes"]["changed"]] == ["missed"]
+
+    with connect(address) as live:
+        # Of a server before this one: nothing that the page has counts.
+        live.send(json.dumps({"watch": [{**again, "epoch": "another"}]}))
+        assert json.loads(live.recv(timeout=10))["full"] is True
+
+
+def test_who_watches_what_is_not_there_is_told_so(served):
+    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
+        live.send(json.dumps({"watch": [{"topic": "weather", "id": "x"}, {"topic": "run", "id": "none"}]}))
+
+        told = [json.loads(live.recv(timeout=10)) for _ in range(2)]
+
+    assert [each["error"]["problem"] for each in told] == [
+        "there is no topic weather",
+        "there is no run none",
+    ]
+
+
+@pytest.mark.parametrize(
+    "message", ["{", "[]", '{"watch": 1}', '{"watch": [' + "1," * 30 + "1]}", "x" * 30_000]
+)
+def test_a_message_that_makes_no_sense_ends_the_channel_and_nothing_else(served, message):
+    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
+        live.send(message)
+        with pytest.raises(Exception, match="4400"):
+            live.recv(timeout=10)
+
+    assert served.get("/api/runs").status == 200

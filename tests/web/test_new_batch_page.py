@@ -1,0 +1,177 @@
+"""New Batch: writing a plan, mending it, validating it and starting it, in a real browser."""
+
+import pytest
+from typed import PROMPTS, SLOW
+
+pytestmark = pytest.mark.browser
+
+WRONG = "concurrency: 2\nmatrix:\n  - prompt: x\n    modle: scripted/ok\n"
+
+
+@pytest.fixture
+def new_batch(served, open_page):
+    page = open_page(f"{served.url}/new")
+    page.get_by_text("6 items").wait_for()
+    return page
+
+
+def write(page, text):
+    page.get_by_label("Plan", exact=True).last.fill(text)
+
+
+def test_the_whole_way_from_an_example_to_a_finished_run(served, new_batch):
+    new_batch.get_by_label("Begin with").select_option("Model comparison")
+    new_batch.get_by_text("30 items").wait_for()
+    new_batch.get_by_label("Name of the run").fill("first-try")
+    new_batch.get_by_label("Concurrency").fill("3")
+    new_batch.get_by_role("button", name="Validate Plan").click()
+    good = new_batch.locator(".good-plan")
+    good.wait_for()
+    assert "30\nitems" in good.inner_text()
+    assert "3\nat a time" in good.inner_text()
+
+    new_batch.get_by_role("button", name="Start Batch").click()
+    new_batch.wait_for_url("**/runs/first-try")
+
+    assert served.wait_for("first-try", "completed")["counts"]["success"] == 25
+    new_batch.get_by_text("completed", exact=True).first.wait_for()
+
+
+def test_mistakes_are_marked_at_their_line_while_typing(new_batch):
+    write(new_batch, WRONG)
+
+    problem = new_batch.get_by_role("list", name="Problems").get_by_role("button")
+    problem.wait_for()
+    assert "Line 4" in problem.inner_text()
+    assert new_batch.locator(".numbers .wrong").inner_text() == "4"
+    wave, line = new_batch.locator(".wave").bounding_box(), new_batch.locator(".line").nth(3).bounding_box()
+    assert wave["width"] > 100
+    assert line["y"] < wave["y"] < line["y"] + line["height"]
+
+    new_batch.get_by_role("button", name="Validate Plan").focus()
+    problem.click()
+    assert new_batch.evaluate("document.activeElement.selectionStart") == WRONG.index("modle")
+    new_batch.keyboard.type("model: scripted/ok #")
+    new_batch.get_by_text("1 item", exact=True).wait_for()
+    assert new_batch.locator(".numbers .wrong").count() == 0
+
+
+def test_what_is_seen_lies_where_it_is_written(new_batch):
+    """The coloured text stands behind a field whose own text cannot be seen."""
+    write(new_batch, "\n".join(f"# line {number}" for number in range(1, 400)))
+    field = new_batch.locator("plan-editor textarea")
+    field.evaluate("field => { field.scrollTop = 200 * 20; }")
+
+    shown = new_batch.locator(".line", has_text="# line 205").first
+    shown.wait_for()
+    top = field.bounding_box()["y"]
+    assert abs(shown.bounding_box()["y"] - (top + 10 + 204 * 20 - 200 * 20)) <= 1
+    assert field.evaluate("field => getComputedStyle(field).fontFamily") == shown.evaluate(
+        "line => getComputedStyle(line).fontFamily"
+    )
+    # Of four hundred lines, those in view.
+    assert new_batch.locator(".line").count() < 120
+
+
+def test_names_are_offered_as_the_schema_has_them(new_batch):
+    write(new_batch, "")
+    field = new_batch.locator("plan-editor textarea")
+    field.focus()
+    new_batch.keyboard.type("conc")
+    names = new_batch.locator("#completions b")
+    assert names.all_inner_texts() == ["concurrency"]
+    new_batch.keyboard.press("Tab")
+    new_batch.keyboard.type("2")
+    new_batch.keyboard.press("Enter")
+    new_batch.keyboard.type("matr")
+    new_batch.keyboard.press("Enter")
+    new_batch.keyboard.press("Enter")
+    new_batch.keyboard.type("- pro")
+    new_batch.keyboard.press("Enter")
+    new_batch.keyboard.type("hello")
+    new_batch.keyboard.press("Enter")
+    new_batch.keyboard.press("Control+Space")
+    offered = names.all_inner_texts()
+
+    assert "expect" in offered
+    assert "prompt" not in offered, "it stands there already"
+    new_batch.keyboard.press("Escape")
+    assert field.input_value() == "concurrency: 2\nmatrix: \n  - prompt: hello\n    "
+
+
+def test_a_plan_is_loaded_from_a_file(new_batch, tmp_path):
+    (tmp_path / "mine.yaml").write_text(PROMPTS)
+
+    new_batch.locator("#file").set_input_files(tmp_path / "mine.yaml")
+
+    new_batch.get_by_text("4 items").wait_for()
+    assert new_batch.locator("plan-editor textarea").input_value() == PROMPTS
+
+
+def test_the_job_is_recognised_and_has_its_own_overrides(new_batch):
+    assert new_batch.get_by_label("Merge on pass").is_visible()
+
+    write(new_batch, "clients: [scripted]\ntherapists: [eliza]\n")
+    new_batch.get_by_text("Seems to be: dialogues.").wait_for()
+    assert not new_batch.get_by_label("Merge on pass").is_visible()
+    assert new_batch.get_by_label("Seed").is_visible()
+
+    write(new_batch, "# Task: mend it\n\n## Success Criteria\n- [ ] it works\n")
+    new_batch.get_by_text("Seems to be: benchmark task.").wait_for()
+    assert new_batch.get_by_label("Models").is_visible()
+
+
+def test_the_editor_is_left_by_keyboard(new_batch):
+    new_batch.locator("plan-editor textarea").focus()
+    new_batch.keyboard.press("Tab")
+    assert new_batch.evaluate("document.activeElement.tagName") == "TEXTAREA"
+
+    new_batch.keyboard.press("Escape")
+    new_batch.keyboard.press("Tab")
+
+    assert new_batch.evaluate("document.activeElement.tagName") != "TEXTAREA"
+
+
+def test_a_draft_survives_a_reload(new_batch):
+    write(new_batch, WRONG)
+    new_batch.get_by_role("list", name="Problems").wait_for()
+
+    new_batch.reload()
+
+    new_batch.get_by_role("list", name="Problems").wait_for()
+    assert new_batch.locator("plan-editor textarea").input_value() == WRONG
+
+
+def test_what_cannot_be_started_says_why(served, new_batch):
+    write(new_batch, "matrix:\n  - {repo: /nowhere/at/all, prompt: x, agent: builtin}\n")
+
+    new_batch.get_by_role("button", name="Start Batch").click()
+
+    new_batch.get_by_role("alert").get_by_text("/nowhere/at/all").wait_for()
+    problem = new_batch.get_by_role("list", name="Problems").get_by_role("button")
+    problem.wait_for()
+    assert "Line 2" in problem.inner_text()
+    assert new_batch.url.endswith("/new")
+    assert served.get("/api/runs").json["all"] == 0
+
+
+def test_a_plan_that_holds_markup_does_nothing(new_batch):
+    nasty = 'matrix:\n  - prompt: "<img src=x onerror=alert(1)><script>alert(2)</script>"\n    <b>: 1\n'
+    new_batch.on("dialog", lambda dialog: pytest.fail(f"a dialog opened: {dialog.message}"))
+
+    write(new_batch, nasty)
+    new_batch.get_by_role("list", name="Problems").wait_for()
+
+    assert "<script>alert(2)</script>" in new_batch.locator(".lines").inner_text()
+    assert new_batch.locator(".lines img, .lines script, .problems b").count() == 0
+
+
+def test_closing_the_browser_stops_no_batch(served, new_batch, slow_model):
+    slow_model.write_text("rules: [{reply: done}]\nlatency_seconds: 1\n")
+    write(new_batch, f"runId: left-alone\n{SLOW}")
+    new_batch.get_by_role("button", name="Start Batch").click()
+    new_batch.wait_for_url("**/runs/left-alone")
+
+    new_batch.close()
+
+    assert served.wait_for("left-alone", "completed")["counts"]["success"] == 4

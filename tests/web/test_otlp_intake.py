@@ -1,0 +1,246 @@
+"""OpenTelemetry's own exporters send straight to the server; whatever else comes is refused."""
+
+import gzip
+import json
+import logging
+import threading
+import time
+from typing import Any
+
+import pytest
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+from proctor.batch.arrivals import keep_arrivals
+from proctor.telemetry.decoding import decode_json
+from proctor.web import otlp
+
+PROTOBUF = {"Content-Type": "application/x-protobuf"}
+PARTS = [{"type": "text", "content": "hi"}]
+SPAN = {
+    "traceId": "ab" * 16,
+    "spanId": "cd" * 8,
+    "name": "invoke_agent A",
+    "startTimeUnixNano": "1776929864011990383",
+    "endTimeUnixNano": "1776929869634304466",
+    "attributes": [
+        {"key": "session.id", "value": {"stringValue": "s-json"}},
+        {"key": "gen_ai.operation.name", "value": {"stringValue": "invoke_agent"}},
+    ],
+}
+
+
+def message(*spans: Any) -> dict[str, Any]:
+    return {
+        "resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {"name": "x"}, "spans": list(spans)}]}]
+    }
+
+
+@pytest.fixture
+def served(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(otlp, "QUIET_SECONDS", 0.05)
+    return serve()
+
+
+def sessions(served: Any, count: int) -> list[dict[str, Any]]:
+    """The sessions in the store, once there are so many."""
+    until = time.monotonic() + 20
+    while True:
+        rows = served.site.store.read.query('SELECT * FROM "sessions" ORDER BY "externalId"')
+        if len(rows) >= count and not served.site.store.arrivals.has_new():
+            return rows
+        assert time.monotonic() < until, rows
+        time.sleep(0.02)
+
+
+def tracer(served: Any, **more: Any) -> TracerProvider:
+    provider = TracerProvider(resource=Resource({"service.name": "Calc.DEFAULT"}))
+    exporter = OTLPSpanExporter(f"{served.url}/v1/traces", **more)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def talk(provider: TracerProvider, session: str, **attributes: str) -> None:
+    spans = provider.get_tracer("my.agent")
+    about = {"gen_ai.operation.name": "invoke_agent", "session.id": session, **attributes}
+    with spans.start_as_current_span("invoke_agent A", attributes=about):
+        tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "add"}
+        with spans.start_as_current_span("execute_tool add", attributes=tool):
+            pass
+
+
+@pytest.mark.parametrize("packing", [Compression.NoCompression, Compression.Gzip, Compression.Deflate])
+def test_the_stock_exporter_sends_and_sessions_appear(served: Any, packing: Compression) -> None:
+    provider = tracer(served, compression=packing)
+    for number in range(3):
+        talk(
+            provider,
+            f"s-{number}",
+            **{"gen_ai.input.messages": json.dumps([{"role": "user", "parts": PARTS}])},
+        )
+    assert provider.force_flush()
+
+    rows = sessions(served, 3)
+    assert [row["externalId"] for row in rows] == ["s-0", "s-1", "s-2"]
+    assert {(row["service"], row["logGroup"]) for row in rows} == {("Calc.DEFAULT", "/proctor/sessions")}
+    evidence = served.site.store.read.evidence(rows[0]["id"])
+    assert evidence.traces[0].prompt == "hi"
+    assert [call.name for call in evidence.tool_calls] == ["add"]
+
+
+def test_content_may_come_apart_as_log_records_with_the_log_group_in_a_header(served: Any) -> None:
+    provider = tracer(served)
+    logs = LoggerProvider(resource=Resource({"service.name": "Calc.DEFAULT"}))
+    headers = {"x-aws-log-group": "/aws/runtimes/calc", "x-aws-log-stream": "otel-rt-logs"}
+    exporter = OTLPLogExporter(f"{served.url}/v1/logs", headers=headers)
+    logs.add_log_record_processor(BatchLogRecordProcessor(exporter))
+    about = {"gen_ai.operation.name": "invoke_agent", "session.id": "split"}
+    with provider.get_tracer("strands.telemetry.tracer").start_as_current_span(
+        "invoke_agent A", attributes=about
+    ) as span:
+        where = span.get_span_context()
+        logs.get_logger("strands.telemetry.tracer").emit(
+            LogRecord(
+                timestamp=time.time_ns(),
+                trace_id=where.trace_id,
+                span_id=where.span_id,
+                severity_number=SeverityNumber.INFO,
+                body={
+                    "input": {"messages": [{"role": "user", "content": "two and two?"}]},
+                    "output": {"messages": [{"role": "assistant", "content": "four"}]},
+                },
+                attributes={"event.name": "strands.telemetry.tracer"},
+            )
+        )
+    assert logs.force_flush() and provider.force_flush()
+
+    sessions(served, 1)
+    until = time.monotonic() + 20
+    while (row := sessions(served, 1)[0])["logGroup"] != "/aws/runtimes/calc":
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    (turn,) = served.site.store.read.evidence(row["id"]).traces
+    assert (turn.prompt, turn.answer) == ("two and two?", "four")
+
+
+def test_an_answer_of_200_means_that_it_is_committed(served: Any) -> None:
+    reply = served.post("/v1/traces", message(SPAN))
+
+    assert (reply.status, reply.json) == (200, {})
+    assert served.site.store.read.query('SELECT "spanId" FROM "arrivals"') == [{"spanId": "cd" * 8}]
+
+
+def test_answers_are_in_the_encoding_of_the_request(served: Any) -> None:
+    request = ExportTraceServiceRequest()
+    span = request.resource_spans.add().scope_spans.add().spans.add(name="lost")
+    reply = served.ask("POST", "/v1/traces", request.SerializeToString(), PROTOBUF)
+    told = ExportTraceServiceResponse.FromString(reply.body)
+
+    assert (reply.status, reply.headers["content-type"]) == (200, "application/x-protobuf")
+    assert told.partial_success.rejected_spans == 1
+    assert "traceId" in told.partial_success.error_message
+    assert span.name == "lost"
+    as_json = served.post("/v1/traces", message(SPAN, {"name": "lost"}))
+    assert as_json.json["partialSuccess"]["rejectedSpans"] == "1"
+
+
+def test_metrics_are_taken_and_not_kept(served: Any) -> None:
+    reply = served.post("/v1/metrics", {"resourceMetrics": []})
+
+    assert reply.status == 200
+    assert "not kept" in reply.json["partialSuccess"]["errorMessage"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"\xff" * 100, PROTOBUF, 400),
+        (b"{", {}, 400),
+        (b"[]", {}, 400),
+        (b'{"resourceLogs": []}', {}, 400),
+        (b"[" * 200_000, {}, 400),
+        (b'{"resourceSpans":' * 100_000, {}, 400),
+        (b"not gzip", {**PROTOBUF, "Content-Encoding": "gzip"}, 400),
+        (b"x", {**PROTOBUF, "Content-Encoding": "br"}, 415),
+        (b"x", {"Content-Type": "text/plain"}, 415),
+        (b"", {"Content-Type": "application/x-protobuf", "Content-Length": "99999999999"}, 413),
+        (gzip.compress(b"\0" * (otlp.MOST_BODY_BYTES + 1)), {**PROTOBUF, "Content-Encoding": "gzip"}, 413),
+    ],
+    ids=["protobuf", "json", "list", "signal", "deep", "deeper", "gzip", "packing", "type", "large", "bomb"],
+)
+def test_what_is_broken_or_hostile_is_refused_and_the_server_goes_on(
+    served: Any, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    reply = served.ask("POST", "/v1/traces", body, headers)
+
+    assert reply.status == status
+    if "protobuf" in headers.get("Content-Type", ""):
+        assert reply.body[:1] == b"\x08"
+    else:
+        assert headers or reply.json["message"]
+    assert served.post("/v1/traces", message(SPAN)).status == 200
+
+
+def test_a_body_that_grows_without_end_is_refused(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from http.client import HTTPConnection
+
+    monkeypatch.setattr(otlp, "MOST_BODY_BYTES", 100_000)
+    connection = HTTPConnection("127.0.0.1", served.port, timeout=20)
+    chunks = iter([b"x" * 50_000] * 20)
+    try:
+        connection.request("POST", "/v1/traces", chunks, PROTOBUF, encode_chunked=True)
+        status = connection.getresponse().status
+    except (BrokenPipeError, ConnectionResetError):
+        # It has not even listened to the end.
+        status = 413
+    finally:
+        connection.close()
+    assert status == 413
+
+
+def test_with_a_token_only_those_who_show_it_may_send(serve: Any) -> None:
+    served = serve(token="open sesame")
+    refused = served.post("/v1/traces", message(SPAN))
+    wrong = served.post("/v1/traces", message(SPAN), Authorization="Bearer open")
+    right = served.post("/v1/traces", message(SPAN), Authorization="Bearer open sesame")
+
+    assert [refused.status, wrong.status, right.status] == [401, 401, 200]
+    assert refused.json["code"] == 16
+    assert len(served.site.store.read.query('SELECT 1 FROM "arrivals"')) == 1
+
+
+def test_many_who_send_at_once_lose_nothing(served: Any) -> None:
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)
+    providers = [tracer(served) for _ in range(4)]
+
+    def send(number: int) -> None:
+        for turn in range(25):
+            talk(providers[number], f"s-{number}-{turn:02}")
+        assert providers[number].force_flush()
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    rows = sessions(served, 100)
+    assert len(rows) == 100
+    assert all(row["toolCalls"] == 1 for row in rows)
+
+
+def test_what_arrived_before_a_server_stopped_is_told_when_one_starts(site: Any, serve: Any) -> None:
+    keep_arrivals(site.store, decode_json(json.dumps(message(SPAN))).documents, site.now())
+
+    assert [row["externalId"] for row in sessions(serve(), 1)] == ["s-json"]

@@ -1,0 +1,328 @@
+"""One run over HTTP: what it is, its items in any order, its plots, its files, and what becomes of it."""
+
+import csv
+import io
+import json
+import threading
+import zipfile
+from datetime import timedelta
+
+import pytest
+from stocked_runs import MODELS, NOW, stock
+from websockets.sync.client import connect
+
+from proctor.session import Message
+from proctor.store import timestamp
+
+GUESSES = """
+runId: guesses
+concurrency: 2
+defaults: {model: scripted/guess}
+matrix:
+  - {prompt: [one, two, three], expect: {contains: right}}
+"""
+
+
+def positions(served, query=""):
+    reply = served.get(f"/api/runs/stocked/items?limit=500&{query}")
+    assert reply.status == 200, reply.text
+    return [item["position"] for item in reply.json["items"]]
+
+
+def values(served, name, query=""):
+    return [item[name] for item in served.get(f"/api/runs/stocked/items?limit=500&{query}").json["items"]]
+
+
+def guess(proctor, reply, seconds=0):
+    (proctor.folder / "guess.yaml").write_text(f"rules: [{{reply: {reply}}}]\nlatency_seconds: {seconds}\n")
+
+
+def test_a_run_is_told_with_who_does_the_work_and_how_far_it_is(served, site):
+    stock(site.store)
+
+    run = served.get("/api/runs/stock").json
+
+    assert (run["runId"], run["job"], run["status"], run["itemCount"]) == (
+        "stocked",
+        "coding",
+        "completed",
+        60,
+    )
+    assert run["counts"] == {
+        "queued": 6, "running": 0, "success": 22, "fail": 11, "timeout": 11, "error": 10,
+    }  # fmt: skip
+    assert run["finishedCount"] == 54
+    assert [maker["model"] for maker in run["makers"]] == sorted(MODELS)
+    assert run["factors"] == ["agent", "model", "repository", "temper"]
+    assert (run["budgetUsd"], run["spentUsd"], run["standIns"], run["hasAnalysis"]) == (500.0, 0.0, [], False)
+    assert served.get("/api/runs/nothing").status == 404
+    assert served.get("/api/runs/stocked/plan").json == {"path": "/plans/all.yaml", "text": "matrix: []\n"}
+
+
+def test_items_come_in_windows_and_say_how_many_there_are(served, site):
+    stock(site.store)
+
+    first = served.get("/api/runs/stocked/items?limit=25").json
+    last = served.get("/api/runs/stocked/items?limit=25&offset=50").json
+
+    assert ([item["position"] for item in first["items"]], first["total"]) == (list(range(25)), 60)
+    assert [item["position"] for item in last["items"]] == list(range(50, 60))
+    assert first["items"][1]["seconds"] == 2.0
+    assert served.get("/api/runs/stocked/items?limit=0").status == 422
+    assert served.get("/api/runs/stocked/items?limit=501").status == 422
+
+
+@pytest.mark.parametrize("order", ["costUsd", "seconds", "prompt", "model", "factor:temper", "finishedAt"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_items_are_sorted_by_any_column_and_what_is_missing_comes_last(served, site, order, descending):
+    stock(site.store)
+
+    asked = f"order={order}&descending={str(descending).lower()}"
+    if order.startswith("factor:"):
+        found = [factors["temper"] for factors in values(served, "factors", asked)]
+    else:
+        found = values(served, order, asked)
+
+    known = [value for value in found if value is not None]
+    assert len(found) == 60
+    assert known == sorted(known, reverse=descending)
+    assert found[: len(known)] == known
+
+
+def test_items_are_searched_and_counted_by_status_whatever_is_filtered(served, site):
+    stock(site.store)
+
+    found = served.get("/api/runs/stocked/items?search=TEST+1&status=fail&status=timeout").json
+
+    # Tests 1 and 10 to 19; every third of five fails, every fourth is out of time.
+    assert [item["position"] for item in found["items"]] == [12, 13, 17, 18]
+    assert found["total"] == 4
+    assert found["counts"] == {
+        "queued": 0, "running": 0, "success": 5, "fail": 2, "timeout": 2, "error": 2,
+    }  # fmt: skip
+    assert positions(served, "search=branch&order=position&descending=true") == list(range(49, 0, -5))
+    assert positions(served, "search=100%25") == []
+    assert positions(served, "search=gpt-5&status=queued") == [54, 57]
+    assert served.get("/api/runs/stocked/items?status=asleep").status == 404
+    assert served.get("/api/runs/stocked/items?order=settings").status == 404
+
+
+def test_an_order_that_was_asked_for_follows_what_changes(served, site):
+    made = stock(site.store)
+    assert positions(served, "status=queued&order=model")[:1] == [55]
+
+    writer = site.store.writer()
+    writer.change("batch_items", ("stocked", made[55].id), {"status": "success"})
+    writer.close()
+
+    assert 55 not in positions(served, "status=queued&order=model")
+
+
+def test_plots_are_of_all_items_and_by_any_factor(served, site):
+    stock(site.store)
+
+    whole = served.get("/api/runs/stocked/charts").json
+    by_model = served.get("/api/runs/stocked/charts?by=model").json
+    by_nothing = served.get("/api/runs/stocked/charts?by=weather").json
+
+    assert [chart["caption"] for chart in whole["charts"]] == ["Outcomes", "How long items took"]
+    assert [chart["caption"] for chart in by_model["charts"]] == [
+        "Success rate", "Mean cost of an item", "Mean time of an item",
+    ]  # fmt: skip
+    assert all(model in by_model["charts"][0]["svg"] for model in MODELS)
+    assert "(none)" in by_nothing["charts"][0]["svg"]
+
+
+def test_a_factor_with_too_many_levels_is_not_drawn_but_said(served, site):
+    from proctor.item import Item
+
+    many = [Item(runner="prompt", prompt=f"{n}", factors={"task": f"t{n}"}) for n in range(60)]
+    row = {"runId": "many", "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
+    site.store.create_batch(row, many)
+
+    found = served.get("/api/runs/many/charts?by=task").json
+
+    assert found["charts"] == []
+    assert "too many" in found["remark"]
+
+
+def test_a_run_is_exported_as_files_that_hold_its_rows(served, site):
+    import duckdb
+
+    stock(site.store)
+
+    whole = served.get("/api/runs/stocked/export?format=json")
+    assert len(json.loads(whole.body)["batch_items"]) == 60
+    assert whole.headers["content-disposition"] == 'attachment; filename="batch-stocked.json"'
+
+    lines = served.get("/api/runs/stocked/export?format=ndjson&table=batch_items").text.splitlines()
+    assert [json.loads(line)["status"] for line in lines[:3]] == ["success", "success", "fail"]
+
+    sheet = served.get("/api/runs/stocked/export?format=csv&table=batch_items").body.decode()
+    assert len(list(csv.DictReader(io.StringIO(sheet)))) == 60
+
+    several = served.get("/api/runs/stocked/export?format=csv")
+    names = zipfile.ZipFile(io.BytesIO(several.body)).namelist()
+    assert names == ["iterations-stocked.csv", "tool_calls-stocked.csv"]
+
+    parquet = site.home / "items.parquet"
+    parquet.write_bytes(served.get("/api/runs/stocked/export?format=parquet&table=batch_items").body)
+    assert duckdb.sql(f"SELECT COUNT(*) FROM '{parquet}'").fetchall() == [(60,)]
+
+    assert served.get("/api/runs/stocked/export?format=xml").status == 422
+    assert served.get("/api/runs/stocked/export?table=passwords").status == 400
+    assert list(site.kept.glob("export-*")) == []
+
+
+def test_a_report_is_a_page_that_may_run_nothing_or_markdown(served, site):
+    stock(site.store)
+
+    page = served.get("/api/runs/stocked/report")
+    kept = served.get("/api/runs/stocked/report?format=md&download=true")
+
+    assert "<h1>" in page.text
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src" not in policy
+    assert kept.headers["content-disposition"] == 'attachment; filename="report-stocked.md"'
+    assert kept.text.startswith("# Run stocked")
+    assert served.get("/api/runs/stocked/analysis").status == 404
+
+
+def test_an_item_leads_to_its_last_session(served, site):
+    made = stock(site.store)
+    writer = site.store.writer()
+    writer.change("batch_items", ("stocked", made[0].id), {"sessionId": "s1"})
+    writer.close()
+
+    assert served.get(f"/runs/stocked/items/{made[0].id}").headers["location"] == "/sessions/s1"
+    assert served.get(f"/runs/stocked/items/{made[59].id}").status == 404
+    assert served.get("/runs/stocked/items/none").status == 404
+    assert served.get("/runs/stock").headers["location"] == "/runs/stocked"
+
+
+def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor):
+    guess(proctor, "wrong", seconds=60)
+    (proctor.folder / "plan.yaml").write_text(GUESSES)
+    running = proctor.start("batch", "plan.yaml")
+    served.wait_for("guesses", "running")
+    assert (
+        served.post("/api/runs/guesses/resume").json["error"]["problem"] == "run guesses is already running"
+    )
+
+    aborted = served.post("/api/runs/guesses/abort")
+    assert (aborted.status, aborted.json) == (200, {"runId": "guesses", "status": "aborted"})
+    assert running.wait(timeout=20) == 3
+    assert served.post("/api/runs/guesses/abort").status == 400
+
+    guess(proctor, "wrong")
+    assert served.post("/api/runs/guesses/resume").status == 200
+    served.wait_for("guesses", "completed")
+    assert served.get("/api/runs/guesses").json["counts"]["fail"] == 3
+
+    guess(proctor, "right")
+    assert served.post("/api/runs/guesses/retry?failed=false").status == 400
+    assert served.post("/api/runs/guesses/retry").status == 200
+    served.wait_for("guesses", "completed")
+    assert served.get("/api/runs/guesses").json["counts"]["success"] == 3
+    refused = served.post("/api/runs/guesses/retry").json["error"]
+    assert refused["problem"] == "guesses has nothing to be tried again"
+
+
+def test_what_failed_in_a_benchmark_is_its_result(served, site):
+    stock(site.store, job="benchmark")
+
+    assert served.post("/api/runs/stocked/retry?errors=false").status == 400
+
+
+def test_a_run_that_cannot_go_on_says_why(served, site):
+    row = {"runId": "lost", "createdAt": timestamp(NOW), "job": "benchmark", "status": "halted"}
+    site.store.create_batch(row, [])
+
+    refused = served.post("/api/runs/lost/resume")
+
+    assert refused.status == 400
+    assert refused.json["error"]["problem"]
+
+
+def test_who_watches_a_run_is_told_the_items_that_changed_and_no_others(served, proctor):
+    guess(proctor, "right", seconds=0.5)
+    (proctor.folder / "plan.yaml").write_text(GUESSES.replace("[one, two, three]", "[a, b, c, d, e, f]"))
+    running = proctor.start("batch", "plan.yaml")
+    served.wait_for("guesses", "running", "completed")
+
+    statuses, told = {}, None
+    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
+        live.send(json.dumps({"watch": [{"topic": "run", "id": "guesses"}]}))
+        while told is None or told["changes"]["run"]["status"] != "completed":
+            told = json.loads(live.recv(timeout=20))
+            for item in told["changes"]["items"]:
+                statuses.setdefault(item["id"], []).append(item["status"])
+        again = {"topic": "run", "id": "guesses", "version": told["version"], "epoch": told["epoch"]}
+
+    assert running.wait(timeout=20) == 0
+    assert told["changes"]["run"]["counts"]["success"] == 6
+    # Each is told when it begins and when it ends; one that is as it was is not told again.
+    assert all(seen == sorted(set(seen), key=seen.index) for seen in statuses.values())
+    assert any("running" in seen for seen in statuses.values())
+    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
+        live.send(json.dumps({"watch": [again]}))
+        with pytest.raises(TimeoutError):
+            live.recv(timeout=0.8)
+
+
+def test_a_page_is_told_to_look_again_when_everything_changed_at_once(served, site):
+    made = stock(site.store)
+    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
+        live.send(json.dumps({"watch": [{"topic": "run", "id": "stocked"}]}))
+        assert json.loads(live.recv(timeout=10))["changes"]["reset"] is False
+
+        site.store.queue_again("stocked", [item.id for item in made[:40]])
+
+        changes = json.loads(live.recv(timeout=10))["changes"]
+        assert (changes["reset"], changes["items"], changes["run"]["counts"]["queued"]) == (True, [], 46)
+
+
+def test_many_who_ask_for_the_same_order_at_once_all_get_it(served, site):
+    stock(site.store, count=2000)
+    found = []
+    asking = [
+        threading.Thread(target=lambda: found.append(positions(served, "order=costUsd"))) for _ in range(8)
+    ]
+    for one in asking:
+        one.start()
+    for one in asking:
+        one.join(timeout=30)
+
+    assert len(found) == 8
+    assert all(one == found[0] for one in found)
+
+
+def test_a_run_in_which_stand_ins_took_part_says_so(served, site):
+    from stocked_runs import add_session
+
+    stock(site.store)
+    add_session(
+        site.store, "s9", [Message(role="user", content="hi")], "stocked", agent="scripted", model="careful",
+        standIn=1,
+    )  # fmt: skip
+
+    assert served.get("/api/runs/stocked").json["standIns"] == [
+        {"agent": "scripted", "model": "careful", "sessions": 1}
+    ]
+
+
+def test_what_is_asked_of_each_provider_is_told(served, site):
+    stock(site.store, status="running", owner="nowhere:1:2:3", finishedAt=None)
+    held = timestamp(site.now() + timedelta(seconds=60))
+    writer = site.store.writer()
+    told = ("openai/gpt-5", "nowhere:1:2:3", "stocked", 12.7, 9, 4, 310, 2, 8.5, held, None)
+    writer.append("pools", (*told, timestamp(site.now())))
+    writer.close()
+
+    (pool,) = served.get("/api/runs/stocked").json["pools"]
+
+    assert 50 < pool.pop("heldSeconds") <= 60
+    assert pool == {
+        "name": "openai/gpt-5", "limit": 12, "inUse": 9, "waiting": 4, "refused": 2, "waitedSeconds": 8.5,
+    }  # fmt: skip

@@ -1,0 +1,283 @@
+"""The Run page in a real browser: live, searched, sorted, by keyboard, on a phone, in the dark."""
+
+import io
+import re
+
+import pytest
+from playwright.sync_api import expect
+from stocked_runs import HOSTILE, NOW, stock
+
+from proctor.item import Item
+from proctor.store import timestamp
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=30_000)
+
+PHONE = {"viewport": {"width": 390, "height": 844}}
+TALK = """
+runId: talk
+concurrency: 2
+defaults: {model: scripted/talker}
+matrix:
+  - {prompt: [one, two, three, four, five, six], expect: {contains: right}}
+"""
+
+
+def talker(proctor, reply, seconds):
+    (proctor.folder / "talker.yaml").write_text(f"rules: [{{reply: {reply}}}]\nlatency_seconds: {seconds}\n")
+
+
+def rows(page):
+    return page.get_by_role("grid", name="Items").locator(".grid-tall [role=row]")
+
+
+def cells(page, column):
+    """What the rows in sight show in one column, from top to bottom."""
+    heads = page.get_by_role("columnheader").all_inner_texts()
+    place = heads.index(column)
+    looked = "(rows, place) => rows.map((row) => [Number(row.ariaRowIndex), row.children[place].innerText])"
+    found = rows(page).evaluate_all(looked, place)
+    return [text for _, text in sorted(found)]
+
+
+def chip(page, status):
+    return page.get_by_role("group", name="Status").get_by_role("button", name=re.compile(f"^{status}"))
+
+
+def has_no_sideways_scroll(page):
+    return page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_a_run_of_the_command_line_is_live_from_its_first_item_to_its_last(served, proctor, open_page):
+    talker(proctor, "right", 1)
+    (proctor.folder / "plan.yaml").write_text(TALK)
+    running = proctor.start("batch", "plan.yaml")
+    served.wait_for("talk", "running")
+
+    page = open_page(f"{served.url}/runs/talk")
+    page.evaluate("window.same = true")
+    expect(page.locator("#status")).to_contain_text("running")
+    expect(rows(page).filter(has_text="running").first).to_be_visible()
+    expect(page.get_by_role("button", name="Abort")).to_be_visible()
+
+    expect(page.locator("#done")).to_have_text("6 of 6 items")
+    expect(page.locator("#status")).to_contain_text("completed")
+    expect(rows(page).filter(has_text="success")).to_have_count(6)
+    expect(chip(page, "success")).to_contain_text("6")
+    expect(page.get_by_role("button", name="Abort")).to_be_hidden()
+    expect(page.get_by_text("Rehearsal.")).to_be_visible()
+    # In place: the page was never loaded anew.
+    assert page.evaluate("window.same") is True
+    assert running.wait(timeout=20) == 0
+
+
+def test_twenty_thousand_items_are_searched_filtered_and_sorted(served, site, open_page):
+    stock(site.store, count=20_000)
+    page = open_page(f"{served.url}/runs/stocked")
+    grid = page.get_by_role("grid", name="Items")
+    expect(grid).to_have_attribute("aria-rowcount", "20001")
+    # Only what is in sight exists.
+    assert rows(page).count() < 60
+
+    page.get_by_label("Search items").fill("test 1999")
+    expect(grid).to_have_attribute("aria-rowcount", "12")
+    page.get_by_label("Search items").fill("no such thing")
+    expect(page.get_by_text("No item fits.")).to_be_visible()
+    page.get_by_label("Search items").fill("")
+    expect(grid).to_have_attribute("aria-rowcount", "20001")
+
+    chip(page, "fail").click()
+    expect(grid).to_have_attribute("aria-rowcount", "3601")
+    assert set(cells(page, "Status")) == {"fail"}
+    chip(page, "timeout").click()
+    expect(grid).to_have_attribute("aria-rowcount", "7201")
+    chip(page, "all").click()
+    expect(grid).to_have_attribute("aria-rowcount", "20001")
+
+    page.get_by_role("columnheader", name="Cost").get_by_role("button").click()
+    expect(page.get_by_role("columnheader", name="Cost")).to_have_attribute("aria-sort", "ascending")
+    expect(rows(page).first).to_contain_text("$0.00")
+    page.get_by_role("columnheader", name="Cost").get_by_role("button").click()
+    expect(page.get_by_role("columnheader", name="Cost")).to_have_attribute("aria-sort", "descending")
+    expect(rows(page).filter(has_text="$0.9990").first).to_be_visible()
+
+    grid.focus()
+    page.keyboard.press("End")
+    # What has no price comes last, whichever way.
+    expect(page.locator(".grid-row.active:not(.pending)")).to_contain_text("–")
+    expect(page.locator(".grid-row.active")).to_have_attribute("aria-rowindex", "20001")
+
+
+def test_columns_are_chosen_and_stay_chosen(served, site, open_page):
+    stock(site.store)
+    page = open_page(f"{served.url}/runs/stocked")
+    expect(page.get_by_role("columnheader", name="Model")).to_be_visible()
+
+    page.get_by_role("button", name="Columns").click()
+    page.get_by_label("Model", exact=True).uncheck()
+    page.get_by_label("temper", exact=True).check()
+    page.keyboard.press("Escape")
+
+    expect(page.get_by_role("columnheader", name="Model")).to_have_count(0)
+    page.reload()
+    expect(page.get_by_role("columnheader", name="temper")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Model")).to_have_count(0)
+    page.get_by_role("button", name="temper").click()
+    expect(rows(page).first).to_contain_text("Mend test 0 ")
+    assert cells(page, "temper") == sorted(cells(page, "temper"))
+
+
+def test_plots_are_grouped_by_what_is_chosen(served, site, open_page):
+    stock(site.store)
+    page = open_page(f"{served.url}/runs/stocked")
+
+    page.get_by_role("tab", name="Charts").click()
+    expect(page.get_by_role("img", name="Success rate by model")).to_be_visible()
+    page.get_by_label("Group by").select_option("repository")
+
+    expect(page.get_by_role("img", name="Mean cost of an item by repository")).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("Items by status: success 22"))).to_be_visible()
+    bar = page.locator("svg.chart .c-success").first.bounding_box()
+    assert bar["width"] > 50
+    assert page.url.endswith("#charts")
+
+
+def test_files_and_reports_are_downloaded_and_opened(served, site, open_page):
+    stock(site.store)
+    page = open_page(f"{served.url}/runs/stocked")
+
+    page.get_by_role("button", name="Export").click()
+    page.get_by_label("What to export").select_option("batch_items")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="NDJSON").click()
+    assert download.value.suggested_filename == "batch_items-stocked.ndjson"
+    assert len(download.value.path().read_text().splitlines()) == 60
+
+    page.get_by_role("button", name="Report").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download as Markdown").click()
+    assert download.value.path().read_text().startswith("# Run stocked")
+
+    page.get_by_role("button", name="Report").click()
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Open the report").click()
+    expect(opened.value.get_by_role("heading", name="Run stocked")).to_be_visible()
+    # Its own style holds: a report that lost it would be plain black on white.
+    heading = opened.value.locator("svg.chart .c-success").first
+    assert heading.evaluate("(bar) => getComputedStyle(bar).fill") not in ("rgb(0, 0, 0)", "none")
+
+
+def test_an_abort_asks_first_then_the_run_goes_on_and_what_failed_is_tried_again(served, proctor, open_page):
+    talker(proctor, "wrong", 60)
+    (proctor.folder / "plan.yaml").write_text(TALK)
+    running = proctor.start("batch", "plan.yaml")
+    served.wait_for("talk", "running")
+    page = open_page(f"{served.url}/runs/talk")
+
+    page.get_by_role("button", name="Abort").click()
+    dialog = page.get_by_role("dialog", name="Abort talk?")
+    expect(dialog).to_contain_text("6 items will not be finished")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#status")).to_contain_text("running")
+
+    page.get_by_role("button", name="Abort").click()
+    page.get_by_role("dialog").get_by_role("button", name="Abort run").click()
+    expect(page.locator("#status")).to_contain_text("aborted")
+    expect(chip(page, "error")).to_contain_text("6")
+    assert running.wait(timeout=20) == 3
+
+    talker(proctor, "wrong", 0)
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("#status")).to_contain_text("completed")
+    expect(chip(page, "fail")).to_contain_text("6")
+
+    talker(proctor, "right", 0)
+    page.get_by_role("button", name="Retry failed").click()
+    page.get_by_role("dialog").get_by_role("button", name="Retry failed").click()
+    expect(chip(page, "success")).to_contain_text("6")
+    expect(page.locator("#status")).to_contain_text("completed")
+    expect(page.get_by_role("button", name="Retry failed")).to_be_hidden()
+
+
+def test_everything_can_be_reached_by_keyboard(served, proctor, open_page):
+    talker(proctor, "right", 0)
+    (proctor.folder / "plan.yaml").write_text(TALK)
+    assert proctor("batch", "plan.yaml").returncode == 0
+    page = open_page(f"{served.url}/runs/talk")
+    expect(rows(page)).to_have_count(6)
+
+    page.keyboard.press("/")
+    page.keyboard.type("o")
+    expect(rows(page)).to_have_count(3)
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".grid-row.active")).to_contain_text("two")
+    page.keyboard.press("Enter")
+
+    page.wait_for_url("**/sessions/*")
+    expect(page.get_by_role("heading", level=1)).to_have_text("two")
+    page.get_by_role("tab", name="Transcript").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tabpanel", name="Scores")).to_contain_text("contains")
+
+
+def test_a_run_without_items_and_one_that_is_not_there_say_so(served, site, open_page):
+    row = {"runId": "bare", "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
+    site.store.create_batch(row, [])
+
+    page = open_page(f"{served.url}/runs/bare")
+    expect(page.get_by_text("This run has no items.")).to_be_visible()
+    page.get_by_role("tab", name="Plan").click()
+    expect(page.get_by_text("without a plan file")).to_be_visible()
+
+    page.goto(f"{served.url}/runs/none")
+    expect(page.get_by_text("there is no run none")).to_be_visible()
+
+
+def test_hostile_items_are_shown_as_text(served, site, open_page):
+    hostile = [
+        Item(runner="prompt", prompt=HOSTILE, model=HOSTILE, factors={HOSTILE: HOSTILE, "model": "<b>"})
+    ]
+    row = {"runId": "hostile", "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
+    site.store.create_batch(row | {"planText": HOSTILE, "planPath": HOSTILE, "reason": HOSTILE}, hostile)
+
+    page = open_page(f"{served.url}/runs/hostile")
+    expect(rows(page).first).to_contain_text("<script>window.pwned = 1</script>")
+    expect(rows(page).first).to_contain_text("⟨U+202E⟩gnp.exe")
+    page.get_by_role("tab", name="Plan").click()
+    expect(page.get_by_role("tabpanel")).to_contain_text("<script>")
+    page.get_by_role("tab", name="Charts").click()
+    page.get_by_label("Group by").select_option(label=HOSTILE)
+    expect(page.get_by_role("img", name=re.compile("Success rate by <script>"))).to_be_visible()
+
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("#run script, #run img").count() == 0
+
+
+def test_a_phone_shows_a_run_without_scrolling_sideways(served, site, open_page):
+    stock(site.store)
+    page = open_page(f"{served.url}/runs/stocked", **PHONE)
+    expect(rows(page).first).to_be_visible()
+
+    assert has_no_sideways_scroll(page)
+    page.get_by_role("tab", name="Charts").click()
+    expect(page.get_by_role("img", name="Success rate by model")).to_be_visible()
+    assert has_no_sideways_scroll(page)
+    expect(page.get_by_role("button", name="Export")).to_be_in_viewport()
+
+
+def pixels(page, place=(5, 400)):
+    from PIL import Image
+
+    return Image.open(io.BytesIO(page.screenshot())).convert("RGB").getpixel(place)
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_pages_are_as_dark_as_the_reader_wants_them(served, site, open_page, scheme):
+    stock(site.store)
+    page = open_page(f"{served.url}/runs/stocked", color_scheme=scheme)
+    expect(rows(page).first).to_be_visible()
+
+    assert (max(pixels(page)) < 40) == (scheme == "dark")
+    page.get_by_role("button", name="Theme").click()
+    assert (max(pixels(page)) < 40) == (scheme == "light")

@@ -1,0 +1,134 @@
+"""The list of runs over HTTP: pages, filters, deleting."""
+
+import json
+
+import pytest
+from typed import PROMPTS, SLOW
+from websockets.sync.client import connect
+
+
+def started_on_the_command_line(proctor, text, *words):
+    (proctor.folder / "plan.yaml").write_text(text)
+    done = proctor("batch", "plan.yaml", *words)
+    assert done.returncode in (0, 1), done.stderr
+
+
+def test_a_run_of_the_command_line_is_in_the_list(served, proctor):
+    started_on_the_command_line(proctor, f"runId: nightly\n{PROMPTS}")
+
+    (run,) = served.get("/api/runs").json["runs"]
+
+    assert run["runId"] == "nightly"
+    assert (run["job"], run["status"], run["itemCount"], run["finishedCount"]) == (
+        "coding",
+        "completed",
+        4,
+        4,
+    )
+    assert run["counts"] == {"queued": 0, "running": 0, "success": 3, "fail": 1, "timeout": 0, "error": 0}
+    assert run["planPath"] == str(proctor.folder / "plan.yaml")
+
+
+def test_runs_are_filtered_and_paged_by_the_store(served, workshop_of_many):
+    page = served.get("/api/runs?limit=2&offset=2").json
+    assert ([run["runId"] for run in page["runs"]], page["total"], page["all"]) == (["run-3", "run-2"], 6, 6)
+
+    found = served.get("/api/runs?search=RUN-4").json
+    assert ([run["runId"] for run in found["runs"]], found["total"], found["all"]) == (["run-4"], 1, 6)
+    assert [run["runId"] for run in served.get("/api/runs?search=a%25b").json["runs"]] == []
+
+    halted = served.get("/api/runs?status=halted&status=aborted").json["runs"]
+    assert [run["runId"] for run in halted] == ["run-5", "run-2"]
+    assert served.get("/api/runs?job=dialogue").json["total"] == 1
+    assert served.get("/api/runs").json["jobs"] == ["coding", "dialogue"]
+    assert served.get("/api/runs?status=asleep").status == 422
+
+
+def test_a_run_whose_process_died_is_interrupted_and_found_as_such(served, workshop_of_many):
+    # The row of run-1 says `running`, and nobody has its process.
+    assert [run["runId"] for run in served.get("/api/runs?status=interrupted").json["runs"]] == ["run-1"]
+    assert served.get("/api/runs?status=running").json["total"] == 0
+    both = served.get("/api/runs?status=interrupted&status=running").json
+    assert [run["status"] for run in both["runs"]] == ["interrupted"]
+
+
+@pytest.fixture
+def workshop_of_many(site):
+    statuses = ["completed", "running", "halted", "completed", "completed", "aborted"]
+    for number, status in enumerate(statuses):
+        row = {
+            "runId": f"run-{number}",
+            "createdAt": f"2026-01-0{number + 1}T00:00:00.000000+00:00",
+            "job": "dialogue" if number == 4 else "coding",
+            "status": status,
+            "owner": "nowhere:1:2:3",
+            "planText": "a plan",
+        }
+        site.store.create_batch(row, [])
+
+
+def test_a_run_is_deleted_by_its_whole_name_and_only_when_it_has_ended(served, slow_model):
+    done = served.start(PROMPTS, overrides={"runId": "done"})
+    served.wait_for(done, "completed")
+    busy = served.start(SLOW, overrides={"runId": "busy"})
+
+    refused = served.ask("DELETE", "/api/runs/busy")
+    assert (refused.status, refused.json["error"]["problem"]) == (400, "run busy is still running")
+    assert served.ask("DELETE", "/api/runs/don").status == 404
+    assert served.ask("DELETE", "/api/runs/done").json == {"runId": "done", "branches": 0, "kept": []}
+    assert [run["runId"] for run in served.get("/api/runs").json["runs"]] == [busy]
+    served.post("/api/runs/busy/abort")
+    served.wait_for(busy, "aborted")
+
+
+def test_questions_to_people_are_shown_and_answered_once(served, site):
+    row = {
+        "runId": "play",
+        "createdAt": "2026-01-01T00:00:00.000000+00:00",
+        "job": "scenario",
+        "status": "running",
+        "owner": "nowhere:1:2:3",
+    }
+    site.store.create_batch(row, [])
+    asked = site.store.ask_question("play", "item", "port", "What do you charge?", site.now())
+
+    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
+        live.send(json.dumps({"watch": [{"topic": "questions", "id": "play"}]}))
+        (question,) = json.loads(live.recv(timeout=10))["changes"]["questions"]
+        assert (question["id"], question["actor"], question["prompt"]) == (
+            asked,
+            "port",
+            "What do you charge?",
+        )
+        assert served.get("/api/runs/play/questions").json["questions"] == [question]
+
+        assert served.post(f"/api/runs/play/questions/{asked}", {"answer": "Nine."}).status == 200
+        assert json.loads(live.recv(timeout=10))["changes"] == {"questions": []}
+    assert site.store.answer_of("play", asked) == "Nine."
+    assert served.post(f"/api/runs/play/questions/{asked}", {"answer": "Ten."}).status == 400
+    assert served.post("/api/runs/play/questions/none", {"answer": "Ten."}).status == 404
+
+
+def test_models_and_agents_are_those_the_commands_list(served, proctor):
+    models = served.get("/api/models").json
+    agents = served.get("/api/agents").json
+
+    assert models["models"] == proctor.json("models")["models"]
+    assert {"name": "scripted", "ready": True, "standIn": True}.items() <= {
+        name: value
+        for agent in agents["agents"]
+        if agent["name"] == "scripted"
+        for name, value in agent.items()
+    }.items()
+
+
+def test_a_model_is_tried_on_request(served):
+    good = served.post("/api/trials", {"model": "scripted/ok"}).json
+    unknown = served.post("/api/trials", {"model": "acme/one"})
+
+    assert good["well"] is True
+    assert "OK" in good["said"]
+    assert unknown.status == 400
+    assert "acme" in unknown.json["error"]["problem"]
+    assert served.post("/api/trials", {}).status == 400
+    assert served.post("/api/trials", {"model": "--help"}).status == 400

@@ -1,0 +1,190 @@
+"""Who may call the server, and what a browser may do with its answers."""
+
+import http.client
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+TOKEN = "seven-horses-and-a-half"
+PAGES = ("/", "/new", "/models", "/settings", "/api/docs", "/compare", "/evaluations", "/nowhere")
+
+
+def test_every_answer_forbids_scripts_that_are_not_files_of_ours(served):
+    for path in (*PAGES, "/api/runs", "/api/openapi.json", "/static/app.js", "/api/nowhere"):
+        policy = served.get(path, accept="text/html").headers["content-security-policy"]
+
+        assert "default-src 'none'" in policy, path
+        assert "script-src 'self'" in policy, path
+        assert "unsafe" not in policy, path
+
+
+def test_a_page_of_another_site_cannot_make_the_server_act(served):
+    typed = {"text": "matrix: [{prompt: hello, model: scripted/echo}]"}
+
+    for origin in ("http://evil.example", "http://127.0.0.1:1", "null", "http://[", "https://a"):
+        refused = served.post("/api/runs", typed, origin=origin)
+
+        assert refused.status == 403
+        assert refused.json["error"]["problem"] == "a page of another site asked for this"
+    assert served.get("/api/runs").json["all"] == 0
+
+
+def test_what_a_browser_calls_cross_site_is_refused_even_without_an_origin(served):
+    assert served.ask("DELETE", "/api/runs/x", headers={"sec-fetch-site": "cross-site"}).status == 403
+    assert served.ask("DELETE", "/api/runs/x", headers={"sec-fetch-site": "same-origin"}).status == 404
+
+
+def test_the_servers_own_page_may_act(served):
+    reply = served.post("/api/plans/check", {"text": "matrix: []"}, origin=served.url)
+
+    assert reply.status == 200
+
+
+def test_a_name_that_was_pointed_here_opens_nothing(served):
+    for host in ("evil.example", "evil.example:8765", "localhost.evil.example", "", "[", "2130706433"):
+        refused = served.ask("GET", "/api/settings", headers={"host": host})
+
+        assert refused.status in (400, 403), host
+        assert b"store" not in refused.body
+
+
+def test_the_names_of_this_machine_are_known(served):
+    for host in ("localhost", "127.0.0.1:9", "[::1]:8765", "LOCALHOST"):
+        assert served.ask("GET", "/api/runs", headers={"host": host}).status == 200, host
+
+
+def test_the_live_channel_takes_no_page_of_another_site(served):
+    address = f"ws://127.0.0.1:{served.port}/api/live"
+
+    with pytest.raises(InvalidStatus) as refused:
+        connect(address, origin="http://evil.example")
+    assert refused.value.response.status_code == 403
+    with connect(address, origin=served.url):
+        pass
+
+
+def test_static_files_are_those_of_their_folder(served):
+    for path in (
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/static/..%2fapp.py",
+        "/static//etc/passwd",
+        "/static/%00",
+        "/static/\\..\\app.py",
+    ):
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+        # As it is: nothing between us and the server tidies the path.
+        connection.putrequest("GET", path)
+        connection.endheaders()
+        reply = connection.getresponse()
+
+        assert reply.status in (400, 404), path
+        assert b"import" not in reply.read()
+        connection.close()
+
+
+def test_without_the_token_only_the_way_to_give_it_can_be_seen(serve):
+    locked = serve(token=TOKEN)
+
+    for path in ("/api/runs", "/api/settings", "/api/openapi.json"):
+        refused = locked.get(path)
+        assert (refused.status, refused.json["error"]["problem"]) == (401, "this server wants a token")
+    page = locked.get("/settings?x=1")
+    assert (page.status, page.headers["location"]) == (303, "/login?next=%2Fsettings%3Fx%3D1")
+    assert locked.get("/login").status == 200
+    assert locked.get("/static/proctor.css").status == 200
+    assert locked.post("/api/runs", {"text": ""}).status == 401
+    with pytest.raises(InvalidStatus):
+        connect(f"ws://127.0.0.1:{locked.port}/api/live")
+
+
+def test_a_program_shows_the_token_as_bearer(serve):
+    locked = serve(token=TOKEN)
+
+    assert locked.get("/api/runs", authorization=f"Bearer {TOKEN}").status == 200
+    for wrong in (f"Bearer {TOKEN}x", "Bearer", f"Basic {TOKEN}", "Bearer é"):
+        assert locked.ask("GET", "/api/runs", headers={"authorization": wrong}).status == 401
+
+
+def test_the_token_in_an_address_lets_a_browser_in_and_is_gone_from_the_address(serve):
+    locked = serve(token=TOKEN)
+
+    entered = locked.get(f"/settings?token={TOKEN}&x=1")
+
+    assert (entered.status, entered.headers["location"]) == (303, "/settings?x=1")
+    cookie = entered.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert TOKEN not in cookie
+    held = cookie.partition(";")[0]
+    assert locked.get("/api/settings", cookie=held).status == 200
+    assert locked.get("/api/settings", cookie=held[:-1] + "0").status == 401
+    assert "set-cookie" not in locked.get("/settings?token=wrong").headers
+    assert locked.get(f"/api/settings?token={TOKEN}").status == 401
+
+
+def test_whoever_signs_in_with_the_token_comes_to_the_page_they_wanted(serve):
+    locked = serve(token=TOKEN)
+    as_form = {"content-type": "application/x-www-form-urlencoded"}
+
+    entered = locked.ask("POST", "/login", f"next=%2Fmodels&token={TOKEN}".encode(), as_form)
+    wrong = locked.ask("POST", "/login", b"next=%2Fmodels&token=wrong", as_form)
+    away = locked.ask("POST", "/login", f"next=%2F%2Fevil.example&token={TOKEN}".encode(), as_form)
+
+    assert (entered.status, entered.headers["location"]) == (303, "/models")
+    assert wrong.status == 401
+    assert "That is not the token" in wrong.text
+    assert away.headers["location"] == "/"
+
+
+def test_a_body_without_end_is_not_read(served):
+    too_long = served.ask("POST", "/api/plans/check", headers={"content-length": str(10**12)})
+    chunked = served.ask("POST", "/api/plans/check", headers={"transfer-encoding": "chunked"})
+
+    assert too_long.status == 413
+    assert chunked.status == 411
+
+
+def test_errors_have_one_shape(served):
+    missing = served.get("/api/runs/none")
+    malformed = served.post("/api/plans/check", b"{")
+    no_route = served.get("/api/nowhere")
+
+    assert [missing.status, malformed.status, no_route.status] == [404, 422, 404]
+    for reply in (missing, malformed, no_route):
+        assert reply.json["error"]["problem"]
+
+
+def test_a_page_that_is_not_there_is_told_as_a_page(served):
+    reply = served.get("/nowhere", accept="text/html")
+
+    assert reply.status == 404
+    assert "Not found" in reply.text
+    assert 'href="/"' in reply.text
+
+
+def test_no_key_is_shown_anywhere(serve, site):
+    secret = "sk-do-not-show-this-1234567890"
+    environment = {
+        **site.environment,
+        "OPENAI_API_KEY": secret,
+        "ACME_BASE_URL": f"https://u:{secret}@acme.test/v1?k={secret}",
+    }
+    keys = {"AKIDEXAMPLE": secret}
+    server = serve(environment=environment, access_keys=keys)
+
+    told = server.get("/api/settings")
+
+    assert secret not in told.text
+    providers = {each["name"]: each for each in told.json["providers"]}
+    assert providers["openai"] | {"address": ""} == {
+        "name": "openai",
+        "address": "",
+        "keyVariable": "OPENAI_API_KEY",
+        "key": "present",
+    }
+    assert providers["anthropic"]["key"] == "missing"
+    assert providers["ollama"]["key"] == "not needed"
+    assert providers["acme"]["address"] == "https://acme.test/v1"
+    assert told.json["accessKeys"] == ["AKIDEXAMPLE"]

@@ -1,0 +1,88 @@
+"""`proctor serve` as a process: where it listens, how it ends, what it leaves running."""
+
+import contextlib
+import json
+import signal
+import threading
+from http.client import HTTPException
+from urllib.request import Request, urlopen
+
+import pytest
+from typed import PROMPTS, SLOW, until
+from websockets.sync.client import connect
+
+from proctor.store.owner import this_process
+
+
+def test_closing_the_server_stops_no_batch(serve, slow_model):
+    slow_model.write_text("rules: [{reply: done}]\nlatency_seconds: 2\n")
+    first = serve()
+    run_id = first.start(SLOW, overrides={"runId": "lives-on"})
+    server, thread = serve.running[0]
+    server.should_exit = True
+    thread.join(timeout=20)
+
+    other = serve()
+
+    assert other.wait_for(run_id, "completed")["counts"]["success"] == 4
+
+
+def test_a_second_server_on_the_same_store_shows_the_same(serve):
+    one, other = serve(), serve()
+    run_id = one.start(PROMPTS)
+
+    assert other.wait_for(run_id, "completed")["runId"] == run_id
+
+
+def test_the_command_serves_says_where_and_ends_when_it_is_asked_to(proctor):
+    server = proctor.start("serve", "--port", "0", "--json")
+    told = json.loads(server.stdout.readline())
+    address = f"ws://127.0.0.1:{told['port']}/api/live"
+
+    with connect(address) as live:
+        live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
+        live.recv(timeout=10)
+        server.send_signal(signal.SIGTERM)
+        # A page that listens does not keep it.
+        assert server.wait(timeout=10) == 0
+    assert "runs go on without it" in server.stdout.read()
+
+
+def test_a_port_that_is_taken_is_told_before_anything_starts(proctor, served):
+    refused = proctor("serve", "--port", str(served.port))
+
+    assert refused.returncode == 2
+    assert f"port {served.port} is taken" in refused.stderr
+    assert "--port 0" in refused.stderr
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_an_address_beyond_this_machine_needs_a_token(proctor, host):
+    refused = proctor("serve", "--host", host, "--port", "0")
+
+    assert refused.returncode == 2
+    assert "--token" in refused.stderr
+
+
+def test_somebody_who_waits_for_a_run_to_stop_does_not_keep_the_server(proctor):
+    with proctor.open_store() as store:
+        # A run of a process that lives and does not listen: this one.
+        row = {"runId": "deaf", "createdAt": "2026-01-01T00:00:00.000Z", "job": "coding", "status": "running"}
+        store.create_batch({**row, "owner": this_process()}, [])
+    server = proctor.start("serve", "--port", "0", "--json")
+    url = json.loads(server.stdout.readline())["url"]
+    asking = threading.Thread(target=abort, args=(url,), daemon=True)
+    asking.start()
+    with proctor.open_store() as store:
+        until(lambda: store.read.query('SELECT "abortRequestedAt" AS "at" FROM "batches"')[0]["at"])
+
+    server.send_signal(signal.SIGTERM)
+
+    assert server.wait(timeout=15) == 0
+    server.stdout.close()
+
+
+def abort(url):
+    request = Request(f"{url}/api/runs/deaf/abort", data=b"{}", headers={"content-type": "application/json"})
+    with contextlib.suppress(OSError, HTTPException):
+        urlopen(request, timeout=60)

@@ -1,0 +1,239 @@
+"""One session over HTTP: its transcript in parts, its long texts in pieces, its changes, its scores."""
+
+import json
+import subprocess
+
+import pytest
+from stocked_runs import HOSTILE, add_session, stock
+from websockets.sync.client import connect
+
+from proctor.score import Score
+from proctor.session import (
+    Intervention,
+    Iteration,
+    Merge,
+    Message,
+    Metric,
+    ModelCall,
+    Note,
+    ToolCall,
+    Usage,
+)
+
+CODING = """
+runId: mend
+matrix:
+  - repo: shop
+    prompt: Mend the sum
+    scriptCommand: python3 -c "import shop; assert shop.total == 2, 'still wrong'"
+    script:
+      - {say: It should add.}
+      - {run: cat shop.py}
+      - {write: {path: shop.py, content: "total = 1 + 1\\n"}}
+"""
+
+
+def events(served, session, **asked):
+    query = "&".join(f"{name}={value}" for name, value in asked.items())
+    return served.get(f"/api/sessions/{session}/events?{query}").json
+
+
+@pytest.fixture
+def mended(served, proctor, repository):
+    """The session of a coding batch that went well; its id."""
+    (proctor.folder / "plan.yaml").write_text(CODING)
+    done = proctor("batch", "plan.yaml")
+    assert done.returncode == 0, done.stderr
+    (item,) = served.get("/api/runs/mend/items").json["items"]
+    return item["sessionId"]
+
+
+def test_events_of_all_kinds_come_in_the_order_in_which_they_happened(served, site):
+    add_session(
+        site.store,
+        "s1",
+        [
+            Message(role="user", content="do it"),
+            ToolCall(name="run", args={"command": "ls"}, success=True, result="a b", duration_ms=5),
+            Metric(name="mood", value=3.0, step=1),
+            ModelCall(model="gpt-5", usage=Usage(input_tokens=90, output_tokens=10), cost_usd=0.01),
+            Message(role="assistant", content="done", name="port"),
+        ],
+    )
+
+    first = events(served, "s1", limit=2)
+    rest = events(served, "s1", after=first["lastPosition"], limit=10)
+
+    assert [(event["kind"], event["position"]) for event in first["events"]] == [
+        ("message", 1), ("tool_call", 2),
+    ]  # fmt: skip
+    assert (first["hasMore"], rest["hasMore"]) == (True, False)
+    assert [event["kind"] for event in rest["events"]] == ["model_call", "message"]
+    assert first["events"][1]["argsJson"]["text"] == '{"command": "ls"}'
+    assert rest["events"][0]["promptTokens"] == 90
+    assert "latencyMs" not in rest["events"][0]
+    calls = served.get("/api/sessions/s1/calls").json["events"]
+    assert [call["kind"] for call in calls] == ["tool_call", "model_call"]
+    assert "result" not in calls[0]
+
+
+def test_a_message_of_megabytes_comes_by_its_beginning_and_then_in_pieces(served, site):
+    long = "äöü 日本 " * 300_000
+    add_session(site.store, "s1", [Message(role="user", content=long)])
+
+    (event,) = events(served, "s1")["events"]
+    assert event["content"]["isCut"] is True
+    assert long.startswith(event["content"]["text"])
+    assert len(event["content"]["text"]) == 4000
+
+    whole, offset = "", 0
+    while True:
+        piece = served.get(f"/api/sessions/s1/texts/1/content?offset={offset}").json
+        whole, offset = whole + piece["text"], offset + len(piece["text"])
+        if not piece["isCut"]:
+            break
+    assert whole == long
+    assert served.get("/api/sessions/s1/texts/2/content").status == 404
+    assert served.get("/api/sessions/s1/texts/1/password").status == 422
+
+
+def test_a_session_says_what_was_asked_how_it_went_and_what_it_cost(served, mended):
+    session = served.get(f"/api/sessions/{mended}").json
+
+    assert (session["status"], session["endReason"], session["standIn"]) == ("success", "completed", True)
+    assert session["item"]["prompt"]["text"] == "Mend the sum"
+    assert session["item"]["details"]["scriptCommand"].startswith("python3")
+    (step,) = session["steps"]
+    assert (step["testResult"], step["testExitCode"], step["changedFiles"]) == ("pass", 0, 1)
+    assert [attempt["id"] for attempt in session["attempts"]] == [mended]
+    assert served.get(f"/sessions/{mended[:12]}").headers["location"] == f"/sessions/{mended}"
+    assert served.get("/api/sessions/nothing").status == 404
+    assert served.get(f"/api/sessions/{mended}/turns").status == 404
+
+
+def test_notes_interventions_merges_metrics_and_scores_of_everywhere_belong_to_a_session(served, site):
+    recorder = add_session(
+        site.store,
+        "s1",
+        [
+            Note(text="wrote outside its tree"),
+            Intervention(kind="question", text="which branch?"),
+            Merge(base_branch="main", result="conflict", conflict_files=("a.py",)),
+            Metric(name="mood", value="calm", step=2),
+            Iteration(test_result="fail", test_exit_code=3, test_output="x" * 9000),
+        ],
+    )
+    assert recorder.session_id == "s1"
+    judge = site.store.writer()
+    from proctor.store import Recorder, timestamp
+
+    about = {"job": "evaluation", "status": "running", "startedAt": timestamp(site.now())}
+    elsewhere = Recorder(judge, "judging", about, site.now)
+    elsewhere.score(Score(evaluator="helpful", value=0.5, explanation="so so", judged_session="s1"))
+    judge.close()
+
+    session = served.get("/api/sessions/s1").json
+
+    assert session["notes"] == ["wrote outside its tree", "question: which branch?"]
+    assert session["interventions"] == 1
+    assert session["merges"][0]["conflictFiles"] == ["a.py"]
+    assert session["metrics"] == [{"name": "mood", "step": 2, "value": None, "label": "calm"}]
+    assert [(score["evaluator"], score["sessionId"]) for score in session["scores"]] == [
+        ("helpful", "judging")
+    ]
+    assert session["steps"][0]["testOutput"]["isCut"] is True
+    assert served.get("/api/sessions/s1/steps/1/testOutput").json["text"] == "x" * 9000
+    assert served.get("/api/sessions/judging").json["scores"][0]["judgedSessionId"] == "s1"
+
+
+def test_the_diff_is_the_branch_against_what_it_began_from(served, mended):
+    found = served.get(f"/api/sessions/{mended}/diff").json
+
+    assert (found["state"], found["baseBranch"], found["files"]) == ("published", "main", 1)
+    assert "-total = 1 - 1\n+total = 1 + 1\n" in found["diff"]
+    patch = served.get(f"/api/sessions/{mended}/diff?format=patch")
+    assert patch.text == found["diff"]
+    assert patch.headers["content-disposition"].endswith('.patch"')
+
+
+def test_a_session_is_merged_from_the_page_and_can_still_be_read(served, mended, repository):
+    merged = served.post(f"/api/sessions/{mended}/merge")
+
+    assert (merged.status, merged.json["result"]) == (200, "success")
+    show = ["git", "show", "main:shop.py"]
+    assert subprocess.run(show, cwd=repository, capture_output=True, check=True).stdout == b"total = 1 + 1\n"
+    after = served.get(f"/api/sessions/{mended}/diff").json
+    assert after["state"] == "merged"
+    assert "+total = 1 + 1" in after["diff"]
+    assert served.get(f"/api/sessions/{mended}").json["merges"][-1]["result"] == "success"
+
+
+def test_a_merge_that_conflicts_is_told_and_changes_nothing(served, mended, repository):
+    (repository / "shop.py").write_text("total = 3\n")
+    words = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost", "commit", "-qam", "other"]
+    subprocess.run(words, cwd=repository, check=True)
+
+    refused = served.post(f"/api/sessions/{mended}/merge").json
+
+    assert (refused["result"], refused["message"]) == ("conflict", "conflicts in shop.py")
+    assert served.get(f"/api/sessions/{mended}/diff").json["state"] == "published"
+
+
+def test_a_session_is_discarded_and_its_record_stays(served, mended, repository):
+    branch = served.get(f"/api/sessions/{mended}").json["branch"]
+
+    assert served.post(f"/api/sessions/{mended}/discard").json["result"] == "discarded"
+
+    listed = subprocess.run(
+        ["git", "branch", "--list", branch], cwd=repository, capture_output=True, check=True
+    )
+    assert listed.stdout == b""
+    gone = served.get(f"/api/sessions/{mended}/diff").json
+    assert gone["state"] == "gone"
+    assert "+total = 1 + 1" in gone["diff"]
+    assert served.get(f"/api/sessions/{mended}").status == 200
+
+
+def test_what_has_no_branch_can_be_neither_merged_nor_discarded(served, site):
+    add_session(site.store, "s1", [])
+    add_session(site.store, "s2", [], repo="/nowhere/at/all", branch="batch/x/y/z", baseBranch="main")
+
+    assert served.get("/api/sessions/s1/diff").json["state"] == "none"
+    assert served.get("/api/sessions/s1/diff?format=patch").status == 400
+    assert served.get("/api/sessions/s2/diff?format=patch").status == 404
+    assert served.post("/api/sessions/s1/merge").status == 400
+    assert served.post("/api/sessions/s1/discard").status == 400
+    lost = served.get("/api/sessions/s2/diff").json
+    assert lost["state"] == "unavailable"
+    assert "/nowhere/at/all" in lost["problem"]
+    assert served.post("/api/sessions/s2/merge").status == 400
+
+
+def test_hostile_text_is_answered_as_it_was_said(served, site):
+    made = stock(site.store)
+    add_session(site.store, "s1", [Message(role="user", content=HOSTILE)], "stocked", itemId=made[0].id)
+
+    (event,) = events(served, "s1")["events"]
+
+    assert "<script>window.pwned = 1</script>" in event["content"]["text"]
+    assert "\u202e" in event["content"]["text"]
+    assert served.get("/api/sessions/s1").headers["content-type"] == "application/json"
+
+
+def test_who_watches_a_session_is_told_when_there_is_more(served, site):
+    from proctor.store import Recorder, timestamp
+
+    writer = site.store.writer()
+    row = {"job": "coding", "status": "running", "startedAt": timestamp(site.now())}
+    recorder = Recorder(writer, "live", row, site.now)
+    writer.flush().result(10)
+    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
+        live.send(json.dumps({"watch": [{"topic": "session", "id": "live"}]}))
+        assert json.loads(live.recv(timeout=10))["changes"]["lastPosition"] == 0
+
+        recorder.record(Message(role="user", content="hello"))
+        assert json.loads(live.recv(timeout=10))["changes"]["lastPosition"] == 1
+
+        recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
+        assert json.loads(live.recv(timeout=10))["changes"]["status"] == "success"
+    writer.close()

@@ -1,0 +1,274 @@
+"""The Session page in a real browser: a session of every job, and one that means harm."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+from stocked_runs import HOSTILE, add_session, stock
+
+from proctor.score import Score
+from proctor.session import Iteration, Message, ModelCall, Note, ToolCall, Usage
+from proctor.store import Recorder, timestamp
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=30_000)
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CODING = """
+runId: mend
+matrix:
+  - repo: shop
+    prompt: Mend the sum
+    scriptCommand: "printf '\\\\033[31mred\\\\033[0m and <b>bold</b>'; grep -q + shop.py"
+    script:
+      - {say: It should add.}
+      - {run: cat shop.py}
+      - {usage: {input: 900, output: 40, cost: 0.002}}
+      - {write: {path: shop.py, content: "# Adds.\\ntotal = 1 + 1\\n"}}
+"""
+
+
+def session_of(served, run_id):
+    return served.get(f"/api/runs/{run_id}/items").json["items"][0]["sessionId"]
+
+
+def carried_out(proctor, *words):
+    done = proctor(*words)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_coding_session_shows_what_was_said_done_changed_and_checked(
+    served, proctor, repository, open_page
+):
+    (proctor.folder / "plan.yaml").write_text(CODING)
+    carried_out(proctor, "batch", "plan.yaml")
+
+    page = open_page(f"{served.url}/sessions/{session_of(served, 'mend')}")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Mend the sum")
+    expect(page.get_by_role("log")).to_contain_text("It should add.")
+    expect(page.get_by_text("$0.0020").first).to_be_visible()
+    call = page.locator(".tool-call", has_text="cat shop.py")
+    expect(call.get_by_text("total = 1 - 1")).to_have_count(0)
+    call.locator("summary").click()
+    expect(call.get_by_text("total = 1 - 1")).to_be_visible()
+
+    page.get_by_role("tab", name="Changes").click()
+    expect(page.locator(".dl.added", has_text="total = 1 + 1")).to_be_visible()
+    expect(page.locator(".dl.removed", has_text="total = 1 - 1")).to_be_visible()
+    expect(page.locator(".dl.added .k-comment")).to_have_text("# Adds.")
+
+    page.get_by_role("tab", name="Check").click()
+    expect(page.locator(".terminal .ansi-c1")).to_have_text("red")
+    expect(page.locator(".terminal")).to_contain_text("and <b>bold</b>")
+
+    page.get_by_role("tab", name="Calls").click()
+    page.locator(".wf-row", has_text="900").click()
+    expect(page.locator(".model-call.pointed")).to_contain_text("900 in")
+
+    page.get_by_role("tab", name="Changes").click()
+    page.get_by_role("button", name="Merge").click()
+    page.get_by_role("dialog").get_by_role("button", name="Merge").click()
+    expect(page.get_by_text("onto main as")).to_be_visible()
+    expect(page.get_by_role("button", name="Discard")).to_have_count(0)
+    assert (repository / "shop.py").read_text() == "# Adds.\ntotal = 1 + 1\n"
+
+
+def test_work_is_discarded_after_asking(served, proctor, repository, open_page):
+    (proctor.folder / "plan.yaml").write_text(CODING)
+    carried_out(proctor, "batch", "plan.yaml")
+    page = open_page(f"{served.url}/sessions/{session_of(served, 'mend')}#changes")
+
+    page.get_by_role("button", name="Discard").click()
+    page.get_by_role("dialog").get_by_role("button", name="Discard").click()
+
+    expect(page.locator(".branch-head")).to_contain_text("discarded")
+    expect(page.locator(".dl.added", has_text="total = 1 + 1")).to_be_visible()
+
+
+def test_a_prompt_shows_question_answer_and_score(served, proctor, open_page):
+    shutil.copy(EXAMPLES / "plans" / "geography.yaml", proctor.folder)
+    shutil.copy(EXAMPLES / "plans" / "prompts.yaml", proctor.folder)
+    proctor("batch", "prompts.yaml")
+
+    page = open_page(f"{served.url}/sessions/{session_of(served, 'prompts')}")
+    expect(page.locator(".role-user")).to_contain_text("What is the capital of France?")
+    expect(page.locator(".role-assistant")).to_contain_text("Paris")
+    system = page.locator(".role-system details")
+    assert system.get_attribute("open") is None
+    page.get_by_role("tab", name="Scores").click()
+    expect(page.get_by_role("row", name=re.compile("contains"))).to_contain_text("pass")
+
+
+def test_a_benchmark_session_shows_its_checks_as_scores(served, site, open_page):
+    recorder = add_session(
+        site.store,
+        "bench",
+        [Message(role="user", content="Add a comment"), Iteration(test_result="pass", test_exit_code=0)],
+        job="benchmark",
+    )
+    writer = site.store.writer()
+    again = Recorder(
+        writer,
+        "bench-2",
+        {"job": "benchmark", "status": "running", "startedAt": timestamp(site.now())},
+        site.now,
+    )
+    again.score(Score(evaluator="check: has a comment", value=0.0, label="fail", explanation="exited with 1"))
+    writer.close()
+
+    page = open_page(f"{served.url}/sessions/bench-2#scores")
+    row = page.get_by_role("row", name=re.compile("has a comment"))
+    expect(row.locator(".status.s-fail")).to_contain_text("fail")
+    expect(row).to_contain_text("exited with 1")
+    page.goto(f"{served.url}/sessions/{recorder.session_id}")
+    expect(page.get_by_role("tab", name=re.compile("Check passed"))).to_be_visible()
+
+
+def test_a_scenario_shows_the_world_turn_by_turn_and_its_metrics(served, proctor, open_page):
+    shutil.copytree(EXAMPLES, proctor.folder / "examples")
+    config = proctor.folder / "examples" / "experiments" / "harbour-fee.yaml"
+    config.write_text(config.read_text().replace("runs_per_variation: 10", "runs_per_variation: 1"))
+    carried_out(proctor, "experiment", str(config))
+    (run,) = served.get("/api/runs").json["runs"]
+
+    page = open_page(f"{served.url}/runs/{run['runId']}")
+    page.get_by_role("button", name="Report").click()
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Open the analysis of variations").click()
+    expect(opened.value.get_by_role("heading", level=1)).to_be_visible()
+    page.locator(".grid-tall [role=row]").first.click()
+
+    page.wait_for_url("**/sessions/*")
+    expect(page.get_by_role("img", name="berth_fee over turns")).to_be_visible()
+    first = page.get_by_role("article", name="Turn 1")
+    expect(first.get_by_role("heading", name="The world")).to_be_visible()
+    expect(first.locator(".decision")).to_have_count(2)
+    expect(page.get_by_role("article", name="Turn 3")).to_be_visible()
+
+
+def test_a_dialogue_shows_both_sides_their_profiles_and_what_each_turn_was_worth(served, proctor, open_page):
+    shutil.copytree(EXAMPLES / "dialogues", proctor.folder / "dialogues")
+    carried_out(
+        proctor, "simulate", "--config", "dialogues/judged.yaml", "--output-dir", "out", "--num-runs", "1"
+    )
+    (run,) = served.get("/api/runs").json["runs"]
+
+    page = open_page(f"{served.url}/sessions/{session_of(served, run['runId'])}")
+    therapist, client = page.locator(".side-1").first, page.locator(".side-0").first
+    expect(therapist.locator(".who")).to_have_text("therapist")
+    expect(client.locator(".who")).to_have_text("client")
+    assert client.bounding_box()["x"] < therapist.bounding_box()["x"]
+    expect(therapist.locator(".under")).to_contain_text("empathy")
+    page.get_by_role("tab", name="Details").click()
+    expect(page.get_by_role("heading", name=re.compile("^client:"))).to_be_visible()
+
+
+def test_a_transcript_that_means_harm_does_nothing(served, site, open_page):
+    made = stock(site.store)
+    add_session(
+        site.store,
+        "harm",
+        [
+            Note(text=HOSTILE),
+            Message(role="system", content=HOSTILE, name=HOSTILE),
+            Message(role="user", content=HOSTILE),
+            Message(role="assistant", content=f"{HOSTILE}{'🙂' * 5000}{'5 MB of it. ' * 440_000}the end"),
+            ToolCall(name=HOSTILE, args={"command": HOSTILE, "<b>": 1}, success=False, result=HOSTILE),
+            ModelCall(model=HOSTILE, usage=Usage(input_tokens=1), status=HOSTILE[:60], request=HOSTILE),
+            Iteration(test_result="fail", test_exit_code=1, test_output=HOSTILE, output=HOSTILE),
+        ],
+        "stocked",
+        itemId=made[0].id,
+        error=HOSTILE,
+    )
+    dialogs = []
+    page = open_page(f"{served.url}/sessions/harm")
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+
+    said = page.locator(".role-user .said")
+    expect(said).to_contain_text("<script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>")
+    # What cannot be seen is shown as a sign of its own, and turns nothing round.
+    expect(said).to_contain_text("␛[31mred␛[0m")
+    expect(said).to_contain_text("␈ ⟨U+202E⟩gnp.exe⟨U+202C⟩")
+    for fold in page.locator(".event summary").all():
+        fold.click()
+    long = page.locator(".role-assistant")
+    assert len(long.inner_text()) < 10_000
+    long.get_by_role("button", name=re.compile("Show all")).click()
+    expect(long.get_by_role("button", name=re.compile("Show"))).to_have_count(0)
+    whole = long.locator(".said").evaluate("(box) => box.textContent")
+    assert whole.endswith("the end")
+    # Nothing is lost between the pieces.
+    assert (whole.count("🙂"), whole.count("5 MB of it. ")) == (5000, 440_000)
+    for tab in ("Check", "Calls", "Details"):
+        page.get_by_role("tab", name=tab).click()
+        expect(page.get_by_role("tabpanel")).to_be_visible()
+    expect(page.locator("#panel-check .terminal .ansi-c1")).to_have_text("red")
+
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("#session script, #session img, #session b b").count() == 0
+    assert page.title().endswith("Proctor")
+    assert dialogs == []
+
+
+def test_a_link_to_any_message_of_a_long_transcript_leads_there(served, site, open_page):
+    add_session(
+        site.store, "long", [Message(role="assistant", content=f"step number {n}") for n in range(1, 601)]
+    )
+
+    page = open_page(f"{served.url}/sessions/long#m450")
+    pointed = page.locator("#m450")
+    expect(pointed).to_be_in_viewport()
+    expect(pointed).to_have_class(re.compile("pointed"))
+    expect(page.locator("#m100")).to_have_count(0)
+    page.get_by_role("button", name="Show earlier").click()
+    expect(page.locator("#m340")).to_have_count(1)
+    page.locator("#m450 .anchor").click()
+    assert page.url.endswith("#m450")
+
+    page.goto(f"{served.url}/sessions/long")
+    page.reload()
+    expect(page.locator("#m1")).to_be_visible()
+    page.mouse.wheel(0, 1_000_000)
+    expect(page.locator("#m200")).to_have_count(1)
+
+
+def test_a_session_under_way_grows_on_the_page(served, site, open_page):
+    writer = site.store.writer()
+    row = {"job": "coding", "status": "running", "startedAt": timestamp(site.now()), "attempt": 1}
+    recorder = Recorder(writer, "live", row, site.now)
+    writer.flush().result(10)
+    page = open_page(f"{served.url}/sessions/live")
+    expect(page.get_by_text("Nothing was said yet.")).to_be_visible()
+
+    recorder.record(Message(role="user", content="Begin."))
+    expect(page.get_by_role("log")).to_contain_text("Begin.")
+    recorder.record(ModelCall(model="gpt-5", usage=Usage(input_tokens=70), cost_usd=0.5))
+    expect(page.locator("#tiles")).to_contain_text("$0.5000")
+    recorder.end("fail", "checks_failed", "exited with 1", work_seconds=3, waiting_seconds=0)
+    expect(page.locator("#status")).to_contain_text("fail")
+    expect(page.locator("#notices")).to_contain_text("exited with 1")
+    writer.close()
+
+
+def test_attempts_are_one_click_apart_and_a_phone_shows_them(served, site, open_page):
+    made = stock(site.store)
+    for attempt in (1, 2):
+        said = [
+            Message(role="user", content=f"attempt {attempt}"),
+            ToolCall(name="run", args={"command": "x" * 300}, success=True, result="y"),
+            Iteration(test_result="fail", test_exit_code=1, test_output="z" * 500),
+        ]
+        add_session(site.store, f"try-{attempt}", said, "stocked", itemId=made[0].id, attempt=attempt)
+
+    page = open_page(f"{served.url}/sessions/try-2", viewport={"width": 390, "height": 844})
+    expect(page.get_by_role("log")).to_contain_text("attempt 2")
+    for tab in ("Transcript", "Check", "Calls", "Details"):
+        page.get_by_role("tab", name=tab).click()
+        width = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page.evaluate(width) <= 0, tab
+    page.get_by_role("link", name="Attempt 1").click()
+    page.wait_for_url("**/sessions/try-1")
+    expect(page.get_by_role("link", name="Attempt 1")).to_have_attribute("aria-current", "page")

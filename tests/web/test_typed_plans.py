@@ -1,0 +1,151 @@
+"""Plans that are typed in: checked while typing, validated, started."""
+
+import json
+
+import pytest
+from typed import PROMPTS
+
+from proctor.web.jobs import recognise
+
+
+def test_while_typing_every_mistake_is_told_at_its_line(served):
+    text = "concurrency: none\nmatrix:\n  - prompt: x\n    modle: y\n"
+
+    found = served.post("/api/plans/check", {"text": text}).json
+
+    assert found["job"] == "coding"
+    assert [(each["line"], each["column"]) for each in found["problems"]] == [(1, 14), (4, 5)]
+    assert "modle" in found["problems"][1]["problem"]
+    assert "model" in found["problems"][1]["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("text", "job"),
+    [
+        ("matrix: [{prompt: x}]", "coding"),
+        ("clients: [eliza]\nnum_runs: 2", "dialogue"),
+        ("experiment_name: x\nruns_per_variation: 3", "scenario"),
+        ("batchEvaluationName: x\nevaluators: []", "evaluation"),
+        ("# Task: mend it\n", "benchmark"),
+        ("---\ncheck: make\n---\n# Mend it\n", "benchmark"),
+        ("matrix:\n  - prompt: [", "coding"),
+        ("", "coding"),
+    ],
+)
+def test_the_job_is_recognised_from_a_plan_however_unfinished(text, job):
+    assert recognise(text).name == job
+
+
+def test_a_plan_can_be_said_to_be_of_another_job(served):
+    found = served.post("/api/plans/check", {"text": "seed: 1", "job": "dialogue"}).json
+
+    assert (found["job"], found["problems"]) == ("dialogue", [])
+    assert served.post("/api/plans/check", {"text": "", "job": "knitting"}).status == 404
+
+
+def test_what_a_plan_names_is_looked_up_when_it_is_validated(served):
+    text = (
+        "matrix:\n  - {repo: /nowhere/at/all, prompt: x, agent: nobody}\n  - {prompt: y, model: acme/one}\n"
+    )
+
+    assert served.post("/api/plans/check", {"text": text}).json["problems"] == []
+    problems = served.post("/api/plans/validate", {"text": text}).json["problems"]
+
+    assert {each["line"] for each in problems} == {2, 3}
+    assert any("/nowhere/at/all" in each["problem"] for each in problems)
+    assert served.get("/api/runs").json["all"] == 0
+
+
+def test_a_good_plan_is_told_with_what_it_is_going_to_take(served):
+    first = served.post("/api/plans/validate", {"text": PROMPTS}).json
+    assert (first["itemCount"], first["concurrency"], first["problems"]) == (4, 2, [])
+    assert first["forecast"]["costUsd"] is None
+    assert "Nothing like it" in first["forecast"]["basis"]
+
+    run_id = served.start(PROMPTS)
+    served.wait_for(run_id, "completed")
+    second = served.post("/api/plans/validate", {"text": PROMPTS, "overrides": {"concurrency": 4}}).json
+
+    assert second["concurrency"] == 4
+    assert second["forecast"]["costUsd"] == 0.0
+    assert second["forecast"]["seconds"] > 0
+    assert second["forecast"]["basis"] == "From 4 earlier sessions of the same agents and models."
+
+
+def test_a_typed_plan_becomes_a_run_that_can_be_resumed_by_its_file(served, proctor):
+    run_id = served.start(PROMPTS, overrides={"runId": "typed-in", "retries": 2, "budget": 5})
+
+    assert run_id == "typed-in"
+    run = served.wait_for(run_id, "completed")
+    assert run["budgetUsd"] == 5
+    row = served.site.store.read.batch(run_id, served.site.now())
+    assert row["planText"] == PROMPTS
+    assert json.loads(row["defaultsJson"])["retries"] == 2
+    assert proctor.json("batch", row["planPath"], "--resume", run_id)["itemCount"] == 4
+
+
+def test_relative_paths_of_a_typed_plan_begin_where_the_server_was_started(served, repository, proctor):
+    entry = {"repo": repository.name, "prompt": "x", "scriptCommand": "test -f note.txt"}
+    entry["script"] = [{"write": {"path": "note.txt", "content": "y"}}]
+
+    run_id = served.start(json.dumps({"matrix": [entry]}))
+
+    assert served.wait_for(run_id, "completed")["counts"]["success"] == 1
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_starts(served):
+    served.wait_for(served.start(PROMPTS, overrides={"runId": "twice"}), "completed")
+
+    refused = served.post("/api/runs", {"text": PROMPTS, "overrides": {"runId": "twice"}})
+
+    assert refused.status == 400
+    assert refused.json["error"]["problem"] == "there is already a run called twice"
+    assert served.get("/api/runs").json["all"] == 1
+
+
+def test_a_plan_that_is_wrong_is_not_started_and_says_where(served):
+    refused = served.post("/api/runs", {"text": "matrix:\n  - prompt: x\n    modle: y\n"})
+
+    assert refused.status == 400
+    assert refused.json["error"]["line"] == 3
+    assert refused.json["error"]["column"] == 5
+
+
+def test_what_only_the_command_finds_out_is_told_too(served):
+    refused = served.post(
+        "/api/runs", {"text": "matrix: [{repo: /nowhere/at/all, prompt: x, agent: builtin}]"}
+    )
+
+    assert refused.status == 400
+    assert "/nowhere/at/all" in refused.json["error"]["problem"]
+
+
+def test_an_override_the_job_does_not_have_is_refused(served):
+    typed = {"text": "clients: [eliza]\nmodel_name: scripted/ok", "overrides": {"mergeOnPass": True}}
+
+    assert served.post("/api/runs", typed).status == 400
+    assert served.post("/api/runs", {"text": "", "overrides": {"nonsense": 1}}).status == 422
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_every_example_runs_as_it_is(served, proctor, repository, number):
+    """One for each job. The first works in the folder of the server."""
+    example = served.get("/api/plans/examples").json[number]
+    text = example["text"].replace("repo: . ", f"repo: {repository} ")
+
+    assert served.post("/api/plans/check", {"text": text}).json["job"] == example["job"]
+    run = served.wait_for(served.start(text, overrides=example["overrides"]), "completed")
+
+    assert run["job"] == example["job"]
+    assert run["counts"]["error"] == 0
+    assert run["finishedCount"] == run["itemCount"] > 0
+
+
+def test_an_evaluation_names_its_files_by_their_whole_path(served):
+    source = "dataSourceConfig: {files: {paths: [a.jsonl]}}"
+    text = f"batchEvaluationName: x\nevaluators: [Builtin.Helpfulness]\n{source}"
+
+    (problem,) = served.post("/api/plans/check", {"text": text}).json["problems"]
+
+    assert "a.jsonl begins nowhere" in problem["problem"]
+    assert "proctor evaluate start" in problem["remedy"]
