@@ -147,3 +147,13 @@ def test_the_command_reads_a_group(logs, address, proctor):
 
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["sessions"]) == 1
+
+
+def test_log_groups_are_fetched_and_judged_in_one_command(address, logs, proctor):
+    put(logs, RUNTIME, agent("s-1"), agent("s-2"))
+    proctor.environment |= KEYS | {"AWS_ENDPOINT_URL": address, "AWS_DEFAULT_REGION": "us-east-1"}
+    asked = ["--name", "fetched", "--evaluator", "Builtin.TrajectoryAnyOrderMatch", "--log-group", RUNTIME]
+
+    done = proctor.json("evaluate", "start", *asked, "--service", "Calc.DEFAULT", "--cloudwatch")
+
+    assert done["evaluationResults"]["totalNumberOfSessions"] == 2

@@ -17,6 +17,7 @@ from proctor.batch.evaluation import (
 from proctor.batch.evaluation_process import start_evaluation
 from proctor.cli import ending as codes
 from proctor.cli.carry_out import Shown
+from proctor.cli.evaluate_files import import_cloudwatch
 from proctor.cli.evaluate_look import Id, Json, get, list_jobs, results, watch
 from proctor.cli.evaluate_plan import dry_run, extended, prepared
 from proctor.cli.evaluate_request import Asked, Flags, asked_by
@@ -49,6 +50,9 @@ def start(
     log_group: Annotated[Texts, typer.Option(help="Judge what arrived for this log group.")] = None,
     log_group_prefix: Annotated[Texts, typer.Option(help="… for log groups that begin so.")] = None,
     service: Annotated[Texts, typer.Option(help="… from this service (`service.name`).")] = None,
+    cloudwatch: Annotated[
+        bool, typer.Option("--cloudwatch", help="Fetch these log groups from CloudWatch Logs first.")
+    ] = False,
     session_id: Annotated[Texts, typer.Option(help="Only this session. Repeatable.")] = None,
     start_time: Annotated[str, typer.Option("--start", help="Active at or after: 2026-01-31T14:00Z.")] = "",
     end_time: Annotated[str, typer.Option("--end", help="Active before.")] = "",
@@ -120,7 +124,7 @@ def start(
         asked = asked_by(plan, flags)
         if dry:
             return dry_run(store, where, asked, as_json=as_json)
-        return _start(store, where, asked, shown, detach=detach)
+        return _start(store, where, asked, shown, detach=detach, cloudwatch=cloudwatch)
 
 
 @evaluate_app.command("run")
@@ -168,8 +172,12 @@ evaluate_app.command("watch")(watch)
 evaluate_app.command("results")(results)
 
 
-def _start(store: Store, where: Places, asked: Asked, shown: Shown, *, detach: bool) -> int:
+def _start(
+    store: Store, where: Places, asked: Asked, shown: Shown, *, detach: bool, cloudwatch: bool
+) -> int:
     request, copies = prepared(store, where, asked)
+    if cloudwatch:
+        import_cloudwatch(store, request.sessions)
     evaluation = open_evaluation(
         store,
         request,
