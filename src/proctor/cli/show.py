@@ -84,7 +84,7 @@ def _show_run(store: Store, batch: Mapping[str, Any], wanted: ItemFilter, limit:
     if items:
         print()
         print_table(
-            ("ITEM", "STATUS", "REASON", "REPO", "AGENT", "MODEL", "PROMPT", "ERROR"), map(_cells, items)
+            ("ITEM", "STATUS", "REASON", "WHAT", "AGENT", "MODEL", "PROMPT", "ERROR"), map(_cells, items)
         )
     shown = store.read.count_items(batch["runId"], wanted)
     if shown > len(items):
@@ -92,7 +92,9 @@ def _show_run(store: Store, batch: Mapping[str, Any], wanted: ItemFilter, limit:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    where = row["repo"].rstrip("/").rpartition("/")[2]
+    # What an item is called where it has no repository: a scenario's variation, an evaluator.
+    called = json.loads(row["settings"]).get("label") or ""
+    where = printable(called or row["repo"].rstrip("/").rpartition("/")[2], width=40)
     prompt, error = printable(row["prompt"], width=40), printable(row["error"], width=60)
     return row["id"], row["status"], row["reason"], where, row["agent"], row["model"], prompt, error
 
