@@ -8,8 +8,10 @@ STAMP := $(VENV)/.core
 DEV_STAMP := $(VENV)/.dev
 # One worker a core: the tests start real processes, and more of them only queue.
 WORKERS ?= auto
+# Inspect's own reader, for tests of what we write for it. What it needs does not go with what we need.
+INSPECT := build/inspect
 
-.PHONY: help setup demo test check format bench docs screenshots constraints browser test-agents clean
+.PHONY: help setup demo test check format bench docs screenshots constraints browser inspect test-agents clean
 
 help:
 	@echo "make demo    run a small batch with stand-in agents: no key, no network, a minute"
@@ -45,12 +47,16 @@ check: $(DEV_STAMP)
 	@$(BIN)/ruff format --check src tests benchmarks examples tools
 	@$(BIN)/mypy
 
-test: check browser
+test: check browser inspect
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Chromium, for looking at reports as a reader would. Without it those tests say so and are skipped.
 browser:
 	@command -v chromium >/dev/null || tools/install-chromium
+
+# Inspect in a place of its own. Without it those tests say so and are skipped.
+inspect: $(DEV_STAMP)
+	@test -x $(INSPECT)/bin/inspect || tools/install-inspect $(BIN)/uv $(INSPECT)
 
 # Needs npm and the network, some gigabytes and some minutes; `make test` leaves these tests out.
 test-agents: $(DEV_STAMP)

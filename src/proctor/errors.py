@@ -4,9 +4,11 @@
     ├── UsageError            the command asks for what it cannot have; nothing was started
     │   ├── PlanError         the plan does; carries every problem found, each with its place
     │   ├── NotFound          no such run, item, session, agent or model
-    │   └── Contradiction     it contradicts what is there already
+    │   ├── Contradiction     it contradicts what is there already
+    │   └── KeyUnusable       what was named as a key cannot seal anything
     ├── StoreError            the record cannot be read or written
     │   ├── StoreUnavailable  it cannot even be opened; nothing was started
+    │   │   └── KeyMissing    it is sealed, and the key is not here
     │   └── OwnershipLost     another process has taken this batch over
     └── AttemptError          one attempt ended early; carries the status and reason it gets
         ├── AgentError        fail    agent_failed   the agent says it could not do it
@@ -43,6 +45,10 @@ class NotFound(UsageError):
 
 class Contradiction(UsageError):
     """What is asked contradicts what is there: a token used for something else, a job not at its end."""
+
+
+class KeyUnusable(UsageError):
+    """What was named as a key is none, or cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,10 @@ class StoreError(ProctorError):
 
 class StoreUnavailable(StoreError):
     """The record cannot be opened here. Nothing has been started."""
+
+
+class KeyMissing(StoreUnavailable):
+    """What is asked for is sealed, and the key it is sealed under is not here."""
 
 
 class OwnershipLost(StoreError):

@@ -10,7 +10,7 @@ import pytest
 from stand_ins import call, doing, until
 
 from proctor.errors import ModelError
-from proctor.model import Answer
+from proctor.model import Answer, Request
 from proctor.session import ModelCall, Usage
 
 PRICED = """
@@ -169,6 +169,32 @@ async def test_a_call_whose_price_nobody_knows_takes_all_that_was_set_aside_for_
     assert shop.batch()["status"] == "halted"
     assert shop.store.read.reserved_and_spent("run") == (0.0, 1.0)
     assert shop.store.read.totals("run")["counts"]["success"] == 2
+
+
+async def test_a_call_that_was_cut_off_takes_what_it_could_have_cost_and_not_all_an_item_may_spend(shop):
+    (shop.folder / "slow.yaml").write_text("{latency_seconds: 3600, rules: [{reply: ok}]}")
+
+    async def cut_off(item, services):
+        request = Request(
+            model="scripted/slow",
+            messages=[{"role": "user", "content": "hello"}],
+            parameters={"max_tokens": 1},
+        )
+        try:
+            async with asyncio.timeout(0.05):
+                await services.models.answer(request)
+        except TimeoutError:
+            services.record(ModelCall(model=request.model, status="cancelled"))
+            raise ModelError("no") from None
+
+    ending = await shop.run(
+        priced(1.0, runs=4, more=", budget: 0.5").replace("dear", "slow"),
+        find_runner=doing(cut_off),
+        is_stand_in=lambda model: False,
+    )
+
+    assert ending.status == "completed"
+    assert shop.store.read.reserved_and_spent("run") == (0.0, pytest.approx(4 * 0.01))
 
 
 async def test_without_a_budget_nothing_is_written_to_the_ledger(shop):

@@ -100,6 +100,20 @@ async def test_sessions_of_our_own_by_run_job_and_model_but_no_errors_and_no_sup
         found()
 
 
+async def test_sessions_of_our_own_by_the_role_that_took_part(workshop):
+    await workshop.run("matrix:\n  - {prompt: [Say OK, Say_OK], model: scripted/ok}\n", "mine")
+    read = workshop.store.read
+
+    def found(role):
+        ids = discover(read, OwnSessions(roles=(role,))).ids
+        return [read.attempts("mine", item["id"])[0]["id"] in ids for item in read.items("mine")]
+
+    # The task of a plain prompt is its text, and stands in the factors as a role does.
+    assert found("Say OK") == [True, False]
+    assert found("Say_OK") == [False, True]
+    assert found("task") == [False, False]
+
+
 def test_what_was_just_imported_is_found_by_its_ids(store):
     first, second, _ = keep(store, recorded("a"), recorded("b", minutes=(1,)), recorded("c"))
 

@@ -263,6 +263,37 @@ async def test_only_the_traces_that_were_named_are_judged(workshop):
     } == {trace}
 
 
+async def test_an_evaluator_that_takes_too_long_costs_its_item_and_nothing_else(workshop):
+    keep(workshop.store, recorded("good"), recorded("slow", ("Sleep.", (), "Zzz."), minutes=(1,)))
+    (workshop.folder / "checks.py").write_text(
+        "import time\n\n"
+        "def awake(event):\n"
+        "    if event['session']['sessionId'] == 'slow':\n"
+        "        time.sleep(30)\n"
+        "    return {'label': 'PASS', 'value': 1.0}\n"
+    )
+
+    run_id = await judged(workshop, asked("checks:awake", timeoutSec=2.0))
+
+    (result,) = results_of(workshop.store, run_id).summaries
+    assert sorted(workshop.outcomes(run_id)) == [("success", "completed"), ("timeout", "timeout")]
+    assert (result.evaluated, result.failed) == (1, 1)
+    assert [row["errorCode"] for row in workshop.rows("scores") if row["error"]] == ["TimeoutException"]
+
+
+async def test_a_retry_adds_an_attempt_and_only_the_last_one_counts(workshop):
+    keep(workshop.store, recorded("a"), recorded("b", minutes=(1,)))
+    failing = SCRIPT.replace("rules:", "failures: {every: 2, status: 500}\nrules:")
+
+    run_id = await judged(workshop, asked("Builtin.Helpfulness", retries=1, concurrency=1), failing)
+
+    (result,) = results_of(workshop.store, run_id).summaries
+    judgings = [row for row in workshop.rows("sessions") if row["runId"] == run_id]
+    assert sorted(row["status"] for row in judgings) == ["error", "success", "success"]
+    assert (result.evaluated, result.failed) == (2, 0)
+    assert len([row for row in workshop.rows("scores") if row["error"]]) == 1
+
+
 async def test_the_lowest_results_come_first_with_their_reasons(workshop):
     keep(workshop.store, recorded("good"), recorded("bad", ("Where to?", (), "Somewhere."), minutes=(1,)))
     run_id = await judged(workshop, asked("Builtin.Helpfulness"))
@@ -350,7 +381,12 @@ def test_jobs_whose_process_died_or_never_came_are_found_by_a_server_that_starts
     store.resume_batch(alive, this_process(), Again(), now())
     stop_evaluation(store, stopped, now)
 
+    asked_to = opened(store, asked("Builtin.Refusal")).id
+    store.resume_batch(asked_to, "elsewhere:1:1:ab", Again(), datetime(2026, 1, 1, tzinfo=UTC))
+    store.request_abort(asked_to, now())
+
     assert set(interrupted_evaluations(store, now())) == {waiting, dead}
+    assert evaluation_of(store, asked_to, now()).state == "STOPPED"
     assert evaluation_of(store, dead, now()).state == "IN_PROGRESS"
 
 

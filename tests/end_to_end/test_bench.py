@@ -406,6 +406,12 @@ def test_resuming_keeps_what_failed_and_repeats_what_we_failed(desk: Desk) -> No
     assert json.loads(done.stdout)["errorCount"] == 1
     assert len(list((desk.folder / "benchmark/results").iterdir())) == 1
 
+    done = desk.command("resume", desk.results.name, "--retry-failed", "--json")
+
+    assert desk.ollama.calls_of("idler:1") > calls["idler:1"]
+    assert desk.ollama.calls_of("solver:1") == calls["solver:1"]
+    assert json.loads(done.stdout)["failCount"] == 1
+
 
 def test_a_folder_from_another_machine_is_gone_on_with(desk: Desk) -> None:
     desk.ollama.models = ["solver:1", "idler:1"]

@@ -171,6 +171,20 @@ async def test_a_failed_run_goes_on_behind_its_last_turn_when_it_is_resumed(harb
     assert costs["unfinished_turns"]["cost"] == pytest.approx(0.01)
 
 
+async def test_a_run_whose_folder_is_gone_is_not_taken_over(harbour):
+    harbour.answers["how"] = failing_after(7)
+    await harbour.run("experiment", write_config(harbour.folder, more="variations: []"), code=1)
+    (batch,) = (await harbour.run("runs"))["runs"]
+    harbour.output.rename(harbour.folder / "elsewhere")
+
+    refused = await asyncio.to_thread(harbour.proctor, "resume", batch["runId"], "--retry-errors")
+
+    assert refused.returncode == 2
+    assert "is not there any more" in refused.stderr
+    assert (await harbour.run("runs"))["runs"][0]["status"] == "completed"
+    assert not harbour.output.exists()
+
+
 async def test_retries_go_on_behind_the_last_turn_too(harbour):
     harbour.answers["how"] = failing_once(at=8)
     config = write_config(harbour.folder, retries=1, more="variations: []")

@@ -39,7 +39,10 @@ def test_a_page_that_was_away_is_told_only_what_it_missed(served):
     address = f"ws://127.0.0.1:{served.port}/api/live"
     with connect(address) as live:
         live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
-        known = json.loads(live.recv(timeout=10))
+        live.recv(timeout=10)
+        served.start(PROMPTS, overrides={"runId": "seen"})
+        while (known := json.loads(live.recv(timeout=20)))["changes"]["changed"][0]["status"] != "completed":
+            pass
     served.wait_for(served.start(PROMPTS, overrides={"runId": "missed"}), "completed")
 
     with connect(address) as live:

@@ -229,12 +229,6 @@ def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor
     assert refused["problem"] == "guesses has nothing to be tried again"
 
 
-def test_what_failed_in_a_benchmark_is_its_result(served, site):
-    stock(site.store, job="benchmark")
-
-    assert served.post("/api/runs/stocked/retry?errors=false").status == 400
-
-
 def test_a_run_that_cannot_go_on_says_why(served, site):
     row = {"runId": "lost", "createdAt": timestamp(NOW), "job": "benchmark", "status": "halted"}
     site.store.create_batch(row, [])

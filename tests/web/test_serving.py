@@ -2,29 +2,41 @@
 
 import contextlib
 import json
+import os
 import signal
+import subprocess
+import sys
 import threading
 from http.client import HTTPException
 from urllib.request import Request, urlopen
 
 import pytest
+from calling import Served
 from typed import PROMPTS, SLOW, until
 from websockets.sync.client import connect
 
 from proctor.store.owner import this_process
 
 
-def test_closing_the_server_stops_no_batch(serve, slow_model):
+def test_ctrl_c_in_the_servers_terminal_stops_no_batch(serve, proctor, slow_model):
     slow_model.write_text("rules: [{reply: done}]\nlatency_seconds: 2\n")
-    first = serve()
-    run_id = first.start(SLOW, overrides={"runId": "lives-on"})
-    server, thread = serve.running[0]
-    server.should_exit = True
-    thread.join(timeout=20)
+    # A terminal sends Ctrl-C to everything that was started in it.
+    server = subprocess.Popen(
+        [sys.executable, "-m", "proctor", "serve", "--port", "0", "--json"],
+        cwd=proctor.folder,
+        env=proctor.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    port = json.loads(server.stdout.readline())["port"]
+    run_id = Served(serve.site, port).start(SLOW, overrides={"runId": "lives-on"})
 
-    other = serve()
+    os.killpg(server.pid, signal.SIGINT)
 
-    assert other.wait_for(run_id, "completed")["counts"]["success"] == 4
+    assert server.wait(timeout=15) == 130
+    server.stdout.close()
+    assert serve().wait_for(run_id, "completed")["counts"]["success"] == 4
 
 
 def test_a_second_server_on_the_same_store_shows_the_same(serve):

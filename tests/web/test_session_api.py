@@ -106,6 +106,7 @@ def test_a_session_says_what_was_asked_how_it_went_and_what_it_cost(served, mend
     (step,) = session["steps"]
     assert (step["testResult"], step["testExitCode"], step["changedFiles"]) == ("pass", 0, 1)
     assert [attempt["id"] for attempt in session["attempts"]] == [mended]
+    assert served.get(f"/api/sessions/{mended}/prompt?offset=5").json["text"] == "the sum"
     assert served.get(f"/sessions/{mended[:12]}").headers["location"] == f"/sessions/{mended}"
     assert served.get("/api/sessions/nothing").status == 404
     assert served.get(f"/api/sessions/{mended}/turns").status == 404

@@ -43,6 +43,9 @@ class Account:
         """What calls came to that are not recorded yet."""
         self._promised = 0.0
         """What calls under way could come to at most."""
+        self._lost = 0.0
+        """What calls could have come to that were cut off before anyone said what they cost."""
+        self.calls_lost = 0
         self._waiting = 0
         """Calls that look for money."""
         self._entries = 0
@@ -57,6 +60,11 @@ class Account:
         """What it has spent beyond what it holds."""
         return self._cost - self._held
 
+    @property
+    def _bound_usd(self) -> float:
+        """What is spent, or may be yet by calls that were let through."""
+        return self._cost + self._owed + self._promised + self._lost
+
     def hold(self, usd: float, kind: str) -> None:
         """Set so much more aside."""
         self._held += usd
@@ -66,7 +74,7 @@ class Account:
 
     def trim(self) -> bool:
         """Give back what is held for no call in particular; whether that was anything."""
-        slack = self._held - self._cost - self._owed - self._promised
+        slack = self._held - self._bound_usd
         if self.is_blind or self.cap_usd is not None or slack <= ROUNDING_USD:
             return False
         self.hold(-slack, "return")
@@ -91,9 +99,9 @@ class Account:
             finally:
                 self._waiting -= 1
             self._budget.asked_for(self.kind, most_usd)
-            free = self._held - self._cost - self._owed - self._promised
+            free = self._held - self._bound_usd
         elif self.cap_usd is not None:
-            free = self.cap_usd - self._cost - self._owed - self._promised
+            free = self.cap_usd - self._bound_usd
         else:
             free = most_usd
         promised = most_usd if free >= most_usd - ROUNDING_USD else max(0.0, free)
@@ -122,6 +130,14 @@ class Account:
             self._owed += cost_usd
         self._budget.let_look()
 
+    def lose(self, promised_usd: float) -> None:
+        """A call was cut off under way: what it could have come to at most counts as spent."""
+        self._promised = max(0.0, self._promised - promised_usd)
+        if promised_usd > ROUNDING_USD:
+            self._lost += promised_usd
+            self.calls_lost += 1
+        self._budget.let_look()
+
     def charge(self, cost_usd: float) -> CostLimit | None:
         """Say what it has cost in all; why it must stop now, None when it may go on."""
         call = cost_usd - self._cost
@@ -148,11 +164,14 @@ class Account:
         return True
 
     def settle(self, cost_usd: float | None) -> None:
-        """Give back what was not used. None: it is not known what was spent, so all of it counts."""
+        """Give back what was not used. None: it is not known what was spent, so all of it counts.
+
+        What calls that were cut off could have come to is added.
+        """
         if not self._budget.is_limited:
             return
         held, self._held = self._held, 0.0
-        spent = held if cost_usd is None else cost_usd
+        spent = held if cost_usd is None else cost_usd + self._lost
         self._entries += 1
         self._budget.enter(self, self._entries, "settle", -held, spent)
         self._budget.held(-held)
@@ -160,7 +179,7 @@ class Account:
 
     async def _hold_enough(self, most_usd: float) -> None:
         def short() -> float:
-            missing = self._cost + self._owed + self._promised + most_usd - self._held
+            missing = self._bound_usd + most_usd - self._held
             return missing if missing > ROUNDING_USD else 0.0
 
         budget = self._budget

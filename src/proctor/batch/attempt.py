@@ -315,7 +315,9 @@ class _Attempt:
     def _spent(self, totals: Totals) -> float | None:
         """What is to be settled; None when money may have been spent that nobody told us of."""
         silent_agent = self._agent_was_called and not totals.model_calls
-        if totals.cost_usd is None and not self._stand_in and (silent_agent or totals.unpriced_calls):
+        # Of calls that were cut off the account knows what they could have come to.
+        unpriced = totals.unpriced_calls > self._account.calls_lost
+        if totals.cost_usd is None and not self._stand_in and (silent_agent or unpriced):
             return None
         return totals.cost_usd or 0.0
 

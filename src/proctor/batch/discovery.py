@@ -206,8 +206,8 @@ def _of_store(wanted: OwnSessions) -> tuple[str, list[Any]]:
             parts.append(condition)
             parameters += given
     if wanted.roles:
-        played = [f'%"{json.dumps(role)[1:-1]}"%' for role in wanted.roles]
-        condition = " OR ".join(['i."factors" LIKE ?'] * len(played))
+        played = [_as_level(role) for role in wanted.roles]
+        condition = " OR ".join(["i.\"factors\" LIKE ? ESCAPE '!'"] * len(played))
         parts.append(
             'EXISTS (SELECT 1 FROM "batch_items" i WHERE i."runId" = s."runId" AND i."id" = s."itemId" '
             f"AND ({condition}))"
@@ -227,6 +227,12 @@ def _of_store(wanted: OwnSessions) -> tuple[str, list[Any]]:
         if "evaluation" not in wanted.jobs:
             parts.append("s.\"job\" <> 'evaluation'")
     return _within(wanted.period, parts, parameters)
+
+
+def _as_level(role: str) -> str:
+    """A pattern for factors, which are JSON, of which one has this value."""
+    text = json.dumps(role, ensure_ascii=False)
+    return f"%:{text.replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
 
 
 def _within(period: Period, parts: list[str], parameters: list[Any]) -> tuple[str, list[Any]]:

@@ -115,6 +115,7 @@ def open_evaluation(
         metadata=request.metadata,
         definitions=definitions or {},
         client_token=request.client_token,
+        kms_key_arn=request.document.get("kmsKeyArn") or "",
         output_group=group,
         output_stream=stream,
     )
@@ -138,9 +139,7 @@ def open_evaluation(
     return replace(_as_it_stands(store, row, now), is_new=is_new)
 
 
-def evaluation_of(
-    store: Store, evaluation: str, now: datetime, *, with_deleted: bool = False
-) -> Evaluation:
+def evaluation_of(store: Store, evaluation: str, now: datetime, *, with_deleted: bool = False) -> Evaluation:
     """A job as it stands, by its id, its ARN, or an unambiguous beginning; `NotFound` once deleted."""
     return _as_it_stands(store, store.evaluations.row(evaluation, with_deleted=with_deleted), now)
 
@@ -191,7 +190,8 @@ def interrupted_evaluations(store: Store, now: datetime) -> Iterator[str]:
     )
     for row in rows:
         batch = store.read.batch(row["id"], now)
-        if not batch["owner"] or batch["status"] != RUNNING:
+        is_left_alone = not batch["owner"] or batch["status"] != RUNNING
+        if is_left_alone and not batch["abortRequestedAt"]:
             yield row["id"]
 
 
@@ -232,6 +232,9 @@ def _state(store: Store, row: Mapping[str, Any], batch: Mapping[str, Any]) -> st
     if batch["status"] == "aborted":
         return STOPPED if batch["reason"] == "aborted" else FAILED
     if batch["status"] == "halted" or _was_left(batch):
+        return STOPPED
+    if batch["status"] == "interrupted" and batch["abortRequestedAt"]:
+        # It was asked to stop, and its process ended before it could say so.
         return STOPPED
     if not batch["owner"]:
         return PENDING

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from proctor.item import RUNNING, digest_of
 from proctor.plan.evaluation import EvaluationRequest
 from proctor.store import Store, timestamp
 from proctor.store.evaluations import NewEvaluation
-from proctor.store.owner import is_alive
+from proctor.store.owner import is_alive, this_process
 
 MARK = "onlineEvaluationConfigId"
 """The member of a job's document that says which configuration it judges for."""
@@ -71,8 +72,9 @@ def copies_of(store: Store, names: Sequence[str]) -> dict[str, Any]:
 class OnlineWatch:
     """Looks for sessions that are over, each time it is asked to."""
 
-    def __init__(self, store: Store, watching: Watching) -> None:
+    def __init__(self, store: Store, watching: Watching, owner: str = "") -> None:
         self._store = store
+        self._owner = owner or _this_process()
         self._watching = watching
         self._seen_up_to: dict[str, str] = {}
         """By configuration: everything that arrived before this was looked at. Only saves looking again."""
@@ -86,6 +88,8 @@ class OnlineWatch:
             after = page[-1]["id"]
 
     def _look_for(self, config: Mapping[str, Any], now: datetime) -> Iterator[str]:
+        if not self._store.definitions.watch_config(config["id"], self._owner, now):
+            return
         self._store.definitions.decided(config["id"], self._decide(config, now), now)
         if config["failure"]:
             # Until someone has changed the configuration, it would only fail again.
@@ -283,6 +287,11 @@ def _number(value: Any) -> float | None:
 def _first_group(document: Mapping[str, Any]) -> str:
     source = document["dataSourceConfig"]["cloudWatchLogs"]
     return str([*(source.get("logGroupNames") or ()), *(source.get("logGroupNamePrefixes") or ())][0])
+
+
+@cache
+def _this_process() -> str:
+    return this_process()
 
 
 def _token(config_id: str, sessions: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ off because of that is no result of the model's: it is paid for, and the attempt
 Knows nothing of HTTP, or of how prices are found.
 """
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -62,6 +63,10 @@ class Purse:
         """A call has ended and came to so much, which is charged already or is going to be."""
         self._account.redeem(promised_usd, cost_usd=cost_usd or 0.0, is_charged=is_charged)
 
+    def lose(self, promised_usd: float) -> None:
+        """A call was cut off, and nobody is going to say what it came to."""
+        self._account.lose(promised_usd)
+
     def too_little(self, asked: SpendingRequest) -> CostLimit:
         """Why an answer had to be broken off."""
         return self._account.too_little(asked.cost_usd or 0.0)
@@ -89,13 +94,16 @@ class Metered:
         promised, limit = await self._purse.ask(asked)
         if limit is not None:
             request = replace(request, parameters=with_output_limit(request.parameters, limit))
-        cost_usd: float | None = None
         try:
             answer = await self._models.answer(request)
-            cost_usd = answer.call.cost_usd
-        finally:
-            # It is charged when it is recorded, which is for whoever asked.
-            self._purse.settle(promised, cost_usd, is_charged=False)
+        except CancelledError:
+            self._purse.lose(promised)
+            raise
+        except BaseException:
+            self._purse.settle(promised, None)
+            raise
+        # It is charged when it is recorded, which is for whoever asked.
+        self._purse.settle(promised, answer.call.cost_usd, is_charged=False)
         if limit is not None and answer.finish_reason == BROKEN_OFF:
             self._record(answer.call)
             raise self._purse.too_little(asked)

@@ -167,7 +167,9 @@ def resume(
             from proctor.cli.bench import go_on_with
 
             at_once = concurrency or found["concurrency"]
-            return go_on_with(store, where, run_id, at_once, budget=budget, as_json=as_json)
+            return go_on_with(
+                store, where, run_id, at_once, budget=budget, retry_failed=retry_failed, as_json=as_json
+            )
         changes = {"concurrency": concurrency, "budgetUsd": budget}
         if found["job"] == "scenario":
             # Keeps a folder of its own; what that takes, other jobs need not load.

@@ -108,16 +108,24 @@ def bench(
         plan = make_plan(asked.settled(earlier.options), where)
         if dry_run:
             return _dry_run(plan, as_json=as_json)
-        return _go_on(store, where, plan, earlier)
+        return _go_on(store, where, plan, earlier, Again(errors=True))
 
 
 def go_on_with(
-    store: Store, where: Places, run_id: str, concurrency: int, *, budget: float | None, as_json: bool
+    store: Store,
+    where: Places,
+    run_id: str,
+    concurrency: int,
+    *,
+    budget: float | None,
+    retry_failed: bool,
+    as_json: bool,
 ) -> int:
     """Go on with a benchmark whose task and models stay as they were."""
     earlier = find_earlier(store, run_id, None)
     asked = Asked(parallel=str(concurrency), budget=budget, as_json=as_json)
-    return _go_on(store, where, make_plan(asked.settled(earlier.options), where), earlier)
+    again = Again(errors=True, failures=retry_failed)
+    return _go_on(store, where, make_plan(asked.settled(earlier.options), where), earlier, again)
 
 
 def _start(store: Store, where: Places, plan: BenchPlan) -> int:
@@ -130,12 +138,12 @@ def _start(store: Store, where: Places, plan: BenchPlan) -> int:
     return _carry_out(where, folder, owner, plan)
 
 
-def _go_on(store: Store, where: Places, plan: BenchPlan, earlier: Earlier) -> int:
+def _go_on(store: Store, where: Places, plan: BenchPlan, earlier: Earlier, again: Again) -> int:
     run_id = earlier.run_id
     path = plan.asked.output or earlier.path or RESULTS / run_id
     folder, owner = Folder(path=path, store=store, run_id=run_id), this_process()
     if earlier.is_known:
-        cut_off = store.resume_batch(run_id, owner, Again(errors=True), now())
+        cut_off = store.resume_batch(run_id, owner, again, now())
         clear_leftovers(cut_off, where.home)
         told = extend_benchmark(
             store,

@@ -2,18 +2,21 @@
 
 Looked for beside the plan, in the working folder, in Proctor's home and in the user's settings; the
 nearest file that says something about a thing wins. Providers' keys are never written in it: `key` names
-the environment variable that holds one. `[serve]` tells what `proctor serve` answers with, and
-`[serve.access_keys]` who may sign requests to it: `AKID = "secret"`, or `"${VARIABLE}"`.
+the environment variable that holds one. `[encryption]` says where the key is that the store is sealed with:
+`key_file`, `key_env` or `kms_key`; its `keys` stand in for keys of AWS KMS. `[serve]` tells what
+`proctor serve` answers with, and `[serve.access_keys]` who may sign requests to it: `AKID = "secret"`, or
+`"${VARIABLE}"`.
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
+from proctor.keys import SOURCES
 
 FILE = "proctor.toml"
 SECTIONS = {
@@ -26,7 +29,9 @@ SERVE = ("log_group", "region", "account")
 """What `[serve]` may say, besides `access_keys`."""
 EVALUATION = ("judge", "harmful_value", "limits", "lambdas")
 """What `[evaluation]` may say."""
-SINGLE = ("serve", "budget", "evaluation")
+ENCRYPTION = (*SOURCES, "keys")
+"""What `[encryption]` may say."""
+SINGLE = ("serve", "budget", "evaluation", "encryption")
 """Sections that hold settings themselves, and no entries."""
 
 
@@ -48,6 +53,8 @@ class Config:
     """What all batches on one store may spend together; None: no limit."""
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     """What holds for evaluations: `judge`, `harmful_value`, the server's `limits`, and `lambdas`."""
+    encryption: Mapping[str, Any] = field(default_factory=dict)
+    """Where the key is that the store is sealed with: `key_file`, `key_env` or `kms_key`, and `keys`."""
     files: tuple[str, ...] = ()
 
 
@@ -64,6 +71,10 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
             if section == "budget":
                 # It is the store's, and a file beside somebody's plan must not raise it.
                 budgets.append(entries["usd"])
+            if section == "encryption":
+                # One place names the key; a nearer file that does replaces it whole.
+                entries = _beside(path, entries)
+                merged[section] = {name: each for name, each in merged[section].items() if name == "keys"}
             merged[section].update(entries)
     return Config(
         prices=merged["prices"],
@@ -73,6 +84,7 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
         access_keys=keys,
         budget_usd=min(budgets, default=None),
         evaluation=merged["evaluation"],
+        encryption=merged["encryption"],
         files=tuple(map(str, found)),
     )
 
@@ -84,9 +96,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
         raise UsageError(f"{path}: {error}\nMend the file, or move it away.") from error
     for section, entries in data.items():
         if section in SINGLE:
-            {"serve": _check_serve, "budget": _check_budget, "evaluation": _check_evaluation}[section](
-                path, entries
-            )
+            _CHECKS[section](path, entries)
             continue
         if section not in SECTIONS:
             raise UsageError(
@@ -145,6 +155,42 @@ def _check_evaluation(path: Path, entries: Any) -> None:
             )
 
 
+def _check_encryption(path: Path, entries: Any) -> None:
+    if not isinstance(entries, dict):
+        raise UsageError(f"{path}: `encryption` is no section\nWrite [encryption].")
+    for setting in entries:
+        if setting not in ENCRYPTION:
+            raise UsageError(f"{path}: [encryption] has no setting `{setting}`\n{_near(setting, ENCRYPTION)}")
+    _check_key(f"{path}: [encryption]", {name: entries[name] for name in SOURCES if name in entries})
+    keys = entries.get("keys", {})
+    if not isinstance(keys, dict):
+        raise UsageError(f"{path}: `encryption.keys` is no section\nWrite [encryption.keys].")
+    for arn, source in keys.items():
+        where = f'{path}: [encryption.keys] "{arn}"'
+        if not isinstance(source, dict) or len(source) != 1 or not {*source} <= {"key_file", "key_env"}:
+            raise UsageError(f'{where} should be {{key_file = "…"}} or {{key_env = "…"}}')
+        _check_key(where, source)
+
+
+def _check_key(where: str, source: Mapping[str, Any]) -> None:
+    if len(source) > 1:
+        raise UsageError(f"{where} names several keys: {', '.join(source)}\nKeep one.")
+    for setting, value in source.items():
+        if not isinstance(value, str) or not value:
+            raise UsageError(f"{where}: `{setting}` should be text")
+
+
+def _beside(path: Path, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings, with key files found from the file that names them."""
+
+    def found(source: Mapping[str, Any]) -> dict[str, Any]:
+        file = source.get("key_file")
+        return {**source, "key_file": str(path.parent / Path(file).expanduser())} if file else {**source}
+
+    keys = {arn: found(source) for arn, source in entries.get("keys", {}).items()}
+    return {**found(entries), **({"keys": keys} if keys else {})}
+
+
 def _check_serve(path: Path, entries: Any) -> None:
     if not isinstance(entries, dict):
         raise UsageError(f"{path}: `serve` is no section\nWrite [serve].")
@@ -186,6 +232,14 @@ def _variables(providers: Mapping[str, Mapping[str, str]], environment: Mapping[
         if variable and (key := environment.get(variable)):
             made[f"{prefix}_API_KEY"] = key
     return made
+
+
+_CHECKS: Mapping[str, Callable[[Path, Any], None]] = {
+    "serve": _check_serve,
+    "budget": _check_budget,
+    "evaluation": _check_evaluation,
+    "encryption": _check_encryption,
+}
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -96,11 +96,14 @@ def _made_ready(store: Store, where: Places, evaluation: Evaluation) -> tuple[Mo
         return models, find, True
     jury, ground = make_jury(request, find, models, models), Ground(request.metadata)
     sessions = find_sessions(store, request, now())
-    fill(store, evaluation.id, request, sessions.ids, jury, ground)
+    told = fill(store, evaluation.id, request, sessions.ids, jury, ground)
     store.evaluations.tell_discovery(
         evaluation.id, found=len(sessions.ids), ignored=sessions.ignored, now=now()
     )
     _tell_discovery(len(sessions.ids), sessions.ignored, ground)
+    if told.reasons:
+        why = "; ".join(f"{count(number, 'item')}: {name}" for name, number in told.reasons.items())
+        say(f"{count(told.added, 'new item')} (new because of {printable(why)})")
     return models, find, bool(sessions.ids)
 
 

@@ -150,10 +150,16 @@ def resume_run(
 ) -> int:
     """Go on with an experiment from what the store alone knows of it; the exit code."""
     options, owner, run_id = json.loads(batch["optionsJson"]), this_process(), str(batch["runId"])
-    store.resume_batch(run_id, owner, again, now())
-    store.change_batch(run_id, changes)
     folder = ExperimentFolder(store, run_id, Path(options["output"]))
     kept = folder.path / "base-scenario"
+    if not kept.is_dir():
+        # Before the run is ours: it would else seem to be carried out until its owner is missed.
+        raise UsageError(
+            f"the experiment's folder {folder.path} is not there any more\n"
+            "Bring it back, or start the experiment anew from its config."
+        )
+    store.resume_batch(run_id, owner, again, now())
+    store.change_batch(run_id, changes)
     folder.prepare(kept)
     folders = [Path(batch["planPath"]).parent, kept, Path.cwd()]
     models = make_models(where, folders, prices=options.get("prices"))

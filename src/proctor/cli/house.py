@@ -14,8 +14,9 @@ from typing import Any
 from proctor.agents import find_agent, with_keys
 from proctor.batch.house import House
 from proctor.batch.secrecy import blotter
-from proctor.cli.config import read_config
+from proctor.cli.config import FILE, read_config
 from proctor.errors import UsageError
+from proctor.keys import Keys, read_keys
 from proctor.models import Models, is_stand_in
 from proctor.models.gateway.door import Door
 from proctor.models.limits import Pools
@@ -44,8 +45,8 @@ class Places:
     store: str
 
     def open_store(self) -> Store:
-        """The store, made or brought up to date if need be."""
-        return Store(self.store)
+        """The store, made or brought up to date if need be, sealed where a key is named."""
+        return Store(self.store, keys_of(self))
 
 
 def places(options: Mapping[str, str] | None) -> Places:
@@ -73,12 +74,27 @@ class Configuration:
     serve: Mapping[str, str] = field(default_factory=dict)
     access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     evaluation: Mapping[str, Any] = field(default_factory=dict)
+    encryption: Mapping[str, Any] = field(default_factory=dict)
+
+
+def keys_of(where: Places) -> Keys:
+    """The keys that `proctor.toml` and the environment name.
+
+    Files beside plans have no say: every command has to come to the same key for one store.
+    """
+    return read_keys(configuration(where).encryption, os.environ)
 
 
 def configuration(where: Places, folders: Sequence[Path] = ()) -> Configuration:
     """Read what holds for every plan; files in `folders` and the working folder come first."""
     settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "proctor"
-    found = read_config([*folders, Path.cwd(), where.home, settings], os.environ)
+    mine = [Path.cwd(), where.home, settings]
+    found = read_config([*folders, *mine], os.environ)
+    if found.encryption and folders and found.encryption != read_config(mine, os.environ).encryption:
+        raise UsageError(
+            "a proctor.toml beside a plan names a key for the store, which other commands would not find\n"
+            f"Move its section [encryption] to {where.home / FILE}."
+        )
     return Configuration(
         environment={**found.variables, **os.environ},
         variables=found.variables,
@@ -88,6 +104,7 @@ def configuration(where: Places, folders: Sequence[Path] = ()) -> Configuration:
         serve=found.serve,
         access_keys=found.access_keys,
         evaluation=found.evaluation,
+        encryption=found.encryption,
     )
 
 

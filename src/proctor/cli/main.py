@@ -31,6 +31,7 @@ COMMANDS = {
     "sessions": ("sessions", "List, diff, squash, rebase, merge and clean up sessions."),
     "export": ("export", "Write a run's tables as JSON, NDJSON, CSV or Parquet."),
     "report": ("report", "Write a report in Markdown or HTML."),
+    "encryption": ("encryption", "Seal the store under a key, look how it is sealed, change keys."),
     "models": ("models", "List the models that can be asked from here."),
     "agents": ("agents", "List the agents and whether they are installed."),
     "doctor": ("doctor", "Look at this machine; try a model or an agent."),

@@ -33,8 +33,8 @@ apps = {"serve": serve_app}
 ACCESS_KEYS = "PROCTOR_ACCESS_KEYS"
 # Pages that are being loaded may finish; a live connection is told to come back later.
 GRACE_SECONDS = 2
-MOST_THREADS = 32
-"""That ask the store at the same time; each has a connection of its own."""
+MOST_THREADS = 16
+"""That look after what is watched, stop runs and write files; each has a connection of its own."""
 
 
 @serve_app.command()

@@ -23,6 +23,8 @@ from proctor.store.reading import session_where
 
 SESSION_FORMATS: Mapping[str, str] = {
     "otlp": "proctor.export.otlp",
+    "atif": "proctor.export.atif",
+    "inspect": "proctor.export.inspect",
 }
 """What can be written, and the module that does."""
 

@@ -77,7 +77,10 @@ def json_lines(path: Path) -> Iterator[Line]:
 def told(path: Path, make: Callable[[], ImportedSession], part: str = "") -> ImportedSession | Unreadable:
     """What `make` makes of a record, or that it cannot be read; `part` names it within its file."""
     try:
-        return make()
+        session = make()
+        if not session.steps and not session.scores and session.status == "success":
+            raise ValueError("nothing was said or done in it")
+        return session
     except (ValueError, RecursionError, OSError) as error:
         return unreadable(path, error, part)
 

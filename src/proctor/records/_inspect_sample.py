@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from proctor.imported import ImportedSession
-from proctor.records._scores import score_of_ours
+from proctor.records._scores import score_of_ours, scores_of_ours
 from proctor.records._story import Story
 from proctor.records._values import (
     a_cost,
@@ -50,7 +50,7 @@ class _Events:
     """What the events say of messages and tool calls, by their ids."""
 
     calls: dict[str, list[tuple[ModelCall, datetime | None]]] = field(default_factory=dict)
-    """Model calls by the message that came of them; under an empty id those of which none did."""
+    """Model calls by the message that came of them: its id, or in old logs what it says."""
     tools: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     offered: list[dict[str, Any]] = field(default_factory=list)
 
@@ -59,25 +59,23 @@ def session_of(sample: Mapping[str, Any], header: Mapping[str, Any], source: str
     """The session a sample is, in the run that a log's header tells of."""
     spec, ours = a_map(header, "eval"), a_map(sample, "metadata", OURS)
     attachments = a_map(sample, "attachments")
-    events = _read_events(sample)
+    events = _read_events(sample, attachments)
     story = Story(turns_by_user=not ours)
     for message in maps_in(sample.get("messages")):
         _tell(story, message, events, attachments)
     _spend_the_rest(story, sample, events)
-    scores = _scores(sample)
+    scores = [*_scores(sample), *scores_of_ours(ours.get("scores_not_given"))]
     status, reason, error = _ending(sample, scores, ours)
-    solvers = [a_text(step.get("solver")) for step in maps_in(a_map(header, "plan").get("steps"))]
+    about = ours or _about(sample, header)
     return ImportedSession(
         external_id=_id(sample, spec),
         source=source,
         service=a_text(ours.get("service")),
         log_group=a_text(ours.get("log_group")),
-        name=a_text(ours.get("name")) if ours else f"{a_text(spec.get('task'))} {a_word(sample.get('id'))}",
-        agent=a_text(ours.get("agent"))
-        if ours
-        else a_text(spec.get("solver")) or ", ".join(filter(None, solvers)),
+        name=a_text(about.get("name")),
+        agent=a_text(about.get("agent")),
         agent_version=a_text(ours.get("agent_version")),
-        model=a_text(ours.get("model")) if ours else a_text(spec.get("model")),
+        model=a_text(about.get("model")),
         status=status,
         end_reason=reason,
         error=error,
@@ -89,6 +87,16 @@ def session_of(sample: Mapping[str, Any], header: Mapping[str, Any], source: str
         scores=scores,
         notes=[note for note in map(a_text, a_list(ours.get("notes"))) if note],
     )
+
+
+def _about(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec = a_map(header, "eval")
+    solvers = [a_text(step.get("solver")) for step in maps_in(a_map(header, "plan").get("steps"))]
+    return {
+        "name": f"{a_text(spec.get('task'))} {a_word(sample.get('id'))}".strip(),
+        "agent": a_text(spec.get("solver")) or ", ".join(filter(None, solvers)),
+        "model": a_text(spec.get("model")),
+    }
 
 
 def _id(sample: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
@@ -115,12 +123,13 @@ def _attributes(
     return {name: value for name, value in known.items() if value}
 
 
-def _read_events(sample: Mapping[str, Any]) -> _Events:
+def _read_events(sample: Mapping[str, Any], attachments: Mapping[str, Any]) -> _Events:
     found = _Events()
     for event in maps_in(sample.get("events")):
         if event.get("event") == "model" and event.get("pending") is not True:
             choice = next(iter(maps_in(a_map(event, "output").get("choices"))), {})
-            made = a_text(a_map(choice, "message").get("id"))
+            message = a_map(choice, "message")
+            made = a_text(message.get("id")) or _attached(text_of(message.get("content")), attachments)
             found.calls.setdefault(made, []).append((_model_call(event), a_moment(event.get("timestamp"))))
             found.offered = found.offered or tools_of(event.get("tools"))
         elif event.get("event") == "tool":
@@ -131,7 +140,7 @@ def _read_events(sample: Mapping[str, Any]) -> _Events:
 def _model_call(event: Mapping[str, Any]) -> ModelCall:
     output, ours = a_map(event, "output"), a_map(event, "metadata", OURS)
     error = a_text(event.get("error")) or a_text(output.get("error"))
-    seconds = a_number(output.get("time"))
+    latency_ms = _milliseconds(ours.get("latency_ms"), output.get("time"))
     used = a_map(output, "usage")
     cost = a_cost(used.get("total_cost"))
     return ModelCall(
@@ -140,12 +149,18 @@ def _model_call(event: Mapping[str, Any]) -> ModelCall:
         usage=_usage(used),
         cost_usd=cost,
         price_source=a_text(ours.get("price_source")) or ("" if cost is None else "agent"),
-        latency_ms=None if seconds is None else seconds * 1000,
+        latency_ms=latency_ms,
         waiting_ms=a_number(ours.get("waiting_ms")) or 0.0,
         status=a_text(ours.get("status")) or ("error" if error else "ok"),
         error=error,
-        call_id=a_text(event.get("uuid")),
+        call_id=a_text(ours.get("call_id")) if ours else a_text(event.get("uuid")),
     )
+
+
+def _milliseconds(ours: Any, seconds: Any) -> float | None:
+    """How long something took: as we said it, or else from Inspect's seconds."""
+    known, counted = a_number(ours), a_number(seconds)
+    return known if known is not None or counted is None else counted * 1000
 
 
 def _usage(used: Mapping[str, Any]) -> Usage:
@@ -166,37 +181,40 @@ def _usage(used: Mapping[str, Any]) -> Usage:
 
 def _tell(story: Story, message: Mapping[str, Any], events: _Events, attachments: Mapping[str, Any]) -> None:
     made, ours = a_text(message.get("id")), a_map(message, "metadata", OURS)
-    calls = events.calls.pop(made, []) if made else []
+    said = _attached(text_of(message.get("content")), attachments)
+    is_agent = message.get("role") == "assistant"
+    calls = (events.calls.pop(made, []) or events.calls.pop(said, [])) if is_agent else []
     at = a_moment(ours.get("at")) or next((moment for _, moment in calls if moment), None)
     if "turn" in ours:
         story.begin(a_text(ours["turn"]), at)
     for call, moment in calls:
         story.spend(call, moment)
-    said = _attached(text_of(message.get("content")), attachments)
     role = message.get("role")
     if role == "tool" and not ours.get("is_said"):
         _answer(story, message, said, events)
         return
-    story.say(_ROLES.get(a_text(role), "tool"), said, at, a_text(ours.get("name")))
-    for call in maps_in(message.get("tool_calls")):
-        called = a_text(call.get("id"))
+    is_ours = story.turns_are_told and not ours.get("is_silent")
+    said_by = _ROLES.get(a_text(role), "tool")
+    story.say(said_by, said, at, a_text(ours.get("name")), even_nothing=is_ours)
+    for asked in maps_in(message.get("tool_calls")):
+        called = a_text(asked.get("id"))
         happened = a_moment(events.tools.get(called, {}).get("timestamp"))
-        # Long ago a call's arguments stood under another name.
-        args = args_of(call.get("arguments"))
-        story.call(a_text(call.get("function")), args, called, happened or at)
+        own_id = a_text(a_map(ours, "call_ids").get(called, called))
+        args = args_of(asked.get("arguments"))
+        story.call(a_text(asked.get("function")), args, own_id, happened or at, known_as=called)
 
 
 def _answer(story: Story, message: Mapping[str, Any], said: str, events: _Events) -> None:
     called = a_text(message.get("tool_call_id"))
     event, ours = events.tools.get(called, {}), a_map(message, "metadata", OURS)
     wrong = a_map(message, "error") or a_map(event, "error")
-    seconds = a_number(event.get("working_time"))
+    duration_ms = _milliseconds(ours.get("duration_ms"), event.get("working_time"))
     success = ours.get("success", not wrong)
     story.answer(
         called,
-        said or a_text(wrong.get("message")),
+        said or ("" if ours else a_text(wrong.get("message"))),
         success if isinstance(success, bool) else None,
-        duration_ms=None if seconds is None else seconds * 1000,
+        duration_ms=duration_ms,
     )
 
 
@@ -211,7 +229,7 @@ def _spend_the_rest(story: Story, sample: Mapping[str, Any], events: _Events) ->
     for calls in events.calls.values():
         for call, moment in calls:
             story.spend(call, moment)
-    if not maps_in(sample.get("events")):
+    if not any(event.get("event") == "model" for event in maps_in(sample.get("events"))):
         for model, used in a_map(sample, "model_usage").items():
             cost = a_cost(a_map(used).get("total_cost"))
             source = "" if cost is None else "agent"

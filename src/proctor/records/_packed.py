@@ -6,6 +6,7 @@ Python's zipfile reads only from 3.14 on, are read too.
 Knows nothing of what the members hold.
 """
 
+import lzma
 import struct
 import zipfile
 import zlib
@@ -21,6 +22,11 @@ _ZSTANDARD = 93
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CHUNK = 1024 * 1024
 MOST_MEMBERS = 1_000_000
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OverflowError),
+    # How zipfile says that it knows no such packing, and that a member is encrypted.
+    RuntimeError,
+)
 
 
 class Packed:
@@ -29,10 +35,10 @@ class Packed:
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         try:
-            with zipfile.ZipFile(stream) as archive:
-                # Of two members with one name the later counts.
-                self._members = {member.filename: member for member in archive.infolist()[:MOST_MEMBERS]}
-        except (zipfile.BadZipFile, NotImplementedError, struct.error, OverflowError) as error:
+            self._archive = zipfile.ZipFile(stream)
+            # Of two members with one name the later counts.
+            self._members = {each.filename: each for each in self._archive.infolist()[:MOST_MEMBERS]}
+        except _BROKEN as error:
             raise ValueError(f"it is no zip file that can be read: {error}") from error
 
     @property
@@ -44,14 +50,14 @@ class Packed:
         """The JSON value that a member is."""
         try:
             return parse_json(self._bytes(self._members[name]))
-        except (zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error, RuntimeError) as error:
+        except _BROKEN as error:
             raise ValueError(f"it cannot be unpacked: {error}") from error
 
     def _bytes(self, member: zipfile.ZipInfo) -> bytes:
         if member.compress_type == _ZSTANDARD:
             data = _unpacked(self._raw(member))
         else:
-            with zipfile.ZipFile(self._stream) as archive, archive.open(member) as file:
+            with self._archive.open(member) as file:
                 data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES >> 20} MB when unpacked")

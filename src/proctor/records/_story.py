@@ -39,7 +39,8 @@ class Story:
     """A session as it is being told."""
 
     def __init__(self, *, turns_by_user: bool = True) -> None:
-        self._turns_by_user = turns_by_user
+        self.turns_are_told = not turns_by_user
+        """Whether the record says itself where turns begin."""
         self._steps = [_Step()]
         self._open: dict[str, _Entry] = {}
         self._calls = 0
@@ -56,11 +57,19 @@ class Story:
         now.trace_id, now.began = trace_id, at
         self._saw(at)
 
-    def say(self, role: Role, text: str, at: datetime | None = None, name: str = "") -> None:
-        """Somebody said something. Nothing said is not told."""
-        if not text:
+    def say(
+        self,
+        role: Role,
+        text: str,
+        at: datetime | None = None,
+        name: str = "",
+        *,
+        even_nothing: bool = False,
+    ) -> None:
+        """Somebody said something. A message without words is not told, unless it is known to be one."""
+        if not text and not even_nothing:
             return
-        if role == "user" and self._turns_by_user and not self._steps[-1].is_waiting_for_the_user():
+        if role == "user" and not self.turns_are_told and not self._steps[-1].is_waiting_for_the_user():
             self.begin(at=at)
         self._add(Message(role=role, content=text, name=name), at)
 
@@ -72,22 +81,22 @@ class Story:
         at: datetime | None = None,
         *,
         success: bool | None = None,
-        result: str = "",
-        duration_ms: float | None = None,
+        known_as: str = "",
     ) -> None:
-        """A tool was called; its result may be known already, or follow in `answer`."""
+        """A tool was called; its result follows in `answer`, if `success` is not known already.
+
+        `known_as` is what the record's results call it, where that is not its id.
+        """
         self._calls += 1
         made = ToolCall(
             name=name or "unnamed",
             args=args,
             call_id=call_id,
             success=success,
-            result=result,
-            duration_ms=duration_ms,
         )
         entry = self._add(made, at)
-        if not result and success is None:
-            self._open[call_id or f"\0{self._calls}"] = entry
+        if success is None:
+            self._open[known_as or call_id or f"\0{self._calls}"] = entry
 
     def answer(
         self,

@@ -107,18 +107,16 @@ def _tell(story: Story, step: Mapping[str, Any], default_model: str) -> None:
         story.begin(a_text(ours["turn"]), at)
     for call in _model_calls(step, ours, default_model):
         story.spend(call, at)
-    said = text_of(step.get("message"))
-    story.say(source, said, at, a_text(ours.get("name")))
-    for call in maps_in(step.get("tool_calls")):
-        story.call(
-            a_text(call.get("function_name")),
-            args_of(call.get("arguments")),
-            a_word(call.get("tool_call_id")),
-            at,
-        )
-    extras = {
-        a_word(call.get("tool_call_id")): a_map(call, "extra") for call in maps_in(step.get("tool_calls"))
-    }
+    role = "tool" if ours.get("role") == "tool" else source
+    is_ours = story.turns_are_told and not ours.get("is_silent")
+    story.say(role, text_of(step.get("message")), at, a_text(ours.get("name")), even_nothing=is_ours)
+    extras = dict[str, Mapping[str, Any]]()
+    for asked in maps_in(step.get("tool_calls")):
+        called = a_word(asked.get("tool_call_id"))
+        extras[called] = a_map(asked, "extra")
+        own_id = a_text(a_map(ours, "call_ids").get(called, called))
+        args = args_of(asked.get("arguments"))
+        story.call(a_text(asked.get("function_name")), args, own_id, at, known_as=called)
     for result in maps_in(a_map(step, "observation").get("results")):
         _answer(story, result, extras)
 

@@ -189,7 +189,8 @@ class _Session:
 
     def _spend(self) -> None:
         """Tell the model's calls, the last first: one put in its place would move those behind it."""
-        for place, at, call in reversed(sorted(self._calls.values(), key=lambda each: each[0])):
+        in_order = sorted(self._calls.values(), key=lambda each: each[0])
+        for place, at, call in reversed(in_order):
             self.story.spend(call, at, before=place)
 
     def _ending(self) -> tuple[str, str, str]:

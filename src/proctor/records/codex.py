@@ -98,7 +98,9 @@ class _Session:
 
     def told(self) -> ImportedSession:
         """All of it."""
-        for place, at, call, told_apart in reversed(sorted(self._spent, key=lambda each: each[0])):
+        in_order = sorted(self._spent, key=lambda each: each[0])
+        # The last first: one put in its place would move those behind it.
+        for place, at, call, told_apart in reversed(in_order):
             # The running count and the responses' own tell of the same calls.
             if told_apart or not self._told_apart:
                 self.story.spend(call, at, before=place)

@@ -150,15 +150,17 @@ def _tool_of(action: str) -> str:
 
 def _spend(story: Story, info: Mapping[str, Any], model: str) -> list[str]:
     spent = a_map(info, "model_stats")
-    if not spent:
+    usage = Usage(
+        input_tokens=whole_number(spent.get("tokens_sent")),
+        output_tokens=whole_number(spent.get("tokens_received")),
+    )
+    # It writes 0 for a price it does not know.
+    cost = a_cost(spent.get("instance_cost")) or None
+    if not usage.total_tokens and cost is None:
         return []
-    cost = a_cost(spent.get("instance_cost"))
     call = ModelCall(
         model=model,
-        usage=Usage(
-            input_tokens=whole_number(spent.get("tokens_sent")),
-            output_tokens=whole_number(spent.get("tokens_received")),
-        ),
+        usage=usage,
         cost_usd=cost,
         price_source="" if cost is None else "agent",
     )
@@ -183,6 +185,8 @@ def _model(chosen: Mapping[str, Any]) -> str:
 
 def _ending(info: Mapping[str, Any]) -> tuple[str, str, str]:
     said = a_text(info.get("exit_status"))
+    if not info:
+        return "success", "completed", ""
     if not said:
         return "error", "interrupted", "it does not say how it ended"
     # `submitted (exit_cost)`: it ran into a limit, and what was there was handed in.

@@ -178,7 +178,7 @@ def _tell(story: Story, message: Mapping[str, Any], models: Mapping[str, str]) -
     role, at = a_text(message.get("role")), a_moment(message.get("timestamp"))
     for result in maps_in(message.get("tool_messages")) or ([message] if role == "tool" else []):
         if result.get("requestor") == USER:
-            story.say(USER, f"[result: {text_of(result.get('content'))}]", at)
+            story.say("user", f"[result: {text_of(result.get('content'))}]", at)
             continue
         failed = result.get("error")
         success = not failed if isinstance(failed, bool) else None
@@ -187,13 +187,13 @@ def _tell(story: Story, message: Mapping[str, Any], models: Mapping[str, str]) -
         return
     _spend(story, message, models[role])
     if role == USER:
-        story.say(USER, text_of(message.get("content")), at)
+        story.say("user", text_of(message.get("content")), at)
     else:
         story.say("assistant", text_of(message.get("content")), at)
     for call in maps_in(message.get("tool_calls")):
         name, args = a_text(call.get("name")), args_of(call.get("arguments"))
         if role == USER:
-            story.say(USER, f"[uses {name} {json.dumps(args, ensure_ascii=False)}]", at)
+            story.say("user", f"[uses {name} {json.dumps(args, ensure_ascii=False)}]", at)
         else:
             story.call(name, args, a_word(call.get("id")), at)
 

@@ -38,8 +38,9 @@ class EvaluationPage:
 
 def evaluation_html(found: EvaluationPage) -> str:
     """The page as one HTML file that needs nothing else."""
-    plots = {"averages": Markup(_averages(found.results.summaries))}
-    labels = {name_of(result): Markup(_labels(result)) for result in found.results.summaries if result.labels}
+    plots = {"averages": Markup(averages_chart(found.results.summaries))}
+    labelled = [result for result in found.results.summaries if result.labels]
+    labels = {name_of(result): Markup(labels_chart(result)) for result in labelled}
     return page("evaluation.html.j2", page=found, plots=plots, labels=labels, **_WORDS)
 
 
@@ -69,7 +70,8 @@ def around(result: EvaluatorResult) -> str:
 _WORDS: Mapping[str, object] = {"name_of": name_of, "figure": figure, "around": around}
 
 
-def _averages(results: Sequence[EvaluatorResult]) -> str:
+def averages_chart(results: Sequence[EvaluatorResult]) -> str:
+    """The average of each evaluator with its interval, as a plot."""
     entries = [
         Bar(
             label=name_of(result).removeprefix("Builtin.").rpartition(":")[2],
@@ -86,7 +88,8 @@ def _averages(results: Sequence[EvaluatorResult]) -> str:
     return bars("Average of each evaluator, with 95 % intervals", entries, top=top, say=figure)
 
 
-def _labels(result: EvaluatorResult) -> str:
+def labels_chart(result: EvaluatorResult) -> str:
+    """How often an evaluator gave each label, as a plot."""
     counted = list(result.labels.items())
     shown, rest = counted[:DRAWN_LABELS], sum(number for _, number in counted[DRAWN_LABELS:])
     parts = [*shown, *([("other", rest)] if rest else [])]

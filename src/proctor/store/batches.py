@@ -18,6 +18,7 @@ from proctor.store import ledger
 from proctor.store.database import Connection, Row, insertion
 from proctor.store.owner import is_alive
 from proctor.store.recorder import FREE
+from proctor.store.resealing import drop_unused_texts
 from proctor.store.rows import how_of, merge_row, row_of
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 from proctor.store.writer import timestamp
@@ -52,6 +53,7 @@ def create(connection: Connection, batch: Mapping[str, Any], items: Iterable[Ite
             f"there is already a run called {batch['runId']}\n"
             "Go on with it (--resume), delete it (proctor delete), or give the plan another runId."
         )
+    connection.seal_for(batch["runId"])
     connection.run(insertion("batches", batch), tuple(batch.values()))
     return add_items(connection, batch["runId"], items)
 
@@ -69,6 +71,7 @@ def add_items(connection: Connection, run_id: str, items: Iterable[Item], *, fir
 
 def change(connection: Connection, run_id: str, values: Mapping[str, Any]) -> None:
     """Change some columns of a batch."""
+    connection.seal_for(run_id)
     if values:
         columns = ", ".join(f'"{name}" = ?' for name in values)
         connection.run(f'UPDATE "batches" SET {columns} WHERE "runId" = ?', (*values.values(), run_id))
@@ -216,15 +219,9 @@ def delete(connection: Connection, run_id: str) -> None:
     for table in ("questions", "ledger", "sessions", "batch_items", "batches"):
         connection.run(f'DELETE FROM "{table}" WHERE "runId" = ?', (run_id,))
     connection.run('DELETE FROM "evaluations" WHERE "id" = ?', (run_id,))
-    # A text that someone is about to refer to must not go.
-    connection.hold("blobs")
-    held = " UNION ALL ".join(
-        f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'
-        for table, columns in COLUMNS.items()
-        for column in columns
-        if column.endswith("Blob")
-    )
-    connection.run(f'DELETE FROM "blobs" WHERE "digest" NOT IN ({held})')
+    # Whatever of it is left in copies of the store cannot be read any more.
+    connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (run_id,))
+    drop_unused_texts(connection)
 
 
 def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, when: datetime) -> None:

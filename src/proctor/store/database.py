@@ -53,6 +53,12 @@ class Connection(Protocol):
     def hold(self, table: str) -> None:
         """Keep all others from writing to a table until the transaction ends."""
 
+    def seal_for(self, scope: str) -> None:
+        """What is written until the transaction ends belongs to a run or an evaluator: its key seals it."""
+
+    def forget(self) -> None:
+        """Leave nothing on the disk of what was deleted or written over. Nobody else may be writing."""
+
     def take_turn(self) -> None:
         """Wait until nobody else who took a turn is in its transaction any more."""
 
@@ -143,6 +149,14 @@ class SqliteConnection:
     def take_turn(self) -> None:
         """As above."""
 
+    def seal_for(self, scope: str) -> None:
+        """Nothing is sealed here."""
+
+    def forget(self) -> None:
+        # What was written over lies on in free pages, and in the log that is merged into the file.
+        for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+            self.rows(statement)
+
     def commit(self) -> None:
         self.run("COMMIT")
 
@@ -223,6 +237,12 @@ class PostgresConnection:
     def take_turn(self) -> None:
         # Not the table's lock: writers that hold each other's texts up would wait for it in a circle.
         self.run(f"SELECT pg_advisory_xact_lock({TURN_LOCK})")
+
+    def seal_for(self, scope: str) -> None:
+        """Nothing is sealed here."""
+
+    def forget(self) -> None:
+        self.run("VACUUM FULL")
 
     def commit(self) -> None:
         self.run("COMMIT")

@@ -14,8 +14,11 @@ from typing import Any, TypeVar
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
+from proctor.store.batches import moment
 from proctor.store.cleaning import clean
+from proctor.store.data_keys import DataKeys
 from proctor.store.database import Connection, Row, insertion
+from proctor.store.owner import is_alive
 from proctor.store.reading import Reader
 from proctor.store.tables import COLUMNS
 from proctor.store.texts import kept
@@ -26,6 +29,8 @@ Transaction = Callable[[Callable[[Connection], T]], T]
 
 EVALUATORS, CONFIGS = "evaluator_definitions", "online_configs"
 MOST_TAGS = 50
+KMS_CONTEXT = "aws:bedrock-agentcore:evaluatorId"
+"""The name of what an evaluator's own key is bound to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,49 +47,74 @@ class Token:
 class Definitions:
     """Every question about what is kept, and every change of it."""
 
-    def __init__(self, transaction: Transaction[Any], read: Reader) -> None:
+    def __init__(self, transaction: Transaction[Any], read: Reader, keys: DataKeys) -> None:
         self._transaction = transaction
         self._read = read
+        self._keys = keys
 
     def create_evaluator(self, row: Mapping[str, Any], config: Mapping[str, Any], token: Token) -> Row:
-        """Keep a new evaluator; `row` has its columns but for the configuration."""
+        """Keep a new evaluator; `row` has its columns but for the configuration.
+
+        With a `kmsKeyArn`, the configuration is sealed under that key; `KeyUnusable` when it cannot be.
+        """
+        key = self._key(row["id"], row.get("kmsKeyArn", ""), row["createdAt"])
 
         def work(connection: Connection) -> None:
-            columns = {**row, **_config_columns(connection, config)}
-            _insert_named(connection, EVALUATORS, columns)
+            _insert_named(connection, EVALUATORS, {**row, "configJson": ""})
+            self._keep_config(connection, row["id"], config, key)
 
-        return self.evaluator(self._once(token, row["id"], row["createdAt"], work))
+        return self.evaluator(self._once(token, row["id"], row["createdAt"], work), with_config=False)
 
     def update_evaluator(
         self, evaluator_id: str, values: Mapping[str, Any], config: Mapping[str, Any] | None, token: Token
     ) -> Row:
         """Change an evaluator. Raises a `Contradiction` while it is in use."""
+        arn = values.get("kmsKeyArn", "")
+        # Under another key it has to be written anew.
+        said = json.loads(self.evaluator(evaluator_id)["configJson"]) if arn and config is None else config
+        key = self._key(evaluator_id, arn, values["updatedAt"])
 
         def work(connection: Connection) -> None:
             _refuse_in_use(connection, evaluator_id)
-            columns = {**values, **(_config_columns(connection, config) if config is not None else {})}
-            _change(connection, EVALUATORS, evaluator_id, columns)
+            _change(connection, EVALUATORS, evaluator_id, values)
+            if said is not None:
+                self._keep_config(connection, evaluator_id, said, key)
 
-        return self.evaluator(self._once(token, evaluator_id, values["updatedAt"], work))
+        return self.evaluator(self._once(token, evaluator_id, values["updatedAt"], work), with_config=False)
 
     def delete_evaluator(self, evaluator_id: str) -> None:
         """Keep it no longer. Raises a `Contradiction` while it is in use."""
 
         def work(connection: Connection) -> None:
             _refuse_in_use(connection, evaluator_id)
-            connection.run(f'DELETE FROM "{EVALUATORS}" WHERE "id" = ?', (evaluator_id,))
+            _delete(connection, EVALUATORS, evaluator_id)
+            connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (evaluator_id,))
 
         self._transaction(work)
 
-    def evaluator(self, evaluator_id: str) -> Row:
-        """One evaluator with its configuration, by id or name."""
+    def evaluator(self, evaluator_id: str, *, with_config: bool = True) -> Row:
+        """One evaluator, by id or name. Without its configuration, no key of its own is needed."""
         found = self._read.query(
             f'SELECT * FROM "{EVALUATORS}" WHERE "id" = ? OR "name" = ?', (evaluator_id, evaluator_id)
         )
         if not found:
             raise NotFound(f"there is no evaluator {evaluator_id}\n`proctor evaluators list` lists them.")
-        (row,) = self._read.whole(found[:1])
-        return row | {"locked": bool(_users(self._read.query, row["id"]))}
+        (row,) = self._read.whole(found[:1]) if with_config else found[:1]
+        return row | {"locked": row["id"] in _in_use(self._read.query)}
+
+    def _key(self, evaluator_id: str, arn: str, at: str) -> Row | None:
+        """A data key of an evaluator's own, not yet written; None when it is to have none."""
+        if not arn:
+            return None
+        return self._keys.make(evaluator_id, arn, {KMS_CONTEXT: evaluator_id}, datetime.fromisoformat(at))
+
+    def _keep_config(
+        self, connection: Connection, evaluator_id: str, config: Mapping[str, Any], key: Row | None
+    ) -> None:
+        if key:
+            self._keys.keep(connection, key)
+        connection.seal_for(evaluator_id)
+        _change(connection, EVALUATORS, evaluator_id, _config_columns(connection, config))
 
     def document(self, evaluator_id: str) -> dict[str, Any] | None:
         """The definition of an evaluator, by id or name; None: there is none."""
@@ -107,7 +137,8 @@ class Definitions:
         rows = self._read.query(
             f'SELECT {columns} FROM "{EVALUATORS}" WHERE "id" > ? ORDER BY "id" LIMIT ?', (after, limit)
         )
-        return [row | {"locked": bool(_users(self._read.query, row["id"]))} for row in rows]
+        used = _in_use(self._read.query)
+        return [row | {"locked": row["id"] in used} for row in rows]
 
     def create_config(self, row: Mapping[str, Any], document: Mapping[str, Any], token: Token) -> Row:
         """Keep a new configuration."""
@@ -131,7 +162,7 @@ class Definitions:
         """Keep it no longer. What it has judged stays."""
 
         def work(connection: Connection) -> None:
-            connection.run(f'DELETE FROM "{CONFIGS}" WHERE "id" = ?', (config_id,))
+            _delete(connection, CONFIGS, config_id)
             connection.run('DELETE FROM "online_sessions" WHERE "configId" = ?', (config_id,))
 
         self._transaction(work)
@@ -159,6 +190,23 @@ class Definitions:
     def tell_config(self, config_id: str, **values: Any) -> None:
         """Keep what became of a configuration: the batch it writes to, why it cannot."""
         self._transaction(lambda connection: _change(connection, CONFIGS, config_id, values))
+
+    def watch_config(self, config_id: str, owner: str, now: datetime) -> bool:
+        """Look after a configuration for a while; False: another process does that, and lives."""
+
+        def work(connection: Connection) -> bool:
+            connection.hold(CONFIGS)
+            rows = connection.rows(
+                f'SELECT "watchedBy", "watchedAt" FROM "{CONFIGS}" WHERE "id" = ?', (config_id,)
+            )
+            for row in rows:
+                other = row["watchedBy"] not in ("", owner)
+                if other and is_alive(row["watchedBy"], moment(row["watchedAt"]), now):
+                    return False
+                _change(connection, CONFIGS, config_id, {"watchedBy": owner, "watchedAt": timestamp(now)})
+            return bool(rows)
+
+        return bool(self._transaction(work))
 
     def decided(self, config_id: str, decisions: Mapping[str, str], now: datetime) -> None:
         """Keep which sessions a configuration has looked at, so that it looks at each once."""
@@ -266,23 +314,28 @@ def _change(connection: Connection, table: str, resource_id: str, values: Mappin
         raise NotFound(f"there is no {resource_id}")
 
 
+def _delete(connection: Connection, table: str, resource_id: str) -> None:
+    connection.run(f'DELETE FROM "{table}" WHERE "id" = ?', (resource_id,))
+    # A request that comes again finds nothing any more, so it is a new one.
+    connection.run('DELETE FROM "client_tokens" WHERE "resourceId" = ?', (resource_id,))
+
+
 def _refuse_in_use(connection: Connection, evaluator_id: str) -> None:
-    if users := _users(connection.rows, evaluator_id):
+    if user := _in_use(connection.rows).get(evaluator_id):
         raise Contradiction(
-            f"the evaluator {evaluator_id} is in use by the enabled online configuration {users[0]}\n"
+            f"the evaluator {evaluator_id} is in use by the enabled online configuration {user}\n"
             "Disable that first."
         )
 
 
-def _users(rows: Callable[[str, Sequence[Any]], list[Row]], evaluator_id: str) -> list[str]:
-    """The enabled configurations that judge with an evaluator."""
-    # There are few configurations, and none of their members but an evaluator's id looks like one.
-    found = rows(
-        f'SELECT "id", "documentJson" FROM "{CONFIGS}" WHERE "enabled" = ? AND "documentJson" LIKE ?',
-        (1, f'%"{evaluator_id}"%'),
-    )
-    wanted = {"evaluatorId": evaluator_id}
-    return [row["id"] for row in found if wanted in json.loads(row["documentJson"]).get("evaluators", [])]
+def _in_use(rows: Callable[[str, Sequence[Any]], list[Row]]) -> dict[str, str]:
+    """The evaluators that enabled configurations judge with, each with one of those."""
+    found = rows(f'SELECT "id", "documentJson" FROM "{CONFIGS}" WHERE "enabled" = ?', (1,))
+    return {
+        entry["evaluatorId"]: row["id"]
+        for row in found
+        for entry in json.loads(row["documentJson"]).get("evaluators", [])
+    }
 
 
 def _config_columns(connection: Connection, config: Mapping[str, Any]) -> Row:

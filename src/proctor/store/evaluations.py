@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from proctor.errors import Contradiction, NotFound
 from proctor.store import batches
 from proctor.store.cleaning import clean
+from proctor.store.data_keys import DataKeys
 from proctor.store.database import Connection, Row, insertion
 from proctor.store.reading import Reader
 from proctor.store.tables import COLUMNS
@@ -24,6 +25,8 @@ from proctor.store.writer import timestamp
 T = TypeVar("T")
 Transaction = Callable[[Callable[[Connection], T]], T]
 
+KMS_CONTEXT = "aws:bedrock-agentcore:batchEvaluationArn"
+"""The name of what a job's own key is bound to."""
 LISTED = tuple(name for name in COLUMNS["evaluations"] if not name.startswith("metadataJson"))
 """What is read for every job; ground truth may be long, and few ask for it."""
 
@@ -45,6 +48,8 @@ class NewEvaluation:
     definitions: Mapping[str, Any] = field(default_factory=dict)
     """The evaluators' definitions as they were, by the name they were asked for under."""
     client_token: str = ""
+    kms_key_arn: str = ""
+    """A key of its own, that its results are sealed under; empty: the store's, if it has one."""
     output_group: str = ""
     output_stream: str = ""
 
@@ -52,16 +57,20 @@ class NewEvaluation:
 class Evaluations:
     """Every question about jobs, and every change of one."""
 
-    def __init__(self, transaction: Transaction[Any], read: Reader) -> None:
+    def __init__(self, transaction: Transaction[Any], read: Reader, keys: DataKeys) -> None:
         self._transaction = transaction
         self._read = read
+        self._keys = keys
 
     def open(self, new: NewEvaluation, batch: Mapping[str, Any], now: datetime) -> tuple[Row, bool]:
         """Write a job and its batch, which has no items yet; the job, and whether it is new.
 
         A known client token gives the job it was first used for, if the same was asked then; if not, a
-        `Contradiction`.
+        `Contradiction`. With a `kms_key_arn`, what was given about sessions and all that the job comes to
+        is sealed under that key; `KeyUnusable` when it cannot be.
         """
+        arn = new.kms_key_arn
+        key = self._keys.make(new.id, arn, {KMS_CONTEXT: new.arn}, now) if arn else None
 
         def work(connection: Connection) -> tuple[str, bool]:
             connection.hold("evaluations")
@@ -76,8 +85,11 @@ class Evaluations:
                             "else\nGive the same parameters, or another token."
                         )
                     return row["id"], False
+            connection.run(insertion("evaluations", COLUMNS["evaluations"]), _row(new, now))
+            if key:
+                self._keys.keep(connection, key)
             batches.create(connection, batch, ())
-            connection.run(insertion("evaluations", COLUMNS["evaluations"]), _row(connection, new, now))
+            self._keep_content(connection, new)
             return new.id, True
 
         found, is_new = self._transaction(work)
@@ -140,13 +152,13 @@ class Evaluations:
         """Ask for more in a job that there is: other evaluators, other sessions, more ground truth."""
 
         def work(connection: Connection) -> None:
-            values = dict(zip(COLUMNS["evaluations"], _row(connection, changed, None), strict=True))
-            names = ("requestJson", "metadataJson", "metadataJsonBlob", "definitionsJson")
-            columns = ", ".join(f'"{name}" = ?' for name in names)
+            values = dict(zip(COLUMNS["evaluations"], _row(changed, None), strict=True))
             connection.run(
-                f'UPDATE "evaluations" SET {columns}, "discoveredAt" = NULL, "failure" = ? WHERE "id" = ?',
-                (*(values[name] for name in names), "", changed.id),
+                'UPDATE "evaluations" SET "requestJson" = ?, "discoveredAt" = NULL, "failure" = ? '
+                'WHERE "id" = ?',
+                (values["requestJson"], "", changed.id),
             )
+            self._keep_content(connection, changed)
 
         self._transaction(work)
 
@@ -165,20 +177,37 @@ class Evaluations:
         """Take a job off the list. Its results stay."""
         self._change(evaluation_id, {"deletedAt": timestamp(now)})
 
+    def _keep_content(self, connection: Connection, new: NewEvaluation) -> None:
+        """Write what was given about sessions, and how they are judged: under a key of its own, if any.
+
+        Apart from the rest, which is told without that key.
+        """
+        connection.seal_for(new.id)
+        metadata, blob = kept(clean(json.dumps(list(new.metadata), ensure_ascii=False)))
+        if blob:
+            connection.run(f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING", blob)
+        connection.run(
+            'UPDATE "evaluations" SET "metadataJson" = ?, "metadataJsonBlob" = ? WHERE "id" = ?',
+            (metadata, blob[0] if blob else None, new.id),
+        )
+        # A copy of an evaluator that is sealed under a key of its own must not lie open here.
+        copied = [str(told.get("evaluatorId", "")) for told in new.definitions.values() if told]
+        connection.seal_for(self._keys.first_with_own([new.id, *copied]))
+        connection.run(
+            'UPDATE "evaluations" SET "definitionsJson" = ? WHERE "id" = ?', (_json(new.definitions), new.id)
+        )
+
     def _change(self, evaluation_id: str, values: Mapping[str, Any]) -> None:
         columns = ", ".join(f'"{name}" = ?' for name in values)
         statement = f'UPDATE "evaluations" SET {columns} WHERE "id" = ?'
         self._transaction(lambda connection: connection.run(statement, (*values.values(), evaluation_id)))
 
 
-def _row(connection: Connection, new: NewEvaluation, now: datetime | None) -> tuple[Any, ...]:
-    metadata, blob = kept(clean(json.dumps(list(new.metadata), ensure_ascii=False)))
-    if blob:
-        connection.run(f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING", blob)
+def _row(new: NewEvaluation, now: datetime | None) -> tuple[Any, ...]:
     asked = (new.client_token, new.request_digest, _json(new.request))
     return (
         *(new.id, new.arn, new.name, timestamp(now) if now else "", *asked),
-        *(metadata, blob[0] if blob else None, _json(new.definitions), new.output_group, new.output_stream),
+        *("[]", None, "{}", new.output_group, new.output_stream),
         *(None, 0, 0, "", None),
     )
 

@@ -7,12 +7,13 @@ Knows nothing of foreign formats.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from proctor.imported import Happening, ImportedSession, ImportedStep
 from proctor.item import digest_of
+from proctor.score import Score
 from proctor.session import Iteration, Message, ModelCall, Note, ToolCall, Usage
 from proctor.store.cleaning import clean
 from proctor.store.database import Connection, Row, insertion
@@ -58,10 +59,13 @@ def remove(connection: Connection, session_id: str) -> None:
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" = ?', (session_id,))
 
 
-def session_of_rows(session: Mapping[str, Any], rows_of: Callable[[str], list[Row]]) -> ImportedSession:
+def session_of_rows(
+    session: Mapping[str, Any], rows_of: Callable[[str], list[Row]], judged: Iterable[Row] = ()
+) -> ImportedSession:
     """Any session of the store in the form in which sessions are imported and exported.
 
-    `rows_of` gives its rows of a table in the order they happened, long texts included.
+    `rows_of` gives its rows of a table in the order they happened, long texts included; `judged` are the
+    rows of scores that are about it.
     """
     steps: dict[int, list[tuple[int, Happening]]] = {}
     for position, step, happening in _happenings(rows_of):
@@ -87,6 +91,7 @@ def session_of_rows(session: Mapping[str, Any], rows_of: Callable[[str], list[Ro
         ],
         tools=json.loads(session["toolsJson"] or "[]"),
         attributes=json.loads(session["attributesJson"] or "{}"),
+        scores=[_score(row) for row in judged],
         notes=json.loads(session["notes"]),
     )
 
@@ -138,6 +143,24 @@ def _model_call(row: Row) -> ModelCall:
         status=row["status"],
         error=row["error"],
         call_id=row["callId"] or f"call-{row['position']}",
+    )
+
+
+def _score(row: Row) -> Score:
+    return Score(
+        evaluator=row["evaluator"],
+        value=row["value"],
+        label=row["label"],
+        explanation=row["explanation"],
+        level=row["level"],
+        target=row["target"],
+        evaluator_digest=row["evaluatorDigest"],
+        error=row["error"],
+        cost_usd=row["costUsd"],
+        dimension=row["dimension"],
+        error_code=row["errorCode"],
+        input_tokens=row["inputTokens"],
+        output_tokens=row["outputTokens"],
     )
 
 

@@ -8,7 +8,7 @@ Knows nothing of how the answers are shown.
 """
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -191,10 +191,11 @@ class Reader:
         )
 
     def session(self, session_id: str) -> Row:
-        """One session, by its id, an unambiguous beginning of it, its name or its branch."""
+        """One session, by its id or an unambiguous beginning, its name, its branch, or its source's id."""
         found = self._connection.rows(
-            'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' OR "name" = ? OR "branch" = ? LIMIT 2',
-            (_like_start(session_id), session_id, session_id),
+            'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' OR "name" = ? OR "branch" = ? '
+            'OR "externalId" = ? LIMIT 2',
+            (_like_start(session_id), session_id, session_id, session_id),
         )
         if len(found) != 1 or not session_id:
             several = "several sessions begin with" if found else "there is no session"
@@ -238,7 +239,14 @@ class Reader:
         """A session, ours or another tool's, in the form in which sessions come in and go out."""
         exact = self._connection.rows('SELECT * FROM "sessions" WHERE "id" = ?', (session_id,))
         (session,) = self.whole(exact or [self.session(session_id)])
-        return session_of_rows(session, lambda table: self.of_session(table, session["id"]))
+        judged = self._connection.rows(
+            'SELECT * FROM "scores" WHERE ("sessionId" = ? AND "judgedSessionId" = \'\') '
+            'OR "judgedSessionId" = ? ORDER BY "timestamp", "sessionId", "position"',
+            (session["id"], session["id"]),
+        )
+        return session_of_rows(
+            session, lambda table: self.of_session(table, session["id"]), self.whole(judged)
+        )
 
     def _tools(self, session: Row) -> list[Row]:
         """What an agent of ours could have used: its first request to a model says so, if it was kept."""
@@ -325,11 +333,11 @@ def item_where(run_id: str, wanted: ItemFilter) -> tuple[str, list[Any]]:
     return " AND ".join(parts), parameters
 
 
-def _with_true_status(row: Mapping[str, Any], now: datetime) -> Row:
+def _with_true_status(row: Row, now: datetime) -> Row:
     """A batch whose process died still says `running` in its row; nobody was left to change it."""
     if row["status"] == RUNNING and not is_alive(row["owner"], moment(row["heartbeatAt"]), now):
-        return dict(row) | {"status": "interrupted", "reason": "its process went away"}
-    return dict(row)
+        return row | {"status": "interrupted", "reason": "its process went away"}
+    return row | {}
 
 
 def _known(table: str) -> str:

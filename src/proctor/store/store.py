@@ -4,16 +4,19 @@ Knows nothing of how items are carried out or shown.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeVar
 
 from proctor.imported import ImportedSession
 from proctor.item import Item
+from proctor.keys import Keys
 from proctor.session import Merge
-from proctor.store import batches, imports, ledger, questions
+from proctor.store import batches, imports, ledger, questions, resealing
 from proctor.store.arrivals import Arrivals
 from proctor.store.batches import Again
+from proctor.store.data_keys import DataKeys, rows_of
 from proctor.store.database import Connection, Readers, Row, open_database
 from proctor.store.definitions import Definitions
 from proctor.store.evaluations import Evaluations
@@ -22,6 +25,8 @@ from proctor.store.ledger import Drawn, MoneyLimits
 from proctor.store.logs import Logs
 from proctor.store.migrate import migrate
 from proctor.store.reading import Reader
+from proctor.store.sealed import SealedDatabase
+from proctor.store.sealing import Sealer
 from proctor.store.tables import COLUMNS
 from proctor.store.writer import Ownership, Writer
 
@@ -31,15 +36,21 @@ T = TypeVar("T")
 class Store:
     """Where batches, items, sessions and scores are kept: a SQLite file or a PostgreSQL database."""
 
-    def __init__(self, url: str) -> None:
-        self._database = open_database(url)
-        migrate(self._database)
+    def __init__(self, url: str, keys: Keys = Keys()) -> None:  # noqa: B008  it is frozen
+        """With a key of one's own, what is written is sealed; without, what is sealed cannot be read."""
+        self._plain = database = open_database(url)
+        migrate(database)
+        self._sealer = Sealer(keys, lambda: rows_of(database))
+        self._database = SealedDatabase(database, self._sealer)
         self._readers = Readers(self._database)
+        self.data_keys = DataKeys(self._transaction, self._sealer)
+        """What texts are sealed with."""
+        self.data_keys.ensure()
         self.read = Reader(self._readers)
         """Every question one can ask."""
-        self.evaluations = Evaluations(self._transaction, self.read)
+        self.evaluations = Evaluations(self._transaction, self.read, self.data_keys)
         """Evaluation jobs."""
-        self.definitions = Definitions(self._transaction, self.read)
+        self.definitions = Definitions(self._transaction, self.read, self.data_keys)
         """Evaluators and online configurations that callers keep here."""
         self.arrivals = Arrivals(self._transaction, self.read)
         """What has arrived by telemetry."""
@@ -172,6 +183,25 @@ class Store:
     def delete_batch(self, run_id: str) -> None:
         """Remove a batch and every row that belongs to it, and nothing else."""
         self._transaction(lambda connection: batches.delete(connection, run_id))
+
+    def count_sealed(self) -> dict[str, resealing.Counted]:
+        """By table, how many texts are sealed, and under which keys."""
+        with closing(self._plain.connect()) as connection:
+            return resealing.count(connection, self._sealer)
+
+    def seal_anew(self, told: Callable[[str, int], None] = lambda *_: None) -> int:
+        """Seal the whole store with a new data key, or go on with that; how many rows were changed.
+
+        `told` hears how far it is: the table, and the rows so far. Others may use the store meanwhile,
+        except at its very end, when what was there before is wiped from the disk.
+        """
+        if not self.data_keys.unfinished:
+            self.data_keys.renew()
+        with closing(self._plain.connect()) as connection:
+            changed = resealing.reseal(connection, self._sealer, told)
+            connection.forget()
+        self.data_keys.emptied()
+        return changed
 
     def close(self) -> None:
         self._readers.close()

@@ -86,7 +86,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "online_configs": (
         *("id", "name", "description", "documentJson", "enabled", "enabledAt", "failure", "runId"),
-        *("createdAt", "updatedAt"),
+        *("watchedBy", "watchedAt", "createdAt", "updatedAt"),
     ),
     "online_sessions": ("configId", "sessionId", "decision", "at"),
     "resource_tags": ("arn", "key", "value"),
@@ -98,6 +98,9 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "log_streams": ("logGroup", "logStream", "createdAt"),
     "log_events": (
         *("logGroup", "logStream", "position", "timestamp", "ingestedAt", "message", "messageBlob"),
+    ),
+    "data_keys": (
+        *("id", "scope", "masterKeyId", "contextJson", "wrapped", "createdAt", "retiredAt", "emptiedAt"),
     ),
 }
 

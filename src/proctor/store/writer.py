@@ -172,6 +172,8 @@ class Writer:
             # Who has given up waiting must not be answered; what they asked for is still done.
             self._answering = [answer for _, answer in batch.asked if answer.set_running_or_notify_cancel()]
         connection.begin()
+        if self._ownership:
+            connection.seal_for(self._ownership.run_id)
         self._hold(connection)
         self._write(connection, batch)
         values = {answer: work(connection) for work, answer in batch.asked}

@@ -3,10 +3,12 @@
 Knows nothing of what the routes do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
 
+from anyio.to_thread import current_default_thread_limiter
 from fastapi import APIRouter, FastAPI
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -17,8 +19,12 @@ from proctor import __version__
 from proctor.web import (
     agentcore,
     batches,
+    compare,
     diffs,
     downloads,
+    evaluation_starting,
+    evaluations,
+    labels,
     login,
     machine,
     manual,
@@ -48,6 +54,10 @@ ROUTERS: Sequence[Callable[[Site], APIRouter]] = (
     sessions.router,
     diffs.router,
     questions.router,
+    compare.router,
+    evaluation_starting.router,
+    evaluations.router,
+    labels.router,
     machine.router,
     settings.router,
     manual.router,
@@ -66,9 +76,15 @@ TOPICS: Sequence[tuple[str, MakeTopic]] = (
 """What can be watched, and who knows of it."""
 
 
+MOST_THREADS = 8
+"""That answer requests. Each has a connection to the store, with a cache of 8 MB; forty, which is what there
+would be, are no quicker on a few cores, and take a third of a gigabyte."""
+
+
 def create_app(site: Site, **options: Any) -> FastAPI:
     """The application that serves one store."""
     app = FastAPI(
+        lifespan=_lifespan,
         title="Proctor",
         version=__version__,
         openapi_url="/api/openapi.json",
@@ -88,6 +104,12 @@ def create_app(site: Site, **options: Any) -> FastAPI:
     install_errors(app)
     app.add_middleware(Guard, site=site, exempt=exempt)
     return app
+
+
+@asynccontextmanager
+async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
+    current_default_thread_limiter().total_tokens = MOST_THREADS
+    yield
 
 
 class _Static(StaticFiles):

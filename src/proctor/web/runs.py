@@ -3,6 +3,7 @@
 Knows nothing of how runs are carried out.
 """
 
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -17,19 +18,23 @@ from proctor.report import charts as drawing
 from proctor.report import figures, levels
 from proctor.store import Scope, pages
 from proctor.web.answers import ERRORS, page
+from proctor.web.kept import KeptAnswers
 from proctor.web.listings import Listings, Wanted
-from proctor.web.run_document import run_answer
+from proctor.web.run_document import RunAnswers
 from proctor.web.run_shapes import ItemsAnswer, PlanAnswer, RunAnswer
 from proctor.web.shapes import ChartsAnswer, ChartShape, RunId
 from proctor.web.site import Site
 
 MOST_ROWS = 500
+CHARTS_HOLD = timedelta(seconds=3)
+"""While items end; pages ask every five seconds."""
 
 
 def router(site: Site) -> APIRouter:
     """The page of a run and the routes it uses."""
     made = APIRouter(responses=ERRORS)
-    listings = Listings(site)
+    listings, answers = Listings(site), RunAnswers(site)
+    drawn = KeptAnswers[ChartsAnswer](site.now, while_running=CHARTS_HOLD)
 
     @made.get("/runs/{run_id}", include_in_schema=False)
     def shown(request: Request, run_id: RunId) -> Response:
@@ -53,7 +58,7 @@ def router(site: Site) -> APIRouter:
 
     @made.get("/api/runs/{run_id}", tags=["runs"], summary="A run, and how far it is")
     def run(run_id: RunId) -> RunAnswer:
-        return run_answer(site, run_id)
+        return answers.of(run_id)
 
     @made.get("/api/runs/{run_id}/plan", tags=["runs"], summary="The plan a run was made from")
     def plan(run_id: RunId) -> PlanAnswer:
@@ -90,7 +95,8 @@ def router(site: Site) -> APIRouter:
         by: Annotated[str, Query(max_length=200, description="What items are grouped by.")] = "",
     ) -> ChartsAnswer:
         """Outcomes and times of all items; and by a factor: success rate, cost and time."""
-        return _charts(site, run_id, by)
+        batch = site.store.read.batch(run_id, site.now())
+        return drawn.get(batch, by, lambda: _charts(site, batch["runId"], by))
 
     return made
 
@@ -106,7 +112,6 @@ def _unknown(order: str) -> str:
 
 def _charts(site: Site, run_id: str, by: str) -> ChartsAnswer:
     read = site.store.read
-    run_id = read.batch(run_id, site.now())["runId"]
     selection = select(read, Scope(run_id=run_id))
     if by:
         factor = by_factor(selection, by)

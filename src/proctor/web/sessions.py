@@ -43,6 +43,17 @@ def router(site: Site) -> APIRouter:
         return session_answer(site, session_id)
 
     @made.get(
+        "/api/sessions/{session_id}/prompt", tags=["sessions"], summary="A piece of what a session was asked"
+    )
+    def prompt(
+        session_id: SessionId,
+        offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=PART_CHARACTERS)] = PART_CHARACTERS,
+    ) -> TextAnswer:
+        item = item_row(site, find_session(site, session_id))
+        return _part_of(item["prompt"] if item else "", offset, limit)
+
+    @made.get(
         "/api/sessions/{session_id}/events",
         tags=["sessions"],
         summary="What was said and done, in order",
@@ -101,9 +112,7 @@ def router(site: Site) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=PART_CHARACTERS)] = PART_CHARACTERS,
     ) -> TextAnswer:
         whole = transcripts.step_text(read, find_session(site, session_id)["id"], step, part)
-        piece = whole[offset : offset + limit]
-        cut = offset + len(piece) < len(whole)
-        return _text(Piece(text=piece, size=len(whole), is_cut=cut), offset)
+        return _part_of(whole, offset, limit)
 
     @made.get(
         "/api/sessions/{session_id}/turns", tags=["sessions"], summary="The turns of a scenario, as played"
@@ -141,6 +150,11 @@ def _events(found: list[dict[str, object]], after: int, limit: int) -> EventsAns
     return EventsAnswer(
         events=shown, last_position=shown[-1].position if shown else after, has_more=len(found) > limit
     )
+
+
+def _part_of(whole: str, offset: int, limit: int) -> TextAnswer:
+    piece = whole[offset : offset + limit]
+    return _text(Piece(text=piece, size=len(whole), is_cut=offset + len(piece) < len(whole)), offset)
 
 
 def _text(piece: Piece, offset: int) -> TextAnswer:

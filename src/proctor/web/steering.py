@@ -67,8 +67,6 @@ def router(site: Site) -> APIRouter:
         """Adds an attempt to each such item, and goes on with what was not finished."""
         batch = await asyncio.to_thread(_at_rest, site, run_id)
         run_id = batch["runId"]
-        # What a model did not manage is the result of a benchmark.
-        failed = failed and batch["job"] != "benchmark"
         flags = [flag for flag, wanted in (("--retry-errors", errors), ("--retry-failed", failed)) if wanted]
         counts = await asyncio.to_thread(pages.status_counts, site.store.read, run_id)
         again = counts[ERROR] * errors + (counts[FAIL] + counts[TIMEOUT]) * failed

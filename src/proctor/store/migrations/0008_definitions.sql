@@ -15,8 +15,8 @@ CREATE TABLE "evaluator_definitions" (
   "updatedAt" TEXT NOT NULL
 );
 
--- "runId" is the batch that holds what was judged so far; it grows. Only sessions that had something happen
--- after "enabledAt" are new.
+-- "runId" is the batch that holds what was judged so far; it grows. Only sessions of which something came
+-- after "enabledAt" are new. Of several servers one watches, which is "watchedBy".
 CREATE TABLE "online_configs" (
   "id" TEXT PRIMARY KEY,
   "name" TEXT NOT NULL UNIQUE,
@@ -26,6 +26,8 @@ CREATE TABLE "online_configs" (
   "enabledAt" TEXT,
   "failure" TEXT NOT NULL DEFAULT '',
   "runId" TEXT NOT NULL DEFAULT '',
+  "watchedBy" TEXT NOT NULL DEFAULT '',
+  "watchedAt" TEXT,
   "createdAt" TEXT NOT NULL,
   "updatedAt" TEXT NOT NULL
 );

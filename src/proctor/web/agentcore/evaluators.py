@@ -75,7 +75,7 @@ def get(service: Service, asked: Members) -> Mapping[str, Any]:
     with_config = asked.get("includedData") != "METADATA_ONLY"
     if is_managed(evaluator_id):
         return _builtin(service, evaluator_id, with_config=with_config)
-    row = service.store.definitions.evaluator(evaluator_id)
+    row = service.store.definitions.evaluator(evaluator_id, with_config=with_config)
     config = {"evaluatorConfig": json.loads(row["configJson"])} if with_config else {}
     return {**_summary(service, row), **config}
 
@@ -104,8 +104,8 @@ def update(service: Service, asked: Members) -> Mapping[str, Any]:
     """Change an evaluator that no enabled online configuration judges with."""
     evaluator_id = _own_id(asked["evaluatorId"])
     definitions = service.store.definitions
-    row = definitions.evaluator(evaluator_id)
     config = asked.get("evaluatorConfig")
+    row = definitions.evaluator(evaluator_id, with_config=not config)
     _check(
         {
             "evaluatorName": row["name"],
@@ -133,7 +133,7 @@ def delete(service: Service, asked: Members) -> Mapping[str, Any]:
     """Keep an evaluator no longer. Scores it gave stay."""
     evaluator_id = _own_id(asked["evaluatorId"])
     definitions = service.store.definitions
-    definitions.evaluator(evaluator_id)
+    definitions.evaluator(evaluator_id, with_config=False)
     definitions.delete_evaluator(evaluator_id)
     arn = service.names.arn(EVALUATOR, evaluator_id)
     definitions.untag(arn)

@@ -6,6 +6,7 @@ question to the store, so jobs that were started from a command line are seen as
 Knows nothing of how sessions are found or judged.
 """
 
+import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 
 from proctor import __version__
 from proctor.batch.evaluation import (
+    FAILED,
     Evaluation,
     delete_evaluation,
     evaluation_of,
@@ -22,7 +24,7 @@ from proctor.batch.evaluation import (
     page_mark,
     stop_evaluation,
 )
-from proctor.batch.online import MARK, copies_of, is_online, online_source
+from proctor.batch.online import copies_of, is_online, online_source
 from proctor.errors import NotFound
 from proctor.item import RUNNING
 from proctor.plan.evaluation import EvaluationRequest
@@ -190,6 +192,9 @@ def moment_text(at: datetime) -> str:
 
 def _job(service: Service, asked: Members) -> Evaluation:
     job = evaluation_of(service.store, asked["batchEvaluationId"], service.now)
+    if job.state == FAILED and not job.error_details:
+        # It failed between two looks at it; the reason was written down before the failure.
+        job = evaluation_of(service.store, job.id, service.now)
     # The command line takes the beginning of an id; here it is the whole or nothing.
     if job.id != asked["batchEvaluationId"] or is_online(job.document):
         raise ResourceNotFoundException(f"There is no batch evaluation {asked['batchEvaluationId']}.")
@@ -225,19 +230,15 @@ def _check_quotas(service: Service, client_token: str) -> None:
     read, limits = service.store.read, service.limits
     if client_token and read.query('SELECT 1 FROM "evaluations" WHERE "clientToken" = ?', (client_token,)):
         return
-    mine = (
-        'SELECT COUNT(*) AS "n" FROM "evaluations" e JOIN "batches" b ON b."runId" = e."id" '
-        'WHERE e."deletedAt" IS NULL'
-    )
-    (active,) = read.query(
-        f'{mine} AND b."status" = ? AND e."requestJson" NOT LIKE ?', (RUNNING, f'%"{MARK}"%')
-    )
-    if active["n"] >= limits.active_jobs:
+    of_jobs = 'FROM "evaluations" e JOIN "batches" b ON b."runId" = e."id" WHERE e."deletedAt" IS NULL'
+    running = read.query(f'SELECT e."requestJson" {of_jobs} AND b."status" = ?', (RUNNING,))
+    active = sum(not is_online(json.loads(row["requestJson"])) for row in running)
+    if active >= limits.active_jobs:
         raise ServiceQuotaExceededException(
             f"There may be {limits.active_jobs} active batch evaluations; wait for one to end, or stop one."
         )
-    (all_of_them,) = read.query(mine)
-    if all_of_them["n"] >= limits.jobs:
+    (there,) = read.query(f'SELECT COUNT(*) AS "n" {of_jobs}')
+    if there["n"] >= limits.jobs:
         raise ServiceQuotaExceededException(f"There may be {limits.jobs} batch evaluations; delete some.")
 
 

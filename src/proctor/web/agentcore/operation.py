@@ -20,9 +20,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from proctor.errors import Contradiction, NotFound, UsageError
+from proctor.errors import Contradiction, KeyMissing, NotFound, UsageError
 from proctor.untrusted import parse_json
 from proctor.web.agentcore.errors import (
+    AccessDeniedException,
     ConflictException,
     InternalServerException,
     RequestEntityTooLargeException,
@@ -253,6 +254,8 @@ def _as_wire_error(error: Exception) -> WireError:
         return ConflictException(problem)
     if isinstance(error, UsageError):
         return ValidationException(problem)
+    if isinstance(error, KeyMissing):
+        return AccessDeniedException(problem)
     if isinstance(error, RecursionError):
         return ValidationException("The request is nested too deeply.", reason="CannotParse")
     return InternalServerException("The server failed to do this; its log says why.")

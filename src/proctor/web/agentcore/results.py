@@ -12,6 +12,9 @@ def results_members(service: Service, job: Evaluation) -> Mapping[str, Any]:
     """The results of a job as far as it is; none before its sessions are known."""
     if job.state == PENDING or not (job.sessions_found or job.is_finished):
         return {}
+    if not service.store.data_keys.can_open(job.run_id):
+        # Sealed under a key of its own, which is not there any more: the rest is told all the same.
+        return {}
     results = results_of(service.store, job.run_id)
     return {
         "evaluationResults": {

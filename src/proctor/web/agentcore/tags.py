@@ -73,7 +73,9 @@ def _known(service: Service, arn: str) -> str:
         # Jobs that were started from a command line name a region of their own.
         known = service.store.evaluations.row(resource_id)["arn"]
     elif kind == EVALUATOR:
-        known = service.names.arn(kind, service.store.definitions.evaluator(resource_id)["id"])
+        known = service.names.arn(
+            kind, service.store.definitions.evaluator(resource_id, with_config=False)["id"]
+        )
     elif kind == ONLINE:
         known = service.names.arn(kind, service.store.definitions.config(resource_id)["id"])
     else:

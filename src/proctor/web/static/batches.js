@@ -32,10 +32,15 @@ const table = new DataTable({
 
 function nameCell(run) {
   const link = el("a", { href: `/runs/${encodeURIComponent(run.runId)}` }, run.runId);
-  // Written from the end, so that a long path shows its file.
-  const isTyped = run.planPath.includes("/serve/plans/");
-  const plan = run.planPath ? el("span", { class: "soft", title: run.planPath }, el("bdi", {}, isTyped ? "typed in here" : run.planPath)) : null;
-  return el("div", { class: "run-name" }, link, plan);
+  return el("div", { class: "run-name" }, link, planOf(run));
+}
+
+/** Where the plan is: of a long path, the folders are cut and the file stays. */
+function planOf({ planPath }) {
+  if (!planPath) return null;
+  if (planPath.includes("/serve/plans/")) return el("span", { class: "soft", title: planPath }, "typed in here");
+  const end = planPath.lastIndexOf("/") + 1;
+  return el("span", { class: "soft plan-path", title: planPath }, el("span", {}, planPath.slice(0, end)), el("span", {}, planPath.slice(end)));
 }
 
 function progressCell(run) {

@@ -50,8 +50,10 @@ function headLine(file, line) {
 /** Elements for a whole patch: a list of its files where there are several, then each file. */
 export function diffView(patch) {
   const files = filesOf(patch);
-  const list = files.length > 1 ? el("ul", { class: "diff-list" }, files.map((file, index) => el("li", {}, el("a", { href: `#file-${index}`, onclick: (event) => openFile(event, index) }, visible(file.path)), counts(file)))) : null;
-  return el("div", { class: "diff" }, list, files.map((file, index) => fileView(file, index)));
+  const entry = (file, index) =>
+    el("li", {}, el("a", { href: `#file-${index}`, onclick: (event) => openFile(event, index) }, visible(file.path)), counts(file));
+  const list = files.length > 1 ? el("ul", { class: "diff-list" }, files.map(entry)) : null;
+  return el("div", { class: "diff" }, list, files.map(fileView));
 }
 
 function openFile(event, index) {
@@ -62,12 +64,16 @@ function openFile(event, index) {
   fold.querySelector("summary").focus();
 }
 
-const counts = (file) => el("span", { class: "diff-counts figures" }, el("span", { class: "plus" }, `+${number(file.added)}`), " ", el("span", { class: "minus" }, `−${number(file.removed)}`));
+function counts(file) {
+  const [added, removed] = [`+${number(file.added)}`, `−${number(file.removed)}`];
+  return el("span", { class: "diff-counts figures" }, el("span", { class: "plus" }, added), " ", el("span", { class: "minus" }, removed));
+}
 
 function fileView(file, index) {
   const name = file.from && file.from !== file.path ? `${file.from} → ${file.path}` : file.path;
   const box = el("div", { class: "diff-lines", role: "region", "aria-label": `Changes of ${visible(file.path)}`, tabindex: "0" });
-  const fold = el("details", { class: "diff-file", id: `file-${index}` }, el("summary", {}, el("code", {}, visible(name)), file.note ? el("span", { class: "tag" }, file.note) : null, counts(file)), box);
+  const note = file.note ? el("span", { class: "tag" }, file.note) : null;
+  const fold = el("details", { class: "diff-file", id: `file-${index}` }, el("summary", {}, el("code", {}, visible(name)), note, counts(file)), box);
   const fill = () => fold.open && !box.children.length && box.append(...linesOf(file));
   fold.addEventListener("toggle", fill);
   fold.open = file.lines.length <= FOLDED_LINES;
@@ -78,12 +84,15 @@ function fileView(file, index) {
 function linesOf(file) {
   if (!file.lines.length) return [el("p", { class: "soft diff-none" }, file.note === "binary" ? "A binary file." : "No lines were changed.")];
   const language = languageOf(file.path);
-  const shown = file.lines.slice(0, MOST_LINES).map((line) => {
-    if (line.kind === "hunk" || line.kind === "remark") return el("div", { class: `dl ${line.kind}` }, el("span", { class: "ln" }), el("span", { class: "ln" }), el("span", { class: "lt" }, visible(line.text)));
-    const text = line.text.length > LONGEST ? `${line.text.slice(0, LONGEST)}…` : line.text;
-    const sign = { added: "+", removed: "−", same: " " }[line.kind];
-    return el("div", { class: `dl ${line.kind}` }, el("span", { class: "ln" }, line.before ?? ""), el("span", { class: "ln" }, line.after ?? ""), el("span", { class: "lt" }, el("span", { class: "sign" }, sign), coloured(visible(text), language)));
-  });
+  const shown = file.lines.slice(0, MOST_LINES).map((line) => lineView(line, language));
   const rest = file.lines.length - shown.length;
   return rest > 0 ? [...shown, el("p", { class: "soft diff-none" }, `… and ${plural(rest, "line")} more, in the patch.`)] : shown;
+}
+
+function lineView(line, language) {
+  const numbers = [line.before, line.after].map((at) => el("span", { class: "ln" }, at ?? ""));
+  const sign = { added: "+", removed: "−", same: " " }[line.kind];
+  const text = visible(line.text.length > LONGEST ? `${line.text.slice(0, LONGEST)}…` : line.text);
+  const said = sign ? [el("span", { class: "sign" }, sign), coloured(text, language)] : text;
+  return el("div", { class: `dl ${line.kind}` }, numbers, el("span", { class: "lt" }, [said].flat(2)));
 }

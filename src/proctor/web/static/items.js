@@ -66,7 +66,8 @@ export class ItemGrid extends HTMLElement {
     this.active = 0;
     this.heading = el("div", { class: "grid-row grid-heading", role: "row", "aria-rowindex": "1" });
     this.tall = el("div", { class: "grid-tall", role: "rowgroup" });
-    this.body = el("div", { class: "grid-body", role: "grid", "aria-label": "Items", tabindex: "0" }, el("div", { role: "rowgroup", class: "grid-head" }, this.heading), this.tall);
+    const head = el("div", { role: "rowgroup", class: "grid-head" }, this.heading);
+    this.body = el("div", { class: "grid-body", role: "grid", "aria-label": "Items", tabindex: "0" }, head, this.tall);
     this.empty = el("div", { class: "grid-empty", hidden: true });
     this.replaceChildren(this.body, this.empty);
     this.body.addEventListener("scroll", () => this.later(), { passive: true });
@@ -154,7 +155,8 @@ export class ItemGrid extends HTMLElement {
     this.body.setAttribute("aria-rowcount", answer.total + 1);
     this.changed(answer);
     if (answer.total) this.empty.hidden = true;
-    else this.showEmpty(...(this.wanted.search || this.wanted.status.length ? ["No item fits.", "Try another word, or another status."] : ["This run has no items.", ""]));
+    else if (this.wanted.search || this.wanted.status.length) this.showEmpty("No item fits.", "Try another word, or another status.");
+    else this.showEmpty("This run has no items.", "");
     this.draw();
   }
 
@@ -238,7 +240,8 @@ export class ItemGrid extends HTMLElement {
     if (entry.row === row) return;
     entry.row = row;
     entry.element.classList.toggle("pending", !row);
-    entry.element.replaceChildren(...this.columns.map((column) => el("div", { role: "gridcell", class: column.numeric ? "n" : null }, row ? column.cell(row) : el("span", { class: "bone" }))));
+    const cell = (column) => el("div", { role: "gridcell", class: column.numeric ? "n" : null }, row ? column.cell(row) : el("span", { class: "bone" }));
+    entry.element.replaceChildren(...this.columns.map(cell));
   }
 
   tick() {

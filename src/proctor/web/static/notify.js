@@ -28,3 +28,12 @@ export function announce(run) {
     location.assign(`/runs/${encodeURIComponent(run.runId)}`);
   };
 }
+
+/** Tells when one run ends while it is looked at: hand in what is seen of it, each time. */
+export function ending() {
+  let before = "";
+  return (run) => {
+    if (before === "running" && run.status !== "running") announce(run);
+    before = run.status;
+  };
+}

@@ -3,6 +3,7 @@
 import { api, attempt, byId, confirmed, debounced, el, format, query, remember, remembered, STATUSES, toast, watch, badge } from "./app.js";
 import { chartCard } from "./charts.js";
 import { columnsFor, itemsOf } from "./items.js";
+import { ending } from "./notify.js";
 import { menu, Tabs } from "./tabs.js";
 import { visible } from "./texts.js";
 
@@ -12,7 +13,7 @@ const RUN = page.dataset.run;
 const ADDRESS = `/api/runs/${encodeURIComponent(RUN)}`;
 const DEFAULTS = {
   coding: ["status", "repo", "prompt", "agent", "model", "seconds", "tokensTotal", "costUsd"],
-  scenario: ["status", "id", "factor:*", "seconds", "tokensTotal", "costUsd"],
+  scenario: ["status", "factor:*", "repeat", "seconds", "tokensTotal", "costUsd"],
   dialogue: ["status", "factor:client", "factor:therapist", "prompt", "seconds", "tokensTotal", "costUsd"],
   benchmark: ["status", "factor:task", "model", "repeat", "seconds", "tokensTotal", "toolCalls", "costUsd"],
 };
@@ -21,10 +22,17 @@ const TABLES = [
   ["", "All tables"], ["batch_items", "Items"], ["sessions", "Sessions"], ["iterations", "Steps"], ["messages", "Messages"],
   ["tool_calls", "Tool calls"], ["model_calls", "Model calls"], ["scores", "Scores"], ["metrics", "Metrics"],
 ];
+const FORMATS = { json: "JSON", ndjson: "NDJSON", csv: "CSV", parquet: "Parquet" };
+const ANALYSES = {
+  benchmark: "Open the ranking",
+  scenario: "Open the analysis of variations",
+  dialogue: "Open the analysis of variance",
+};
 
 let run = null;
 let seenAt = 0;
 const grid = document.createElement("item-grid");
+const tellOfEnd = ending();
 const tabs = new Tabs(byId("tabs"), (name) => ({ charts: drawCharts, plan: showPlan })[name]?.());
 
 // ---- What is known of the run
@@ -32,9 +40,11 @@ const tabs = new Tabs(byId("tabs"), (name) => ({ charts: drawCharts, plan: showP
 function showRun(next) {
   run = { ...run, ...next };
   seenAt = Date.now();
+  tellOfEnd(run);
   byId("status").replaceChildren(run.isStopping ? el("span", { class: "status s-running" }, "stopping…") : badge(run.status, run.reason));
   byId("progress").update(run.counts);
-  byId("tally").replaceChildren(...STATUSES.filter((status) => run.counts[status]).map((status) => el("span", {}, el("i", { class: `b-${status}` }), el("b", {}, number(run.counts[status])), ` ${status}`)));
+  const counted = (status) => el("span", {}, el("i", { class: `b-${status}` }), el("b", {}, number(run.counts[status])), ` ${status}`);
+  byId("tally").replaceChildren(...STATUSES.filter((status) => run.counts[status]).map(counted));
   byId("done").textContent = `${number(run.finishedCount)} of ${plural(run.itemCount, "item")}`;
   byId("items-count").textContent = number(run.itemCount);
   showTiles();
@@ -70,10 +80,13 @@ function showBudget() {
   box.hidden = run.budgetUsd === null;
   if (box.hidden) return;
   const share = (value) => Math.min(100, run.budgetUsd ? (100 * value) / run.budgetUsd : 100);
-  const bar = el("div", { class: "budget-bar", role: "img", "aria-label": `${money(run.spentUsd)} of ${money(run.budgetUsd)} spent, ${money(run.reservedUsd)} set aside` }, el("i", { class: "spent" }), el("i", { class: "reserved" }));
+  const words = `${money(run.spentUsd)} of ${money(run.budgetUsd)} spent, ${money(run.reservedUsd)} set aside`;
+  const bar = el("div", { class: "budget-bar", role: "img", "aria-label": words }, el("i", { class: "spent" }), el("i", { class: "reserved" }));
   bar.children[0].style.width = `${share(run.spentUsd)}%`;
   bar.children[1].style.width = `${Math.min(100 - share(run.spentUsd), share(run.reservedUsd))}%`;
-  box.replaceChildren(el("div", { class: "budget-line" }, el("span", {}, el("b", {}, money(run.spentUsd)), ` of ${money(run.budgetUsd)} spent`), run.reservedUsd ? el("span", { class: "soft" }, `${money(run.reservedUsd)} set aside`) : null), bar);
+  const spent = el("span", {}, el("b", {}, money(run.spentUsd)), ` of ${money(run.budgetUsd)} spent`);
+  const reserved = run.reservedUsd ? el("span", { class: "soft" }, `${money(run.reservedUsd)} set aside`) : null;
+  box.replaceChildren(el("div", { class: "budget-line" }, spent, reserved), bar);
 }
 
 function showPools() {
@@ -99,31 +112,40 @@ function showPools() {
 function showNotices() {
   const made = [];
   if (run.standIns?.length) {
-    const named = run.standIns.map(({ agent, model }) => [agent, model].filter(Boolean).join(" "));
-    made.push(el("div", { class: "notice warn" }, el("p", {}, el("b", {}, "Rehearsal. "), `Stand-ins took part (${visible([...new Set(named)].slice(0, 6).join(", "))}): figures say nothing about real models.`)));
+    const named = new Set(run.standIns.map(({ agent, model }) => [agent, model].filter(Boolean).join(" ")));
+    const who = visible([...named].slice(0, 6).join(", "));
+    const said = `Stand-ins took part (${who}): figures say nothing about real models.`;
+    made.push(el("div", { class: "notice warn" }, el("p", {}, el("b", {}, "Rehearsal. "), said)));
   }
   const words = {
     halted: "The run was halted before its end; finished items keep their results.",
     interrupted: "The process that carried the run out went away. What was finished is kept.",
     aborted: "The run was aborted.",
   }[run.status];
-  if (words) made.push(el("div", { class: "notice bad" }, el("p", {}, el("b", {}, words), run.reason && run.reason !== run.status ? ` ${visible(run.reason)}` : ""), run.status === "aborted" ? null : el("p", { class: "soft" }, "Resume goes on with what is left.")));
+  if (words) {
+    const reason = run.reason && run.reason !== run.status ? ` ${visible(run.reason)}` : "";
+    const remedy = run.status === "aborted" ? null : el("p", { class: "soft" }, "Resume goes on with what is left.");
+    made.push(el("div", { class: "notice bad" }, el("p", {}, el("b", {}, words), reason), remedy));
+  }
   byId("notices").replaceChildren(...made);
 }
 
 function showFacts() {
-  const mix = run.makers.slice(0, 8).map(({ agent, model, items }) => el("span", { class: "tag", title: plural(items, "item") }, visible([agent, model].filter(Boolean).join(" · ") || "–")));
-  const more = run.makers.length > 8 ? el("span", { class: "tag" }, `+${run.makers.length - 8}`) : null;
+  const name = ({ agent, model }) => visible([agent, model].filter(Boolean).join(" · ") || "–");
+  const mix = run.makers.slice(0, 8).map((maker) => el("span", { class: "tag", title: plural(maker.items, "item") }, name(maker)));
   byId("facts").replaceChildren(
-    el("span", {}, run.job), el("span", { title: moment(run.createdAt) }, `created ${ago(run.createdAt)}`),
-    run.planPath ? el("code", { title: run.planPath }, visible(run.planPath.split("/").pop())) : null, el("span", {}, `${run.concurrency} at a time`), ...mix, more ?? "",
+    el("span", {}, run.job),
+    el("span", { title: moment(run.createdAt) }, `created ${ago(run.createdAt)}`),
+    run.planPath ? el("code", { title: run.planPath }, visible(run.planPath.split("/").pop())) : "",
+    el("span", {}, `${run.concurrency} at a time`),
+    ...mix,
+    run.makers.length > 8 ? el("span", { class: "tag" }, `+${run.makers.length - 8}`) : "",
   );
 }
 
 // ---- What can be done with it
 
-// What a model did not manage is the result of a benchmark; only what we failed is tried again there.
-const retried = () => run.counts.error + (run.job === "benchmark" ? 0 : run.counts.fail + run.counts.timeout);
+const retried = () => run.counts.error + run.counts.fail + run.counts.timeout;
 
 function showActions() {
   byId("abort").hidden = !["running", "halted", "interrupted"].includes(run.status);
@@ -134,7 +156,8 @@ function showActions() {
 
 byId("abort").addEventListener("click", async ({ currentTarget }) => {
   const left = run.counts.queued + run.counts.running;
-  const agreed = await confirmed({ title: `Abort ${RUN}?`, text: `${plural(left, "item")} will not be finished. What has ended keeps its result.`, action: "Abort run" });
+  const text = `${plural(left, "item")} will not be finished. What has ended keeps its result.`;
+  const agreed = await confirmed({ title: `Abort ${RUN}?`, text, action: "Abort run" });
   if (!agreed) return;
   const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/abort`));
   if (done) toast(done.status === "aborted" ? "The run was aborted." : "The run is stopping.", "good");
@@ -148,7 +171,8 @@ byId("resume").addEventListener("click", async ({ currentTarget }) => {
 });
 
 byId("retry").addEventListener("click", async ({ currentTarget }) => {
-  const agreed = await confirmed({ title: `Try ${plural(retried(), "item")} again?`, text: "Each gets a further attempt; the earlier ones stay on record.", action: "Retry failed", danger: false });
+  const text = "Each gets a further attempt; the earlier ones stay on record.";
+  const agreed = await confirmed({ title: `Try ${plural(retried(), "item")} again?`, text, action: "Retry failed", danger: false });
   if (!agreed) return;
   const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/retry`));
   if (done) toast("The run goes on with what had failed.", "good");
@@ -157,17 +181,19 @@ byId("retry").addEventListener("click", async ({ currentTarget }) => {
 
 function makeMenus() {
   const table = el("select", { "aria-label": "What to export" }, TABLES.map(([value, title]) => el("option", { value }, title)));
-  const links = [["json", "JSON"], ["ndjson", "NDJSON"], ["csv", "CSV"], ["parquet", "Parquet"]].map(([form, title]) => el("a", { class: "menu-item", dataset: { form }, download: "" }, title));
+  const links = Object.entries(FORMATS).map(([form, title]) => el("a", { class: "menu-item", dataset: { form }, download: "" }, title));
   const aim = () => links.forEach((link) => (link.href = `${ADDRESS}/export${query({ format: link.dataset.form, table: table.value })}`));
   table.addEventListener("change", aim);
   aim();
   menu(byId("export"), [el("div", { class: "menu-field" }, table), ...links]);
+  const opens = { class: "menu-item", target: "_blank", rel: "noopener" };
+  const keeps = { class: "menu-item", download: "" };
   menu(byId("report"), [
-    el("a", { class: "menu-item", href: `${ADDRESS}/report?format=html`, target: "_blank", rel: "noopener" }, "Open the report"),
-    el("a", { class: "menu-item", href: `${ADDRESS}/report?format=html&download=true`, download: "" }, "Download as HTML"),
-    el("a", { class: "menu-item", href: `${ADDRESS}/report?format=md&download=true`, download: "" }, "Download as Markdown"),
-    run.hasAnalysis ? el("a", { class: "menu-item", href: `${ADDRESS}/analysis`, target: "_blank", rel: "noopener" }, { benchmark: "Open the ranking", scenario: "Open the analysis of variations", dialogue: "Open the analysis of variance" }[run.job]) : null,
-  ].filter(Boolean));
+    el("a", { ...opens, href: `${ADDRESS}/report?format=html` }, "Open the report"),
+    el("a", { ...keeps, href: `${ADDRESS}/report?format=html&download=true` }, "Download as HTML"),
+    el("a", { ...keeps, href: `${ADDRESS}/report?format=md&download=true` }, "Download as Markdown"),
+    run.hasAnalysis ? el("a", { ...opens, href: `${ADDRESS}/analysis` }, ANALYSES[run.job]) : null,
+  ]);
 }
 
 // ---- Items
@@ -182,7 +208,7 @@ function chosenColumns() {
   const chosen = remembered(COLUMNS_KEY + (narrow ? "-narrow" : ""), null);
   const wanted = chosen || standard.flatMap((key) => (key === "factor:*" ? columns.map((column) => column.key).filter((name) => name.startsWith("factor:")) : [key]));
   const empty = new Set([run.factors.includes("repository") || run.factors.includes("repo") ? "" : "repo", run.makers.some(({ agent }) => agent) ? "" : "agent"]);
-  const found = columns.filter((column) => wanted.includes(column.key) && (chosen || !empty.has(column.key)));
+  const found = wanted.map((key) => known.get(key)).filter((column) => column && (chosen || !empty.has(column.key)));
   return found.length ? found : standard.map((key) => known.get(key)).filter(Boolean);
 }
 
@@ -206,7 +232,13 @@ function showChips(counts) {
   const chosen = grid.wanted.status;
   const chip = (status, count) => {
     const pressed = status ? chosen.includes(status) : !chosen.length;
-    return el("button", { type: "button", class: `chip ${status ? `s-${status}` : ""}`, "aria-pressed": String(pressed), dataset: { status }, onclick: () => choose(status) }, status ? el("i", { class: `b-${status}` }) : null, status || "all", el("span", { class: "figures" }, number(count)));
+    return el(
+      "button",
+      { type: "button", class: "chip", "aria-pressed": String(pressed), dataset: { status }, onclick: () => choose(status) },
+      status ? el("i", { class: `b-${status}` }) : null,
+      status || "all",
+      el("span", { class: "figures" }, number(count)),
+    );
   };
   const held = document.activeElement?.closest?.(".chip")?.dataset.status;
   byId("chips").replaceChildren(chip("", all), ...STATUSES.filter((status) => counts[status] || chosen.includes(status)).map((status) => chip(status, counts[status])));

@@ -20,7 +20,7 @@ function check(step, session, address) {
   const output = { show: terminal, className: "terminal" };
   return el(
     "section",
-    { class: "card check" },
+    { class: "card check-card" },
     el(
       "div",
       { class: "check-head" },

@@ -1,6 +1,8 @@
 // The Session page: one attempt, from what was asked to how it was judged. Live while it runs.
 
 import { api, badge, byId, el, format, watch } from "./app.js";
+import "./labels.js";
+import { ending } from "./notify.js";
 import { showBranch } from "./session-branch.js";
 import { detailsOf, SIDES } from "./session-details.js";
 import { checksOf, scoresTable, scoreValue } from "./session-judged.js";
@@ -17,6 +19,7 @@ const ADDRESS = `/api/sessions/${encodeURIComponent(ID)}`;
 let session = null;
 const transcript = document.createElement("session-transcript");
 const turns = document.createElement("scenario-turns");
+const labels = el("proctor-labels", { session: ID });
 const shown = new Set();
 const tabs = new Tabs(byId("tabs"), (name) => openPanel(name));
 
@@ -133,7 +136,7 @@ const PANELS = {
   changes: () =>
     showBranch({ panel: byId("panel-changes"), tab: byId("tab-changes"), address: ADDRESS, session: () => session, changed: reload }),
   check: () => byId("panel-check").replaceChildren(...checksOf(session, ADDRESS)),
-  scores: () => byId("panel-scores").replaceChildren(scoresTable(session)),
+  scores: () => byId("panel-scores").replaceChildren(scoresTable(session), labels),
   calls: () => {
     const fall = document.createElement("call-waterfall");
     byId("panel-calls").replaceChildren(fall);
@@ -217,6 +220,16 @@ async function begin() {
   addEventListener("hashchange", () => linkedTo() && goTo(linkedTo()));
   setInterval(() => session.status === "running" && showTiles(), 1000);
   watch("session", ID, follow);
+  if (session.runId) awaitEndOfRun();
+}
+
+/** Who watches a session is told when its run ends; one that has ended is not watched. */
+function awaitEndOfRun() {
+  const tell = ending();
+  const stop = watch("run", session.runId, ({ run }) => {
+    tell(run);
+    if (run.status !== "running") stop();
+  });
 }
 
 begin();

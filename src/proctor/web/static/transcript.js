@@ -13,7 +13,9 @@ const BEFORE = 20;
 export class Transcript extends HTMLElement {
   /** `sides` names the two who talk, in a dialogue; `scored(name, index)` what stands below an utterance of theirs. */
   begin({ session, started, sides = null, scored = () => null }) {
-    Object.assign(this, { address: `/api/sessions/${encodeURIComponent(session)}`, started: started ? Date.parse(started) : null, sides, scored });
+    this.address = `/api/sessions/${encodeURIComponent(session)}`;
+    this.started = started ? Date.parse(started) : null;
+    Object.assign(this, { sides, scored });
     this.first = this.last = 0;
     this.step = 0;
     this.spoken = new Map();
@@ -89,7 +91,8 @@ export class Transcript extends HTMLElement {
   }
 
   append(event) {
-    if (this.step && event.step > this.step && !this.sides) this.list.append(el("div", { class: "step-rule", role: "separator" }, `step ${event.step}`));
+    if (this.step && event.step > this.step && !this.sides)
+      this.list.append(el("div", { class: "step-rule", role: "separator" }, `step ${event.step}`));
     this.step = event.step;
     this.list.append(this.made(event));
     this.empty.hidden = true;
@@ -117,62 +120,83 @@ export class Transcript extends HTMLElement {
   when(event) {
     if (!event.timestamp) return null;
     const offset = this.started === null ? null : (Date.parse(event.timestamp) - this.started) / 1000;
-    return el("time", { class: "when", datetime: event.timestamp, title: moment(event.timestamp) }, offset === null || offset < 0 ? "" : `+${seconds(offset)}`);
+    const words = offset === null || offset < 0 ? "" : `+${seconds(offset)}`;
+    return el("time", { class: "when", datetime: event.timestamp, title: moment(event.timestamp) }, words);
+  }
+
+  /** An event with what makes it an event: a place to link to, and the link. */
+  article(event, kind, ...content) {
+    return el("article", { class: `event ${kind}`, id: `m${event.position}`, tabindex: "-1" }, content, this.link(event));
+  }
+
+  /** A fold whose long content is only made when somebody opens it: `parts` are [title, piece, part]. */
+  fold(event, summary, parts) {
+    const body = el("div", { class: "fold-body" });
+    const made = el("details", {}, el("summary", {}, summary), body);
+    made.addEventListener("toggle", () => {
+      if (!made.open || body.children.length) return;
+      for (const [title, piece, part] of parts) {
+        const show = (text) => [visible(piece.isCut ? text : pretty(text))];
+        const content = piece.size ? longText(piece, `${this.address}/texts/${event.position}/${part}`, { show, className: "code" }) : el("p", { class: "soft" }, "Nothing.");
+        body.append(el("h4", {}, title), content);
+      }
+    });
+    return made;
   }
 
   message(event) {
     const body = longText(event.content, `${this.address}/texts/${event.position}/content`);
-    const who = event.name || event.role;
+    const who = el("b", { class: "who" }, visible(event.name || event.role));
     const side = this.sides?.indexOf(event.name) ?? -1;
-    const head = el("div", { class: "event-head" }, el("b", { class: "who" }, visible(who)), event.name && !this.sides && event.role !== "assistant" ? el("span", { class: "soft" }, event.role) : null, this.when(event), this.link(event));
-    const kind = side >= 0 ? `side side-${side}` : this.sides && event.name === "moderator" ? "aside" : `role-${event.role}`;
     // The moderator's words are part of a dialogue; what its two are told beforehand is not.
     if (event.role === "system" && event.name !== "moderator") {
       // What an agent is told before all else is long, and the same in every session.
-      const fold = el("details", {}, el("summary", {}, el("b", { class: "who" }, visible(who)), el("span", { class: "soft one-line" }, firstLine(event.content.text)), this.when(event)), body);
-      return el("article", { class: `event ${kind}`, id: `m${event.position}`, tabindex: "-1" }, fold, this.link(event));
+      const line = el("span", { class: "soft one-line" }, firstLine(event.content.text));
+      return this.article(event, "role-system", el("details", {}, el("summary", {}, who, line, this.when(event)), body));
     }
+    const role = event.name && !this.sides && event.role !== "assistant" ? el("span", { class: "soft" }, event.role) : null;
+    const head = el("div", { class: "event-head" }, who, role, this.when(event));
+    if (side < 0) return this.article(event, this.sides && event.name === "moderator" ? "aside" : `role-${event.role}`, head, body);
     const index = this.spoken.get(event.name) || 0;
-    if (side >= 0) this.spoken.set(event.name, index + 1);
-    return el("article", { class: `event ${kind}`, id: `m${event.position}`, tabindex: "-1" }, head, body, side >= 0 ? this.scored(event.name, index) : null);
+    this.spoken.set(event.name, index + 1);
+    return this.article(event, `side side-${side}`, head, body, this.scored(event.name, index));
   }
 
   toolCall(event) {
-    const outcome = event.success === undefined ? null : event.success ? el("span", { class: "status s-success" }, "ok") : el("span", { class: "status s-fail" }, "failed");
-    const took = event.durationMs === undefined ? null : el("span", { class: "soft figures" }, seconds(event.durationMs / 1000));
-    const summary = el("summary", {}, el("code", { class: "tool" }, visible(event.toolName)), el("span", { class: "one-line mono" }, argument(event.argsJson.text)), outcome, took);
-    const body = el("div", { class: "fold-body" });
-    const fold = el("details", {}, summary, body);
-    fold.addEventListener("toggle", () => {
-      if (!fold.open || body.children.length) return;
-      const at = `${this.address}/texts/${event.position}`;
-      body.append(
-        el("h4", {}, "Arguments"), longText(event.argsJson, `${at}/argsJson`, { show: (text) => [visible(event.argsJson.isCut ? text : pretty(text))], className: "code" }),
-        el("h4", {}, "Result"), event.result.size ? longText(event.result, `${at}/result`, { className: "code" }) : el("p", { class: "soft" }, "It answered nothing."),
-      );
-    });
-    return el("article", { class: "event tool-call", id: `m${event.position}`, tabindex: "-1" }, fold, this.link(event));
+    const kind = event.success ? "success" : "fail";
+    const summary = [
+      el("code", { class: "tool" }, visible(event.toolName)),
+      el("span", { class: "one-line mono" }, argument(event.argsJson.text)),
+      event.success === undefined ? null : el("span", { class: `status s-${kind}` }, event.success ? "ok" : "failed"),
+      event.durationMs === undefined ? null : el("span", { class: "soft figures" }, seconds(event.durationMs / 1000)),
+    ];
+    const parts = [
+      ["Arguments", event.argsJson, "argsJson"],
+      ["Result", event.result, "result"],
+    ];
+    return this.article(event, "tool-call", this.fold(event, summary, parts));
   }
 
   modelCall(event) {
     const cached = event.cachedTokens ? ` (${number(event.cachedTokens)} cached)` : "";
-    const facts = [`${number(event.promptTokens)} in${cached}`, `${number(event.completionTokens)} out`, event.costUsd === undefined ? "price unknown" : money(event.costUsd)];
-    if (event.latencyMs !== undefined) facts.push(seconds(event.latencyMs / 1000));
-    if (event.waitingMs) facts.push(`${seconds(event.waitingMs / 1000)} waited`);
-    const bad = event.status !== "ok" ? el("span", { class: "status s-error" }, visible(event.status)) : null;
-    const line = [el("span", { class: "model" }, visible(event.model)), el("span", { class: "figures" }, facts.join(" · ")), bad, event.error ? el("span", { class: "problem one-line" }, visible(event.error)) : null];
-    if (!event.request.size && !event.response.size) return el("article", { class: "event model-call", id: `m${event.position}`, tabindex: "-1" }, el("div", { class: "line" }, line), this.link(event));
-    const body = el("div", { class: "fold-body" });
-    const fold = el("details", {}, el("summary", {}, line), body);
-    fold.addEventListener("toggle", () => {
-      if (!fold.open || body.children.length) return;
-      const at = `${this.address}/texts/${event.position}`;
-      for (const part of ["request", "response"]) {
-        const piece = event[part];
-        if (piece.size) body.append(el("h4", {}, part === "request" ? "Request" : "Response"), longText(piece, `${at}/${part}`, { show: (text) => [visible(piece.isCut ? text : pretty(text))], className: "code" }));
-      }
-    });
-    return el("article", { class: "event model-call", id: `m${event.position}`, tabindex: "-1" }, fold, this.link(event));
+    const facts = [
+      `${number(event.promptTokens)} in${cached}`,
+      `${number(event.completionTokens)} out`,
+      event.costUsd === undefined ? "price unknown" : money(event.costUsd),
+      event.latencyMs === undefined ? "" : seconds(event.latencyMs / 1000),
+      event.waitingMs ? `${seconds(event.waitingMs / 1000)} waited` : "",
+    ];
+    const line = [
+      el("span", { class: "model" }, visible(event.model)),
+      el("span", { class: "figures" }, facts.filter(Boolean).join(" · ")),
+      event.status === "ok" ? null : el("span", { class: "status s-error" }, visible(event.status)),
+      event.error ? el("span", { class: "problem one-line" }, visible(event.error)) : null,
+    ];
+    const parts = [
+      ["Request", event.request, "request"],
+      ["Response", event.response, "response"],
+    ].filter(([, piece]) => piece.size);
+    return this.article(event, "model-call", parts.length ? this.fold(event, line, parts) : el("div", { class: "line" }, line));
   }
 }
 customElements.define("session-transcript", Transcript);

@@ -52,26 +52,56 @@ function turnCard(turn) {
   return el(
     "article",
     { class: "card turn", id: `turn-${turn.number}`, "aria-label": `Turn ${turn.number}` },
-    el("div", { class: "turn-head" }, el("h3", {}, `Turn ${turn.number}`), (turn.events || []).map((name) => el("span", { class: "tag warn", title: "An event" }, visible(name)))),
-    metrics.length ? el("dl", { class: "metrics" }, metrics.map(([name, value]) => el("div", {}, el("dt", {}, visible(name)), el("dd", { class: "figures" }, value === null ? "–" : visible(String(typeof value === "number" ? Math.round(value * 1000) / 1000 : value)))))) : null,
+    el("div", { class: "turn-head" }, el("h3", {}, `Turn ${turn.number}`), (turn.events || []).map(eventTag)),
+    metrics.length ? el("dl", { class: "metrics" }, metrics.map(metric)) : null,
     ...paragraph("The world", turn.world_state),
     ...paragraph("What changed", turn.key_changes),
     ...paragraph("Consequences", turn.consequences),
     el("h4", {}, "Decisions"),
     el("div", { class: "decisions" }, Object.entries(turn.decisions).map(([who, made]) => decision(who, made))),
     ...(turn.talks || []).map(talk),
-    (turn.issues || []).length ? el("ul", { class: "issues" }, turn.issues.map((issue) => el("li", {}, el("span", { class: "tag warn" }, visible(issue.severity)), ` ${visible([issue.check, issue.actor].filter(Boolean).join(", "))}: ${visible(issue.text)}`))) : null,
+    (turn.issues || []).length ? el("ul", { class: "issues" }, turn.issues.map(issueLine)) : null,
   );
 }
 
+const eventTag = (name) => el("span", { class: "tag warn", title: "An event" }, visible(name));
+
+function metric([name, value]) {
+  const said = typeof value === "number" ? Math.round(value * 1000) / 1000 : value;
+  return el("div", {}, el("dt", {}, visible(name)), el("dd", { class: "figures" }, said === null ? "–" : visible(String(said))));
+}
+
+function issueLine(issue) {
+  const where = visible([issue.check, issue.actor].filter(Boolean).join(", "));
+  return el("li", {}, el("span", { class: "tag warn" }, visible(issue.severity)), ` ${where}: ${visible(issue.text)}`);
+}
+
 function decision(who, made) {
-  const more = [["Reasoning", made.reasoning], ["Long-term goals", made.long_term_goals], ["Priorities", made.short_term_priorities]].filter(([, text]) => text);
-  return el("div", { class: "decision" }, el("b", { class: "who" }, visible(who)), el("pre", { class: "said", dir: "auto" }, visible(made.action)), made.statement ? el("blockquote", {}, visible(made.statement)) : null,
-    more.length ? el("details", {}, el("summary", {}, "Why"), more.flatMap(([title, text]) => paragraph(title, text))) : null);
+  const parts = [
+    ["Reasoning", made.reasoning],
+    ["Long-term goals", made.long_term_goals],
+    ["Priorities", made.short_term_priorities],
+  ];
+  const why = parts.flatMap(([title, text]) => paragraph(title, text));
+  return el(
+    "div",
+    { class: "decision" },
+    el("b", { class: "who" }, visible(who)),
+    el("pre", { class: "said", dir: "auto" }, visible(made.action)),
+    made.statement ? el("blockquote", {}, visible(made.statement)) : null,
+    why.length ? el("details", {}, el("summary", {}, "Why"), why) : null,
+  );
 }
 
 function talk(one) {
   const title = `${one.kind === "coalition" ? "Coalition talk" : "Private talk"}: ${one.participants.map(visible).join(", ")}`;
-  return el("details", { class: "talk" }, el("summary", {}, title, one.outcome ? el("span", { class: "tag" }, visible(one.outcome)) : null, el("span", { class: "soft" }, plural(one.messages.length, "message"))),
-    el("div", { class: "fold-body" }, one.purpose ? el("p", { class: "soft" }, visible(one.purpose)) : null, one.messages.map(([who, text]) => el("div", { class: "talk-line" }, el("b", { class: "who" }, visible(who)), el("pre", { class: "said", dir: "auto" }, visible(text))))));
+  const outcome = one.outcome ? el("span", { class: "tag" }, visible(one.outcome)) : null;
+  const line = ([who, text]) =>
+    el("div", { class: "talk-line" }, el("b", { class: "who" }, visible(who)), el("pre", { class: "said", dir: "auto" }, visible(text)));
+  return el(
+    "details",
+    { class: "talk" },
+    el("summary", {}, title, outcome, el("span", { class: "soft" }, plural(one.messages.length, "message"))),
+    el("div", { class: "fold-body" }, one.purpose ? el("p", { class: "soft" }, visible(one.purpose)) : null, one.messages.map(line)),
+  );
 }

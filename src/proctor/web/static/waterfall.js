@@ -40,26 +40,43 @@ export class Waterfall extends HTMLElement {
     const last = Math.max(...this.calls.map((call) => call.end), 0.001);
     const rows = this.calls.map((call) => this.row(call, last));
     const scale = [0, 0.25, 0.5, 0.75, 1].map((share) => el("span", {}, seconds(last * share)));
-    this.box.replaceChildren(el("div", { class: "wf-row wf-scale", "aria-hidden": "true" }, el("span", {}), el("span", { class: "wf-ticks" }, scale), el("span", {})), ...rows);
+    const head = el("div", { class: "wf-row wf-scale", "aria-hidden": "true" }, el("span", {}), el("span", { class: "wf-ticks" }, scale), el("span", {}));
+    this.box.replaceChildren(head, ...rows);
   }
 
   row(call, last) {
     const { event } = call;
     const isTool = event.kind === "tool_call";
     const name = visible(isTool ? event.toolName : event.model);
-    const took = call.took === null ? "not measured" : seconds(call.took);
-    const facts = isTool ? took : [`${number(event.promptTokens)} → ${number(event.completionTokens)}`, event.costUsd === undefined ? "" : money(event.costUsd), call.took === null ? "" : took].filter(Boolean).join(" · ");
     const failed = isTool ? event.success === false : event.status !== "ok";
+    const kind = isTool ? "tool" : "model";
+    return el(
+      "button",
+      { type: "button", class: "wf-row", onclick: () => this.chosen(event.position), title: "Show it in the transcript" },
+      el("span", { class: "wf-name" }, el("i", { class: failed ? "b-fail" : `wf-dot-${kind}` }), name),
+      this.bar(call, last, failed ? "failed" : kind, name),
+      el("span", { class: "wf-facts figures" }, factsOf(call, isTool)),
+    );
+  }
+
+  bar(call, last, kind, name) {
     const at = (value) => (1000 * value) / last;
-    const bar = svg(
+    const took = call.took === null ? "not measured" : seconds(call.took);
+    return svg(
       "svg",
       { class: "wf-bar", viewBox: `0 0 1000 ${ROW}`, preserveAspectRatio: "none", "aria-hidden": "true" },
       svg("title", {}, `${name}: starts at ${seconds(call.start)}, ${took}${call.waited ? `, waited ${seconds(call.waited)}` : ""}`),
       [250, 500, 750].map((x) => svg("line", { x1: x, x2: x, y1: 0, y2: ROW, class: "wf-grid" })),
       call.waited ? svg("rect", { x: at(call.start), y: 8, width: Math.max(1, at(call.waited)), height: 8, class: "wf-waited" }) : null,
-      svg("rect", { x: Math.min(997, at(call.start + call.waited)), y: 6, width: Math.max(3, at(call.took || 0)), height: 12, class: failed ? "wf-failed" : isTool ? "wf-tool" : "wf-model" }),
+      svg("rect", { x: Math.min(997, at(call.start + call.waited)), y: 6, width: Math.max(3, at(call.took || 0)), height: 12, class: `wf-${kind}` }),
     );
-    return el("button", { type: "button", class: "wf-row", onclick: () => this.chosen(event.position), title: "Show it in the transcript" }, el("span", { class: "wf-name" }, el("i", { class: failed ? "b-fail" : isTool ? "wf-dot-tool" : "wf-dot-model" }), name), bar, el("span", { class: "wf-facts figures" }, facts));
   }
 }
 customElements.define("call-waterfall", Waterfall);
+
+function factsOf({ event, took }, isTool) {
+  const time = took === null ? "" : seconds(took);
+  if (isTool) return time || "not measured";
+  const tokens = `${number(event.promptTokens)} → ${number(event.completionTokens)}`;
+  return [tokens, event.costUsd === undefined ? "" : money(event.costUsd), time].filter(Boolean).join(" · ");
+}

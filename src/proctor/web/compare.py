@@ -1,0 +1,313 @@
+"""The Compare page: runs, or the parts of one, held against each other, and two sessions side by side.
+
+What was compared once is kept while the runs stay as they are: reading a hundred thousand items anew for
+each look at the items that disagree would be slow.
+
+Knows nothing of statistics.
+"""
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import HTMLResponse, Response
+
+from proctor.analyse.compared_items import Compared, Groups, groups_of_runs, groups_within
+from proctor.analyse.comparing import Comparison, Contrast, compare_runs, compare_within
+from proctor.analyse.disagreeing import disagreements
+from proctor.analyse.evaluation import HIGH_IS_BAD
+from proctor.errors import UsageError
+from proctor.report.comparison import around, change, comparison_html, figure, finding
+from proctor.report.forest import Stem, forest
+from proctor.store import pages
+from proctor.web.answers import ERRORS, page
+from proctor.web.compare_shapes import (
+    ComparedSide,
+    ComparisonAnswer,
+    ContrastShape,
+    DifferenceShape,
+    DisagreementsAnswer,
+    DisagreementShape,
+    MeanShape,
+)
+from proctor.web.compare_words import is_better, sentence
+from proctor.web.downloads import REPORT_POLICY
+from proctor.web.session_document import find_session
+from proctor.web.shapes import ChartShape
+from proctor.web.site import Site
+
+T = TypeVar("T")
+Shelf = OrderedDict[Hashable, tuple[Any, T]]
+
+MOST_RUNS = 12
+MOST_REPEATS = 10
+MOST_KEPT = 8
+"""Comparisons that are kept; each holds the values of every item in it."""
+Text = Annotated[str, Query(max_length=300)]
+Runs = Annotated[
+    list[str],
+    Query(alias="run", max_length=MOST_RUNS, description="The first is what others are held against."),
+]
+By = Annotated[str, Query(max_length=200, description="Compare the levels of a factor of one run.")]
+Metrics = Annotated[
+    list[str],
+    Query(alias="metric", max_length=50, description="success, cost, time, tokens, score:NAME, metric:NAME."),
+]
+Pair = Annotated[Literal["", "item", "scenario", "session"], Query(description="Empty: what fits.")]
+Mixed = Annotated[bool, Query(description="Also compare scores of different versions of an evaluator.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be compared."""
+
+    runs: tuple[str, ...]
+    by: str
+    pair: str
+
+    def check(self) -> None:
+        """Raise where there is nothing to compare."""
+        if self.by and len(self.runs) != 1:
+            raise UsageError("a factor divides one run\nChoose one run, or no factor.")
+        if not self.by and len(self.runs) < 2:
+            raise UsageError("there is nothing to compare\nChoose two runs, or one and what divides it.")
+
+
+def router(site: Site) -> APIRouter:
+    """The pages, and what they ask."""
+    made = APIRouter(tags=["compare"], responses=ERRORS)
+    kept = _Kept(site)
+
+    @made.get("/compare", include_in_schema=False)
+    def shown(request: Request) -> Response:
+        return page(request, "compare.html", title="Compare")
+
+    @made.get("/compare/sessions", include_in_schema=False)
+    def side_by_side(request: Request, left: Text = "", right: Text = "") -> Response:
+        found = [find_session(site, one)["id"] if one else "" for one in (left, right)]
+        title = "Two sessions"
+        return page(request, "compare_sessions.html", title=title, left=found[0], right=found[1])
+
+    @made.get("/api/compare", summary="What the difference between runs, or parts of one, is worth")
+    def compared(
+        run: Runs,
+        by: By = "",
+        metric: Metrics = [],  # noqa: B006
+        pair: Pair = "",
+        mixed: Mixed = False,
+    ) -> ComparisonAnswer:
+        """Paired by task, with intervals; all comparisons of one answer are corrected together."""
+        return comparison_answer(kept.comparison(_Asked(tuple(run), by, pair), tuple(metric), mixed))
+
+    @made.get(
+        "/api/compare/report",
+        summary="A comparison as a page to keep",
+        response_class=Response,
+        responses={200: {"content": {"text/html": {}}, "description": "The page."}},
+    )
+    def report(
+        run: Runs,
+        by: By = "",
+        metric: Metrics = [],  # noqa: B006
+        pair: Pair = "",
+        mixed: Mixed = False,
+    ) -> Response:
+        found = kept.comparison(_Asked(tuple(run), by, pair), tuple(metric), mixed)
+        return HTMLResponse(comparison_html(found), headers={"content-security-policy": REPORT_POLICY})
+
+    @made.get("/api/compare/items", summary="The tasks on which two groups came to something different")
+    def items(
+        run: Runs,
+        metric: Annotated[str, Query(max_length=300)],
+        by: By = "",
+        candidate: Annotated[str, Query(max_length=1000, description="Empty: the first one.")] = "",
+        pair: Pair = "",
+        search: Annotated[str, Query(max_length=500)] = "",
+        direction: Annotated[Literal["", "higher", "lower"], Query(description="Of the candidate.")] = "",
+        offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+        limit: Annotated[int, Query(ge=1, le=200)] = 25,
+    ) -> DisagreementsAnswer:
+        """The largest differences first."""
+        groups = kept.groups(_Asked(tuple(run), by, pair))
+        candidate = candidate or groups.names[1]
+        found = disagreements(groups, metric, candidate, search=search, direction=direction)
+        window = found[offset : offset + limit]
+        sides = _sessions(
+            site, [each for one in window for each in (*one.baseline_items, *one.candidate_items)]
+        )
+        rows = [
+            DisagreementShape(
+                words=one.words[:400],
+                baseline=one.baseline,
+                candidate=one.candidate,
+                difference=one.difference,
+                baseline_said=figure(one.baseline, metric),
+                candidate_said=figure(one.candidate, metric),
+                difference_said=change(one.difference, metric),
+                baseline_items=[
+                    sides[each.run_id, each.item_id] for each in one.baseline_items[:MOST_REPEATS]
+                ],
+                candidate_items=[
+                    sides[each.run_id, each.item_id] for each in one.candidate_items[:MOST_REPEATS]
+                ],
+            )
+            for one in window
+        ]
+        return DisagreementsAnswer(
+            metric=metric, candidate=candidate, items=rows, offset=offset, total=len(found)
+        )
+
+    return made
+
+
+class _Kept:
+    """Comparisons that were made lately, as long as their runs are as they were."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._lock = threading.Lock()
+        self._groups: Shelf[Groups] = OrderedDict()
+        self._comparisons: Shelf[Comparison] = OrderedDict()
+
+    def groups(self, asked: _Asked) -> Groups:
+        """What is compared with what."""
+        asked.check()
+        read, now = self._site.store.read, self._site.now()
+
+        def make() -> Groups:
+            if asked.by:
+                return groups_within(read, asked.runs[0], asked.by, now, pair=asked.pair)
+            return groups_of_runs(read, asked.runs, now, pair=asked.pair)
+
+        return self._found(self._groups, asked, asked, make)
+
+    def comparison(self, asked: _Asked, metrics: tuple[str, ...], mixed: bool) -> Comparison:
+        """What the differences are worth."""
+        asked.check()
+        read, now = self._site.store.read, self._site.now()
+        how: dict[str, Any] = {"metrics": metrics, "pair": asked.pair, "mixed": mixed}
+
+        def make() -> Comparison:
+            if asked.by:
+                return compare_within(read, asked.runs[0], asked.by, now, **how)
+            return compare_runs(read, asked.runs, now, **how)
+
+        return self._found(self._comparisons, asked, (asked, metrics, mixed), make)
+
+    def _found(self, kept: Shelf[T], asked: _Asked, key: Hashable, make: Callable[[], T]) -> T:
+        state = self._state(asked.runs)
+        # One at a time: two who look at the same would else read all of it twice.
+        with self._lock:
+            if key not in kept or kept[key][0] != state:
+                kept[key] = (state, make())
+            kept.move_to_end(key)
+            while len(kept) > MOST_KEPT:
+                kept.popitem(last=False)
+            return kept[key][1]
+
+    def _state(self, runs: Iterable[str]) -> tuple[Any, ...]:
+        """What differs whenever the items of the runs, or what was said of them, may have changed."""
+        read, now = self._site.store.read, self._site.now()
+        batches = [read.batch(run, now) for run in runs]
+        counts = [tuple(pages.status_counts(read, batch["runId"]).values()) for batch in batches]
+        # Scores are also given by evaluations of later.
+        (last,) = read.query('SELECT MAX("createdAt") AS "at", MAX("finishedAt") AS "end" FROM "batches"')
+        stands = [(batch["runId"], batch["status"], batch["finishedAt"]) for batch in batches]
+        return (*stands, *counts, last["at"], last["end"])
+
+
+def comparison_answer(found: Comparison) -> ComparisonAnswer:
+    """A comparison with its words and plots."""
+    metrics = dict.fromkeys(each.metric for each in found.contrasts)
+    return ComparisonAnswer(
+        groups=list(found.groups),
+        paired_by=found.pair,
+        varied=list(found.varied),
+        stand_ins=list(found.stand_ins),
+        metrics=list(found.metrics),
+        contrasts=[_contrast(each) for each in found.contrasts],
+        charts=[_chart(found.contrasts, metric, found.groups[0]) for metric in metrics],
+    )
+
+
+def _contrast(each: Contrast) -> ContrastShape:
+    return ContrastShape(
+        metric=each.metric,
+        baseline=each.baseline,
+        candidate=each.candidate,
+        baseline_mean=MeanShape(
+            **asdict(each.baseline_mean), said=figure(each.baseline_mean.value, each.metric)
+        ),
+        candidate_mean=MeanShape(
+            **asdict(each.candidate_mean), said=figure(each.candidate_mean.value, each.metric)
+        ),
+        difference=_difference(each),
+        p_corrected=each.p_corrected,
+        pairs=each.pairs,
+        unpaired=each.unpaired,
+        pairs_needed=each.pairs_needed,
+        errors=each.errors,
+        if_errors_failed=each.if_errors_failed,
+        is_significant=each.is_significant,
+        finding=finding(each),
+        is_better=is_better(each, HIGH_IS_BAD),
+        words=sentence(each),
+        remarks=list(each.remarks),
+    )
+
+
+def _difference(each: Contrast) -> DifferenceShape | None:
+    if each.difference is None:
+        return None
+    return DifferenceShape(
+        **{name: value for name, value in asdict(each.difference).items() if name != "n"},
+        said=change(each.difference.value, each.metric),
+        interval=around(each),
+    )
+
+
+def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> ChartShape:
+    stems = [
+        Stem(
+            label=each.candidate,
+            value=each.difference.value if each.difference else None,
+            low=each.difference.low if each.difference else None,
+            high=each.difference.high if each.difference else None,
+            note=change(each.difference.value, metric) if each.difference else "–",
+        )
+        for each in contrasts
+        if each.metric == metric
+    ]
+    title = f"{metric}: difference from {baseline}, with 95 % intervals"
+    return ChartShape(caption=metric, svg=forest(title, stems, say=lambda value: change(value, metric)))
+
+
+def _sessions(site: Site, items: Sequence[Compared]) -> dict[tuple[str, str], ComparedSide]:
+    """Each item with the session that shows it."""
+    found: dict[tuple[str, str], ComparedSide] = {}
+    for run_id in dict.fromkeys(item.run_id for item in items):
+        ids = list(dict.fromkeys(item.item_id for item in items if item.run_id == run_id))
+        for start in range(0, len(ids), 500):
+            part = ids[start : start + 500]
+            rows = site.store.read.query(
+                'SELECT "id", "runner", "settings", "sessionId", "status" FROM "batch_items" '
+                f'WHERE "runId" = ? AND "id" IN ({", ".join("?" * len(part))})',
+                (run_id, *part),
+            )
+            for row in rows:
+                found[run_id, row["id"]] = ComparedSide(
+                    run_id=run_id, item_id=row["id"], session_id=_shown_session(row), status=row["status"]
+                )
+    return found
+
+
+def _shown_session(row: dict[str, Any]) -> str | None:
+    if row["runner"] == "evaluation":
+        judged: str | None = json.loads(row["settings"]).get("session")
+        return judged
+    session: str | None = row["sessionId"]
+    return session

@@ -1,0 +1,137 @@
+"""Codex' session files as sessions."""
+
+import json
+
+from records_by_hand import (
+    THREAD,
+    codex_line,
+    codex_lines,
+    codex_said,
+    model_calls,
+    only,
+    order,
+    spoken,
+    tool_calls,
+    write_lines,
+)
+
+from proctor.session import Usage
+
+
+def read(tmp_path, lines, name=f"rollout-2026-03-01T10-00-00-{THREAD}"):
+    return only("codex", write_lines(tmp_path / f"{name}.jsonl", lines))
+
+
+def test_what_was_said_and_done_is_told_in_order(tmp_path):
+    session = read(tmp_path, codex_lines())
+
+    assert order(session) == ["ssuMTMa"]
+    assert spoken(session)[0] == ("system", "You are Codex.")
+    assert spoken(session)[2:] == [("user", "What is here?"), ("assistant", "One file, a.py.")]
+    assert [step.trace_id for step in session.steps] == ["turn-a"]
+
+
+def test_a_command_has_its_result_exit_code_and_duration(tmp_path):
+    (call,) = tool_calls(read(tmp_path, codex_lines()))
+
+    assert (call.name, call.args, call.call_id) == ("exec_command", {"cmd": "ls"}, "call_1")
+    assert (call.result, call.success, call.duration_ms) == ("a.py", True, 1500)
+
+
+def test_it_says_which_thread_version_and_model_it_was(tmp_path):
+    session = read(tmp_path, codex_lines())
+
+    assert (session.external_id, session.agent, session.agent_version) == (THREAD, "codex", "0.166.0")
+    assert session.model == "gpt-5-codex"
+    assert session.attributes["branch"] == "main"
+    assert (session.status, session.end_reason) == ("success", "completed")
+
+
+def test_a_count_that_is_said_again_is_counted_once(tmp_path):
+    calls = model_calls(read(tmp_path, codex_lines()))
+
+    used = Usage(input_tokens=100, cached_tokens=60, output_tokens=9, reasoning_tokens=4)
+    assert [(call.model, call.usage) for call in calls] == [("gpt-5-codex", used)] * 2
+
+
+def test_where_each_response_is_counted_the_running_count_is_not(tmp_path):
+    lines = codex_lines()
+    usage = {"input_tokens": 70, "output_tokens": 3}
+    lines.insert(7, codex_line("token_usage_record", {"usage": usage}, "01.150"))
+    lines.insert(12, codex_line("token_usage_record", {"usage": usage}, "03.050"))
+
+    session = read(tmp_path, lines)
+
+    assert [call.usage.input_tokens for call in model_calls(session)] == [70, 70]
+    assert order(session) == ["ssuMTMa"]
+
+
+def test_a_turn_that_ended_in_an_error_says_why(tmp_path):
+    lines = codex_lines()
+    lines[-1]["payload"]["error"] = {"message": "unexpected status 401"}
+
+    session = read(tmp_path, lines)
+
+    assert (session.status, session.end_reason, session.error) == (
+        "error",
+        "model_failed",
+        "unexpected status 401",
+    )
+
+
+def test_a_turn_without_an_end_was_interrupted_and_an_aborted_one_aborted(tmp_path):
+    cut = read(tmp_path, codex_lines()[:9])
+    aborted = read(
+        tmp_path, [*codex_lines()[:-1], codex_line("event_msg", {"type": "turn_aborted"}, "04.000")]
+    )
+
+    assert (cut.status, cut.end_reason) == ("error", "interrupted")
+    assert (aborted.status, aborted.end_reason) == ("error", "aborted")
+
+
+def test_each_turn_is_a_step(tmp_path):
+    more = [
+        codex_line("event_msg", {"type": "task_started", "turn_id": "turn-b"}, "10.000"),
+        codex_said("user", "Delete it.", "10.100"),
+        codex_said("assistant", "No.", "10.200"),
+        codex_line("event_msg", {"type": "task_complete", "turn_id": "turn-b"}, "10.300"),
+    ]
+
+    session = read(tmp_path, codex_lines() + more)
+
+    assert [step.trace_id for step in session.steps] == ["turn-a", "turn-b"]
+
+
+def test_old_files_without_envelopes_are_read_too(tmp_path):
+    packed = json.dumps({"output": "no such file", "metadata": {"exit_code": 2, "duration_seconds": 0.1}})
+    lines = [
+        {"id": THREAD, "timestamp": "2025-06-01T10:00:00Z", "instructions": "Be brief."},
+        {"record_type": "state"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "ls"}]},
+        {"type": "function_call", "name": "shell", "arguments": '{"command": ["ls"]}', "call_id": "c"},
+        {"type": "function_call_output", "call_id": "c", "output": packed},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Gone."}]},
+    ]
+
+    session = read(tmp_path, lines)
+
+    assert session.external_id == THREAD
+    assert order(session) == ["suTa"]
+    (call,) = tool_calls(session)
+    assert (call.result, call.success) == ("no such file", False)
+
+
+def test_its_other_tools_are_calls_as_well(tmp_path):
+    patch = {"type": "custom_tool_call", "name": "apply_patch", "input": "*** Begin Patch", "call_id": "p"}
+    done = {"type": "custom_tool_call_output", "call_id": "p", "output": "Exit code: 0\nDone"}
+    search = {"type": "web_search_call", "id": "w", "status": "completed", "action": {"query": "x"}}
+    items = [codex_line("response_item", item, "02.500") for item in (patch, done, search)]
+
+    calls = tool_calls(read(tmp_path, codex_lines()[:10] + items + codex_lines()[10:]))
+
+    assert [(call.name, call.success) for call in calls] == [
+        ("exec_command", True),
+        ("apply_patch", True),
+        ("web_search", True),
+    ]
+    assert calls[1].args == {"input": "*** Begin Patch"}

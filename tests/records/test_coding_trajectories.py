@@ -1,0 +1,224 @@
+"""SWE-agent's, mini-swe-agent's and ATIF's trajectories as sessions."""
+
+import pytest
+from records_by_hand import (
+    atif,
+    events,
+    mini_swe_agent,
+    model_calls,
+    only,
+    order,
+    problems,
+    sessions,
+    spoken,
+    swe_agent,
+    tool_calls,
+    write_json,
+)
+
+from proctor.score import Score
+from proctor.session import ToolCall, Usage
+
+
+def test_swe_agents_steps_are_thoughts_and_tool_calls(tmp_path):
+    session = only("swe-agent", write_json(tmp_path / "exp" / "t-1" / "t-1.traj", swe_agent()))
+
+    assert spoken(session) == [
+        ("system", "You are an engineer."),
+        ("user", "Fix the bug."),
+        ("assistant", "Look first."),
+        ("assistant", "Done."),
+    ]
+    assert tool_calls(session)[0] == ToolCall(
+        name="find_file", args={"file_name": "a.py"}, result="a.py", duration_ms=250, call_id="call_1"
+    )
+    assert (session.name, session.model, session.status) == ("t-1", "gpt-4o", "success")
+
+
+def test_swe_agents_tokens_and_cost_are_told_in_sum(tmp_path):
+    session = only("swe-agent", write_json(tmp_path / "t.traj", swe_agent()))
+
+    (call,) = model_calls(session)
+    assert (call.usage, call.cost_usd) == (Usage(input_tokens=900, output_tokens=60), 0.02)
+    assert session.notes == ["2 model calls, told as one: their tokens and cost are known in sum only"]
+
+
+def test_the_same_task_of_two_experiments_is_two_sessions(tmp_path):
+    ids = [
+        only("swe-agent", write_json(tmp_path / experiment / "t-1" / "t-1.traj", swe_agent())).external_id
+        for experiment in ("gpt", "claude")
+    ]
+
+    assert ids == ["gpt/t-1", "claude/t-1"]
+
+
+def test_actions_of_old_are_its_own_commands_or_the_shells(tmp_path):
+    document = swe_agent()
+    document["history"] = document["history"][:3]
+    document["trajectory"][1]["action"] = "python a.py\n"
+
+    calls = tool_calls(only("swe-agent", write_json(tmp_path / "t.traj", document)))
+
+    assert [(call.name, call.args) for call in calls] == [
+        ("find_file", {"command": "find_file a.py"}),
+        ("bash", {"command": "python a.py\n"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "reason"),
+    [
+        ("submitted", "success", "completed"),
+        ("submitted (exit_cost)", "fail", "cost_limit"),
+        ("exit_context", "fail", "agent_failed"),
+        ("exit_api", "error", "model_failed"),
+        ("exit_total_execution_time", "timeout", "timeout"),
+        (None, "error", "interrupted"),
+    ],
+)
+def test_how_swe_agent_ended_is_told_in_our_words(tmp_path, said, status, reason):
+    document = swe_agent()
+    document["info"]["exit_status"] = said
+
+    session = only("swe-agent", write_json(tmp_path / "t.traj", document))
+
+    assert (session.status, session.end_reason) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("report", "document", "resolved"),
+    [
+        ("exp/t-1/report.json", {"t-1": {"resolved": True}}, True),
+        ("exp/results.json", {"resolved_ids": ["t-1"], "submitted_ids": ["t-1"]}, True),
+        ("exp/results.json", {"resolved_ids": ["other"]}, False),
+    ],
+)
+def test_whether_it_was_resolved_comes_from_the_report_beside_it(tmp_path, report, document, resolved):
+    path = write_json(tmp_path / "exp" / "t-1" / "t-1.traj", swe_agent())
+    write_json(tmp_path / report, document)
+
+    session = only("swe-agent", path)
+
+    assert session.scores == [Score(evaluator="resolved", value=float(resolved))]
+    assert session.status == ("success" if resolved else "fail")
+
+
+def test_of_several_attempts_the_chosen_one_is_told(tmp_path):
+    document = {**swe_agent(), "attempts": [swe_agent(), swe_agent()]}
+    waiting = {"attempts": [swe_agent()]}
+
+    chosen = only("swe-agent", write_json(tmp_path / "a.traj", document))
+    last = only("swe-agent", write_json(tmp_path / "b.traj", waiting))
+
+    assert "the one of 2 attempts that was chosen" in chosen.notes
+    assert len(tool_calls(last)) == 2
+
+
+def test_mini_swe_agents_commands_have_results_and_exit_codes(tmp_path):
+    session = only("mini-swe-agent", write_json(tmp_path / "t-1.traj.json", mini_swe_agent()))
+
+    assert order(session) == ["suMT"]
+    assert tool_calls(session) == [
+        ToolCall(name="bash", args={"command": "ls"}, success=False, result="no", call_id="call_1")
+    ]
+    (call,) = model_calls(session)
+    assert (call.cost_usd, call.usage.cached_tokens, call.model) == (0.003, 20, "gpt-4o")
+    assert (session.status, session.agent_version, session.model) == ("success", "2.4.6", "openai/gpt-4o")
+
+
+def test_mini_swe_agents_first_generation_had_its_commands_in_the_text(tmp_path):
+    said = "Let me see.\n\n```bash\nls\n```"
+    result = "<returncode>0</returncode>\n<output>\na.py\n</output>"
+    messages = [
+        {"role": "system", "content": "Rules."},
+        {"role": "user", "content": "Task."},
+        {"role": "assistant", "content": said},
+        {"role": "user", "content": result},
+        {"role": "assistant", "content": "Done."},
+    ]
+
+    session = only("mini-swe-agent", write_json(tmp_path / "old.traj.json", messages))
+
+    assert order(session) == ["suaTa"]
+    assert tool_calls(session) == [ToolCall(name="bash", args={"command": "ls"}, success=True, result=result)]
+
+
+def test_a_file_that_each_run_overwrites_is_another_session_each_time(tmp_path):
+    later = mini_swe_agent()
+    later["messages"][2]["extra"]["timestamp"] += 60
+    path = tmp_path / "last_mini_run.traj.json"
+
+    ids = {only("mini-swe-agent", write_json(path, each)).external_id for each in (mini_swe_agent(), later)}
+
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "reason"),
+    [("LimitsExceeded", "fail", "cost_limit"), ("AuthenticationError", "error", "internal_error")],
+)
+def test_how_mini_swe_agent_ended_is_told_in_our_words(tmp_path, said, status, reason):
+    document = mini_swe_agent()
+    document["info"]["exit_status"] = said
+    document["messages"][-1] = {"role": "exit", "content": "why", "extra": {"exit_status": said}}
+
+    session = only("mini-swe-agent", write_json(tmp_path / "t.traj.json", document))
+
+    assert (session.status, session.end_reason, session.error) == (status, reason, f"{said}: why")
+
+
+def test_an_atif_trajectory_is_a_session(tmp_path):
+    session = only("atif", write_json(tmp_path / "trajectory.json", atif()))
+
+    assert order(session) == ["uMaTMa"]
+    assert spoken(session)[1] == ("assistant", "Writing.")
+    assert tool_calls(session) == [
+        ToolCall(name="bash", args={"cmd": "echo > hello.txt"}, result="ok", call_id="c1")
+    ]
+    assert model_calls(session)[0].usage == Usage(input_tokens=80, cached_tokens=40, output_tokens=8)
+    assert [call.cost_usd for call in model_calls(session)] == [0.001, 0.001]
+    assert (session.external_id, session.agent, session.model) == ("trial-7", "terminus-2", "openai/gpt-5")
+
+
+def test_harbors_reward_and_trial_come_from_the_result_beside_it(tmp_path):
+    path = write_json(tmp_path / "trial" / "agent" / "trajectory.json", atif())
+    result = {"trial_name": "hello__x", "task_name": "hello", "verifier_result": {"rewards": {"reward": 0.0}}}
+    write_json(tmp_path / "trial" / "result.json", result)
+
+    session = only("atif", path)
+
+    assert session.scores == [Score(evaluator="reward", value=0.0)]
+    assert (session.status, session.end_reason, session.name) == ("fail", "checks_failed", "hello")
+    assert session.attributes["trial"] == "hello__x"
+
+
+def test_agents_within_an_atif_trajectory_are_sessions_of_their_own(tmp_path):
+    inner = {**atif(), "session_id": None, "trajectory_id": "sub-1"}
+    outer, within = sessions(
+        "atif", write_json(tmp_path / "t.json", {**atif(), "subagent_trajectories": [inner]})
+    )
+
+    assert (outer.external_id, within.external_id) == ("trial-7", "trial-7/sub-1")
+    assert within.attributes["parent"] == "trial-7"
+
+
+def test_what_a_trajectory_repeats_of_an_earlier_one_happened_once(tmp_path):
+    document = atif()
+    document["steps"][1]["is_copied_context"] = True
+
+    assert len(events(only("atif", write_json(tmp_path / "t.json", document)))) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "document"),
+    [
+        ("swe-agent", "t.traj", {"info": {}}),
+        ("mini-swe-agent", "t.traj.json", {"messages": "none"}),
+        ("atif", "t.json", {"steps": []}),
+    ],
+)
+def test_a_file_that_is_no_trajectory_is_named_with_the_reason(tmp_path, kind, name, document):
+    (problem,) = problems(kind, write_json(tmp_path / name, document))
+
+    assert name in problem
+    assert "trajectory" in problem

@@ -1,0 +1,145 @@
+"""Results of tau-bench, and PatientHub's sessions, as sessions."""
+
+from records_by_hand import (
+    model_calls,
+    only,
+    order,
+    patienthub,
+    problems,
+    sessions,
+    spoken,
+    tau2,
+    tau_run,
+    tool_calls,
+    write_json,
+)
+
+from proctor.records import recognised
+from proctor.score import Score
+from proctor.session import ToolCall, Usage
+
+FILE = "tool-calling-gpt-4o-0.0_range_0--1_user-gpt-4o-llm_0301.json"
+
+
+def test_each_run_of_tau_bench_is_a_session_with_its_reward(tmp_path):
+    path = write_json(tmp_path / FILE, [tau_run(3, 1.0), tau_run(4, 0.0)])
+
+    passed, failed = sessions("tau-bench", path)
+
+    assert order(passed) == ["suTa", "u"]
+    assert tool_calls(passed) == [
+        ToolCall(name="get_order", args={"id": "W1"}, result="shipped", call_id="call_1")
+    ]
+    assert (passed.status, failed.status, failed.end_reason) == ("success", "fail", "checks_failed")
+    assert [session.scores for session in (passed, failed)] == [
+        [Score(evaluator="reward", value=1.0)],
+        [Score(evaluator="reward", value=0.0)],
+    ]
+
+
+def test_tau_benchs_file_says_who_it_was(tmp_path):
+    session = only("tau-bench", write_json(tmp_path / FILE, [tau_run()]))
+
+    assert (session.agent, session.model) == ("tool-calling", "gpt-4o")
+    assert session.attributes == {"task_id": "3", "trial": "0", "source": "user"}
+
+
+def test_a_run_that_crashed_is_an_error(tmp_path):
+    run = tau_run(reward=0.0)
+    run["info"] = {"error": "rate limited", "traceback": "…"}
+
+    session = only("tau-bench", write_json(tmp_path / "r.json", [run]))
+
+    assert (session.status, session.error) == ("error", "rate limited")
+
+
+def test_a_run_without_a_conversation_is_named_and_the_others_are_read(tmp_path):
+    path = write_json(tmp_path / "r.json", [{"task_id": 1, "reward": 0}, tau_run()])
+
+    assert problems("tau-bench", path) == [f"{path}: run 1: it has no `traj`"]
+
+
+def test_a_simulation_of_tau2_is_a_session_with_its_reward_in_parts(tmp_path):
+    session = only("tau-bench", write_json(tmp_path / "results.json", tau2()))
+
+    assert (session.external_id, session.agent, session.model) == ("sim-1", "llm_agent", "gpt-4.1")
+    assert spoken(session)[0] == ("system", "Be kind.")
+    assert [(score.dimension, score.value) for score in session.scores] == [
+        ("", 0.0),
+        ("DB", 1.0),
+        ("COMMUNICATE", 0.0),
+    ]
+    assert (session.finished_at - session.started_at).total_seconds() == 60
+
+
+def test_what_tau2s_user_did_is_not_taken_for_the_agents_work(tmp_path):
+    session = only("tau-bench", write_json(tmp_path / "results.json", tau2()))
+
+    assert [call.name for call in tool_calls(session)] == ["get_line"]
+    assert spoken(session)[-3:] == [
+        ("user", "[uses toggle {}]"),
+        ("user", "[result: on]"),
+        ("user", "Thanks."),
+    ]
+
+
+def test_tau2s_costs_are_those_of_both_sides(tmp_path):
+    calls = model_calls(only("tau-bench", write_json(tmp_path / "results.json", tau2())))
+
+    assert [(call.model, call.cost_usd) for call in calls] == [("gpt-4.1-mini", 0.001), ("gpt-4.1", 0.004)]
+
+
+def test_tau2s_results_in_pieces_are_read_as_one_folder(tmp_path):
+    whole = tau2()
+    (simulation,) = whole.pop("simulations")
+    write_json(tmp_path / "results.json", whole)
+    write_json(tmp_path / "simulations" / "sim-1.json", simulation)
+    (tmp_path / "simulations" / "sim-2.json").write_text("{")
+
+    assert recognised(tmp_path).kind == "tau-bench"
+    assert [
+        problem.startswith(str(tmp_path / "simulations" / "sim-2.json"))
+        for problem in problems("tau-bench", tmp_path)
+    ] == [True]
+    (tmp_path / "simulations" / "sim-2.json").unlink()
+    assert only("tau-bench", tmp_path).model == "gpt-4.1"
+
+
+def test_a_dialogue_of_patienthub_has_a_turn_for_each_exchange(tmp_path):
+    session = only("patienthub", write_json(tmp_path / "out" / "patientPsi_CBT_run0.json", patienthub()))
+
+    assert order(session) == ["Mau", "au"]
+    assert spoken(session)[:2] == [("assistant", "What brings you here?"), ("user", "I cannot sleep.")]
+    (call,) = model_calls(session)
+    assert (call.usage, call.cost_usd) == (Usage(input_tokens=100, output_tokens=20), 0.01)
+    assert (session.external_id, session.status) == ("out/patientPsi_CBT_run0", "success")
+
+
+def test_a_file_written_twice_holds_two_sessions_and_the_first_stays_itself(tmp_path):
+    path = tmp_path / "out" / "s.json"
+    before = only("patienthub", write_json(path, patienthub()))
+
+    first, second = sessions("patienthub", write_json(path, [patienthub(), patienthub()]))
+
+    assert (first.external_id, second.external_id) == (before.external_id, "out/s#2")
+
+
+def test_our_own_simulations_files_are_read_with_their_scores_and_roles(tmp_path):
+    document = patienthub() | {
+        "client": "patientPsi",
+        "therapist": "CBT",
+        "run_id": 0,
+        "status": "success",
+        "end_reason": "max_turns",
+        "under_test": "client",
+        "roles": {"client": {"model": "scripted/a"}, "therapist": {"model": "scripted/b"}},
+        "scores": [{"evaluator": "safety", "value": 1.0, "digest": "d1", "level": "session"}],
+        "record": {"session_id": "s-9", "started_at": "2026-03-01T10:00:00+00:00"},
+    }
+
+    session = only("patienthub", write_json(tmp_path / "p.json", document))
+
+    assert (session.external_id, session.agent, session.model) == ("s-9", "patientPsi", "scripted/a")
+    assert spoken(session)[0] == ("user", "What brings you here?")
+    assert session.scores == [Score(evaluator="safety", value=1.0, evaluator_digest="d1")]
+    assert session.end_reason == "max_turns"

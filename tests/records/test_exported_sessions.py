@@ -1,0 +1,411 @@
+"""Sessions written as ATIF trajectories and as Inspect's logs, and read back."""
+
+import json
+import string
+import subprocess
+import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from records_by_hand import events, only, sessions, write_every_kind
+
+from proctor.export import atif, inspect
+from proctor.imported import Happening, ImportedSession, ImportedStep
+from proctor.records import find_kind, kind_names
+from proctor.score import Score
+from proctor.session import Message, ModelCall, ToolCall, Usage
+
+BEGAN = datetime(2026, 3, 1, 10, tzinfo=UTC)
+INSPECT = Path(__file__).parents[2] / "build" / "inspect" / "bin" / "python"
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+names = st.text(string.ascii_letters, min_size=1, max_size=8)
+counts = st.integers(0, 10**6)
+scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | words
+messages = st.builds(
+    Message,
+    role=st.sampled_from(["system", "user", "assistant", "tool"]),
+    content=words,
+    name=st.just("") | names,
+)
+tools = st.builds(
+    ToolCall,
+    name=names,
+    args=st.dictionaries(names, scalars, max_size=3),
+    success=st.none() | st.booleans(),
+    result=words,
+    duration_ms=st.none() | st.floats(0, 1e6),
+    call_id=st.sampled_from(["a", "b", "c"]),
+)
+models = st.builds(
+    ModelCall,
+    model=names,
+    usage=st.builds(
+        lambda prompt, cached, output, thought: Usage(
+            input_tokens=prompt + cached,
+            cached_tokens=cached,
+            output_tokens=output + thought,
+            reasoning_tokens=thought,
+        ),
+        *[counts] * 4,
+    ),
+    provider=st.just("") | names,
+    cost_usd=st.none() | st.floats(0, 100),
+    price_source=names,
+    latency_ms=st.none() | st.floats(0, 1e6),
+    waiting_ms=st.integers(0, 1000).map(float),
+    status=st.sampled_from(["ok", "429"]),
+    error=words,
+    call_id=names,
+)
+scores = st.builds(
+    Score,
+    evaluator=names,
+    value=st.none() | st.floats(-5, 5),
+    label=words,
+    explanation=words,
+    level=st.sampled_from(["session", "trace", "tool_call"]),
+    target=st.just("") | names,
+    evaluator_digest=st.just("") | names,
+    error=st.just("") | names,
+    dimension=st.just("") | names,
+)
+
+
+def step(happened, number=1):
+    return ImportedStep(
+        trace_id=f"turn-{number}",
+        happenings=[
+            Happening(event=event, at=BEGAN + timedelta(seconds=10 * number + place))
+            for place, event in enumerate(happened)
+        ],
+    )
+
+
+@st.composite
+def recorded(draw):
+    turns = draw(
+        st.lists(st.lists(messages | tools | models, min_size=1, max_size=8), min_size=1, max_size=3)
+    )
+    return ImportedSession(
+        external_id=draw(names),
+        source="otlp",
+        service=draw(st.just("") | names),
+        name=draw(words),
+        agent=draw(st.just("") | names),
+        agent_version=draw(st.just("") | names),
+        model=draw(st.just("") | names),
+        status=draw(st.sampled_from(["success", "fail", "timeout", "error"])),
+        end_reason=draw(names),
+        error=draw(words),
+        started_at=BEGAN,
+        finished_at=BEGAN + timedelta(minutes=5),
+        steps=[step(happened, number) for number, happened in enumerate(turns, start=1)],
+        tools=[{"name": "add", "description": draw(words), "parameters": {"type": "object"}}],
+        attributes=draw(st.dictionaries(names, words, max_size=2)),
+        scores=draw(st.lists(scores, max_size=3)),
+        notes=[note for note in draw(st.lists(words, max_size=2)) if note],
+    )
+
+
+def transcript(session):
+    return [(each.trace_id, [happening.event for happening in each.happenings]) for each in session.steps]
+
+
+def whole(session):
+    """All but the moments of single events, and where it came from."""
+    scored = sorted(session.scores, key=repr)
+    return replace(session, source="", steps=transcript(session), scores=scored, notes=list(session.notes))
+
+
+def written(format_, some, folder):
+    return format_.write(some, Path(folder), "x")
+
+
+@pytest.mark.parametrize("format_", [atif, inspect])
+@settings(max_examples=150, deadline=None)
+@given(session=recorded())
+def test_what_was_exported_comes_back_as_it_was(format_, session):
+    kind = format_.__name__.rpartition(".")[2]
+    with tempfile.TemporaryDirectory() as folder:
+        (path,) = written(format_, [session], folder)
+
+        assert find_kind(kind).recognises(path)
+        assert whole(only(kind, path)) == whole(session)
+
+
+TEXTS = {"type": "string"}
+METRICS = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "prompt_tokens": {"type": "integer"},
+        "completion_tokens": {"type": "integer"},
+        "cached_tokens": {"type": "integer"},
+        "cost_usd": {"type": "number"},
+        "extra": {"type": "object"},
+    },
+}
+STEP = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["step_id", "source", "message"],
+    "properties": {
+        "step_id": {"type": "integer", "minimum": 1},
+        "timestamp": TEXTS,
+        "source": {"enum": ["system", "user", "agent"]},
+        "model_name": TEXTS,
+        "message": TEXTS,
+        "tool_calls": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["tool_call_id", "function_name", "arguments"],
+                "properties": {
+                    "tool_call_id": TEXTS,
+                    "function_name": TEXTS,
+                    "arguments": {"type": "object"},
+                    "extra": {"type": "object"},
+                },
+            },
+        },
+        "observation": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["results"],
+            "properties": {
+                "results": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "properties": {"source_call_id": TEXTS, "content": TEXTS},
+                    },
+                }
+            },
+        },
+        "metrics": METRICS,
+        "llm_call_count": {"type": "integer", "minimum": 0},
+        "extra": {"type": "object"},
+    },
+}
+TRAJECTORY = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["schema_version", "session_id", "agent", "steps"],
+    "properties": {
+        "schema_version": {"const": "ATIF-v1.7"},
+        "session_id": TEXTS,
+        "agent": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["name", "version"],
+            "properties": {
+                "name": {"type": "string", "minLength": 1},
+                "version": {"type": "string", "minLength": 1},
+                "model_name": TEXTS,
+                "tool_definitions": {"type": "array", "items": {"type": "object"}},
+            },
+        },
+        "steps": {"type": "array", "minItems": 1, "items": STEP},
+        "final_metrics": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "total_prompt_tokens": {"type": "integer"},
+                "total_completion_tokens": {"type": "integer"},
+                "total_cached_tokens": {"type": "integer"},
+                "total_cost_usd": {"type": "number"},
+                "total_steps": {"type": "integer"},
+            },
+        },
+        "extra": {"type": "object"},
+    },
+}
+"""What ATIF 1.7 allows of what we write: it forbids members it does not know."""
+AGENTS_ONLY = {"model_name", "reasoning_content", "tool_calls", "metrics"}
+
+
+@settings(max_examples=100, deadline=None)
+@given(session=recorded())
+def test_a_trajectory_keeps_the_rules_of_its_format(session):
+    trajectory = json.loads(json.dumps(atif.trajectory_of(session)))
+
+    jsonschema.validate(trajectory, TRAJECTORY)
+    steps = trajectory["steps"]
+    assert [each["step_id"] for each in steps] == list(range(1, len(steps) + 1))
+    for each in steps:
+        asked = [call["tool_call_id"] for call in each.get("tool_calls", [])]
+        assert len(asked) == len(set(asked))
+        results = each.get("observation", {"results": []})["results"]
+        assert {result["source_call_id"] for result in results} <= set(asked)
+        assert each["source"] == "agent" or not AGENTS_ONLY & each.keys()
+        datetime.fromisoformat(each["timestamp"])
+
+
+READS = """
+import json, sys
+from inspect_ai.log import read_eval_log, read_eval_log_sample_summaries, write_eval_log
+
+for path, copy in json.loads(sys.argv[1]):
+    log = read_eval_log(path)
+    print(json.dumps({
+        "model": log.eval.model,
+        "status": log.status,
+        "means": {each.name: each.metrics["mean"].value for each in log.results.scores},
+        "tokens": {model: usage.total_tokens for model, usage in log.stats.model_usage.items()},
+        "summaries": len(read_eval_log_sample_summaries(path)),
+        "samples": [
+            {
+                "uuid": sample.uuid,
+                "messages": [[message.role, message.text] for message in sample.messages],
+                "tools": [call.function for each in sample.messages if each.role == "assistant"
+                          for call in each.tool_calls or ()],
+                "scores": {name: score.value for name, score in (sample.scores or {}).items()},
+                "events": [event.event for event in sample.events],
+            }
+            for sample in log.samples
+        ],
+    }))
+    write_eval_log(log, copy)
+"""
+
+
+def inspect_reads(pairs):
+    """What Inspect itself makes of our files; it writes a copy of each."""
+    pairs = [(str(path), str(copy)) for path, copy in pairs]
+    done = subprocess.run(
+        [INSPECT, "-c", READS, json.dumps(pairs)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+needs_inspect = pytest.mark.skipif(
+    not INSPECT.exists(),
+    reason="Inspect is not installed: `make inspect` does that, and needs the network",
+)
+
+SAID = [
+    Message(role="system", content="Be brief."),
+    Message(role="user", content="2 + 2?"),
+    ModelCall(model="gpt-4o", usage=Usage(input_tokens=20, output_tokens=5), cost_usd=0.001),
+    Message(role="assistant", content="I add."),
+    ToolCall(name="add", args={"x": 2}, success=False, result="no", call_id="c1", duration_ms=5),
+    Message(role="assistant", content="4"),
+]
+
+
+def a_session(name, model="gpt-4o", **more):
+    return ImportedSession(
+        external_id=name,
+        source="codex",
+        agent="codex",
+        model=model,
+        started_at=BEGAN,
+        finished_at=BEGAN + timedelta(seconds=90),
+        steps=[step(SAID)],
+        **more,
+    )
+
+
+@needs_inspect
+def test_inspects_own_reader_opens_what_we_wrote(tmp_path):
+    judged = [Score(evaluator="right", value=1.0, explanation="so"), Score(evaluator="tone", label="kind")]
+    some = [a_session("s/1", scores=judged), a_session("s/2", scores=[replace(judged[0], value=0.0)])]
+
+    (path,) = written(inspect, some, tmp_path)
+    (log,) = inspect_reads([(path, tmp_path / "copy.eval")])
+
+    assert (log["model"], log["status"], log["summaries"]) == ("gpt-4o", "success", 2)
+    assert log["means"] == {"right": 0.5}
+    assert log["tokens"] == {"gpt-4o": 50}
+    first, second = log["samples"]
+    assert (first["uuid"], second["uuid"]) == ("s/1", "s/2")
+    assert first["messages"] == [
+        ["system", "Be brief."],
+        ["user", "2 + 2?"],
+        ["assistant", "I add."],
+        ["tool", "no"],
+        ["assistant", "4"],
+    ]
+    assert first["tools"] == ["add"]
+    assert first["scores"] == {"right": 1.0, "tone": "kind"}
+    assert first["events"] == ["model", "tool"]
+
+
+@needs_inspect
+def test_what_inspect_itself_writes_we_read_packed_or_not(tmp_path):
+    (path,) = written(inspect, [a_session("s-1", scores=[Score(evaluator="right", value=1.0)])], tmp_path)
+    copies = [tmp_path / "copy.eval", tmp_path / "copy.json"]
+
+    inspect_reads([(path, copy) for copy in copies])
+
+    for copy in copies:
+        back = only("inspect", copy)
+        assert transcript(back) == transcript(only("inspect", path))
+        assert [(score.evaluator, score.value) for score in back.scores] == [("right", 1.0)]
+
+
+@needs_inspect
+def test_inspect_opens_whatever_was_imported(tmp_path):
+    kinds = write_every_kind(tmp_path / "in")
+    (tmp_path / "out").mkdir()
+    some = [session for kind in kind_names() for session in sessions(kind, kinds[kind])]
+
+    paths = written(inspect, some, tmp_path / "out")
+    logs = inspect_reads([(path, tmp_path / "copy.eval") for path in paths])
+
+    assert sum(len(log["samples"]) for log in logs) == len(some)
+
+
+def test_sessions_of_several_models_are_a_log_each(tmp_path):
+    some = [a_session("s-1", "a/b"), a_session("s-2", "a-b"), a_session("s-3", "a/b")]
+
+    paths = written(inspect, some, tmp_path)
+
+    assert [[back.external_id for back in sessions("inspect", path)] for path in paths] == [
+        ["s-1", "s-3"],
+        ["s-2"],
+    ]
+
+
+def test_two_sessions_of_one_name_are_two_files_and_two_samples(tmp_path):
+    some = [a_session("s", service="one"), a_session("s", service="two")]
+
+    trajectories = written(atif, some, tmp_path)
+    (log,) = written(inspect, some, tmp_path)
+
+    assert len(set(trajectories)) == 2
+    assert [back.service for back in sessions("inspect", log)] == ["one", "two"]
+
+
+def test_a_run_is_exported_and_its_sessions_come_back_with_their_scores(proctor, tmp_path):
+    kinds = write_every_kind(tmp_path / "in")
+    proctor("import", "tau-bench", str(kinds["tau-bench"]))
+
+    for form in ("atif", "inspect"):
+        told = proctor.json("export", "--all", "--format", form, "--out", form)
+        (path,) = map(Path, told["files"])
+        back = only(form, tmp_path / path)
+        original = only("tau-bench", kinds["tau-bench"])
+        kept = [each for each in events(back) if not isinstance(each, ModelCall)]
+        assert [type(each) for each in kept] == [type(each) for each in events(original)]
+        assert back.scores == original.scores
+        assert (back.external_id, back.status) == (original.external_id, "success")
+
+
+def test_exporting_a_session_in_which_nothing_happened_makes_no_trajectory(tmp_path):
+    empty = replace(a_session("s-1"), steps=[])
+
+    assert written(atif, [empty], tmp_path) == []

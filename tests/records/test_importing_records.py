@@ -1,0 +1,71 @@
+"""`proctor import KIND` and `proctor import auto`, as typed."""
+
+import json
+
+from records_by_hand import SESSION, claude_lines, write_every_kind, write_json, write_lines
+
+from proctor.records import kind_names
+
+
+def test_a_folder_of_everything_is_recognised_and_imported(proctor, tmp_path):
+    write_every_kind(tmp_path / "all")
+    (tmp_path / "all" / "notes.txt").write_text("mine")
+
+    done = proctor("import", "auto", "all", "--json")
+
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["unreadable"]) == (0, 0)
+    with proctor.open_store() as store:
+        sources = {store.read.session(each)["source"] for each in told["sessions"]}
+    assert sorted(sources) == kind_names()
+
+
+def test_one_kind_takes_only_its_own_from_a_folder(proctor, tmp_path):
+    write_every_kind(tmp_path / "all")
+
+    told = proctor.json("import", "swe-agent", "all")
+
+    assert len(told["sessions"]) == 1
+
+
+def test_a_session_file_that_grew_replaces_what_was_imported_of_it(proctor, tmp_path):
+    path = tmp_path / f"{SESSION}.jsonl"
+    write_lines(path, claude_lines()[:3])
+    before = proctor.json("import", "claude-code", path.name)
+    write_lines(path, claude_lines())
+
+    after = proctor.json("import", "auto", path.name)
+
+    assert before["sessions"] == after["sessions"]
+    with proctor.open_store() as store:
+        row = store.read.session(after["sessions"][0])
+        assert (row["toolCalls"], row["modelCalls"], row["totalTokens"]) == (1, 2, 527)
+
+
+def test_what_cannot_be_read_is_named_and_counted_and_the_rest_is_imported(proctor, tmp_path):
+    write_every_kind(tmp_path / "all")
+    (tmp_path / "all" / "broken.traj").write_text("{")
+    write_json(tmp_path / "all" / "empty.traj.json", {"messages": []})
+
+    done = proctor("import", "auto", "all")
+
+    assert done.returncode == 1
+    assert "broken.traj: it is no JSON" in done.stderr
+    assert "empty.traj.json: it is no trajectory" in done.stderr
+    assert "8 sessions imported" in done.stderr
+
+
+def test_an_imported_session_is_shown_by_the_id_its_source_gave_it(proctor, tmp_path):
+    write_lines(tmp_path / f"{SESSION}.jsonl", claude_lines())
+    proctor("import", "claude-code", f"{SESSION}.jsonl")
+
+    shown = proctor("show", SESSION)
+
+    assert shown.returncode == 0
+    assert "They pass." in shown.stdout
+
+
+def test_help_says_what_each_kind_is(proctor):
+    said = proctor("import", "--help").stdout
+
+    assert all(kind in said for kind in kind_names())

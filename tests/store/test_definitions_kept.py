@@ -1,0 +1,166 @@
+"""What callers keep in the store: evaluators, configurations, tags, requests that come again, log streams."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from proctor.batch.arrivals import keep_arrivals, tell_arrivals
+from proctor.batch.online import OnlineWatch, Watching
+from proctor.errors import Contradiction, NotFound
+from proctor.store.definitions import Token
+from proctor.store.logs import LogEvent
+from proctor.telemetry import normalised
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+STAMP = "2026-11-15T12:00:00.000Z"
+JUDGE = {"llmAsAJudge": {"instructions": "x" * 10_000}}
+
+
+def once(token="", **asked):
+    return Token(operation="Create", token=token, asked=asked)
+
+
+def evaluator(store, name="mine", token="", **asked):
+    row = {"id": f"{name}-0123456789", "name": name, "level": "TRACE", "kind": "llmAsAJudge"}
+    times = {"createdAt": STAMP, "updatedAt": STAMP}
+    return store.definitions.create_evaluator(row | times, JUDGE, once(token, name=name, **asked))
+
+
+def config(store, name="watch", *, enabled=True, evaluators=("mine-0123456789",), percentage=100):
+    document = {
+        "rule": {"samplingConfig": {"samplingPercentage": percentage}},
+        "dataSourceConfig": {
+            "cloudWatchLogs": {"logGroupNamePrefixes": ["/runtimes/"], "serviceNames": ["calc"]}
+        },
+        "evaluators": [{"evaluatorId": each} for each in evaluators],
+        "outputConfig": {"cloudWatchConfig": {"logGroupName": "/results"}},
+    }
+    row = {"id": f"{name}-0123456789", "name": name, "enabled": int(enabled), "enabledAt": STAMP}
+    times = {"createdAt": STAMP, "updatedAt": STAMP}
+    return store.definitions.create_config(row | times, document, once(name=name))
+
+
+def test_long_instructions_are_kept_whole_and_survive_the_deletion_of_batches(store):
+    kept = evaluator(store)
+    store.delete_batch("another")
+
+    found = store.definitions.document("mine")
+
+    assert found == store.definitions.document(kept["id"])
+    assert found["evaluatorConfig"] == JUDGE
+    assert store.definitions.document("nobody") is None
+
+
+def test_the_same_request_is_done_once_and_another_with_its_token_is_refused(store):
+    first = evaluator(store, token="t")
+
+    assert evaluator(store, token="t")["id"] == first["id"]
+    with pytest.raises(Contradiction):
+        evaluator(store, token="t", level="SESSION")
+    store.definitions.delete_evaluator(first["id"])
+    assert evaluator(store, token="t")["id"] == first["id"]
+
+
+def test_names_are_taken_once(store):
+    evaluator(store)
+
+    with pytest.raises(Contradiction, match="taken"):
+        evaluator(store)
+
+
+def test_an_evaluator_in_use_cannot_be_changed(store):
+    kept = evaluator(store)
+    config(store, "off", enabled=False)
+    assert store.definitions.evaluator(kept["id"])["locked"] is False
+    config(store)
+
+    assert store.definitions.evaluator(kept["id"])["locked"] is True
+    assert store.definitions.evaluators()[0]["locked"] is True
+    with pytest.raises(Contradiction, match="watch-0123456789"):
+        store.definitions.delete_evaluator(kept["id"])
+
+
+def test_tags_are_limited_and_a_refused_one_changes_nothing(store):
+    store.definitions.tag("arn", {f"k{number}": "v" for number in range(50)})
+
+    with pytest.raises(Contradiction):
+        store.definitions.tag("arn", {"k0": "changed", "more": "v"})
+    assert store.definitions.tags("arn")["k0"] == "v"
+    store.definitions.untag("arn")
+    assert store.definitions.tags("arn") == {}
+
+
+def test_log_streams_keep_long_and_strange_lines_in_the_order_of_their_times(store):
+    store.logs.create("/g", "", NOW)
+    store.logs.create("/g", "s", NOW)
+    texts = ["second \0 \ud800", "x" * 10_000, "first"]
+    events = [LogEvent(timestamp_ms=at, message=text) for at, text in zip((2, 3, 1), texts, strict=True)]
+
+    store.logs.put("/g", "s", events, NOW)
+
+    assert [row["message"] for row in store.logs.events("/g", "s")] == [
+        "first",
+        "second \ufffd ?",
+        "x" * 10_000,
+    ]
+    (group, stream) = store.logs.streams()
+    assert (group["logStream"], group["last"]) == ("", None)
+    assert (stream["first"], stream["last"]) == (1, 3)
+    with pytest.raises(Contradiction):
+        store.logs.create("/g", "s", NOW)
+    with pytest.raises(NotFound):
+        store.logs.put("/g", "none", events, NOW)
+
+
+def arrive(store, session, at):
+    document = {
+        "traceId": session.encode().hex().ljust(32, "0"),
+        "spanId": "b" * 16,
+        "name": "invoke_agent",
+        "scope": {"name": "opentelemetry.instrumentation.calc"},
+        "resource": {"attributes": {"service.name": "calc"}},
+        "startTimeUnixNano": 10**18,
+        "endTimeUnixNano": 10**18 + 1,
+        "attributes": {
+            "session.id": session,
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.input.messages": [{"role": "user", "parts": [{"type": "text", "content": "hello"}]}],
+        },
+    }
+    keep_arrivals(store, [normalised(document)], at, log_group="/runtimes/calc")
+    tell_arrivals(store, at)
+
+
+def test_of_several_servers_one_looks_for_sessions_until_it_is_gone(store):
+    evaluator(store)
+    config(store)
+    watching = Watching(judging={}, version="0", region="r", account="1" * 12, quiet_seconds=0)
+    arrive(store, "s-1", NOW)
+    at = NOW + timedelta(seconds=1)
+    first = OnlineWatch(store, watching, owner="elsewhere:1:1:a")
+    second = OnlineWatch(store, watching, owner="elsewhere:2:2:b")
+
+    (run_id,) = first.look(at)
+
+    assert list(second.look(at)) == []
+    assert list(second.look(at + timedelta(minutes=1))) == [run_id]
+    assert list(first.look(at + timedelta(minutes=1))) == []
+
+
+def test_sessions_that_are_over_are_found_once_and_a_share_of_them_is_due(store):
+    evaluator(store)
+    made = config(store, percentage=50)
+    watching = Watching(judging={}, version="0", region="r", account="1" * 12, quiet_seconds=60)
+    for number in range(40):
+        arrive(store, f"s-{number}", NOW + timedelta(seconds=1))
+    arrive(store, "late", NOW + timedelta(seconds=90))
+
+    (run_id,) = OnlineWatch(store, watching).look(NOW + timedelta(seconds=100))
+    again = list(OnlineWatch(store, watching).look(NOW + timedelta(seconds=100)))
+
+    rows = store.read.query('SELECT "decision" FROM "online_sessions"')
+    counts = {name: sum(row["decision"] == name for row in rows) for name in ("not_sampled", f"job {run_id}")}
+    assert sum(counts.values()) == 40
+    assert 5 < counts["not_sampled"] < 35
+    assert again == [run_id], "nobody carries it out yet"
+    assert store.definitions.config(made["id"])["runId"] == run_id

@@ -1,0 +1,405 @@
+"""A store with a key: nothing readable on the disk, everything readable with it."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import zlib
+
+import pytest
+from stocked import NOW, add_batch, owned, session
+
+from proctor.errors import KeyMissing, KeyUnusable, StoreError
+from proctor.imported import Happening, ImportedSession, ImportedStep
+from proctor.item import Item
+from proctor.keys import Keys, LocalKey, key_in, new_key_text, read_keys
+from proctor.score import Score
+from proctor.session import Iteration, Merge, Message, Metric, ModelCall, Note, ToolCall
+from proctor.store import ItemFilter, Label, Store
+from proctor.store.arrivals import Mark
+from proctor.store.definitions import Token
+from proctor.store.evaluations import NewEvaluation
+from proctor.store.logs import LogEvent
+from proctor.store.sealed_columns import ALIKE, PLAIN, SEALED
+from proctor.store.tables import COLUMNS
+
+KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
+OTHER = Keys(own=LocalKey(secret=b"another key of thirty-two bytes!"))
+SECRET = "the-cat-is-under-the-stairs"
+LONG = SECRET * 400
+
+
+def fill(store):
+    """Put the secret into every field that somebody's words can come to."""
+    item = Item(
+        runner="prompt",
+        prompt=f"prompt {SECRET}",
+        model="m",
+        details={"said": SECRET},
+        settings={"say": SECRET},
+    )
+    row = {"runId": "run", "createdAt": "2026-03-01T12:00:00.000Z", "job": "coding", "status": "running"}
+    texts = {"planText": LONG, "defaultsJson": f'"{SECRET}"', "optionsJson": f'"{SECRET}"'}
+    store.create_batch(row | texts | {"owner": "me"}, [item])
+    writer = store.writer(owned("run", "me"))
+    recorder = session(writer, "s1", item_id=item.id, name=f"name {SECRET}")
+    for event in (
+        Message(role="user", content=SECRET),
+        Message(role="assistant", content=LONG),
+        ToolCall(name="look", args={"at": SECRET}, result=LONG),
+        ModelCall(model="m", request=LONG, response=SECRET, error=SECRET),
+        Metric(name="mood", value=SECRET),
+        Note(text=SECRET),
+        Merge(base_branch="main", mode="squash", result="failed", message=SECRET, error=SECRET),
+        Iteration(output=SECRET, test_output=LONG),
+    ):
+        recorder.record(event)
+    recorder.offer([{"name": SECRET}])
+    recorder.score(Score(evaluator="e", label=SECRET, explanation=LONG, error=SECRET, votes=(SECRET,)))
+    recorder.end("error", "x", SECRET, work_seconds=1, waiting_seconds=0)
+    writer.change("batch_items", ("run", item.id), {"error": SECRET, "sessionId": "s1"})
+    writer.close()
+    store.keep_imported(
+        ImportedSession(
+            external_id="ext",
+            source="otlp",
+            name=SECRET,
+            attributes={"said": SECRET},
+            notes=[SECRET],
+            steps=[
+                ImportedStep(trace_id="t", happenings=[Happening(event=Message(role="user", content=LONG))])
+            ],
+        ),
+        NOW,
+    )
+    store.keep_label(Label(session_id="s1", evaluator="e", who="me", label=SECRET, note=LONG), NOW)
+    store.ask_question("run", item.id, "mayor", f"question {SECRET}", NOW)
+    store.logs.create("g", "", NOW)
+    store.logs.create("g", "s", NOW)
+    store.logs.put("g", "s", [LogEvent(timestamp_ms=1, message=text) for text in (SECRET, LONG)], NOW)
+    evaluator = {"id": "ev-1", "name": "ev", "level": "SESSION", "kind": "llmAsAJudge", "description": SECRET}
+    times = {"createdAt": "2026-03-01T12:00:00.000Z", "updatedAt": "2026-03-01T12:00:00.000Z"}
+    token = Token(operation="o", token="", asked={})
+    store.definitions.create_evaluator(evaluator | times, {"instructions": LONG}, token)
+    config = {"id": "oc-1", "name": "oc", "description": SECRET} | times
+    store.definitions.create_config(config, {"evaluators": [{"evaluatorId": SECRET}]}, token)
+    store.definitions.tell_config("oc-1", failure=SECRET)
+    store.arrivals.keep([(mark(), {"attributes": {"said": SECRET}})], NOW)
+    job = NewEvaluation(
+        id="job-1",
+        arn="arn:x/job-1",
+        name="job",
+        request={"description": SECRET},
+        request_digest="d",
+        metadata=[{"assertion": LONG}],
+        definitions={"mine": {"instructions": SECRET}},
+    )
+    store.evaluations.open(job, {**row, "runId": "job-1"}, NOW)
+    store.evaluations.tell_failure("job-1", SECRET)
+    return item
+
+
+def mark():
+    return Mark(
+        trace_id="t" * 32,
+        span_id="s" * 16,
+        part="span",
+        parent_id="",
+        session_key="ext",
+        service="svc",
+        log_group="g",
+        is_log_group_said=True,
+        started=1,
+    )
+
+
+def everything(store):
+    """Every row of every table, as one who has the key reads it; digests of long texts as the texts."""
+    found = {}
+    for table in COLUMNS:
+        if table in ("blobs", "data_keys"):
+            continue
+        rows = store.read.whole(store.read.query(f'SELECT * FROM "{table}"'))
+        found[table] = sorted(repr(sorted((row | {"heartbeatAt": ""}).items())) for row in rows)
+    return found
+
+
+def raw_bytes(url, tmp_path):
+    """All that lies on the disk, unpacked as far as anybody could."""
+    if url.startswith("postgresql"):
+        import psycopg
+
+        with psycopg.connect(url) as connection:
+            values = [
+                value
+                for table in COLUMNS
+                for row in connection.execute(f'SELECT * FROM "{table}"').fetchall()
+                for value in row
+            ]
+        pieces = [value if isinstance(value, bytes) else str(value).encode() for value in values]
+    else:
+        files = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+        connection = sqlite3.connect(url)
+        packed = [
+            row[0] for t in ("blobs", "arrivals") for row in connection.execute(f'SELECT "data" FROM "{t}"')
+        ]
+        connection.close()
+        pieces = files + packed
+    return b"\n".join([*pieces, *map(unpacked, pieces)])
+
+
+def unpacked(data):
+    try:
+        return zlib.decompress(data)
+    except zlib.error:
+        return b""
+
+
+@pytest.fixture
+def sealed(url):
+    with Store(url, KEYS) as opened:
+        yield opened
+
+
+def test_what_anybody_said_is_nowhere_on_the_disk_and_reads_back_with_the_key(url, tmp_path, sealed):
+    fill(sealed)
+
+    assert SECRET.encode() not in raw_bytes(url, tmp_path)
+    other = str(tmp_path / "plain" / "p.db")
+    with Store(other) as plain:
+        fill(plain)
+        assert everything(plain) == everything(sealed)
+        assert SECRET.encode() in raw_bytes(other, tmp_path / "plain")
+
+
+def test_every_text_column_is_sealed_or_says_why_not(tmp_path):
+    with Store(str(tmp_path / "a.db")):
+        pass
+    raw = sqlite3.connect(tmp_path / "a.db")
+    texts = {
+        f"{table}.{row[1]}"
+        for table in COLUMNS
+        for row in raw.execute(f'PRAGMA table_info("{table}")')
+        if row[2] in ("TEXT", "BYTEA")
+    }
+    sealed = [f"{table}.{column}" for table, columns in SEALED.items() for column in columns]
+    plain = [place for places in PLAIN.values() for place in places]
+
+    assert sorted(texts) == sorted(sealed + plain)
+    assert set(sealed) >= ALIKE
+
+
+def test_without_the_key_lists_and_states_are_told_and_texts_are_not(url, sealed):
+    item = fill(sealed)
+
+    with Store(url) as locked:
+        assert locked.read.batch("run", NOW)["job"] == "coding"
+        assert [row["runId"] for row in locked.read.batches(NOW)] == ["job-1", "run"]
+        assert locked.read.totals("run")["items"] == 1
+        (row,) = locked.read.items("run")
+        assert (row["id"], row["status"]) == (item.id, "queued")
+        with pytest.raises(KeyMissing, match=f"under the key {KEYS.own.id}.*not here\n.*key_file"):
+            row["prompt"]
+        for spill in (
+            dict,
+            lambda row: {**row},
+            lambda row: list(row.values()),
+            lambda row: row.get("prompt"),
+        ):
+            with pytest.raises(KeyMissing):
+                spill(row)
+        with pytest.raises(KeyMissing):
+            locked.read.of_session("messages", "s1")[0]["content"]
+        with pytest.raises(KeyMissing):
+            add_batch(locked, "another", planText="more words")
+
+
+def test_a_wrong_key_is_told_before_anything_starts(url, sealed):
+    with pytest.raises(KeyMissing, match=f"{KEYS.own.id}; the key given is {OTHER.own.id}"):
+        Store(url, OTHER)
+
+
+def test_rows_from_before_there_was_a_key_stay_readable(url):
+    with Store(url) as plain:
+        fill(plain)
+        before = everything(plain)
+
+    with Store(url, KEYS) as sealed:
+        assert everything(sealed) == before
+        counts = sealed.count_sealed()
+        assert (counts["messages"].plain, counts["messages"].current) == (1, 0)
+
+
+def test_everything_is_sealed_anew_and_nothing_of_before_is_left(url, tmp_path):
+    with Store(url) as plain:
+        fill(plain)
+        before = everything(plain)
+
+    with Store(url, KEYS) as sealed:
+        told = []
+        changed = sealed.seal_anew(lambda table, rows: told.append((table, rows)))
+
+        assert changed == told[-1][1] > 10
+        assert everything(sealed) == before
+        assert all(found.plain == found.retired == 0 for found in sealed.count_sealed().values())
+        first, second = sealed.data_keys.rows
+        assert first["retiredAt"] and first["emptiedAt"] and not second["retiredAt"]
+        sealed.seal_anew()
+        assert everything(sealed) == before
+        assert len(sealed.data_keys.rows) == 3
+    assert SECRET.encode() not in raw_bytes(url, tmp_path)
+
+
+def test_sealing_anew_goes_on_after_it_was_killed(tmp_path):
+    url = str(tmp_path / "a.db")
+    with Store(url) as plain:
+        add_batch(plain, count=3000, planText=SECRET)
+    (tmp_path / "key").write_text(new_key_text(KEYS.own.secret))
+    program = (
+        "import sys, time; from pathlib import Path; from proctor.keys import Keys, key_in; "
+        "from proctor.store import Store; store = Store(sys.argv[1], Keys(own=key_in(Path(sys.argv[2])))); "
+        "store.seal_anew(lambda table, rows: print(table, rows, flush=True) or time.sleep(0.05))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, url, str(tmp_path / "key")], stdout=subprocess.PIPE, text=True
+    )
+    while not process.stdout.readline().startswith("batch_items"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    with Store(url, KEYS) as store:
+        assert store.data_keys.unfinished
+        found = store.count_sealed()["batch_items"]
+        assert found.plain > 0 and found.current > 0
+        rows = store.seal_anew()
+        assert 0 < rows < 3000
+        assert len(store.data_keys.rows) == 2 and not store.data_keys.unfinished
+        assert [row["prompt"] for row in store.read.items("run", limit=5000)] == [
+            f"question {number}" for number in range(3000)
+        ]
+
+
+def test_a_new_master_key_opens_everything_and_the_old_one_nothing(url, sealed):
+    fill(sealed)
+    before = everything(sealed)
+
+    assert sealed.data_keys.rewrap(OTHER.own) == 1
+
+    with Store(url, OTHER) as store:
+        assert everything(store) == before
+    with pytest.raises(KeyMissing):
+        Store(url, KEYS)
+
+
+def test_search_passes_over_what_is_sealed_and_never_finds_ciphertext(store, url):
+    with Store(url, KEYS) as sealed:
+        add_batch(sealed, count=5)
+        assert sealed.read.count_items("run", ItemFilter(search="sealed")) == 0
+        assert sealed.read.count_items("run", ItemFilter(search="question")) == 0
+        assert sealed.read.count_items("run", ItemFilter(search="echo")) == 5
+
+
+def test_a_value_that_was_moved_or_changed_does_not_open(tmp_path):
+    url = str(tmp_path / "a.db")
+    with Store(url, KEYS) as store:
+        fill(store)
+    raw = sqlite3.connect(url)
+    raw.execute(
+        'UPDATE "tool_calls" SET "result" = (SELECT "content" FROM "messages" WHERE "content" <> \'\')'
+    )
+    raw.execute('UPDATE "tool_calls" SET "resultBlob" = NULL')
+    raw.execute(
+        'UPDATE "iterations" SET "output" = SUBSTR("output", 1, LENGTH("output") - 8) || \'AAAAAAA=\''
+    )
+    raw.commit()
+
+    with Store(url, KEYS) as store:
+        with pytest.raises(StoreError, match="result was changed, or moved"):
+            store.read.of_session("tool_calls", "s1")
+        with pytest.raises(StoreError, match="output was changed, or moved"):
+            store.read.of_session("iterations", "s1")
+
+
+@pytest.mark.parametrize(
+    "text", ["sealed:1:", "sealed:1:0:messages.content:AAAA", "sealed:1:x:y:" + "A" * 5000, "keyed:0:11"]
+)
+def test_a_text_that_looks_sealed_is_a_text_like_any_other(tmp_path, text):
+    url = str(tmp_path / "a.db")
+    for keys in (Keys(), KEYS):
+        with Store(url, keys) as store:
+            writer = store.writer()
+            session(writer, f"s-{bool(keys.own)}").record(Message(role="user", name=text[:100], content=text))
+            writer.close()
+    with Store(url, KEYS) as store:
+        for name in ("s-False", "s-True"):
+            (row,) = store.read.of_session("messages", name)
+            assert (row["content"], row["name"]) == (text, text[:100])
+
+
+def test_a_span_that_comes_again_is_not_new(sealed):
+    sealed.arrivals.keep([(mark(), {"a": SECRET})], NOW)
+    sealed.arrivals.tell(lambda *_: None, NOW)
+
+    sealed.arrivals.keep([(mark(), {"a": SECRET})], NOW)
+    assert not sealed.arrivals.has_new()
+    sealed.arrivals.keep([(mark(), {"a": "else"})], NOW)
+    assert sealed.arrivals.has_new()
+
+
+def test_equal_texts_are_kept_once_and_their_digest_says_nothing(url, sealed):
+    import hashlib
+
+    writer = sealed.writer()
+    for name in ("s1", "s2"):
+        session(writer, name).record(Message(role="user", content=LONG))
+    writer.close()
+
+    (row,) = sealed.read.query('SELECT "digest" FROM "blobs"')
+    assert hashlib.sha256(LONG.encode()).hexdigest() not in row["digest"]
+
+
+def test_a_statement_whose_text_could_not_be_sealed_is_refused(sealed):
+    for statement in (
+        'UPDATE "messages" SET "content" = \'words\' WHERE 1 = 0',
+        'UPDATE "messages" SET "content" = COALESCE(?, "content") WHERE 1 = 0',
+        'INSERT INTO "messages" SELECT * FROM "messages" WHERE 1 = 0',
+    ):
+        with pytest.raises(StoreError, match="could not be sealed"):
+            sealed._transaction(lambda connection, sql=statement: connection.run(sql, ()))
+
+
+def test_two_that_open_a_new_store_at_once_come_to_one_key(tmp_path):
+    (tmp_path / "key").write_text(new_key_text(KEYS.own.secret))
+    program = (
+        "import sys; from pathlib import Path; from proctor.keys import Keys, key_in; "
+        "from proctor.store import Store; Store(sys.argv[1], Keys(own=key_in(Path(sys.argv[2]))))"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "a.db"), str(tmp_path / "key")]
+    for process in [subprocess.Popen(words) for _ in range(3)]:
+        assert process.wait() == 0
+
+    with Store(str(tmp_path / "a.db"), KEYS) as store:
+        assert len(store.data_keys.rows) == 1
+
+
+def test_keys_are_read_from_a_file_or_the_environment_in_any_usual_form(tmp_path):
+    secret = os.urandom(32)
+    for number, data in enumerate([secret, secret.hex().encode(), new_key_text(secret).encode()]):
+        (tmp_path / f"{number}").write_bytes(data)
+        assert key_in(tmp_path / f"{number}").secret == secret
+    assert read_keys({}, {"PROCTOR_ENCRYPTION_KEY": secret.hex()}).own == LocalKey(secret=secret)
+    assert read_keys({"key_env": "MINE"}, {"MINE": secret.hex()}).own == LocalKey(secret=secret)
+    assert read_keys({}, {}).own is None
+    assert secret.hex() not in repr(LocalKey(secret=secret))
+
+
+@pytest.mark.parametrize("text", ["", "short", "é" * 20, "ab" * 31])
+def test_what_is_no_key_is_told_and_not_shown(tmp_path, text):
+    (tmp_path / "key").write_text(text)
+    with pytest.raises(KeyUnusable, match="holds no key") as told:
+        key_in(tmp_path / "key")
+    assert text == "" or text not in str(told.value)
+    with pytest.raises(KeyUnusable, match="cannot be read"):
+        key_in(tmp_path / "none")

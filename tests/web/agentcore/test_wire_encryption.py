@@ -1,0 +1,156 @@
+"""Jobs and evaluators with keys of their own, in a stand-in for AWS KMS on this machine."""
+
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from test_wire_evaluators import JUDGE, create
+from test_wire_jobs import EXACT, arrive, ended, refused, start, truth
+
+from proctor.keys import Keys, LocalKey
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+NOBODYS = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def there(address, monkeypatch):
+    """What whoever uses the keys has in the environment."""
+    found = {**CREDENTIALS, "AWS_ENDPOINT_URL_KMS": address}
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+@pytest.fixture
+def key(there, address):
+    kms = boto3.client("kms", region_name="us-east-1", endpoint_url=address)
+    return kms.create_key()["KeyMetadata"]["Arn"]
+
+
+def lose(address):
+    """Take every key away."""
+    urlopen(Request(f"{address}/moto-api/reset", method="POST")).close()
+
+
+def on_disk(served):
+    """All that lies in the store's file, unpacked as far as anybody could."""
+    path = str(served.store.url).removeprefix("sqlite:///")
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    blobs = [row[0] for row in connection.execute('SELECT "data" FROM "blobs"')]
+    connection.close()
+    return Path(path).read_bytes() + b"".join(zlib.decompress(blob) for blob in blobs if blob[:1] == b"x")
+
+
+def test_the_results_of_a_job_with_a_key_of_its_own_are_sealed_under_it(serve, there, key):
+    served = serve(environment=there)
+    arrive(served, "s-1", "s-2")
+
+    started = start(
+        served.data,
+        kmsKeyArn=key,
+        evaluationMetadata=truth("s-1", "s-2", tools=["a-tool-nobody-has"]),
+    )
+    job = ended(served.data, started["batchEvaluationId"])
+
+    assert (job["status"], job["kmsKeyArn"]) == ("COMPLETED", key)
+    assert job["evaluationResults"]["numberOfSessionsCompleted"] == 2
+    (row,) = served.store.data_keys.rows
+    assert (row["scope"], row["masterKeyId"]) == (job["batchEvaluationId"], key)
+    assert job["batchEvaluationArn"] in row["contextJson"]
+    assert "aws:bedrock-agentcore:batchEvaluationArn" in row["contextJson"]
+    assert b"a-tool-nobody-has" not in on_disk(served)
+    events = served.logs.get_log_events(
+        logGroupName=job["outputConfig"]["cloudWatchConfig"]["logGroupName"],
+        logStreamName=job["outputConfig"]["cloudWatchConfig"]["logStreamName"],
+    )["events"]
+    assert len(events) == 2
+
+
+def test_a_job_whose_key_is_gone_is_told_without_its_results(serve, there, address, key):
+    served = serve(environment=there)
+    arrive(served, "s-1")
+    started = start(served.data, kmsKeyArn=key, evaluationMetadata=truth("s-1"))
+    job_id = started["batchEvaluationId"]
+    assert "evaluationResults" in ended(served.data, job_id)
+    lose(address)
+
+    served = serve(environment=there)
+    job = served.data.get_batch_evaluation(batchEvaluationId=job_id)
+
+    assert (job["status"], job["kmsKeyArn"], job["evaluators"]) == ("COMPLETED", key, [EXACT])
+    assert "evaluationResults" not in job
+    listed = served.data.list_batch_evaluations()["batchEvaluations"]
+    assert [each["batchEvaluationId"] for each in listed] == [job_id]
+    assert served.data.delete_batch_evaluation(batchEvaluationId=job_id)["status"] == "DELETING"
+
+
+def test_a_job_that_waits_can_be_stopped_though_its_key_is_gone(serve, there, address, key):
+    held = serve(command=["true"], environment=there)
+    job_id = start(held.data, kmsKeyArn=key)["batchEvaluationId"]
+    lose(address)
+
+    held = serve(command=["true"], environment=there)
+    assert held.data.stop_batch_evaluation(batchEvaluationId=job_id)["status"] == "STOPPED"
+
+
+def test_a_key_that_cannot_be_used_is_refused_at_the_start(serve, there):
+    held = serve(command=["true"], environment=there)
+
+    code, status, answer = refused(start, held.data, kmsKeyArn=NOBODYS)
+
+    assert (code, status) == ("ValidationException", 400)
+    assert NOBODYS in answer["message"]
+    assert held.data.list_batch_evaluations()["batchEvaluations"] == []
+    assert held.store.data_keys.rows == []
+
+
+def test_a_key_of_kms_can_be_stood_in_for(tmp_path, serve, there):
+    held = serve(command=["true"], environment=there)
+    mine = Keys(named={NOBODYS: LocalKey(secret=b"k" * 32, name=NOBODYS)})
+    held.store._sealer.keys = mine
+
+    job_id = start(held.data, kmsKeyArn=NOBODYS, evaluationMetadata=truth("s", tools=["unheard-of"]))[
+        "batchEvaluationId"
+    ]
+
+    assert held.store.evaluations.metadata(job_id)[0]["sessionId"] == "s"
+    assert b"unheard-of" not in on_disk(held)
+
+
+def test_an_evaluator_with_a_key_of_its_own_lies_open_nowhere(serve, there, address, key):
+    served = serve(command=["true"], environment=there)
+    made = create(served.control, kmsKeyArn=key, description="How polite")
+    evaluator_id = made["evaluatorId"]
+
+    found = served.control.get_evaluator(evaluatorId=evaluator_id)
+
+    assert (found["kmsKeyArn"], found["evaluatorConfig"]) == (key, JUDGE)
+    assert b"Is this polite?" not in on_disk(served)
+    start(served.data, evaluators=[{"evaluatorId": evaluator_id}])
+    assert b"Is this polite?" not in on_disk(served)
+    lose(address)
+    served = serve(command=["true"], environment=there)
+    known = served.control.get_evaluator(evaluatorId=evaluator_id, includedData="METADATA_ONLY")
+    assert (known["evaluatorName"], known["description"]) == ("polite", "How polite")
+    listed = served.control.list_evaluators(maxResults=100)["evaluators"]
+    assert evaluator_id in [each["evaluatorId"] for each in listed]
+    code, status, _ = refused(served.control.get_evaluator, evaluatorId=evaluator_id)
+    assert (code, status) == ("AccessDeniedException", 403)
+    served.control.delete_evaluator(evaluatorId=evaluator_id)
+    assert [row for row in served.store.data_keys.rows if row["scope"] == evaluator_id] == []

@@ -1,0 +1,156 @@
+"""What is asked of requests is what the client's model says, member by member, bound by bound."""
+
+import re
+
+import boto3
+import pytest
+
+from proctor.web.agentcore import OPERATIONS, logs
+from proctor.web.agentcore.shapes import (
+    Anything,
+    Flag,
+    Flaw,
+    Many,
+    Moment,
+    Number,
+    Structure,
+    Table,
+    Text,
+    Union,
+)
+
+_session = boto3.session.Session(region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
+_clients = {
+    "data": _session.client("bedrock-agentcore"),
+    "control": _session.client("bedrock-agentcore-control"),
+    "logs": _session.client("logs"),
+}
+UNUSED = {
+    *(
+        "PutLogEvents.sequenceToken",
+        "PutLogEvents.entity",
+        "FilterLogEvents.interleaved",
+        "FilterLogEvents.unmask",
+    ),
+    *("CreateLogGroup.kmsKeyId", "CreateLogGroup.tags", "CreateLogGroup.logGroupClass"),
+    *("CreateLogGroup.deletionProtectionEnabled", "DescribeLogGroups.accountIdentifiers"),
+    *("DescribeLogGroups.includeLinkedAccounts", "DescribeLogGroups.logGroupClass"),
+    "DescribeLogGroups.logGroupIdentifiers",
+}
+"""Members of the log service that mean nothing here and are passed over."""
+EITHER_EMPTY = "$|^"
+"""How the model writes that a text may be empty; the rest of the pattern is the same."""
+
+
+def differences(model, ours, path):
+    kind = model.type_name
+    if kind == "structure":
+        if model.is_document_type:
+            return [] if isinstance(ours, Anything) else [f"{path}: should be any JSON"]
+        return list(_of_structure(model, ours, path))
+    if kind == "list":
+        if not isinstance(ours, Many):
+            return [f"{path}: should be a list"]
+        bounds = [] if _bounds(model) == (ours.least or None, ours.most) else [f"{path}: {_bounds(model)}"]
+        return bounds + differences(model.member, ours.of, f"{path}[]")
+    if kind == "map":
+        found = (
+            []
+            if isinstance(ours, Table) and _bounds(model)[1] == ours.most
+            else [f"{path}: {_bounds(model)}"]
+        )
+        return (
+            found
+            + differences(model.key, ours.key, f"{path} key")
+            + differences(model.value, ours.value, path)
+        )
+    if kind == "string":
+        return list(_of_text(model, ours, path))
+    if kind in ("integer", "long", "double", "float"):
+        wanted = Number(
+            least=model.metadata.get("min"), most=model.metadata.get("max"), whole=kind in ("integer", "long")
+        )
+        return [] if ours == wanted else [f"{path}: {ours}, not {wanted}"]
+    plain = {"boolean": Flag, "timestamp": Moment}[kind]
+    return [] if isinstance(ours, plain) else [f"{path}: should be {kind}"]
+
+
+def _of_structure(model, ours, path):
+    is_union = getattr(model, "is_tagged_union", False)
+    if not isinstance(ours, Union if is_union else Structure):
+        yield f"{path}: should be a {'union' if is_union else 'structure'}"
+        return
+    missing = set(model.members) - set(ours.members)
+    yield from (f"{path}.{name}: missing" for name in missing if f"{path}.{name}" not in UNUSED)
+    yield from (f"{path}.{name}: not in the model" for name in set(ours.members) - set(model.members))
+    if not is_union and set(model.required_members) != set(ours.required):
+        yield f"{path}: requires {model.required_members}, not {ours.required}"
+    for name in set(ours.members) & set(model.members):
+        yield from differences(model.members[name], ours.members[name], f"{path}.{name}")
+
+
+def _of_text(model, ours, path):
+    if not isinstance(ours, Text):
+        yield f"{path}: should be a string"
+        return
+    if _bounds(model) != (ours.least or None, ours.most):
+        yield f"{path}: length {ours.least}..{ours.most}, not {_bounds(model)}"
+    if set(model.enum) != set(ours.words):
+        yield f"{path}: {ours.words}, not {model.enum}"
+    pattern = model.metadata.get("pattern", "")
+    if EITHER_EMPTY in pattern:
+        pattern = f"({pattern.replace(EITHER_EMPTY, '')})?"
+    if pattern != ours.pattern:
+        yield f"{path}: pattern {ours.pattern}, not {pattern}"
+
+
+def _bounds(model):
+    return model.metadata.get("min") or None, model.metadata.get("max")
+
+
+@pytest.mark.parametrize("operation", [*OPERATIONS, *logs.OPERATIONS], ids=lambda operation: operation.name)
+def test_requests_are_held_to_the_clients_model(operation):
+    model = _clients[operation.plane].meta.service_model.operation_model(operation.name)
+
+    assert differences(model.input_shape, operation.shape, operation.name) == []
+    assert (model.http["method"], model.http.get("responseCode", 200)) == (operation.method, operation.status)
+    assert re.sub(r"\?.*", "", model.http["requestUri"]) == operation.path
+
+
+@pytest.mark.parametrize(
+    ("shape", "value", "constraint"),
+    [
+        (Text(least=2), "a", "Member must have length greater than or equal to 2"),
+        (Text(most=2), "abc", "Member must have length less than or equal to 2"),
+        (Text(pattern="[a-z]+"), "a\n", "Member must satisfy regular expression pattern: [a-z]+"),
+        (Text(words=("A", "B")), "C", "Member must satisfy enum value set: [A, B]"),
+        (Text(), 1, "Member must be a string"),
+        (Number(least=1), 0, "Member must have value greater than or equal to 1"),
+        (Number(most=1), 10**400, "Member must have value less than or equal to 1"),
+        (Number(whole=True), 1.5, "Member must be an integer"),
+        (Number(), True, "Member must be a number"),
+        (Flag(), "true", "Member must be a boolean"),
+        (Moment(), "yesterday", "Member must be a timestamp"),
+        (Moment(), "2026-01-01T00:00:00", "Member must be a timestamp"),
+        (Moment(), 10**30, "Member must be a timestamp"),
+        (Many(of=Text()), {}, "Member must be a list"),
+        (Many(of=Text(), most=1), ["a", "b"], "Member must have length less than or equal to 1"),
+        (Table(most=1), {"a": "b", "c": "d"}, "Member must have length less than or equal to 1"),
+        (Union({"a": Text(), "b": Text()}), {}, "Member must have exactly one of: a, b"),
+        (Union({"a": Text(), "b": Text()}), {"a": "x", "b": "y"}, "Member must have exactly one of: a, b"),
+        (Union({"a": Text(), "b": Text()}), {"c": "x"}, "Member must have exactly one of: a, b"),
+        (Structure({}), [], "Member must be an object"),
+    ],
+)
+def test_a_member_that_is_not_as_it_should_be_is_told_in_the_services_words(shape, value, constraint):
+    assert list(shape.flaws(value, "it")) == [Flaw("it", constraint)]
+
+
+def test_flaws_are_found_wherever_they_are_and_null_is_absent():
+    shape = Structure(
+        {"list": Many(of=Structure({"a": Text()}, required=["a"])), "b": Flag()}, required=["b"]
+    )
+
+    found = [flaw.name for flaw in shape.flaws({"list": [{"a": "x"}, {"a": None}, 1], "b": None}, "")]
+
+    assert found == ["list.2.member.a", "list.3.member", "b"]
