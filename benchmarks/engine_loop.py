@@ -17,6 +17,7 @@ from pathlib import Path
 from proctor.batch.coding import create_batch
 from proctor.batch.conductor import Conductor
 from proctor.cli.house import make_house, now
+from proctor.keys import read_keys
 from proctor.models import Models
 from proctor.plan import Overrides, read_plan
 from proctor.store import Store
@@ -30,7 +31,7 @@ def main(home: Path, items: int, concurrency: int, model: str) -> None:
     import aiohttp  # noqa: F401
 
     plan = read_plan(plan_text(items, model=model, concurrency=concurrency), file="bench", folder=home)
-    with Store(str(home / "engine.db")) as store:
+    with Store(str(home / "engine.db"), read_keys({}, os.environ)) as store:
         owner = this_process()
         started = time.perf_counter()
         count = create_batch(

@@ -27,6 +27,7 @@ from results import Figure, table
 MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "http": throughput.over_http,
     "scripted": throughput.scripted,
+    "sealed": throughput.sealed,
     "trees": trees.starts,
     "slow-calls": throughput.slow_calls,
     "slow-calls-many": throughput.many_slow_calls,

@@ -183,7 +183,9 @@ class Command:
         return json.loads(self(*words, "--json").stdout)
 
     def open_store(self) -> Store:
-        return Store(str(self.folder / "proctor-home" / "proctor.db"))
+        return Store(
+            self.environment.get("PROCTOR_STORE") or str(self.folder / "proctor-home" / "proctor.db")
+        )
 
 
 @pytest.fixture

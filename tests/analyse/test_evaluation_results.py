@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from databases import new_database
-from proctor.analyse.evaluation import results_of
+from proctor.analyse.evaluation import high_is_bad, results_of
 from proctor.analyse.evaluation_targets import failed_targets, worst_targets
 from proctor.item import Item
 from proctor.score import Score
@@ -150,3 +150,65 @@ def test_an_evaluator_that_has_judged_nothing_yet_is_told_of_all_the_same(store)
     (found,) = results.summaries
     assert (found.evaluator, found.evaluated, found.average.value) == ("tone", 0, None)
     assert results.completed == 2
+
+
+def test_sessions_that_agree_are_no_surer_than_the_judge_that_wavers(store):
+    wavers = [[tone(0.5, votes=(0.0, 1.0))] for _ in range(4)]
+
+    results = judged(store, wavers, level="session")
+
+    # Votes have a variance of 0.5; two of them leave half of it in each of four results: √(0.25 / 4) = 0.25.
+    (found,) = results.summaries
+    assert found.average.high - found.average.value == pytest.approx(3.182446 * 0.25, abs=1e-5)
+    assert found.is_noise
+    assert any("the judge's own noise" in remark for remark in results.remarks)
+
+
+def test_one_session_has_the_interval_of_the_judges_noise(store):
+    (found,) = judged(store, [[tone(0.5, votes=(0.0, 1.0))]], level="session").summaries
+
+    assert found.average.high - found.average.value == pytest.approx(1.959964 * 0.5, abs=1e-5)
+
+
+def test_a_judge_surer_than_the_sessions_are_alike_changes_no_interval(store):
+    values = (0.1, 0.9, 0.4, 0.6)
+    (alone,) = judged(store, [[tone(value)] for value in values], level="session").summaries
+
+    (voted,) = judged_again(store, [[tone(value, votes=(value - 0.01, value + 0.01))] for value in values])
+
+    assert (voted.average.low, voted.average.high) == (alone.average.low, alone.average.high)
+    assert not voted.is_noise
+
+
+def judged_again(store, sessions):
+    """The same in a job after the first one."""
+    store.delete_batch("job")
+    return judged(store, sessions, level="session").summaries
+
+
+def test_ground_truth_that_nobody_had_a_use_for_is_told(store):
+    results = judged(store, [[tone(1.0, ignored=("assertions", "expectedTrajectory"))], [tone(0.0)]])
+
+    assert results.remarks == (
+        "ground truth that was not used: assertions, by tone",
+        "ground truth that was not used: expectedTrajectory, by tone",
+    )
+
+
+def test_an_item_that_waits_to_be_done_again_has_no_results_yet(store):
+    judged(store, [[1.0], [tone(error="cut off at the budget")]])
+    store.end_batch("job", "halted", "halted", "", NOW)
+    store.resume_batch("job", "a:2:2:y", Again(errors=True), NOW)
+
+    results = results_of(store, "job")
+
+    (found,) = results.summaries
+    assert (found.evaluated, found.failed, results.in_progress) == (1, 0, 1)
+    assert failed_targets(store.read, "job", found) == []
+
+
+@pytest.mark.parametrize(("harmful", "bad"), [(None, True), (1, True), (0, False)])
+def test_where_harm_counts_as_nothing_its_low_values_are_the_bad_ones(harmful, bad):
+    names = high_is_bad({} if harmful is None else {"harmfulValue": harmful})
+
+    assert ("Builtin.Harmfulness" in names, "Builtin.Refusal" in names) == (bad, True)

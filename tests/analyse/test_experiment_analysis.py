@@ -134,6 +134,45 @@ def test_what_goes_with_success_is_stated_and_failures_are_grouped(tmp_path):
     assert patterns["best_variation"] == {"variation_id": 1, "success_rate": 1.0}
 
 
+def test_failures_that_say_the_same_are_told_as_they_were_said(tmp_path):
+    refused = {"halt_reason": "model_failed", "error": "openai answered 500 for gpt-4o-mini: boom"}
+    runs = [(f"var-001-run-00{run}", "failed", {}, 0, refused) for run in (1, 2)]
+
+    (cluster,) = write_runs(tmp_path, runs).identify_patterns()["failure_modes"]
+
+    assert cluster["message"] == "openai answered 500 for gpt-4o-mini: boom"
+
+
+def test_figures_differ_from_run_to_run_and_names_do_not(tmp_path):
+    runs = [(f"var-001-run-00{run}", "failed", {}, 0, {"error": f"gpt-4o took {run}.5 s"}) for run in (1, 2)]
+
+    (cluster,) = write_runs(tmp_path, runs).identify_patterns()["failure_modes"]
+
+    assert (cluster["runs"], cluster["message"]) == (2, "gpt-4o took # s")
+
+
+def test_repeats_that_never_differ_are_no_evidence_and_that_is_said(tmp_path):
+    runs = [
+        (f"var-00{number}-run-00{run}", "completed", {"trust": 3 * number}, 0.1, {})
+        for number in (1, 2)
+        for run in (1, 2, 3)
+    ]
+    variations = [
+        {"variation_id": 1, "description": "port=calm", "factors": {"port": "calm"}},
+        {"variation_id": 2, "description": "port=rash", "factors": {"port": "rash"}},
+    ]
+    analyzer = write_runs(tmp_path, runs, variations)
+
+    (effect,) = analyzer.factor_effects("trust")
+    (pair,) = analyzer.compare_pairs("trust")
+    notes = analyzer.identify_patterns()["notes"]
+
+    assert (effect["explained"], effect["p"], effect["p_corrected"]) == (1.0, None, None)
+    assert (pair["value"], pair["p"]) == (-3, None)
+    assert any("the same trust" in note for note in notes)
+    assert not any("the same" in note for note in two_models(tmp_path / "b").identify_patterns()["notes"])
+
+
 def test_errors_are_left_out_of_every_rate_and_what_they_would_make_of_it_is_said(tmp_path):
     analyzer = two_models(tmp_path, fails=9, reason="model_failed")
 

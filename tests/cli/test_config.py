@@ -91,3 +91,34 @@ def test_what_is_wrong_is_said_with_the_file_and_the_nearest_name(tmp_path, text
     with pytest.raises(UsageError, match=r"proctor\.toml") as told:
         read_config([tmp_path], {})
     assert said in str(told.value)
+
+
+def test_a_key_is_named_once_and_found_from_the_file_that_names_it(tmp_path):
+    near, far = write(tmp_path / "near", '[encryption]\nkey_env = "MINE"\n'), tmp_path / "far"
+    arn = "arn:aws:kms:us-east-1:123456789012:key/x"
+    write(far, f'[encryption]\nkey_file = "store.key"\n[encryption.keys]\n"{arn}" = {{key_file = "/a/b"}}\n')
+
+    assert read_config([far], {}).encryption["key_file"] == str(far / "store.key")
+    assert read_config([near, far], {}).encryption == {"key_env": "MINE", "keys": {arn: {"key_file": "/a/b"}}}
+    assert read_config([tmp_path], {}).encryption == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[encryption]\nkeyfile = "a"', "Did you mean `key_file`?"),
+        ('[encryption]\nkey_file = "a"\nkms_key = "b"', "names several keys: key_file, kms_key"),
+        ("[encryption]\nkey_file = 1", "`key_file` should be text"),
+        ("encryption = 1", "Write [encryption]"),
+        ('[encryption]\nkeys = "a"', "Write [encryption.keys]"),
+        ('[encryption.keys]\n"arn:x" = "a"', "should be {key_file"),
+        ('[encryption.keys]\n"arn:x" = {kms_key = "a"}', "should be {key_file"),
+    ],
+)
+def test_what_is_wrong_with_a_key_is_said(tmp_path, text, said):
+    write(tmp_path, text)
+
+    with pytest.raises(UsageError) as told:
+        read_config([tmp_path], {})
+
+    assert said in str(told.value)

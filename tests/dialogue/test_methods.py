@@ -263,6 +263,16 @@ async def test_a_counsellor_rewrites_up_to_three_times_what_is_not_good_enough()
     assert reply.text == "Words 5."
 
 
+async def test_a_mark_that_cannot_be_read_is_none_and_not_full_marks() -> None:
+    played = Played("MI", **(MARKED | {"topic_score": "very good"}))
+    played.history.append(Utterance(side="therapist", text="Hello."))
+
+    reply = await played.hear("I drink.")
+
+    assert reply.text == "Words 2."
+    assert played.state["score"] is None
+
+
 async def test_a_counsellor_steps_into_a_topic_and_out_of_it_again() -> None:
     played = Played("MI", **MARKED)
     played.history.append(Utterance(side="therapist", text="Hello."))

@@ -1,6 +1,7 @@
 """Dialogues as tables and in Python: the documented exports and snippets run as printed."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,11 @@ def test_the_analysis_says_where_the_variance_comes_from(proctor, talking_desk) 
     assert sum(shares.values()) == pytest.approx(1)
     page = (talking_desk / "out" / "analysis" / "analysis-report.html").read_text()
     assert "stand-ins" in page and "<script" not in page
+    report = (talking_desk / "out" / "analysis" / "analysis-report.md").read_text()
+    shown = re.findall(r"!\[[^\]]+\]\((plots/[^)]+\.svg)\)", report)
+    assert set(shown) == {f"plots/{each.name}" for each in (talking_desk / "out/analysis/plots").iterdir()}
+    assert any("therapist-words-share-of-the-variance" in name for name in shown)
+    assert "![" not in proctor("analyze", "out").stdout, "a terminal shows no plots"
 
 
 def test_the_analysis_of_a_column_there_is_none_of_names_those_there_are(proctor, talking_desk) -> None:

@@ -185,3 +185,10 @@ def test_an_example_ends_well(plan: str, proctor, talking_desk) -> None:
     document = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
     assert document["successCount"] == document["itemCount"] > 0
+
+
+def test_the_help_says_the_documented_defaults(proctor) -> None:
+    said = " ".join(proctor("simulate", "--help", environment={"COLUMNS": "200"}).stdout.split())
+
+    for default in ("patientPsi", "CBT", "5", "20", "4", "outputs/batch/<timestamp>", "openai/gpt-4o"):
+        assert f"(default: {default})" in said

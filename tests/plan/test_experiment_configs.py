@@ -155,6 +155,11 @@ def test_variations_that_were_numbered_before_keep_their_numbers(tmp_path):
         (("parameter: turns", "parameter: actors.port.mood"), "`actors.port` has no `mood`"),
         (("parameter: turns", "parameter: actors.mayor.role"), "`actors` has no `mayor`"),
         (("[3, 6]", "[3, many]"), "`turns` should be a whole number, not the text 'many'"),
+        (("scripted/ok]", '""]'), "a model has a name"),
+        (
+            ("runs_per_variation: 2", "runs_per_variation: 2000000"),
+            "`runs_per_variation` of the config should be at most 1,000,000, not the number 2000000",
+        ),
         (("[3, 6]", "[3, 3]"), "`3` stands in this list twice"),
         (
             ("runs_per_variation: 2", "runs_per_variation: 0"),

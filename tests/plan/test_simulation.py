@@ -69,6 +69,15 @@ def test_flags_win_over_the_file() -> None:
     ]
 
 
+@pytest.mark.parametrize("text", [None, DOCUMENTED])
+def test_a_flag_that_is_wrong_is_named_and_not_looked_for_in_the_file(text: str | None) -> None:
+    said = refused(text, num_runs=0, clients="nobody")
+
+    assert "the command line:1:1: `num_runs` of the command line should be at least 1" in said
+    assert "config.yaml" not in said
+    assert "the command line:1:1: there is no role called `nobody`" in refused(text, clients="nobody")
+
+
 def test_the_same_dialogue_has_the_same_id_whatever_else_is_asked() -> None:
     few = {item.id for item in read(clients="patientPsi", num_runs=2, seed=1).items("here")}
     more = {

@@ -155,7 +155,11 @@ def test_a_file_that_each_run_overwrites_is_another_session_each_time(tmp_path):
 
 @pytest.mark.parametrize(
     ("said", "status", "reason"),
-    [("LimitsExceeded", "fail", "cost_limit"), ("AuthenticationError", "error", "internal_error")],
+    [
+        ("LimitsExceeded", "fail", "cost_limit"),
+        ("AuthenticationError", "error", "model_failed"),
+        ("OSError", "error", "internal_error"),
+    ],
 )
 def test_how_mini_swe_agent_ended_is_told_in_our_words(tmp_path, said, status, reason):
     document = mini_swe_agent()

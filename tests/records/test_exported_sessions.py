@@ -380,6 +380,16 @@ def test_sessions_of_several_models_are_a_log_each(tmp_path):
     ]
 
 
+def test_sessions_of_very_many_models_do_not_open_very_many_files(tmp_path):
+    some = [a_session(f"s-{number}", f"model-{number}") for number in range(inspect.MOST_LOGS + 50)]
+
+    paths = written(inspect, some, tmp_path)
+
+    *_, last = paths
+    assert len(paths) == inspect.MOST_LOGS + 1
+    assert [back.model for back in sessions("inspect", last)] == [each.model for each in some[-50:]]
+
+
 def test_two_sessions_of_one_name_are_two_files_and_two_samples(tmp_path):
     some = [a_session("s", service="one"), a_session("s", service="two")]
 

@@ -97,6 +97,33 @@ def test_there_are_never_too_many_ticks(top):
 
 
 @settings(derandomize=True, deadline=None)
+@given(st.floats(0, 1e9), st.floats(-1e9, 0))
+def test_ticks_from_below_nothing_go_through_nothing(top, bottom):
+    found = charts.ticks(top, bottom=bottom)
+
+    assert 2 <= len(found) <= 8
+    assert 0.0 in found
+    slack = (top - bottom) * 1e-6
+    assert found[0] <= bottom + max(slack, 1e-12) and found[-1] >= top - slack
+
+
+@pytest.mark.parametrize("heights", [[-3.0, 4.0, -0.5], [-3.0, -2.0, -1.0], [0.0, 0.0, 0.0], [2.0, 3.0, 9.0]])
+def test_a_line_below_nothing_stays_in_the_plot(heights):
+    points = [Point(label=str(x), x=x, y=y) for x, y in enumerate(heights)]
+
+    plot = parsed(charts.line("trust", points))
+
+    circles = [float(circle.attrib["cy"]) for circle in plot.iter(f"{SVG}circle")]
+    (axis,) = {
+        one.attrib["y1"]
+        for one in plot.iter(f"{SVG}line")
+        if one.attrib["class"] == "c-axis" and one.attrib["y1"] == one.attrib["y2"]
+    }
+    assert all(14 <= y <= 200.1 for y in circles)
+    assert [y > float(axis) + 0.1 for y in circles] == [height < 0 for height in heights]
+
+
+@settings(derandomize=True, deadline=None)
 @given(st.text(), st.floats(0, 1e9))
 def test_any_label_gives_a_well_formed_plot(label, value):
     for plot in (

@@ -171,7 +171,7 @@ def test_a_page_whose_server_went_away_says_so_and_catches_up(serve, open_page):
     row_of(page, "after-all").wait_for()
 
 
-def test_who_asked_for_it_is_told_by_the_browser_when_a_run_ends(served, open_page):
+def test_who_asked_for_it_is_told_by_the_browser_when_a_run_ends(served, slow_model, open_page):
     settings = open_page(f"{served.url}/settings", permissions=["notifications"])
     settings.context.add_init_script(
         "window.told = []; window.Notification = class { constructor(title) { window.told.push(title); } "
@@ -179,16 +179,17 @@ def test_who_asked_for_it_is_told_by_the_browser_when_a_run_ends(served, open_pa
     )
     settings.reload()
     settings.get_by_label("Tell me when a run that I watch ends").check()
-    (served.site.folder / "short.yaml").write_text("rules: [{reply: done}]\nlatency_seconds: 4\n")
-    served.start("matrix: [{prompt: x, model: scripted/short}]", overrides={"runId": "told"})
+    served.start(SLOW, overrides={"runId": "told"})
     session = until(lambda: served.get("/api/runs/told/items").json["items"][0]["sessionId"])
     pages = {where: settings.context.new_page() for where in ("/", "/runs/told", f"/sessions/{session}")}
     for where, page in pages.items():
         page.goto(served.url + where)
-        page.get_by_text("running").first.wait_for()
+        page.locator(".s-running").first.wait_for()
+
+    served.post("/api/runs/told/abort")
 
     for page in pages.values():
-        assert until(lambda page=page: page.evaluate("window.told")) == ["told: completed"]
+        assert until(lambda page=page: page.evaluate("window.told")) == ["told: aborted"]
 
 
 def test_models_and_agents_are_shown_and_tried(served, open_page):

@@ -238,3 +238,40 @@ def test_who_watches_a_session_is_told_when_there_is_more(served, site):
         recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
         assert json.loads(live.recv(timeout=10))["changes"]["status"] == "success"
     writer.close()
+
+
+def test_a_text_is_found_wherever_it_was_said_or_done(served, site):
+    long = "wind " * 200_000
+    said = [
+        Message(role="user", content="Find the Needle in the hay"),
+        ToolCall(name="grep", args={"pattern": "needle"}, success=True, result=f"{long}a NEEDLE{long}"),
+        ModelCall(model="gpt-5", request="needle", response="needle"),
+        Message(role="assistant", content="There was none."),
+    ]
+    add_session(site.store, "hay", said)
+
+    found = served.get("/api/sessions/hay/search?text=needle").json
+
+    places = [(hit["position"], hit["kind"], hit["name"], hit["part"]) for hit in found["hits"]]
+    assert places == [
+        (1, "message", "user", "content"),
+        (2, "tool_call", "grep", "argsJson"),
+        (2, "tool_call", "grep", "result"),
+    ]
+    deep = found["hits"][2]
+    assert (deep["match"], deep["offset"]) == ("NEEDLE", len(long) + 2)
+    assert deep["before"].endswith("wind a ") and len(deep["before"]) == 80
+    assert not found["hasMore"]
+    assert served.get("/api/sessions/hay/search?text=.*").json["hits"] == []
+    assert served.get("/api/sessions/hay/search?text=").status == 422
+
+
+def test_a_long_transcript_is_searched_in_parts(served, site):
+    add_session(site.store, "long", [Message(role="user", content=f"word {n % 2}") for n in range(1000)])
+    positions, after, has_more = [], 0, True
+    while has_more:
+        found = served.get(f"/api/sessions/long/search?text=word+1&limit=150&after={after}").json
+        positions += [hit["position"] for hit in found["hits"]]
+        after, has_more = found["lastPosition"], found["hasMore"]
+
+    assert positions == list(range(2, 1001, 2))

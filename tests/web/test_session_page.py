@@ -8,7 +8,6 @@ import pytest
 from playwright.sync_api import expect
 from stocked_runs import HOSTILE, add_session, stock
 
-from proctor.score import Score
 from proctor.session import Iteration, Message, ModelCall, Note, ToolCall, Usage
 from proctor.store import Recorder, timestamp
 
@@ -101,29 +100,54 @@ def test_a_prompt_shows_question_answer_and_score(served, proctor, open_page):
     expect(page.get_by_role("row", name=re.compile("contains"))).to_contain_text("pass")
 
 
-def test_a_benchmark_session_shows_its_checks_as_scores(served, site, open_page):
-    recorder = add_session(
-        site.store,
-        "bench",
-        [Message(role="user", content="Add a comment"), Iteration(test_result="pass", test_exit_code=0)],
-        job="benchmark",
-    )
-    writer = site.store.writer()
-    again = Recorder(
-        writer,
-        "bench-2",
-        {"job": "benchmark", "status": "running", "startedAt": timestamp(site.now())},
-        site.now,
-    )
-    again.score(Score(evaluator="check: has a comment", value=0.0, label="fail", explanation="exited with 1"))
-    writer.close()
+def test_a_benchmark_session_shows_its_checks_as_scores(served, proctor, open_page):
+    tasks = EXAMPLES / "benchmark" / "tasks" / "smoke" / "find_port.md"
+    done = proctor("bench", "--task", str(tasks), "--models", "scripted/echo", "--oracle")
+    assert done.returncode == 1, done.stderr
+    (run,) = served.get("/api/runs").json["runs"]
+    items = {item["status"]: item for item in served.get(f"/api/runs/{run['runId']}/items").json["items"]}
 
-    page = open_page(f"{served.url}/sessions/bench-2#scores")
-    row = page.get_by_role("row", name=re.compile("has a comment"))
-    expect(row.locator(".status.s-fail")).to_contain_text("fail")
-    expect(row).to_contain_text("exited with 1")
-    page.goto(f"{served.url}/sessions/{recorder.session_id}")
-    expect(page.get_by_role("tab", name=re.compile("Check passed"))).to_be_visible()
+    page = open_page(f"{served.url}/sessions/{items['fail']['sessionId']}")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Which port does the server listen on?")
+    expect(page.locator(".role-assistant").first).to_be_visible()
+    page.get_by_role("tab", name=re.compile("Scores")).click()
+    expect(page.get_by_role("table", name="Scores").locator(".status.s-fail").first).to_contain_text("fail")
+    page.goto(f"{served.url}/sessions/{items['success']['sessionId']}#scores")
+    verdicts = page.get_by_role("table", name="Scores").locator(".status")
+    expect(verdicts.first).to_be_visible()
+    assert {words.split(" · ")[-1] for words in verdicts.all_inner_texts()} == {"pass"}
+
+
+def test_a_transcript_is_searched_by_keyboard_and_hits_come_into_sight(served, site, open_page):
+    said = [
+        Message(role="user", content=f"number {n}, {'a lighthouse' if n in (3, 1800) else 'the sea'}")
+        for n in range(2000)
+    ]
+    said.append(
+        ToolCall(name="look", args={"path": "coast.txt"}, success=True, result=f"a Lighthouse {HOSTILE}")
+    )
+    add_session(site.store, "coast", said)
+    page = open_page(f"{served.url}/sessions/coast#details")
+    page.get_by_role("tab", name="Details").focus()
+
+    page.keyboard.press("/")
+    page.keyboard.type("lighthouse")
+    hits = page.get_by_role("list", name="Hits").get_by_role("button")
+    expect(hits).to_have_count(3)
+    expect(page.get_by_text("3 hits")).to_be_visible()
+    for place, words in (("1 of 3", "number 3,"), ("2 of 3", "number 1800,"), ("3 of 3", "coast.txt")):
+        page.keyboard.press("Enter")
+        expect(page.get_by_text(place)).to_be_visible()
+        expect(page.locator(".event.pointed")).to_contain_text(words)
+        expect(page.locator(".event.pointed")).to_be_in_viewport()
+    expect(page.locator(".event.pointed .fold-body")).to_contain_text("a Lighthouse <script>")
+    assert page.evaluate("window.pwned") is None
+    assert page.locator(".event").count() < 500
+
+    hits.first.click()
+    expect(page.locator(".event.pointed")).to_contain_text("number 3,")
+    page.get_by_role("searchbox").fill("kraken")
+    expect(page.get_by_text("No hits.")).to_be_visible()
 
 
 def test_a_scenario_shows_the_world_turn_by_turn_and_its_metrics(served, proctor, open_page):

@@ -2,21 +2,27 @@
 
 An average is over results: a trace-level evaluator has one for each turn, a tool-level one for each call.
 The results of one session belong together, so the interval is that of sessions drawn anew, not of results;
-what the judge itself wavers is part of their spread and so of the interval. Results that could not be made
-are left out and counted. Results of two versions of an evaluator are never averaged together.
+what the judge itself wavers is part of their spread and so of the interval (`evaluation_average.py`). Results
+that could not be made are left out and counted. Results of two versions of an evaluator are never averaged
+together. An item that has to be done once more has no results yet.
 
 Knows nothing of pages, files or HTTP.
 """
 
 import json
-import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import fmean, variance
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from proctor.analyse.intervals import CONFIDENCE, Estimate, student_quantile, wilson
+from proctor.analyse.evaluation_average import Wavering, average_of, wavering_of
+from proctor.analyse.evaluation_remarks import (
+    noise_remarks,
+    rehearsal_remarks,
+    unused_truth_remarks,
+    versions_remarks,
+)
+from proctor.analyse.intervals import Estimate
 from proctor.item import FINISHED, SUCCESS
 from proctor.store import Reader, Store
 
@@ -24,11 +30,15 @@ Row = dict[str, Any]
 Key = tuple[str, str, str]
 """An evaluator's name, its digest, and the dimension of its scale."""
 
-HIGH_IS_BAD = ("Builtin.Refusal", "Builtin.Harmfulness", "Builtin.Stereotyping")
-"""Evaluators of which a high value is nothing to be glad of."""
+HARM = ("Builtin.Harmfulness", "Builtin.Stereotyping")
+"""Evaluators of which a setting says whether harm is the high value or the low one."""
+HIGH_IS_BAD = ("Builtin.Refusal", *HARM)
+"""Evaluators of which a high value is nothing to be glad of, unless harm was set to count as 0."""
+HALF = 0.5
 MOST_VOTES = 5000
 """Results of which the votes are looked at; more would say no more about how far they lie apart."""
-ROUNDING = 1e-13
+DONE = ", ".join(f"'{status}'" for status in FINISHED)
+"""The states of items that have their results, for a query."""
 FIRST_ITEMS = 500
 """Where the names are looked up under which evaluators were asked for; every session has all of them."""
 
@@ -58,15 +68,20 @@ class EvaluatorResult:
     """How often each label was given, the most frequent first."""
     wavering: float | None = None
     """The standard deviation of single votes about the same thing. None: there was one vote each."""
+    is_noise: bool = False
+    """Whether the interval is the judge's own noise: the sessions differ by less than that."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
     """Of the judging; None: nothing was paid, or nobody knows what."""
 
+    high_is_bad: bool = False
+    """Whether a high value is a bad sign."""
+
     @property
-    def high_is_bad(self) -> bool:
-        """Whether a high value is a bad sign."""
-        return self.evaluator in HIGH_IS_BAD
+    def title(self) -> str:
+        """What people call it: the evaluator, and the dimension if it has several."""
+        return f"{self.evaluator} · {self.dimension}" if self.dimension else self.evaluator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +109,21 @@ class EvaluationResults:
         return self.completed + self.in_progress + self.failed
 
 
+def high_is_bad(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """The evaluators of which a high value is a bad sign, in a job that was asked for so."""
+    harmful = document.get("harmfulValue")
+    return HIGH_IS_BAD if harmful is None or harmful >= HALF else tuple(sorted({*HIGH_IS_BAD} - {*HARM}))
+
+
 def results_of(store: Store, run_id: str) -> EvaluationResults:
     """What a job came to, or has come to so far."""
     read = store.read
     states = _sessions(read, run_id)
     totals = read.totals(run_id)
-    (job,) = read.query('SELECT "sessionsIgnored" FROM "evaluations" WHERE "id" = ?', (run_id,)) or ({},)
-    summaries = _summaries(read, run_id)
+    (job,) = read.query(
+        'SELECT "sessionsIgnored", "requestJson" FROM "evaluations" WHERE "id" = ?', (run_id,)
+    ) or ({},)
+    summaries = _summaries(read, run_id, high_is_bad(json.loads(job.get("requestJson") or "{}")))
     return EvaluationResults(
         run_id=run_id,
         completed=states["completed"],
@@ -130,11 +153,16 @@ def _sessions(read: Reader, run_id: str) -> dict[str, int]:
     return counts
 
 
-def _summaries(read: Reader, run_id: str) -> tuple[EvaluatorResult, ...]:
+def _summaries(read: Reader, run_id: str, reversed_: Sequence[str]) -> tuple[EvaluatorResult, ...]:
     asked, labels, wavering = _asked(read, run_id), _labels(read, run_id), _wavering(read, run_id)
     sums = {(row["evaluator"], row["evaluatorDigest"], row["dimension"]): row for row in _sums(read, run_id)}
     _fold_errors(sums)
-    made = [_result(key, row, asked, labels.get(key, {}), wavering.get(key)) for key, row in sums.items()]
+    made = [
+        replace(
+            _result(key, row, asked, labels.get(key, {}), wavering.get(key)), high_is_bad=key[0] in reversed_
+        )
+        for key, row in sums.items()
+    ]
     seen = {result.evaluator for result in made}
     silent = [
         EvaluatorResult(
@@ -160,7 +188,8 @@ def _sums(read: Reader, run_id: str) -> list[Row]:
         'COUNT(sc."value") AS "valued", COALESCE(SUM(sc."value"), 0.0) AS "total", '
         'SUM(CASE WHEN sc."value" IN (0, 1) THEN 1 ELSE 0 END) AS "binary", '
         'SUM(sc."inputTokens") AS "read", SUM(sc."outputTokens") AS "written", SUM(sc."costUsd") AS "cost" '
-        'FROM "batch_items" i JOIN "scores" sc ON sc."sessionId" = i."sessionId" WHERE i."runId" = ? '
+        'FROM "batch_items" i JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
+        f'WHERE i."runId" = ? AND i."status" IN ({DONE}) '
         'GROUP BY sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."judgedSessionId"'
     )
     return read.query(
@@ -212,7 +241,7 @@ def _labels(read: Reader, run_id: str) -> dict[Key, dict[str, int]]:
     for row in read.query(
         'SELECT sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."label", COUNT(*) AS "n" '
         'FROM "batch_items" i JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
-        'WHERE i."runId" = ? AND sc."label" <> \'\' AND sc."error" = \'\' '
+        f'WHERE i."runId" = ? AND i."status" IN ({DONE}) AND sc."label" <> \'\' AND sc."error" = \'\' '
         'GROUP BY sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."label" '
         'ORDER BY "n" DESC, sc."label"',
         (run_id,),
@@ -221,18 +250,18 @@ def _labels(read: Reader, run_id: str) -> dict[Key, dict[str, int]]:
     return found
 
 
-def _wavering(read: Reader, run_id: str) -> dict[Key, float]:
-    """How far single votes of a judge about the same thing lie apart: their standard deviation."""
-    found: dict[Key, list[float]] = defaultdict(list)
+def _wavering(read: Reader, run_id: str) -> dict[Key, Wavering]:
+    """How far single votes of a judge about the same thing lie apart."""
+    found: dict[Key, list[list[float]]] = defaultdict(list)
     for row in read.query(
         'SELECT sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."votes" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" WHERE i."runId" = ? AND sc."votes" <> ? LIMIT ?',
         (run_id, "[]", MOST_VOTES),
     ):
         votes = [vote for vote in json.loads(row["votes"] or "[]") if isinstance(vote, int | float)]
-        if len(votes) > 1:
-            found[row["evaluator"], row["evaluatorDigest"], row["dimension"]].append(variance(votes))
-    return {key: math.sqrt(fmean(variances)) for key, variances in found.items()}
+        found[row["evaluator"], row["evaluatorDigest"], row["dimension"]].append(votes)
+    wavering = {key: wavering_of(votes) for key, votes in found.items()}
+    return {key: known for key, known in wavering.items() if known is not None}
 
 
 def _result(
@@ -240,9 +269,10 @@ def _result(
     row: Row,
     asked: Mapping[str, Mapping[str, str]],
     labels: Mapping[str, int],
-    wavering: float | None,
+    wavering: Wavering | None,
 ) -> EvaluatorResult:
     name, digest, dimension = key
+    average = average_of(row, wavering)
     counted = row["valued"] + row["failed"]
     return EvaluatorResult(
         evaluator=name,
@@ -252,51 +282,23 @@ def _result(
         dimension=dimension,
         evaluated=row["n"] - row["failed"],
         failed=row["failed"],
-        average=_average(row),
+        average=average.estimate,
         if_failures_were_zero=row["total"] / counted if row["valued"] else None,
         sessions=row["sessions"],
         labels=labels,
-        wavering=wavering,
+        wavering=wavering.deviation if wavering else None,
+        is_noise=average.is_noise,
         input_tokens=row["read"] or 0,
         output_tokens=row["written"] or 0,
         cost_usd=row["cost"],
     )
 
 
-def _average(row: Row) -> Estimate:
-    """The mean over results with the interval over sessions; Wilson's for one yes or no a session."""
-    n, groups = row["valued"], row["groups"]
-    if not n:
-        return Estimate(value=None)
-    value = row["total"] / n
-    if not row["others"]:
-        rate = wilson(round(row["total"]), n)
-        return Estimate(value=value, low=rate.low, high=rate.high, n=n)
-    if groups < 2:
-        return Estimate(value=value, n=n)
-    # Each session's sum less what it would be at the mean, squared; rounding can push it below zero.
-    spread = max(0.0, row["squares"] - 2 * value * row["products"] + value * value * row["sizes"])
-    if spread < ROUNDING * row["squares"]:
-        spread = 0.0
-    error = math.sqrt(groups / (groups - 1) * spread) / n
-    reach = student_quantile(0.5 + CONFIDENCE / 2, groups - 1) * error
-    return Estimate(value=value, low=value - reach, high=value + reach, n=n)
-
-
-def _remarks(read: Reader, run_id: str, summaries: Sequence[EvaluatorResult]) -> list[str]:
+def _remarks(read: Reader, run_id: str, summaries: Sequence[EvaluatorResult]) -> Iterator[str]:
     versions: dict[str, set[str]] = defaultdict(set)
     for result in summaries:
         versions[result.evaluator].add(result.digest)
-    remarks = [
-        f"{name} judged in {len(digests)} versions, which are not comparable and stand apart"
-        for name, digests in versions.items()
-        if len(digests) > 1
-    ]
-    rehearsed = read.query(
-        'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "standIn" = 1 ORDER BY "model"',
-        (run_id,),
-    )
-    if rehearsed:
-        names = ", ".join(row["model"] for row in rehearsed)
-        remarks.append(f"{names} only rehearses: these judgements say nothing about real ones")
-    return remarks
+    yield from versions_remarks(versions)
+    yield from rehearsal_remarks(read, run_id)
+    yield from noise_remarks(result.title for result in summaries if result.is_noise)
+    yield from unused_truth_remarks(read, run_id)

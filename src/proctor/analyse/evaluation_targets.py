@@ -5,7 +5,7 @@ Knows nothing of averages or of pages.
 
 from dataclasses import dataclass
 
-from proctor.analyse.evaluation import EvaluatorResult
+from proctor.analyse.evaluation import DONE, EvaluatorResult
 from proctor.store import Reader
 
 SHOWN_ALIKE = 3
@@ -54,7 +54,8 @@ def _targets(
         'SELECT sc.*, i."prompt" AS "words", j."externalId" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
         'LEFT JOIN "sessions" j ON j."id" = sc."judgedSessionId" '
-        'WHERE i."runId" = ? AND sc."evaluator" = ? AND sc."evaluatorDigest" = ? AND sc."dimension" = ? '
+        f'WHERE i."runId" = ? AND i."status" IN ({DONE}) AND sc."evaluator" = ? '
+        'AND sc."evaluatorDigest" = ? AND sc."dimension" = ? '
         f'AND {which}, i."position", sc."position" LIMIT ?',
         (run_id, result.evaluator, result.digest, result.dimension, limit),
     )

@@ -13,7 +13,7 @@ Knows nothing of the store, of models or of how a report looks.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -120,6 +120,8 @@ class BatchAnalyzer:
                 for first, second in zip(coded[one], coded[other], strict=True)
             ]
             found.append((f"{one} × {other}", contrasts.factor_test(values, everything, product)))
+        if patterns.never_differs(self.study, metric_name):
+            found = [(name, replace(share, p=None)) for name, share in found]
         corrected = contrasts.holm([share.p for _, share in found])
         return [
             {"factor": name, **asdict(share), "p_corrected": p, "n": len(runs)}
@@ -163,7 +165,7 @@ class BatchAnalyzer:
             "errors": errors,
             "unfinished_runs": total - judged - errors,
             "best_variation": None if best is None else {"variation_id": -best[1], "success_rate": best[0]},
-            "notes": patterns.honest_words(study, tried),
+            "notes": [*patterns.honest_words(study, tried), *patterns.of_no_spread(study, self.metrics)],
             "stand_ins": list(study.stand_ins),
         }
 

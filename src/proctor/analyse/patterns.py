@@ -80,12 +80,15 @@ def failure_clusters(study: Study) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[RunData]] = defaultdict(list)
     for run in study.runs:
         if not run.is_success:
-            groups[run.reason or run.status, _shape(run.error)].append(run)
+            groups[run.reason or run.status, _shape(_line(run.error))].append(run)
     total = len(study.runs)
     clusters = []
     for (reason, shape), runs in sorted(groups.items(), key=lambda entry: (-len(entry[1]), entry[0])):
         where = Counter(study.descriptions.get(run.variation_id, "") for run in runs)
         most, number = where.most_common(1)[0]
+        if len({_line(run.error) for run in runs}) == 1:
+            # All of them said the same, so it can be told with its figures.
+            shape = _line(runs[0].error)
         text = f"{len(runs)} of {total} runs ended with {reason}"
         text += f": {shape}" if shape else ""
         text += f" (most often with {most}: {number})" if len(study.descriptions) > 1 else ""
@@ -130,6 +133,29 @@ def honest_words(study: Study, tried: Sequence[Contrast]) -> list[str]:
                 f"{min(seen) * 100:.0f} percentage points could not be expected to show."
             )
     return words
+
+
+def never_differs(study: Study, metric: str) -> bool:
+    """Whether repeats told nothing: in each variation, every run came to the same value of a metric.
+
+    A deterministic model does that. So many runs are one, and no test may count them as more.
+    """
+    values: dict[int, list[float]] = defaultdict(list)
+    for run in study.runs:
+        if run.is_success and metric in run.metrics:
+            values[run.variation_id].append(run.metrics[metric])
+    repeated = [each for each in values.values() if len(each) > 1]
+    return bool(repeated) and all(len(set(each)) == 1 for each in repeated)
+
+
+def of_no_spread(study: Study, metrics: Sequence[str]) -> list[str]:
+    """Which metrics repeats told nothing about, in words."""
+    return [
+        f"All runs of a variation came to the same {metric}: repeats say no more than one run, "
+        "and no difference in it can be tested."
+        for metric in metrics
+        if never_differs(study, metric)
+    ]
 
 
 def levels_of(study: Study) -> dict[str, list[str]]:
@@ -190,10 +216,17 @@ def _rates(study: Study, factor: str, level: str) -> Difference | None:
     return contrasts.rates(passed, len(inside), others, len(outside))
 
 
-def _shape(error: str) -> str:
-    """An error's first line with what differs from run to run taken out, so that equal ones meet."""
-    line = next((line.strip() for line in error.splitlines() if line.strip()), "")
-    return re.sub(r"\$?\d[\d.,]*", "#", line)[:160]
+def _line(error: str) -> str:
+    """The first line of an error that says something."""
+    return next((line.strip() for line in error.splitlines() if line.strip()), "")[:160]
+
+
+def _shape(line: str) -> str:
+    """An error with what differs from run to run taken out, so that equal ones meet.
+
+    A figure within a word belongs to a name: `gpt-4o` stays what it is.
+    """
+    return re.sub(r"(?<![\w-])\$?\d[\d.,]*(?![\w-])", "#", line)
 
 
 def _chance(p: float) -> str:

@@ -6,10 +6,11 @@ them or a command that has just read a file, calls `tell_arrivals` first.
 Knows nothing of where documents come from.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
 
+from proctor.batch.import_prices import priced
 from proctor.imported import ImportedSession
 from proctor.store import Store
 from proctor.store.arrivals import Told
@@ -48,12 +49,14 @@ def keep_arrivals(
 
 def tell_arrivals(store: Store, now: datetime) -> Told:
     """Bring the sessions up to what has arrived. Costs one small query when they are."""
-    return store.arrivals.tell(_session_of, now) if store.arrivals.has_new() else Told()
+    if not store.arrivals.has_new():
+        return Told()
 
+    def tell(name: SessionName, documents: Sequence[Document], left_out: int) -> ImportedSession | None:
+        session = _session_of(name, documents, left_out)
+        return None if session is None else priced(session, now)
 
-def keep_sessions(store: Store, sessions: Iterable[ImportedSession], now: datetime) -> Iterator[str]:
-    """Keep sessions that were read whole from another tool's records; the id of each."""
-    return (store.keep_imported(session, now) for session in sessions)
+    return store.arrivals.tell(tell, now)
 
 
 def _session_of(name: SessionName, documents: Sequence[Document], left_out: int) -> ImportedSession | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.batch.arrivals import keep_arrivals, tell_arrivals
+from proctor.batch.import_prices import priced
 from proctor.errors import UsageError
 from proctor.imported import Unreadable
 from proctor.records import Kind, find_kind, kind_names, recognised
@@ -133,7 +134,7 @@ def _keep_records(
                 done.name(found)
                 continue
             session = replace(found, service=found.service or service, log_group=found.log_group or log_group)
-            done.session_ids.append(store.keep_imported(session, now))
+            done.session_ids.append(store.keep_imported(priced(session, now), now))
 
 
 def _each(path: Path, kind: Kind) -> list[Path]:

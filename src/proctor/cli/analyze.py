@@ -46,7 +46,9 @@ KINDS: dict[str, tuple[Sequence[str], str]] = {
 
 @analyze_app.command()
 def analyze(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an experiment.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of an experiment or a simulation.")
+    ],
     report: Annotated[
         bool, typer.Option("--report", help="Also write the report, in Markdown and HTML.")
     ] = False,
@@ -58,7 +60,8 @@ def analyze(
     Example:  proctor analyze experiments/my-experiment --report
     """
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}\nGive the folder that an experiment was written to.")
+        remedy = "Give the folder that an experiment or a simulation was written to."
+        raise UsageError(f"there is no folder {folder}\n{remedy}")
     told = _analyse_of(folder)(folder, Asked(report=report, metric=metric, as_json=as_json))
     if as_json:
         print_json(told.document)

@@ -5,10 +5,11 @@ from typing import Any
 
 from proctor.analyse.crossing import analysis
 from proctor.cli.analyze import Asked, Told
+from proctor.cli.analyze_pages import write_pages
 from proctor.errors import UsageError
 from proctor.export.dialogue import write_json
 from proctor.export.dialogue_tables import each_session, session_row
-from proctor.report.dialogue import dialogue_html, dialogue_markdown
+from proctor.report.dialogue import dialogue_html, dialogue_markdown, dialogue_words
 
 FOLDER = "analysis"
 
@@ -20,15 +21,11 @@ def analyse(folder: Path, asked: Asked) -> Told:
     target.mkdir(exist_ok=True)
     files = [target / "variance.json"]
     write_json(files[0], document)
-    markdown = dialogue_markdown(document)
     if asked.report:
-        for name, text in (
-            ("analysis-report.md", markdown),
-            ("analysis-report.html", dialogue_html(document)),
-        ):
-            (target / name).write_text(text, encoding="utf-8")
-            files.append(target / name)
-    return Told(document=document, words=markdown, files=files)
+        markdown, plots = dialogue_markdown(document)
+        pages = {"analysis-report.md": markdown, "analysis-report.html": dialogue_html(document)}
+        files += write_pages(target, pages | plots)
+    return Told(document=document, words=dialogue_words(document), files=files)
 
 
 def analyze_folder(folder: Path, measure: str = "") -> dict[str, Any]:

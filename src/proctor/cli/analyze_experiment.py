@@ -1,12 +1,12 @@
 """What `proctor analyze` says of an experiment."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 from proctor.analyse.experiment import FOLDER, BatchAnalyzer
 from proctor.cli.analyze import Asked, Told
-from proctor.report.experiment import PLOTS, chance, experiment_html, experiment_markdown, figure
+from proctor.cli.analyze_pages import write_pages
+from proctor.report.experiment import chance, experiment_html, experiment_markdown, figure
 from proctor.report.words import interval, percent
 
 
@@ -24,17 +24,8 @@ def analyse(folder: Path, asked: Asked) -> Told:
 
 def _reports(analyzer: BatchAnalyzer, target: Path) -> list[Path]:
     markdown, plots = experiment_markdown(analyzer)
-    # Those of an earlier report that this one has no more would only mislead.
-    shutil.rmtree(target / PLOTS, ignore_errors=True)
-    (target / PLOTS).mkdir()
-    pages = {
-        "analysis-report.md": markdown,
-        "analysis-report.html": experiment_html(analyzer),
-        **plots,
-    }
-    for name, text in pages.items():
-        (target / name).write_text(text, encoding="utf-8")
-    return [target / name for name in pages]
+    pages = {"analysis-report.md": markdown, "analysis-report.html": experiment_html(analyzer)}
+    return write_pages(target, pages | plots)
 
 
 def _words(document: dict[str, Any]) -> str:

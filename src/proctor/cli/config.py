@@ -8,7 +8,6 @@ the environment variable that holds one. `[encryption]` says where the key is th
 `"${VARIABLE}"`.
 """
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -90,6 +89,9 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
+    # Most commands find no file, and need no reader for it.
+    import tomllib
+
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

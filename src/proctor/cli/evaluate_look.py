@@ -35,7 +35,8 @@ def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
         return codes.SUCCEEDED
     print(f"{printable(found.id)}  {found.state}  {found.created_at:%Y-%m-%d %H:%M} UTC")
     parts = [f"{results.total} sessions", f"{results.completed} completed", f"{results.failed} failed"]
-    parts += [f"{results.in_progress} in progress"] if results.in_progress else []
+    waiting = "not judged" if found.is_finished else "in progress"
+    parts += [f"{results.in_progress} {waiting}"] if results.in_progress else []
     parts += [f"{results.ignored} ignored"] if results.ignored else []
     print("  ".join(parts))
     for words in (*found.error_details, *results.remarks):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from proctor.analyse.evaluation import EvaluationResults, results_of
+from proctor.analyse.evaluation import EvaluationResults, EvaluatorResult, results_of
 from proctor.batch import secrecy
 from proctor.batch.conductor import Ending
 from proctor.batch.evaluation import (
@@ -138,13 +138,12 @@ def print_results(results: EvaluationResults) -> None:
     print_table(heads, [_cells(result) for result in results.summaries])
 
 
-def _cells(result: Any) -> tuple[str, ...]:
+def _cells(result: EvaluatorResult) -> tuple[str, ...]:
     average = result.average
-    name = f"{result.evaluator} · {result.dimension}" if result.dimension else result.evaluator
     around = "" if average.low is None else f"{average.low:.3f} to {average.high:.3f}"
     labels = ", ".join(f"{label} {number}" for label, number in list(result.labels.items())[:3])
     return (
-        name,
+        result.title,
         result.level,
         "–" if average.value is None else f"{average.value:.3f}",
         around,

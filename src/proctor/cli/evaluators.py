@@ -25,7 +25,7 @@ from proctor.evaluators.documents import reference_of
 from proctor.evaluators.find import read_document
 from proctor.evaluators.starting import new_evaluator
 from proctor.score import Level, Score
-from proctor.store import Label
+from proctor.store.labels import Label
 
 evaluators_app = typer.Typer(add_completion=False)
 apps = {"evaluators": evaluators_app}

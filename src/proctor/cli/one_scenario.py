@@ -43,6 +43,9 @@ def values_of(changes: list[str] | None) -> dict[str, Any]:
 def as_experiment(target: Path) -> Experiment:
     """A scenario's folder or a config, as an experiment."""
     folder = target.absolute()
+    if not folder.exists():
+        remedy = "Give the folder of a scenario or of an experiment, or a config."
+        raise UsageError(f"there is no {target}\n{remedy}")
     if folder.is_dir() and not (folder / "batch-config.yaml").is_file():
         text = config_of(folder, folder / "runs", {})
         return read_experiment(text, path=folder / "batch-config.yaml", working_folder=Path.cwd())

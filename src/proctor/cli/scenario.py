@@ -67,6 +67,8 @@ def run(
             raise UsageError("which runs shall go on?\nName their folder with --output.")
         text: str | bytes = read_config(path)
     else:
+        # Before its config is made up: what is wrong with the folder is to be told of the folder.
+        read_scenario(folder)
         wanted = values_of(changes) | ({"turns": max_turns} if max_turns else {})
         text = config_of(folder.resolve(), target, wanted, runs=runs, seed=seed, timeout=timeout)
     read = read_experiment(

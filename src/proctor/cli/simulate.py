@@ -23,21 +23,21 @@ apps = {"simulate": simulate_app}
 def simulate_command(
     context: typer.Context,
     clients: Annotated[
-        str | None, typer.Option(help="Client roles, with commas between.  [default: patientPsi]")
+        str | None, typer.Option(help="Client roles, with commas between (default: patientPsi).")
     ] = None,
     therapists: Annotated[
-        str | None, typer.Option(help="Therapist roles, with commas between.  [default: CBT]")
+        str | None, typer.Option(help="Therapist roles, with commas between (default: CBT).")
     ] = None,
-    num_runs: Annotated[int | None, typer.Option(help="Runs per combination.  [default: 5]")] = None,
-    max_turns: Annotated[int | None, typer.Option(help="Turns a session may have.  [default: 20]")] = None,
-    max_workers: Annotated[int | None, typer.Option(help="Dialogues at a time.  [default: 4]")] = None,
+    num_runs: Annotated[int | None, typer.Option(help="Runs per combination (default: 5).")] = None,
+    max_turns: Annotated[int | None, typer.Option(help="Turns a session may have (default: 20).")] = None,
+    max_workers: Annotated[int | None, typer.Option(help="Dialogues at a time (default: 4).")] = None,
     output_dir: Annotated[
-        str | None, typer.Option(help="Where the files go.  [default: outputs/batch/<timestamp>]")
+        str | None, typer.Option(help="Where the files go (default: outputs/batch/<timestamp>).")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Makes a run repeatable.")] = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file; flags win over what it says.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="The model of both sides, as provider/model.  [default: openai/gpt-4o]")
+        str | None, typer.Option(help="The model of both sides, as provider/model (default: openai/gpt-4o).")
     ] = None,
     client_model: Annotated[
         str | None, typer.Option(help="The clients' model; several with commas are all tried.")
@@ -48,7 +48,7 @@ def simulate_command(
     ] = None,
     lang: Annotated[
         str | None,
-        typer.Option("--lang", "--language", help="The roles' language: en, de, zh, …  [default: en]"),
+        typer.Option("--lang", "--language", help="The roles' language: en, de, zh, … (default: en)."),
     ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="USD the whole run may spend.")] = None,
     resume: Annotated[

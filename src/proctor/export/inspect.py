@@ -27,6 +27,9 @@ from proctor.session import Usage
 VERSION = 2
 """Of Inspect's log format."""
 SUMMARIES_AT_ONCE = 100
+MOST_LOGS = 100
+"""Files that are open at once; what further agents and models did goes into one log together."""
+SEVERAL = ("", "several")
 UNKNOWN = "unknown"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHORT = ("id", "epoch", "target", "scores", "model_usage", "uuid", "total_time", "working_time")
@@ -38,6 +41,8 @@ def write(sessions: Iterable[ImportedSession], out: Path, label: str) -> list[Pa
     with ExitStack() as open_files:
         for session in sessions:
             who = (session.agent, session.model)
+            if who not in logs and len(logs) >= MOST_LOGS:
+                who = SEVERAL
             if who not in logs:
                 path = out / f"inspect-{label}-{_who(*who)}.eval"
                 archive = zipfile.ZipFile(path, "w", compression=zipfile.ZIP_DEFLATED)

@@ -82,6 +82,16 @@ def price_of(name: str, declared: Mapping[str, Mapping[str, float]], *, at: date
     return _from_table(provider, model, at)
 
 
+def listed_price(provider: str, model: str, *, at: datetime) -> Price | None:
+    """The price of a model that somebody else asked, under the names they have; None when nobody knows it.
+
+    Without a provider the model's name may hold it (`openai/gpt-4o`), or be one that only one provider has.
+    """
+    if not provider and "/" in model:
+        return price_of(model, {}, at=at)
+    return price_of(f"{provider}/{model}", {}, at=at)
+
+
 def _declared(rates: Mapping[str, float]) -> Price:
     full = float(rates["input"])
     cached = float(rates.get("cached", full))
@@ -95,7 +105,7 @@ def _from_table(provider: str, model: str, at: datetime) -> Price | None:
 
     try:
         _, found = get_snapshot().find_provider_model(
-            model, None, TABLE_PROVIDERS.get(provider, provider), None
+            model, None, TABLE_PROVIDERS.get(provider, provider) or None, None
         )
     except LookupError:
         return None

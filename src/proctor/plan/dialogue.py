@@ -8,7 +8,7 @@ Knows nothing of models' whereabouts, of disks but the files it is told of, or o
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,16 @@ from proctor.dialogue.role import CLIENT, THERAPIST, Role
 from proctor.errors import Problem, UsageError
 from proctor.item import Item, digest_of
 from proctor.plan.casting import Casting, cast
-from proctor.plan.dialogue_schema import CONFIG_KEYS, DEFAULTS, SimulationFile, as_list, vocabulary
-from proctor.plan.reading import read_source
+from proctor.plan.dialogue_asked import Asked, asked_for
+from proctor.plan.dialogue_schema import DEFAULTS, as_list
 from proctor.plan.roles import Roles
 from proctor.plan.rubrics import criteria_of, documents, evaluator_of, expectation_of, is_evaluator
-from proctor.plan.source import Source, Spot, refuse
-from proctor.plan.validate import check_shape
+from proctor.plan.source import refuse
 
 DEFAULT_MODEL = ("OPENAI", "gpt-4o")
 DEFAULT_TEMPERATURE = 0.7
 MOST_ITEMS = 1_000_000
 UNDER_A_NAME_OF_ITS_OWN = ("scripted/", "replay/", "litellm/")
-FLAGS = "the command line"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,34 +137,24 @@ def read_simulation(
 
     `text` is None when there is only the command line. Raises `PlanError` with everything wrong.
     """
-    source = _source(text, overrides, file)
-    problems = list(check_shape(source, SimulationFile, vocabulary).problems)
+    asked = asked_for(text, overrides, file=file)
+    problems = asked.misshapen()
     if problems:
         refuse(problems)
-    config = {**DEFAULTS, **{name: value for name, value in source.data.items() if value is not None}}
+    config = {**DEFAULTS, **{name: value for name, value in asked.data.items() if value is not None}}
     # Two names for one thing; whoever gives both means the longer.
     config["lang"] = config.pop("language") or config["lang"]
-    evaluators = _evaluators(source, config, problems)
-    combinations = _combinations(source, config, folder, roles, problems)
+    evaluators = _evaluators(asked, config, problems)
+    combinations = _combinations(asked, config, folder, roles, problems)
     total = len(combinations) * config["num_runs"]
     if total > MOST_ITEMS:
         remedy = f"At most {MOST_ITEMS:,} are run in one batch."
-        problems.append(source.problem((), f"the config asks for {total:,} dialogues", remedy))
+        problems.append(asked.problem(("num_runs",), f"the config asks for {total:,} dialogues", remedy))
     if problems:
         refuse(problems)
     return Simulation(
         config=config, combinations=combinations, evaluators=evaluators, text=_as_text(text, config)
     )
-
-
-def _source(text: str | bytes | None, overrides: Mapping[str, Any], file: str) -> Source:
-    if text is None:
-        return Source(FLAGS, "", dict(overrides), Spot(1, 1))
-    source = read_source(text, file=file)
-    if not isinstance(source.data, dict):
-        remedy = f"It may have: {', '.join(CONFIG_KEYS)}."
-        refuse([*source.problems, source.problem((), "the config is no mapping of names to values", remedy)])
-    return replace(source, data={**source.data, **overrides})
 
 
 def _as_text(text: str | bytes | None, config: Mapping[str, Any]) -> str:
@@ -175,7 +163,7 @@ def _as_text(text: str | bytes | None, config: Mapping[str, Any]) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-def _evaluators(source: Source, config: Mapping[str, Any], problems: list[Problem]) -> list[dict[str, Any]]:
+def _evaluators(asked: Asked, config: Mapping[str, Any], problems: list[Problem]) -> list[dict[str, Any]]:
     judge = config["judge_model"] or _default_models(config)[0]
     made: list[dict[str, Any]] = []
     for number, entry in enumerate(config["evaluators"] or ()):
@@ -190,7 +178,7 @@ def _evaluators(source: Source, config: Mapping[str, Any], problems: list[Proble
             criteria = criteria_of(written, config["under_test"])
         except UsageError as error:
             problem, _, remedy = str(error).partition("\n")
-            problems.append(source.problem(("evaluators", number), problem, remedy))
+            problems.append(asked.problem(("evaluators", number), problem, remedy))
             continue
         model = written.get("model") or judge
         made += [{"criterion": document, "model": model} for document in documents(criteria)]
@@ -198,7 +186,7 @@ def _evaluators(source: Source, config: Mapping[str, Any], problems: list[Proble
 
 
 def _combinations(
-    source: Source, config: Mapping[str, Any], folder: Path, roles: Roles, problems: list[Problem]
+    asked: Asked, config: Mapping[str, Any], folder: Path, roles: Roles, problems: list[Problem]
 ) -> list[Combination]:
     found: dict[str, list[Casting]] = {}
     for side, key in ((CLIENT, "clients"), (THERAPIST, "therapists")):
@@ -208,18 +196,18 @@ def _combinations(
             try:
                 found[side].append(cast(written, side, config["lang"], folder, roles))
             except UsageError as error:
-                problems += _told(source, (key, number), error)
+                problems += _told(asked, (key, number), error)
     if problems:
         return []
-    return _unique(source, list(_crossed(found, config)), problems)
+    return _unique(asked, list(_crossed(found, config)), problems)
 
 
-def _told(source: Source, path: tuple[str, int], error: UsageError) -> list[Problem]:
+def _told(asked: Asked, path: tuple[str, int], error: UsageError) -> list[Problem]:
     """What is wrong with a role, at its own place if it has one, or where the config names it."""
     if inner := getattr(error, "problems", None):
         return list(inner)
     problem, _, remedy = str(error).partition("\n")
-    return [source.problem(path, problem, remedy)]
+    return [asked.problem(path, problem, remedy)]
 
 
 def _crossed(found: Mapping[str, list[Casting]], config: Mapping[str, Any]) -> Iterator[Combination]:
@@ -263,13 +251,13 @@ def _of_pair(
             )
 
 
-def _unique(source: Source, combinations: list[Combination], problems: list[Problem]) -> list[Combination]:
+def _unique(asked: Asked, combinations: list[Combination], problems: list[Problem]) -> list[Combination]:
     seen: set[str] = set()
     for combination in combinations:
         # Upper and lower case are one on some disks.
         if combination.name.casefold() in seen:
             problem = f"two combinations are both called {combination.name}"
-            problems.append(source.problem((), problem, "Give one of their roles a `label` of its own."))
+            problems.append(asked.problem((), problem, "Give one of their roles a `label` of its own."))
         seen.add(combination.name.casefold())
     return combinations
 

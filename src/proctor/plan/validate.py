@@ -145,11 +145,11 @@ def wanted_of(error: Mapping[str, Any]) -> tuple[str, str]:
         case "finite_number":
             return "should be a finite number", ""
         case "greater_than":
-            return f"should be more than {context['gt']:g}", ""
+            return f"should be more than {_figure(context['gt'])}", ""
         case "greater_than_equal":
-            return f"should be at least {context['ge']:g}", ""
+            return f"should be at least {_figure(context['ge'])}", ""
         case "less_than_equal":
-            return f"should be at most {context['le']:g}", ""
+            return f"should be at most {_figure(context['le'])}", ""
         case "too_short":
             return "should not be empty", ""
         case "literal_error":
@@ -158,6 +158,11 @@ def wanted_of(error: Mapping[str, Any]) -> tuple[str, str]:
             return str(context["error"]), ""
         case _:
             return f"is not right ({error['msg']})", ""
+
+
+def _figure(limit: float) -> str:
+    """A limit with all its digits: nobody counts the zeros of 1e+06."""
+    return f"{limit:,.10g}"
 
 
 def _choices(error: Mapping[str, Any]) -> list[str]:

@@ -164,6 +164,9 @@ def _values_that_cannot_be(source: Source, loaded: Loaded, dimensions: Sequence[
             if any(value == other and type(value) is type(other) for other in seen):
                 problems.append(source.problem(at, f"`{_short(value)}` stands in this list twice"))
             seen.append(value)
+            if value == "" and dimension.path.endswith(".llm_model"):
+                problems.append(source.problem(at, "a model has a name", "Write `provider/model`."))
+                continue
             try:
                 scenario_of(changed(loaded.plain, {dimension.path: value}))
             except ValidationError as error:

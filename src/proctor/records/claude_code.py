@@ -138,6 +138,11 @@ class _Session:
 
     def _assistant(self, entry: Mapping[str, Any], at: datetime | None) -> None:
         message = a_map(entry, "message")
+        is_error = entry.get("isApiErrorMessage") is True
+        self._failure = text_of(message.get("content")) if is_error else ""
+        if is_error:
+            # The program says so, not the model.
+            return
         place, name = self.story.here(), ("subagent" if self._is_aside(entry) else "")
         for block in maps_in(message.get("content")):
             if block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use"):
@@ -148,8 +153,6 @@ class _Session:
             elif block.get("type") == "text":
                 self.story.say("assistant", a_text(block.get("text")), at, name)
         self.story.say("assistant", a_text(message.get("content")), at, name)
-        is_error = entry.get("isApiErrorMessage") is True
-        self._failure = text_of(message.get("content")) if is_error else ""
         model = a_text(message.get("model"))
         if model and model != _SYNTHETIC:
             self._model = model

@@ -40,6 +40,13 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
     "RepeatedFormatError": ("fail", "agent_failed"),
     "UserInterruption": ("error", "aborted"),
     "KeyboardInterrupt": ("error", "aborted"),
+    "RateLimitError": ("error", "rate_limit"),
+    **dict.fromkeys(
+        ("AuthenticationError", "BadRequestError", "NotFoundError", "APIError", "APIConnectionError")
+        + ("InternalServerError", "ServiceUnavailableError", "PermissionDeniedError", "Timeout"),
+        ("error", "model_failed"),
+    ),
+    "ContextWindowExceededError": ("fail", "agent_failed"),
 }
 
 

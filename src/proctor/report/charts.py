@@ -166,20 +166,22 @@ def scatter(
 def line(
     title: str, points: Sequence[Point], *, x_axis: str = "", say_x: Say = short, say_y: Say = short
 ) -> str:
-    """A line through points, with a band where they have intervals."""
+    """A line through points, with a band where they have intervals; 0 is always in sight."""
     left, right, base, plot_top = 54, 20, 200, 14
     if not points:
         return _svg(title, 40, [_text(0, 28, "nothing yet", "c-tick", "start")])
     x_steps = ticks(_top([point.x for point in points]))
-    y_steps = ticks(_top([value for point in points for value in (point.y, point.high)]), 4)
-    wide, high = (WIDTH - left - right) / x_steps[-1], (base - plot_top) / y_steps[-1]
+    y_values = [value for point in points for value in (point.y, point.low, point.high)]
+    y_steps = ticks(max(0.0, _top(y_values)), 4, bottom=_bottom(y_values))
+    wide, high = (WIDTH - left - right) / x_steps[-1], (base - plot_top) / (y_steps[-1] - y_steps[0])
+    zero = base + y_steps[0] * high
 
     def at(point: Point, y: float | None) -> str:
-        return f"{left + point.x * wide:.1f},{base - (point.y if y is None else y) * high:.1f}"
+        return f"{left + point.x * wide:.1f},{zero - (point.y if y is None else y) * high:.1f}"
 
     band = [at(point, point.high) for point in points] + [at(point, point.low) for point in reversed(points)]
     drawn = [
-        _y_axis(y_steps, left, base, high, say_y),
+        _y_axis(y_steps, left, zero, high, say_y),
         _x_axis(x_steps, left, wide, plot_top, base, say_x),
         f'<polygon points="{" ".join(band)}" class="c-band"/>',
         f'<polyline points="{" ".join(at(point, None) for point in points)}" class="c-line"/>',
@@ -202,16 +204,18 @@ def as_file(plot: str) -> str:
     return f"{sized}<style>{COLOURS}{STYLE}{_ALONE}</style>{paper}{drawn}\n"
 
 
-def ticks(top: float, wanted: int = 5) -> list[float]:
-    """Round numbers from 0 to `top` or just beyond it."""
+def ticks(top: float, wanted: int = 5, *, bottom: float = 0.0) -> list[float]:
+    """Round numbers from `bottom`, which is 0 or below, to `top`, or just beyond them."""
+    span = top - bottom
     # What is smaller than any figure we could have measured is nothing, and would divide by nothing.
-    if not math.isfinite(top) or top < SMALLEST:
+    if not math.isfinite(span) or span < SMALLEST:
         return [0.0, 1.0]
-    power = 10.0 ** math.floor(math.log10(top / wanted))
+    power = 10.0 ** math.floor(math.log10(span / wanted))
     step = next(
-        factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * wanted >= top * (1 - 1e-9)
+        factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * wanted >= span * (1 - 1e-9)
     )
-    return [index * step for index in range(math.ceil(top / step - 1e-9) + 1)]
+    first, last = math.floor(bottom / step + 1e-9), math.ceil(top / step - 1e-9)
+    return [index * step for index in range(first, last + 1)]
 
 
 def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
@@ -241,9 +245,9 @@ def _x_axis(steps: Sequence[float], left: float, scale: float, top: float, base:
 
 def _y_axis(steps: Sequence[float], left: float, base: float, scale: float, say: Say) -> str:
     drawn = []
-    for index, step in enumerate(steps):
+    for step in steps:
         y = base - step * scale
-        drawn.append(_line(left, y, WIDTH - 8, y, "c-grid" if index else "c-axis"))
+        drawn.append(_line(left, y, WIDTH - 8, y, "c-grid" if step else "c-axis"))
         drawn.append(_text(left - 8, y + 4, say(step), "c-tick", "end"))
     return "".join(drawn)
 
@@ -297,3 +301,7 @@ def _said(value: float | None, say: Say) -> str:
 
 def _top(values: Sequence[float | None]) -> float:
     return max((value for value in values if value is not None), default=0.0) or 1.0
+
+
+def _bottom(values: Sequence[float | None]) -> float:
+    return min((value for value in values if value is not None and value < 0), default=0.0)

@@ -51,7 +51,7 @@ def evaluation_markdown(found: EvaluationPage) -> str:
 
 def name_of(result: EvaluatorResult) -> str:
     """What a result is called: its evaluator, the dimension, and of several versions which."""
-    return f"{result.evaluator} · {result.dimension}" if result.dimension else result.evaluator
+    return result.title
 
 
 def figure(value: float | None) -> str:

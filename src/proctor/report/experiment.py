@@ -6,19 +6,17 @@ of the analysis, and its honest words.
 Knows nothing of folders or stores; computes nothing.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
 
 from proctor.analyse.experiment import BatchAnalyzer
-from proctor.report.charts import Bar, Point, as_file, bars, line, scatter
+from proctor.report.charts import Bar, Point, bars, line, scatter
+from proctor.report.plot_files import Drawn, filed
 from proctor.report.render import page, text
 from proctor.report.words import percent, usd
 
-PLOTS = "plots"
-"""The folder beside a Markdown report in which its plots are."""
 DRAWN_VARIATIONS = 30
 DRAWN_METRICS = 12
 DRAWN_LINES = 6
@@ -35,19 +33,8 @@ def experiment_html(analyzer: BatchAnalyzer) -> str:
 
 def experiment_markdown(analyzer: BatchAnalyzer) -> tuple[str, dict[str, str]]:
     """The report as Markdown, and the plots it shows: SVG files by the names it looks for them under."""
-    files: dict[str, str] = {}
-    plots: dict[str, list[Drawn]] = {}
-    for name, drawn in _plots(analyzer).items():
-        plots[name] = []
-        for caption, plot in drawn:
-            file = f"{PLOTS}/{len(files) + 1:02d}-{_slug(caption)}.svg"
-            files[file] = as_file(plot)
-            plots[name].append((caption, file))
+    plots, files = filed(_plots(analyzer))
     return text("experiment.md.j2", plots=plots, **_values(analyzer)), files
-
-
-def _slug(caption: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", caption.lower()).strip("-")[:60].strip("-")
 
 
 def _values(analyzer: BatchAnalyzer) -> dict[str, Any]:
@@ -88,10 +75,6 @@ def chance(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-Drawn = tuple[str, str]
-"""What a plot shows, in words, and the plot, or its file."""
-
-
 def _plots(analyzer: BatchAnalyzer) -> dict[str, list[Drawn]]:
     """The plots of each metric by its name; under the empty name, that of the success rates."""
     statistics = analyzer.calculate_variation_statistics()
@@ -105,10 +88,15 @@ def _plots(analyzer: BatchAnalyzer) -> dict[str, list[Drawn]]:
     return drawn
 
 
+def _label(one: Mapping[str, Any]) -> str:
+    """A variation's name in a plot. Its number first: of long names only the beginning fits."""
+    return f"{one['variation_id']}: {one['description']}"
+
+
 def _success(statistics: Mapping[int, Mapping[str, Any]]) -> Drawn:
     rates = [
         Bar(
-            label=one["description"],
+            label=_label(one),
             value=one["success_rate"],
             low=one["success_rate_interval"][0],
             high=one["success_rate_interval"][1],
@@ -124,7 +112,7 @@ def _success(statistics: Mapping[int, Mapping[str, Any]]) -> Drawn:
 def _by_variation(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> list[Drawn]:
     entries = [
         Bar(
-            label=one["description"],
+            label=_label(one),
             value=one["metrics"][metric]["mean"],
             low=one["metrics"][metric]["low"],
             high=one["metrics"][metric]["high"],
@@ -161,7 +149,7 @@ def _over_turns(metric: str, analyzer: BatchAnalyzer) -> list[Drawn]:
 def _against_cost(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> list[Drawn]:
     points = [
         Point(
-            label=one["description"],
+            label=_label(one),
             x=one["cost"]["mean"],
             y=one["metrics"][metric]["mean"],
             low=one["metrics"][metric]["low"],

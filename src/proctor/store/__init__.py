@@ -1,7 +1,6 @@
 """The only code that writes what a batch produced."""
 
 from proctor.store.batches import Again
-from proctor.store.labels import Label
 from proctor.store.ledger import Drawn, MoneyLimits
 from proctor.store.reading import ItemFilter, Reader, Scope
 from proctor.store.recorder import Recorder, Totals
@@ -13,7 +12,6 @@ __all__ = [
     "Again",
     "Drawn",
     "ItemFilter",
-    "Label",
     "MoneyLimits",
     "Ownership",
     "Reader",

@@ -11,20 +11,20 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proctor.errors import NotFound
 from proctor.evaluator import Evidence, Reference
-from proctor.imported import ImportedSession
 from proctor.item import QUEUED, RUNNING, STATUSES
 from proctor.store.batches import moment
 from proctor.store.database import Connection, Readers, Row
-from proctor.store.evidence import evidence_of, tools_of_request
-from proctor.store.imports import session_of_rows
 from proctor.store.ledger import OF_THE_STORE
 from proctor.store.owner import is_alive
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 from proctor.store.writer import timestamp
+
+if TYPE_CHECKING:
+    from proctor.imported import ImportedSession
 
 SEARCHED = ("id", "repo", "prompt", "model", "agent", "error")
 CALL_FIGURES = ", ".join(
@@ -220,6 +220,9 @@ class Reader:
 
     def evidence(self, session_id: str, reference: Reference | None = None) -> Evidence:
         """A session as evaluators see it, by its id or an unambiguous beginning of it."""
+        # Late, here and below: only those who judge or export sessions need it, and every batch reads.
+        from proctor.store.evidence import evidence_of
+
         exact = self._connection.rows('SELECT * FROM "sessions" WHERE "id" = ?', (session_id,))
         (session,) = self.whole(exact or [self.session(session_id)])
 
@@ -235,8 +238,10 @@ class Reader:
         found = evidence_of(session, rows_of, reference)
         return found if found.tools or not found.tool_calls else replace(found, tools=self._tools(session))
 
-    def recorded(self, session_id: str) -> ImportedSession:
+    def recorded(self, session_id: str) -> "ImportedSession":
         """A session, ours or another tool's, in the form in which sessions come in and go out."""
+        from proctor.store.imports import session_of_rows
+
         exact = self._connection.rows('SELECT * FROM "sessions" WHERE "id" = ?', (session_id,))
         (session,) = self.whole(exact or [self.session(session_id)])
         judged = self._connection.rows(
@@ -250,6 +255,8 @@ class Reader:
 
     def _tools(self, session: Row) -> list[Row]:
         """What an agent of ours could have used: its first request to a model says so, if it was kept."""
+        from proctor.store.evidence import tools_of_request
+
         rows = self._connection.rows(
             'SELECT "request", "requestBlob" FROM "model_calls" WHERE "sessionId" = ? '
             'ORDER BY "position" LIMIT 1',

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from proctor.store.database import Connection, Row, insertion
-from proctor.store.sealed_columns import EMPTY, SEALED, is_digest
-from proctor.store.sealing import KEYED, Sealer, is_sealed, parts_of
+from proctor.store.sealed_columns import EMPTY, LEVELS, SEALED, is_digest
+from proctor.store.sealed_values import KEYED, is_sealed, parts_of
+from proctor.store.sealing import Sealer
 from proctor.store.statements import MARK
 from proctor.store.tables import COLUMNS
 
@@ -119,6 +120,8 @@ def _anew(connection: Connection, sealer: Sealer, table: str, column: str, value
     """A value as it stands under the current key; one that has a key of its own stays as it is."""
     if value is None or value in EMPTY or _key_of(value) in sealer.lasting():
         return value
+    if f"{table}.{column}" in LEVELS:
+        return sealer.seal_again(f"{table}.{column}", sealer.opened_levels(value))
     if is_digest(table, column):
         return _text_anew(connection, sealer, value)
     place = f"{table}.{column}"
@@ -144,6 +147,9 @@ def _text_anew(connection: Connection, sealer: Sealer, digest: str) -> str:
 
 def _key_of(value: str | bytes) -> str:
     """The data key that a value, or the digest of a long text, is under; empty: none."""
+    if isinstance(value, str) and value.startswith("{"):
+        inner = value.partition(f'"{MARK}')[2]
+        return inner.partition(":")[0]
     if isinstance(value, str) and value.startswith(KEYED):
         return value.split(":")[1]
     found = parts_of(value) if is_sealed(value) else None
@@ -154,6 +160,9 @@ def _unsealed(sealer: Sealer, table: str) -> tuple[str, list[Any]]:
     """A condition on the rows that hold something not under a key that lasts."""
     parts, parameters = list[str](), list[Any]()
     for column in _columns(table):
+        if f"{table}.{column}" in LEVELS:
+            # Objects tell nothing by how they begin; no item has one and nothing else.
+            continue
         begins = _beginnings(table, column, sealer.lasting())
         parts.append(
             f'({_says(column, table)} AND SUBSTR("{column}", 1, {len(begins[0])}) NOT IN '
@@ -167,6 +176,8 @@ def _counted(connection: Connection, sealer: Sealer, table: str) -> Counted:
     sums = {"current": 0, "retired": 0, "own": 0, "all": 0}
     kinds = sealer.kinds()
     for column in SEALED[table]:
+        if f"{table}.{column}" in LEVELS:
+            continue
         cases, parameters = list[str](), list[Any]()
         for kind in ("current", "retired", "own"):
             begins = _beginnings(table, column, kinds[kind] or ["-" * 12])

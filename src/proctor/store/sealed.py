@@ -13,8 +13,12 @@ from typing import Any
 from proctor.errors import KeyMissing, KeyUnusable
 from proctor.keys import VARIABLE
 from proctor.store.database import Connection, Database, Row
-from proctor.store.sealing import MARK_BYTES, Sealer, is_sealed
+from proctor.store.sealed_values import MARK_BYTES, holds_sealed, is_sealed
+from proctor.store.sealing import Sealer
 from proctor.store.statements import MARK, Written, question_of, written_by
+
+INNER_MARK = f'"{MARK}'
+"""How a sealed text begins that stands in an object."""
 
 
 class SealedDatabase:
@@ -126,6 +130,11 @@ class SealedConnection:
                     row[name] = self._sealer.open(value, name, sql)
                 except (KeyMissing, KeyUnusable):
                     missing = True
+            elif kind is str and value[:1] == "{" and INNER_MARK in value:
+                try:
+                    row[name] = self._sealer.opened_levels(value)
+                except (KeyMissing, KeyUnusable):
+                    missing = True
         for name, length in cuts.items():
             if row[name] is not None and not is_sealed(row[name]):
                 row[name] = row[name][:length]
@@ -168,7 +177,7 @@ class LockedRow(dict[str, Any]):
         return {name: super(LockedRow, self).__getitem__(name) for name in self}
 
     def _told(self, value: Any) -> Any:
-        if is_sealed(value):
+        if holds_sealed(value):
             key = self._sealer.master_of(value)
             raise KeyMissing(
                 f"this is sealed under the key {key}, which is not here\n"

@@ -9,7 +9,7 @@ Knows nothing of keys.
 
 SEALED: dict[str, tuple[str, ...]] = {
     "batches": ("planText", "defaultsJson", "optionsJson"),
-    "batch_items": ("prompt", "details", "settings", "error"),
+    "batch_items": ("prompt", "factors", "details", "settings", "error"),
     "sessions": ("name", "error", "notes", "attributesJson", "toolsJson"),
     "iterations": ("testOutput", "output"),
     "messages": ("content",),
@@ -34,6 +34,11 @@ ALIKE = frozenset(
 )
 """Sealed so that equal texts under one key look equal: queries group by them or look for one. Whoever has
 the disk can tell which of them are equal, and no more."""
+
+LEVELS = frozenset({"batch_items.factors"})
+"""Objects of which each text is sealed by itself, alike: queries group by one of them."""
+PLAIN_LEVELS = frozenset({"model", "agent", "evaluator", "service", "client", "therapist"})
+"""Factors whose levels are names, which stand in other columns too or are looked for."""
 
 PLAIN: dict[str, tuple[str, ...]] = {
     "an id, which other rows refer to and queries look for": (
@@ -79,7 +84,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("evaluator_definitions.level", "evaluator_definitions.kind", "online_sessions.decision"),
     ),
     "a name that tables are grouped, filtered or sorted by": (
-        *("batch_items.agent", "batch_items.model", "batch_items.factors", "sessions.agent"),
+        *("batch_items.agent", "batch_items.model", "sessions.agent"),
         *("sessions.agentVersion", "sessions.model", "sessions.service", "sessions.logGroup"),
         *("iterations.model", "messages.name", "tool_calls.toolName", "model_calls.provider"),
         *("model_calls.model", "model_calls.price", "metrics.name", "scores.evaluator", "scores.dimension"),

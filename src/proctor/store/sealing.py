@@ -1,16 +1,12 @@
 """Seal texts on their way into a store, and open them on their way out.
 
-A store has data keys of its own, random ones, which lie in it wrapped by a master key that does not. A
-sealed value says which data key it is under and which column it was written to; both are part of what is
-authenticated, so that a value moved elsewhere does not open. The digests that long texts are kept under
-become keyed ones, so that nobody can tell by them whether a known text is there.
+A store has data keys of its own, random ones, which lie in it wrapped by a master key that does not. One is
+unwrapped when it is first needed. A run or an evaluator may have one of its own.
 
 Knows nothing of statements, or of what the texts say.
 """
 
 import base64
-import binascii
-import hmac
 import json
 import os
 import threading
@@ -19,14 +15,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
-from proctor.keys import KEY_BYTES, NONCE_BYTES, Keys, MasterKey, sealing_with
-from proctor.store.sealed_columns import ALIKE, EMPTY
-from proctor.store.statements import MARK
+from proctor.keys import KEY_BYTES, Keys, MasterKey
+from proctor.store.sealed_columns import ALIKE, EMPTY, LEVELS, PLAIN_LEVELS
+from proctor.store.sealed_values import KEYED, DataKey, first_sealed, is_sealed, parts_of
 
 Row = dict[str, Any]
-MARK_BYTES = MARK.encode()
-KEYED = "keyed:"
-"""How the digest of a long text begins that is sealed."""
 STORE: Mapping[str, str] = {"proctor": "store"}
 """The context a store's own data keys are wrapped in."""
 # A key that could not be had is not asked for again for each of a thousand values.
@@ -34,40 +27,10 @@ PATIENCE_SECONDS = 10.0
 KEPT_SECONDS = 300.0
 """How long the key of a run or an evaluator is used before it is asked for again: it may have been taken
 back since."""
+MOST_REMEMBERED = 4096
+"""Objects whose sealed form is remembered."""
 MOST_MADE_UP = 10_000
 """Names of keys that there are none of, which are looked up once."""
-
-
-class DataKey:
-    """One key of a store, in the clear."""
-
-    __slots__ = ("_alike", "_cipher", "_digests", "id", "until")
-
-    def __init__(self, key_id: str, secret: bytes, until: float) -> None:
-        self.id, self.until = key_id, until
-        # Three uses, three keys: what one gives away says nothing about the others.
-        self._cipher = sealing_with(_derived(secret, "texts"))
-        self._alike, self._digests = _derived(secret, "alike"), _derived(secret, "digests")
-
-    def sealed(self, place: str, value: bytes, *, is_alike: bool) -> tuple[bytes, bytes]:
-        """What stands in front of a sealed value, and the value."""
-        head = f"{MARK}{self.id}:{place}:".encode()
-        # The nonce of what has to look alike is made from the text itself, and so never used for another.
-        nonce = (
-            hmac.digest(self._alike, head + value, "sha256")[:NONCE_BYTES]
-            if is_alike
-            else os.urandom(NONCE_BYTES)
-        )
-        return head, nonce + self._cipher.encrypt(nonce, value, head)
-
-    def opened(self, place: str, sealed: bytes) -> bytes:
-        """The value again. Raises whatever the cipher does when it was changed."""
-        head = f"{MARK}{self.id}:{place}:".encode()
-        return bytes(self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], head))
-
-    def digest(self, plain: str) -> str:
-        """The keyed digest of a text, from its digest."""
-        return f"{KEYED}{self.id}:{hmac.digest(self._digests, plain.encode(), 'sha256').hex()}"
 
 
 class Sealer:
@@ -81,6 +44,7 @@ class Sealer:
         self._opened: dict[str, DataKey] = {}
         self._missed: dict[str, tuple[float, KeyMissing]] = {}
         self._made_up: set[str] = set()
+        self._levels: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
         self.is_active = False
         """Whether anything in the store may be sealed."""
@@ -140,6 +104,8 @@ class Sealer:
         """A value as it is written. What says nothing stays as it is."""
         if value in EMPTY or not value:
             return value
+        if place in LEVELS:
+            return self._sealed_levels(key_id, place, str(value))
         if isinstance(value, str):
             data = value.encode("utf-8", "surrogatepass")
             head, sealed = self._key(key_id).sealed(place, data, is_alike=is_alike)
@@ -163,6 +129,35 @@ class Sealer:
         """The data keys whose texts need not be sealed anew."""
         kinds = self.kinds()
         return [*kinds["current"], *kinds["own"]]
+
+    def _sealed_levels(self, key_id: str, place: str, text: str) -> str:
+        """An object with each of its texts sealed."""
+        # The items of one plan share most of this.
+        if (known := self._levels.get((key_id, text))) is not None:
+            return known
+        key, levels = self._key(key_id), json.loads(text)
+        for name, level in levels.items():
+            if isinstance(level, str) and level and name not in PLAIN_LEVELS:
+                head, sealed = key.sealed(place, level.encode("utf-8", "surrogatepass"), is_alike=True)
+                levels[name] = (head + base64.b64encode(sealed)).decode("ascii")
+        made = json.dumps(levels, ensure_ascii=False, separators=(",", ":"))
+        return _remembered(self._levels, (key_id, text), made)
+
+    def opened_levels(self, text: str) -> str:
+        """An object with each of its texts in the clear again."""
+        if (known := self._levels.get(("", text))) is not None:
+            return known
+        try:
+            levels = json.loads(text)
+        except ValueError:
+            return text
+        for name, level in levels.items():
+            found = parts_of(level) if is_sealed(level) else None
+            if found and found[1] in LEVELS and self.knows(found[0]):
+                table, _, column = found[1].partition(".")
+                levels[name] = self.open(level, column, f'"{table}" "{column}"')
+        made = json.dumps(levels, ensure_ascii=False, separators=(",", ":"))
+        return _remembered(self._levels, ("", text), made)
 
     def keyed(self, key_id: str, digest: str) -> str:
         """The digest of a long text as it is written. One that was read from here stays as it is."""
@@ -200,7 +195,8 @@ class Sealer:
 
     def master_of(self, value: str | bytes) -> str:
         """The id of the master key that a sealed value can be opened with."""
-        found = parts_of(value)
+        inner = value if is_sealed(value) else first_sealed(str(value))
+        found = parts_of(inner)
         row = self._rows.get(found[0]) if found else None
         return str(row["masterKeyId"]) if row else "(unknown)"
 
@@ -241,29 +237,14 @@ class Sealer:
         return made
 
 
-def is_sealed(value: Any) -> bool:
-    """Whether a value of a row looks like a sealed one."""
-    kind = value.__class__
-    return (kind is str and value.startswith(MARK)) or (kind is bytes and value.startswith(MARK_BYTES))
-
-
-def parts_of(value: str | bytes) -> tuple[str, str, bytes] | None:
-    """The data key, the column and the sealed text of a value; None when it is no such thing."""
-    try:
-        if isinstance(value, str):
-            _, _, key_id, place, text = value.split(":", 4)
-            return key_id, place, base64.b64decode(text, validate=True)
-        _, _, head, where, data = value.split(b":", 4)
-        return head.decode(), where.decode(), data
-    except (ValueError, binascii.Error, UnicodeError):
-        return None
-
-
 def _changed(column: str) -> StoreError:
     return StoreError(
         f"a sealed value does not open: what stands in {column} was changed, or moved there from elsewhere"
     )
 
 
-def _derived(secret: bytes, use: str) -> bytes:
-    return hmac.digest(secret, f"proctor {use}".encode(), "sha256")
+def _remembered(known: dict[tuple[str, str], str], key: tuple[str, str], made: str) -> str:
+    if len(known) >= MOST_REMEMBERED:
+        known.clear()
+    known[key] = made
+    return made

@@ -49,7 +49,8 @@ def router(site: Site) -> APIRouter:
 
     @made.get("/", include_in_schema=False)
     def shown(request: Request) -> Response:
-        return page(request, "batches.html", title="Batches")
+        is_sealed = site.store.data_keys.is_sealed
+        return page(request, "batches.html", title="Batches", is_sealed=is_sealed)
 
     @made.get("/api/runs", summary="The runs there are, newest first", responses=ERRORS)
     def listed(

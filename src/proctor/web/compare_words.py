@@ -42,10 +42,9 @@ def sentence(contrast: Contrast) -> str:
     if difference.low == difference.high == 0:
         return f"No difference at all{_of(contrast)}."
     if difference.low > 0 or difference.high < 0:
-        return (
-            f"Not sure: {change(difference.value, metric)} ({around(contrast)}) would stand alone, but among all "
-            f"these comparisons it may be chance (p {_p(contrast)}{_of(contrast)}).{_would_settle(contrast)}"
-        )
+        alone = f"{change(difference.value, metric)} ({around(contrast)}) would stand alone"
+        together = f"among all these comparisons it may be chance (p {_p(contrast)}{_of(contrast)})"
+        return f"Not sure: {alone}, but {together}.{_would_settle(contrast)}"
     left_open = f"it may be anything from {around(contrast)} (p {_p(contrast)}{_of(contrast)})"
     return f"No difference is shown: {left_open}.{_would_settle(contrast)}"
 

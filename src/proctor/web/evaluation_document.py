@@ -1,12 +1,13 @@
 """An evaluation job as an answer: how far it is, and what each evaluator found so far.
 
 What a job that has ended came to is kept: it stays so until the job is taken up again, which its state
-and time tell.
+and time tell. Of one under way it is added up again only after a rest, the longer the more there is to add.
 
 Knows nothing of routes.
 """
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -28,6 +29,8 @@ from proctor.web.run_list import RunLine, RunLines
 from proctor.web.site import Site
 
 MOST_KEPT = 500
+REST = 5
+"""Times as long as adding up took, before it is done again for a job under way."""
 NO_COUNTS = {"queued": 0, "running": 0, "success": 0, "fail": 0, "timeout": 0, "error": 0}
 
 
@@ -38,6 +41,8 @@ class EvaluationLines:
         self._site = site
         self._runs = RunLines(site)
         self._kept: dict[tuple[str, str, str], EvaluationResults] = {}
+        self._lately: dict[str, tuple[float, EvaluationResults]] = {}
+        """Of jobs under way: until when they may be told, and what was found."""
         self._lock = threading.Lock()
 
     def of(self, ids: Sequence[str]) -> list[EvaluationLine]:
@@ -71,16 +76,25 @@ class EvaluationLines:
     def results(self, job: Evaluation) -> EvaluationResults:
         """What a job came to, as far as it is."""
         key = (job.id, job.state, timestamp(job.updated_at))
+        began = time.monotonic()
         with self._lock:
-            found = self._kept.get(key)
-        if found is None:
-            found = results_of(self._site.store, job.id)
+            if (kept := self._kept.get(key)) is not None:
+                return kept
+            until, found = self._lately.get(job.id, (0.0, None))
+            if found is not None and not job.is_finished and began < until:
+                return found
+        made = results_of(self._site.store, job.id)
+        with self._lock:
+            if len(self._kept) + len(self._lately) > MOST_KEPT:
+                self._kept.clear()
+                self._lately.clear()
             if job.is_finished:
-                with self._lock:
-                    if len(self._kept) > MOST_KEPT:
-                        self._kept.clear()
-                    self._kept[key] = found
-        return found
+                self._kept[key] = made
+                self._lately.pop(job.id, None)
+            else:
+                ended = time.monotonic()
+                self._lately[job.id] = (ended + REST * (ended - began), made)
+        return made
 
     def _line(self, job: Evaluation, run: RunLine | None, *, plots: bool) -> dict[str, Any]:
         results = self.results(job)

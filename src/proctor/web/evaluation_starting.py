@@ -225,9 +225,7 @@ def router(site: Site) -> APIRouter:
     def sources() -> SourcesAnswer:
         tell_arrivals(site.store, site.now())
         rows = judged.log_groups(site.store.read)
-        return SourcesAnswer(
-            arrived=[Arrived.model_validate(row) for row in rows], file_kinds=import_kinds()
-        )
+        return SourcesAnswer(arrived=[Arrived.model_validate(row) for row in rows], file_kinds=import_kinds())
 
     @made.post("/preview", summary="The sessions a source comes to")
     def preview(source: Source) -> Previewed:
@@ -239,6 +237,11 @@ def router(site: Site) -> APIRouter:
 
     @made.post("/files", status_code=201, summary="Bring a file of records to be judged")
     def upload(given: Upload) -> Uploaded:
+        if site.store.data_keys.is_sealed:
+            raise UsageError(
+                "the store is sealed, and a file that is brought here would lie open beside it\n"
+                "Bring it into the store:  proctor import auto FILE"
+            )
         safe = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(given.name).name).strip(".-") or "records"
         folder = site.kept / "uploads" / secrets.token_hex(6)
         folder.mkdir(parents=True)
@@ -280,6 +283,10 @@ async def _answered(site: Site, wanted: NewEvaluation, how: str, *, seconds: flo
         code, document, told = await asked(site, words, seconds=seconds)
     except TimeoutError:
         raise UsageError(f"it took more than {seconds:g} s\nTry it on the command line.") from None
+    finally:
+        if truth and site.store.data_keys.is_sealed:
+            # What was typed in is in the store by now, sealed.
+            truth.unlink(missing_ok=True)
     if code or not {"batchEvaluationId", "dryRun"} & set(document):
         words_ = str(document.get("error") or told.rpartition("proctor: ")[2].strip()[:2000])
         raise UsageError(words_ or "it cannot be started, and does not say why")

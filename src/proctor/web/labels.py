@@ -13,7 +13,8 @@ from pydantic import Field
 from proctor.analyse.judges import Judge, judges
 from proctor.errors import UsageError
 from proctor.score import Level
-from proctor.store import Label, transcripts
+from proctor.store import transcripts
+from proctor.store.labels import Label
 from proctor.web.answers import ERRORS
 from proctor.web.evaluation_document import estimate_shape
 from proctor.web.evaluations import verdict_shape

@@ -8,12 +8,14 @@ Knows nothing of what the commands do.
 
 import asyncio
 import json
+import os
 import subprocess
+import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from proctor.web.site import Site
 
@@ -29,39 +31,46 @@ class Launched:
 
     process: "subprocess.Popen[bytes]"
     log: Path
+    """Where what it tells people is, unless the store is sealed: then that lies in no file with a name."""
+    told: IO[bytes]
     """What it tells people."""
-    output: Path
+    printed: IO[bytes]
     """What it prints for programs."""
 
     @property
     def said(self) -> str:
         """The end of what it has told people so far."""
-        return _end_of(self.log)
+        return _end_of(self.told)
 
     @property
     def document(self) -> dict[str, Any]:
         """The JSON document it has printed; empty when there is none."""
-        return _document(_end_of(self.output))
+        return _document(_end_of(self.printed))
 
 
 def launch(site: Site, words: Sequence[str], name: str) -> Launched:
     """Start a command that outlives the server; what it prints goes to files called `name`."""
     logs = site.kept / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    path, printed = logs / f"{name}.log", logs / f"{name}.json"
-    with path.open("ab") as log, printed.open("ab") as output:
-        process = subprocess.Popen(
-            [*site.command, *words],
-            cwd=site.folder,
-            env=_environment(site),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=log,
-            start_new_session=True,
-        )
+    path = logs / f"{name}.log"
+    if site.store.data_keys.is_sealed:
+        # What it prints may tell what somebody said, which must not lie open.
+        told: IO[bytes] = tempfile.TemporaryFile(dir=logs)  # noqa: SIM115  as long as the answer is
+        printed: IO[bytes] = tempfile.TemporaryFile(dir=logs)  # noqa: SIM115
+    else:
+        told, printed = path.open("a+b"), (logs / f"{name}.json").open("a+b")
+    process = subprocess.Popen(
+        [*site.command, *words],
+        cwd=site.folder,
+        env=_environment(site),
+        stdin=subprocess.DEVNULL,
+        stdout=printed,
+        stderr=told,
+        start_new_session=True,
+    )
     # Somebody has to take its exit code, or it would stay as a zombie until the server ends.
     threading.Thread(target=process.wait, daemon=True).start()
-    return Launched(process, path, printed)
+    return Launched(process, path, told, printed)
 
 
 async def asked(site: Site, words: Sequence[str], *, seconds: float) -> tuple[int, dict[str, Any], str]:
@@ -96,13 +105,11 @@ def _document(printed: str | bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _end_of(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            opened.seek(max(0, file.stat().st_size - MOST_LOG_BYTES))
-            return opened.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+def _end_of(file: IO[bytes]) -> str:
+    # Not by seeking: the command writes at the place this file is at.
+    size = os.fstat(file.fileno()).st_size
+    data = os.pread(file.fileno(), MOST_LOG_BYTES, max(0, size - MOST_LOG_BYTES))
+    return data.decode("utf-8", "replace")
 
 
 def _environment(site: Site) -> dict[str, str]:

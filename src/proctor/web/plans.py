@@ -27,6 +27,8 @@ from proctor.web.launching import Launched, asked, launch
 from proctor.web.site import Site
 
 MOST_SECONDS_LOOKING = 120
+IN_THE_STORE = ("coding", "evaluation")
+"""Jobs that need their plan's file no more once they have begun."""
 MOST_SECONDS_STARTING = 30
 Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
@@ -255,7 +257,11 @@ async def _started(site: Site, typed: Typed, reading: Reading) -> str:
     name = f"{site.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     path = _kept(site.kept / "plans", f"{name}{job.suffix}", typed.text)
     begun = launch(site, job.words(site, path, typed.overrides.given, ("--json",)), name)
-    return await _in_the_store(site, path, begun)
+    run_id = await _in_the_store(site, path, begun)
+    if site.store.data_keys.is_sealed and job.name in IN_THE_STORE:
+        # What was typed in is in the store by now, sealed.
+        path.unlink(missing_ok=True)
+    return run_id
 
 
 async def _in_the_store(site: Site, path: Path, begun: Launched) -> str:

@@ -182,6 +182,27 @@ class EventsAnswer(Shape):
     has_more: bool
 
 
+class HitShape(Shape):
+    """A place where a text occurs: the first in one text of an event."""
+
+    kind: str = Field(description="`message` or `tool_call`.")
+    position: int
+    name: str = Field(description="Who said it, or the tool.")
+    part: str = Field(description="Which text of the event: `content`, `argsJson` or `result`.")
+    offset: int = Field(description="In characters from the beginning of that text.")
+    before: str
+    match: str
+    behind: str
+
+
+class SearchAnswer(Shape):
+    """Where a text occurs in a session."""
+
+    hits: list[HitShape]
+    last_position: int = Field(description="As far as it was looked; ask for what comes after it next.")
+    has_more: bool
+
+
 class DiffAnswer(Shape):
     """What a session changed, and where that is."""
 

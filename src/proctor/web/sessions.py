@@ -14,10 +14,18 @@ from proctor.report.charts import Point, line
 from proctor.report.words import short
 from proctor.scenario.state import turn_as_plain
 from proctor.store import transcripts
+from proctor.store.searching import search
 from proctor.store.transcripts import PART_CHARACTERS, Piece
 from proctor.web.answers import ERRORS, page
 from proctor.web.session_document import find_session, item_row, no_turns, session_answer, vars_of
-from proctor.web.session_shapes import EventsAnswer, EventShape, SessionAnswer, TurnsAnswer
+from proctor.web.session_shapes import (
+    EventsAnswer,
+    EventShape,
+    HitShape,
+    SearchAnswer,
+    SessionAnswer,
+    TurnsAnswer,
+)
 from proctor.web.shapes import ChartsAnswer, ChartShape, SessionId, TextAnswer
 from proctor.web.site import Site
 
@@ -67,6 +75,25 @@ def router(site: Site) -> APIRouter:
         """Long texts are cut; the rest is asked for with `texts`."""
         found = transcripts.events(read, find_session(site, session_id)["id"], after=after, limit=limit + 1)
         return _events(found, after, limit)
+
+    @made.get(
+        "/api/sessions/{session_id}/search",
+        tags=["sessions"],
+        summary="Where a text occurs in messages and calls of tools",
+    )
+    def searched(
+        session_id: SessionId,
+        text: Annotated[str, Query(min_length=1, max_length=500, description="In any case.")],
+        after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 100,
+    ) -> SearchAnswer:
+        """A long session is looked through in several answers, each from where the last one ended."""
+        found = search(read, find_session(site, session_id)["id"], text, after=after, limit=limit)
+        return SearchAnswer(
+            hits=[HitShape.model_validate(hit) for hit in found.hits],
+            last_position=found.last_position,
+            has_more=found.has_more,
+        )
 
     @made.get(
         "/api/sessions/{session_id}/calls",
@@ -172,12 +199,8 @@ def _over_steps(site: Site, session_id: str) -> list[ChartShape]:
         series[row["name"]].append(
             Point(label=f"step {row['step']}", x=float(row["step"]), y=float(row["value"]))
         )
-    # A line begins at 0; one point is no line, and what goes below 0 is better read in the table.
-    drawn = {
-        name: points
-        for name, points in series.items()
-        if len(points) > 1 and min(point.y for point in points) >= 0
-    }
+    # One point is no line.
+    drawn = {name: points for name, points in series.items() if len(points) > 1}
     return [
         ChartShape(caption=name, svg=line(f"{name} over turns", points, x_axis="turn", say_y=short))
         for name, points in list(drawn.items())[:MOST_PLOTS]

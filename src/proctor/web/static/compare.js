@@ -17,7 +17,6 @@ const wanted = {
 const looked = { metric: address.get("at") || "", candidate: address.get("candidate") || "", search: "", direction: "", offset: 0 };
 const NAMES = { success: "Success", cost: "Cost", time: "Time", tokens: "Tokens" };
 const named = (metric) => NAMES[metric] || visible(metric.replace(/^(score|metric):/, "").replace(/^Builtin\./, ""));
-const JOBS = new Map();
 let asked = 0;
 let comparison = null;
 
@@ -79,7 +78,6 @@ async function look() {
     const { runs } = await api.get(`/api/runs${query({ search: field.value.trim(), limit: 12 })}`);
     if (document.activeElement !== field) return;
     const left = runs.filter((run) => !wanted.run.includes(run.runId));
-    for (const run of runs) JOBS.set(run.runId, run.job);
     pointed = -1;
     found.replaceChildren(
       ...left.map((run, place) =>
@@ -223,7 +221,7 @@ function findings() {
   const table = new DataTable({
     label: "Differences",
     rowKey: (each) => `${each.metric} ${each.candidate}`,
-    open: (each) => look_at(each.metric, each.candidate),
+    open: (each) => lookAt(each.metric, each.candidate),
     columns: [
       { key: "metric", title: "Metric", class: "col-metric", cell: (each) => el("b", { title: each.metric }, named(each.metric)) },
       ...(several ? [{ key: "candidate", title: "Candidate", class: "col-candidate", cell: (each) => visible(each.candidate) }] : []),
@@ -243,7 +241,7 @@ const mean = (one) => el("span", { title: one.low === null ? `${number(one.tasks
 
 // ---- Where they disagree
 
-function look_at(metric, candidate) {
+function lookAt(metric, candidate) {
   Object.assign(looked, { metric, candidate, offset: 0 });
   byId("at-metric").value = metric;
   byId("at-candidate").value = candidate;

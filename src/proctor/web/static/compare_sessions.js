@@ -81,6 +81,9 @@ async function more() {
     rows.append(el("div", { class: "pair-row", role: "group", "aria-label": `Turn ${shown + 1}` }, el("span", { class: "turn-number", "aria-hidden": "true" }, String(shown + 1)), sides.map((side) => side.cell(side.turns[shown]))));
   }
   byId("more").hidden = shown >= total && !sides.some((side) => side.hasMore);
+  // Looked at anew each time: where turns are short, the end may still be in sight.
+  nearEnd.unobserve(byId("more"));
+  nearEnd.observe(byId("more"));
   if (!total) rows.replaceChildren(el("div", { class: "empty" }, el("h2", {}, "Nothing was said in either.")));
 }
 
@@ -101,7 +104,7 @@ async function begin() {
 }
 
 byId("more").addEventListener("click", ({ currentTarget }) => attempt(currentTarget, more));
-new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && !byId("more").hidden && byId("more").click(), { rootMargin: "600px" }).observe(byId("more"));
+const nearEnd = new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && !byId("more").hidden && byId("more").click(), { rootMargin: "600px" });
 byId("swap").addEventListener("click", () => location.assign(`/compare/sessions${query({ left: right, right: left })}`));
 byId("calls").addEventListener("change", () => byId("rows").classList.toggle("with-calls", byId("calls").checked));
 // Back to the comparison one came from, with what was chosen there.

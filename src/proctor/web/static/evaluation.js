@@ -76,8 +76,8 @@ function summary(one, open) {
   const average = one.average;
   const key = `${keyOf(one)} ${one.digest}`;
   const interval = average.value === null ? (one.evaluated ? "labels without values" : "nothing yet") : average.low === null ? "too few for an interval" : `${figure(average.low)} to ${figure(average.high)}`;
-  const facts = [`${number(one.evaluated)} results in ${plural(one.sessions, "session")}`, one.failed ? null : "", one.costUsd ? money(one.costUsd) : "", one.wavering === null ? "" : `votes lie ${figure(one.wavering, 2)} apart`].filter(Boolean).join(" · ");
-  const share = average.value === null ? null : meter(average, one.highIsBad);
+  const facts = [`${number(one.evaluated)} results in ${plural(one.sessions, "session")}`, one.costUsd ? money(one.costUsd) : "", one.wavering === null ? "" : `votes lie ${figure(one.wavering, 2)} apart`].filter(Boolean).join(" · ");
+  const share = average.value === null ? null : meter(average);
   return el("article", { class: "card summary", "aria-label": visible(one.evaluator) },
     el("div", { class: "summary-head" }, el("h3", { title: visible(one.evaluator) }, nameOf(one)), el("span", { class: "tag" }, one.level.replace("_", " ")), one.highIsBad ? el("span", { class: "tag warn" }, "high is bad") : null),
     el("div", { class: "summary-figure" }, el("b", { class: "figures" }, average.value === null ? visible(Object.keys(one.labels)[0] || "–") : figure(average.value)), el("span", { class: "soft figures" }, interval)),

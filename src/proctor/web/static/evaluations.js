@@ -12,8 +12,8 @@ const wanted = { search: address.get("search") || "", offset: Number(address.get
 const KINDS = { COMPLETED: "success", COMPLETED_WITH_ERRORS: "timeout", IN_PROGRESS: "running", PENDING: "queued", STOPPING: "timeout", STOPPED: "halted", FAILED: "fail" };
 let asked = 0;
 
-/** A job's state as a coloured word. */
-export const state = (job) => el("span", { class: `status s-${KINDS[job.state] || "queued"}`, title: visible(job.details.join(" ")) || null }, job.state.toLowerCase().replaceAll("_", " "));
+// A job's state as a coloured word.
+const state = (job) => el("span", { class: `status s-${KINDS[job.state] || "queued"}`, title: visible(job.details.join(" ")) || null }, job.state.toLowerCase().replaceAll("_", " "));
 const isUnderWay = (job) => ["PENDING", "IN_PROGRESS", "STOPPING"].includes(job.state);
 const href = (job) => `/evaluations/${encodeURIComponent(job.id)}`;
 

@@ -11,12 +11,21 @@ const ROW = 40;
 // Browsers lose count of pixels beyond some ten millions; longer lists are scrolled in larger steps.
 const TALLEST = 8_000_000;
 const REFRESH = 1500;
+// What columns take on a phone: three of them must fit.
+const NARROW = { status: "104px", seconds: "76px" };
 
 const shortRepo = (repo) => repo.replace(/\/+$/, "").split("/").pop() || "";
 const text = (key) => (row) => visible(row[key] || "");
 
+// What a column holds is called otherwise in some jobs.
+const TITLES = {
+  evaluation: { prompt: "Session", model: "Judge", "factor:model": "judged model" },
+  dialogue: { prompt: "Dialogue", model: "Models" },
+  scenario: { prompt: "Scenario", model: "Models" },
+};
+
 /** Every column there can be: key, title, how wide, what a cell shows. */
-export function columnsFor(factors) {
+export function columnsFor(factors, job) {
   const plain = [
     { key: "status", title: "Status", width: "112px", cell: (row) => badge(row.status, row.reason) },
     { key: "reason", title: "Reason", width: "minmax(110px, 1fr)", cell: text("reason") },
@@ -35,12 +44,18 @@ export function columnsFor(factors) {
     { key: "iterSha", title: "Commit", width: "100px", cell: (row) => el("code", {}, (row.iterSha || "").slice(0, 10)) },
     { key: "error", title: "Error", width: "minmax(160px, 2fr)", cell: (row) => el("span", { title: row.error }, visible(row.error)) },
   ];
-  const own = new Set(["model", "agent", "repository"]);
+  // Those that are columns of their own; of an evaluation the model is its judge, not whom it judges.
+  const own = new Set(job === "evaluation" ? [] : ["model", "agent", "repository"]);
   const varied = factors
     .filter((name) => !own.has(name))
-    .map((name) => ({ key: `factor:${name}`, title: name, width: "minmax(110px, 1fr)", cell: (row) => visible(String(row.factors[name] ?? "")) }));
-  return [...plain, ...varied];
+    .map((name) => ({ key: `factor:${name}`, title: name, width: name === "evaluator" ? "minmax(170px, 2fr)" : "minmax(110px, 1fr)", cell: factorCell(name) }));
+  return [...plain, ...varied].map((column) => ({ ...column, title: TITLES[job]?.[column.key] || column.title }));
 }
+
+const factorCell = (name) => (row) => {
+  const level = String(row.factors[name] ?? "");
+  return el("span", { title: level }, visible(level));
+};
 
 function timeOf(row) {
   if (row.status === "running" && row.startedAt) return el("span", { class: "ticking" }, seconds((Date.now() - Date.parse(row.startedAt)) / 1000));
@@ -82,7 +97,9 @@ export class ItemGrid extends HTMLElement {
 
   setColumns(columns) {
     this.columns = columns;
-    this.body.style.setProperty("--columns", columns.map((column) => column.width).join(" "));
+    const narrow = matchMedia("(max-width: 760px)").matches;
+    const width = (column) => (narrow ? NARROW[column.key] || column.width.replace(/minmax\(\d+px/, "minmax(88px") : column.width);
+    this.body.style.setProperty("--columns", columns.map(width).join(" "));
     this.body.setAttribute("aria-colcount", columns.length);
     this.drawHeading();
     this.rows.clear();

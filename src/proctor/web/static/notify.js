@@ -29,9 +29,8 @@ export function announce(run) {
   };
 }
 
-/** Tells when one run ends while it is looked at: hand in what is seen of it, each time. */
-export function ending() {
-  let before = "";
+/** Tells when one run ends while it is looked at: hand in what is seen of it, each time; `before` is known already. */
+export function ending(before = "") {
   return (run) => {
     if (before === "running" && run.status !== "running") announce(run);
     before = run.status;

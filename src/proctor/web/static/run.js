@@ -14,10 +14,17 @@ const ADDRESS = `/api/runs/${encodeURIComponent(RUN)}`;
 const DEFAULTS = {
   coding: ["status", "repo", "prompt", "agent", "model", "seconds", "tokensTotal", "costUsd"],
   scenario: ["status", "factor:*", "repeat", "seconds", "tokensTotal", "costUsd"],
-  dialogue: ["status", "factor:client", "factor:therapist", "prompt", "seconds", "tokensTotal", "costUsd"],
+  dialogue: ["status", "factor:client", "factor:therapist", "factor:*", "repeat", "seconds", "tokensTotal", "costUsd"],
   benchmark: ["status", "factor:task", "model", "repeat", "seconds", "tokensTotal", "toolCalls", "costUsd"],
+  evaluation: ["status", "factor:evaluator", "prompt", "factor:scenario", "model", "seconds", "tokensTotal", "costUsd"],
 };
-const NARROW = ["status", "prompt", "seconds"];
+const NARROW = {
+  coding: ["status", "prompt", "seconds"],
+  scenario: ["status", "factor:variation", "seconds"],
+  dialogue: ["status", "factor:client", "factor:therapist"],
+  benchmark: ["status", "factor:task", "model"],
+  evaluation: ["status", "factor:evaluator", "prompt"],
+};
 const TABLES = [
   ["", "All tables"], ["batch_items", "Items"], ["sessions", "Sessions"], ["iterations", "Steps"], ["messages", "Messages"],
   ["tool_calls", "Tool calls"], ["model_calls", "Model calls"], ["scores", "Scores"], ["metrics", "Metrics"],
@@ -112,8 +119,9 @@ function showPools() {
 function showNotices() {
   const made = [];
   if (run.standIns?.length) {
-    const named = new Set(run.standIns.map(({ agent, model }) => [agent, model].filter(Boolean).join(" ")));
-    const who = visible([...named].slice(0, 6).join(", "));
+    // Several who talk with each other are one name there; each is told once here.
+    const named = new Set(run.standIns.flatMap(({ agent, model }) => model.split(/, | \+ /).map((one) => `${agent} ${one}`.trim())));
+    const who = visible([...named].slice(0, 6).join(", ")) + (named.size > 6 ? " and others" : "");
     const said = `Stand-ins took part (${who}): figures say nothing about real models.`;
     made.push(el("div", { class: "notice warn" }, el("p", {}, el("b", {}, "Rehearsal. "), said)));
   }
@@ -132,7 +140,7 @@ function showNotices() {
 
 function showFacts() {
   const name = ({ agent, model }) => visible([agent, model].filter(Boolean).join(" · ") || "–");
-  const mix = run.makers.slice(0, 8).map((maker) => el("span", { class: "tag", title: plural(maker.items, "item") }, name(maker)));
+  const mix = run.makers.filter(({ agent, model }) => agent || model).slice(0, 8).map((maker) => el("span", { class: "tag", title: plural(maker.items, "item") }, name(maker)));
   byId("facts").replaceChildren(
     el("span", {}, run.job),
     el("span", { title: moment(run.createdAt) }, `created ${ago(run.createdAt)}`),
@@ -201,15 +209,23 @@ function makeMenus() {
 const COLUMNS_KEY = `proctor-columns-${page.dataset.job}`;
 let columns = [];
 
+const isNarrow = () => matchMedia("(max-width: 760px)").matches;
+const columnsKey = () => COLUMNS_KEY + (isNarrow() ? "-narrow" : "");
+
+/** The columns that somebody chose, else those that say most about this kind of job and are not empty. */
 function chosenColumns() {
   const known = new Map(columns.map((column) => [column.key, column]));
-  const narrow = matchMedia("(max-width: 760px)").matches;
-  const standard = narrow ? NARROW : DEFAULTS[run.job] || DEFAULTS.coding;
-  const chosen = remembered(COLUMNS_KEY + (narrow ? "-narrow" : ""), null);
-  const wanted = chosen || standard.flatMap((key) => (key === "factor:*" ? columns.map((column) => column.key).filter((name) => name.startsWith("factor:")) : [key]));
-  const empty = new Set([run.factors.includes("repository") || run.factors.includes("repo") ? "" : "repo", run.makers.some(({ agent }) => agent) ? "" : "agent"]);
-  const found = wanted.map((key) => known.get(key)).filter((column) => column && (chosen || !empty.has(column.key)));
-  return found.length ? found : standard.map((key) => known.get(key)).filter(Boolean);
+  const chosen = remembered(columnsKey(), null)?.filter((key) => known.has(key));
+  if (chosen?.length) return chosen.map((key) => known.get(key));
+  const kinds = isNarrow() ? NARROW : DEFAULTS;
+  const every = (key) => (key === "factor:*" ? columns.map((column) => column.key).filter((name) => name.startsWith("factor:")) : [key]);
+  const usual = new Set((kinds[run.job] || kinds.coding).flatMap(every));
+  const empty = new Set([
+    run.factors.includes("repository") || run.factors.includes("repo") ? "" : "repo",
+    run.makers.some(({ agent }) => agent) ? "" : "agent",
+    run.makers.some(({ model }) => model) ? "" : "model",
+  ]);
+  return [...usual].filter((key) => known.has(key) && !empty.has(key)).map((key) => known.get(key));
 }
 
 function makeColumnMenu() {
@@ -219,7 +235,7 @@ function makeColumnMenu() {
     box.addEventListener("change", () => {
       const chosen = boxes.map((label) => label.firstChild).filter((one) => one.checked).map((one) => one.value);
       if (!chosen.length) return (box.checked = true);
-      remember(COLUMNS_KEY + (matchMedia("(max-width: 760px)").matches ? "-narrow" : ""), chosen);
+      remember(columnsKey(), chosen);
       grid.setColumns(chosenColumns());
     });
     return el("label", { class: "check menu-item" }, box, column.title === "#" ? "Place in the plan" : column.title);
@@ -323,7 +339,7 @@ async function begin() {
   first.catch(() => {});
   if (!(await load())) return;
   showFacts();
-  columns = columnsFor(run.factors);
+  columns = columnsFor(run.factors, run.job);
   byId("items").replaceChildren(grid);
   grid.begin({ run: RUN, columns: chosenColumns(), changed: (answer) => showChips(answer.counts), first });
   makeMenus();

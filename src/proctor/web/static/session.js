@@ -1,6 +1,6 @@
 // The Session page: one attempt, from what was asked to how it was judged. Live while it runs.
 
-import { api, badge, byId, el, format, watch } from "./app.js";
+import { api, badge, byId, el, format, toast, watch } from "./app.js";
 import "./labels.js";
 import { ending } from "./notify.js";
 import { showBranch } from "./session-branch.js";
@@ -9,6 +9,7 @@ import { checksOf, scoresTable, scoreValue } from "./session-judged.js";
 import { Tabs } from "./tabs.js";
 import { firstLine, visible } from "./texts.js";
 import "./transcript.js";
+import "./transcript-search.js";
 import "./turns.js";
 import "./waterfall.js";
 
@@ -18,6 +19,7 @@ const ADDRESS = `/api/sessions/${encodeURIComponent(ID)}`;
 
 let session = null;
 const transcript = document.createElement("session-transcript");
+const search = document.createElement("transcript-search");
 const turns = document.createElement("scenario-turns");
 const labels = el("proctor-labels", { session: ID });
 const shown = new Set();
@@ -26,7 +28,8 @@ const tabs = new Tabs(byId("tabs"), (name) => openPanel(name));
 // ---- The head
 
 function showHead() {
-  const asked = firstLine(session.item?.prompt.text || "", 200);
+  // A task in Markdown begins with its title.
+  const asked = firstLine(session.item?.prompt.text || "", 200).replace(/^#+\s*(Task:\s*)?/, "");
   byId("title").textContent = asked || visible(session.name) || `Session ${session.id}`;
   const reason = session.endReason && session.endReason !== session.status ? visible(session.endReason.replaceAll("_", " ")) : "";
   byId("status").replaceChildren(
@@ -45,11 +48,14 @@ function showFacts() {
     session.job,
     [session.agent, session.model].filter(Boolean).map(visible).join(" · "),
     visible(session.repo.split("/").filter(Boolean).pop() || ""),
+    visible(session.job === "evaluation" ? session.item?.factors.evaluator || "" : ""),
     session.item && session.item.repeat > 1 ? `repeat ${session.item.repeat}` : "",
     session.source && session.source !== "batch" ? `from ${visible(session.source)}` : "",
   ];
   const started = el("span", { title: moment(session.startedAt) }, session.startedAt ? `started ${ago(session.startedAt)}` : "not started");
-  byId("facts").replaceChildren(...facts.filter(Boolean).map((fact) => el("span", {}, fact)), started);
+  const judged = session.scores.find((score) => score.judgedSessionId && score.judgedSessionId !== session.id)?.judgedSessionId;
+  const link = judged ? el("a", { href: `/sessions/${encodeURIComponent(judged)}` }, "the session it judges") : "";
+  byId("facts").replaceChildren(...facts.filter(Boolean).map((fact) => el("span", {}, fact)), link, started);
 }
 
 function showAttempts() {
@@ -110,7 +116,7 @@ function showTabs() {
   const calls = session.modelCalls + session.toolCalls;
   const parts = {
     world: [session.job === "scenario" && session.runId, session.steps.length],
-    transcript: [true, session.eventCount],
+    transcript: [session.eventCount || session.job !== "evaluation" || !session.scores.length, session.eventCount],
     changes: [session.branch, null],
     check: [checks.length, null],
     scores: [session.scores.length, session.scores.length],
@@ -161,11 +167,14 @@ async function guarded(panel, action) {
   }
 }
 
-function goTo(position) {
+function goTo(position, text = "") {
   tabs.open("transcript");
   history.replaceState(history.state, "", `#m${position}`);
-  transcript.show(position);
+  return transcript.show(position, text);
 }
+
+// `/` goes to the search field, which is in this panel.
+document.addEventListener("keydown", ({ key, target }) => key === "/" && !target.closest?.("input, textarea, select") && tabs.open("transcript"), { capture: true });
 
 /** What stands below the utterances of a dialogue: how each was judged, what its speaker felt. */
 function scoredUtterance(name, index) {
@@ -191,7 +200,9 @@ async function reload() {
 const linkedTo = () => Number(/^#m(\d+)$/.exec(location.hash)?.[1] || 0);
 
 async function showTranscript() {
-  byId("panel-transcript").replaceChildren(transcript);
+  byId("panel-transcript").replaceChildren(search, transcript);
+  search.begin({ address: ADDRESS, show: (position, text) => goTo(position, text).catch((error) => toast(error.message, "bad", error.remedy)) });
+  search.hidden = !session.eventCount;
   transcript.begin({ session: ID, started: session.startedAt, sides: session.job === "dialogue" ? SIDES : null, scored: scoredUtterance });
   await transcript.open(linkedTo());
   if (session.status === "running") transcript.say("Nothing was said yet.", "What happens appears here as it does.");
@@ -200,6 +211,7 @@ async function showTranscript() {
 
 async function follow(state) {
   await transcript.catchUp(state.lastPosition);
+  search.hidden = !state.eventCount;
   const isSame = state.status === session.status && state.eventCount === session.eventCount && state.stepCount === session.steps.length;
   if (isSame) return;
   await reload();
@@ -214,7 +226,8 @@ async function begin() {
     byId("panel-transcript").replaceChildren(el("div", { class: "empty", role: "alert" }, el("b", {}, error.message), el("p", {}, error.remedy)));
     return;
   }
-  const first = session.job === "scenario" && session.runId ? "world" : "transcript";
+  const isJudgement = session.job === "evaluation" && session.scores.length;
+  const first = session.job === "scenario" && session.runId ? "world" : isJudgement ? "scores" : "transcript";
   tabs.open(linkedTo() ? "transcript" : location.hash.slice(1) || first);
   await guarded("panel-transcript", showTranscript);
   addEventListener("hashchange", () => linkedTo() && goTo(linkedTo()));
@@ -225,7 +238,7 @@ async function begin() {
 
 /** Who watches a session is told when its run ends; one that has ended is not watched. */
 function awaitEndOfRun() {
-  const tell = ending();
+  const tell = ending(session.status);
   const stop = watch("run", session.runId, ({ run }) => {
     tell(run);
     if (run.status !== "running") stop();

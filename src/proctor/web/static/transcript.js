@@ -9,6 +9,8 @@ import { firstLine, longText, pretty, visible } from "./texts.js";
 const PAGE = 100;
 // A link into the middle of a long transcript shows this much of what came before.
 const BEFORE = 20;
+// Further than this from what is shown, nobody wants to see all that lies between.
+const FAR = 3 * PAGE;
 
 export class Transcript extends HTMLElement {
   /** `sides` names the two who talk, in a dialogue; `scored(name, index)` what stands below an utterance of theirs. */
@@ -29,11 +31,21 @@ export class Transcript extends HTMLElement {
   }
 
   /** The first events, or those around a position that somebody links to. */
-  async open(position = 0) {
-    if (position > PAGE) this.first = this.last = Math.max(0, position - BEFORE);
+  async open(position = 0, text = "") {
+    // Utterances of a dialogue are counted from its beginning.
+    if (position > PAGE && !this.sides) this.first = this.last = Math.max(0, position - BEFORE);
     await this.loadMore();
     this.earlier.hidden = !this.first;
-    if (position) this.show(position);
+    if (position) await this.show(position, text);
+  }
+
+  /** Begin anew around a position that is far from what is shown. */
+  async reopen(position, text) {
+    await this.loading;
+    this.list.replaceChildren();
+    this.spoken.clear();
+    this.first = this.last = this.step = 0;
+    await this.open(position, text);
   }
 
   async loadMore() {
@@ -80,14 +92,26 @@ export class Transcript extends HTMLElement {
     this.empty.hidden = Boolean(this.list.children.length);
   }
 
-  async show(position) {
-    while (!this.list.querySelector(`#m${position}`) && this.hasMore && this.last < position) await this.loadMore();
+  /** Bring an event into sight; `text` is marked in it. */
+  async show(position, text = "") {
+    const isShown = () => this.list.querySelector(`#m${position}`);
+    const isFar = position <= this.first || position > this.last + FAR;
+    if (!isShown() && isFar && (this.first || !this.sides)) return this.reopen(position, text);
+    while (!isShown() && this.hasMore && this.last < position) await this.loadMore();
+    return this.point(position, text);
+  }
+
+  point(position, text) {
     const target = this.list.querySelector(`#m${position}`);
     if (!target) return;
-    target.querySelector("details")?.setAttribute("open", "");
-    target.scrollIntoView({ block: "center" });
+    for (const fold of target.querySelectorAll("details")) fold.open = true;
+    this.list.querySelector(".pointed")?.classList.remove("pointed");
     target.classList.add("pointed");
-    target.focus({ preventScroll: true });
+    // Who searches goes on to the next hit with Enter, in the field.
+    if (!text) target.focus({ preventScroll: true });
+    target.scrollIntoView({ block: "center" });
+    // What a fold holds is made when it opens, which is told a moment later.
+    setTimeout(() => mark(target, text), 50);
   }
 
   append(event) {
@@ -200,6 +224,26 @@ export class Transcript extends HTMLElement {
   }
 }
 customElements.define("session-transcript", Transcript);
+
+/** Mark a text wherever it stands in an element, and bring the first place into sight. */
+function mark(element, text) {
+  if (!text || !CSS.highlights) return;
+  const wanted = visible(text).toLowerCase();
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  const ranges = [];
+  while (walker.nextNode() && ranges.length < 1000) {
+    const said = walker.currentNode.data.toLowerCase();
+    for (let at = said.indexOf(wanted); at >= 0 && ranges.length < 1000; at = said.indexOf(wanted, at + wanted.length)) {
+      const range = new Range();
+      range.setStart(walker.currentNode, at);
+      range.setEnd(walker.currentNode, Math.min(at + wanted.length, walker.currentNode.length));
+      ranges.push(range);
+    }
+  }
+  CSS.highlights.set("hits", new Highlight(...ranges));
+  const first = ranges.find((range) => range.getClientRects().length)?.getBoundingClientRect();
+  if (first && (first.top < 80 || first.bottom > innerHeight - 20)) scrollBy({ top: first.top - innerHeight / 2 });
+}
 
 /** The argument that tells most, in a line: a command, a path, else the whole. */
 function argument(json) {

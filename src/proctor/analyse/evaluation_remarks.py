@@ -1,0 +1,65 @@
+"""What a reader of an evaluation's averages has to know beside them.
+
+Several versions of an evaluator, judges that only rehearse, intervals that are nothing but the judge's noise,
+ground truth that nobody had a use for.
+
+Knows nothing of how averages are made.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from proctor.store import Reader
+
+MOST_NAMED = 4
+
+
+def versions_remarks(versions: Mapping[str, set[str]]) -> Iterator[str]:
+    """Of evaluators that judged in more than one version."""
+    for name, digests in versions.items():
+        if len(digests) > 1:
+            yield f"{name} judged in {len(digests)} versions, which are not comparable and stand apart"
+
+
+def rehearsal_remarks(read: Reader, run_id: str) -> Iterator[str]:
+    """Of judges that are stand-ins."""
+    rehearsed = read.query(
+        'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "standIn" = 1 ORDER BY "model"',
+        (run_id,),
+    )
+    if rehearsed:
+        names = ", ".join(row["model"] for row in rehearsed)
+        yield f"{names} only rehearses: these judgements say nothing about real ones"
+
+
+def noise_remarks(names: Iterable[str]) -> Iterator[str]:
+    """Of averages whose interval is the judge's own noise."""
+    for name in names:
+        yield f"{name}: the sessions differ less than the judge wavers; the interval is the judge's own noise"
+
+
+def unused_truth_remarks(read: Reader, run_id: str) -> Iterator[str]:
+    """Of ground truth that was given and that evaluators had no use for."""
+    ignoring: dict[str, list[str]] = defaultdict(list)
+    judging: set[str] = set()
+    for row in read.query(
+        'SELECT sc."evaluator", sc."ignored" FROM "batch_items" i '
+        'JOIN "scores" sc ON sc."sessionId" = i."sessionId" WHERE i."runId" = ? '
+        'GROUP BY sc."evaluator", sc."ignored" ORDER BY sc."evaluator", sc."ignored"',
+        (run_id,),
+    ):
+        judging.add(row["evaluator"])
+        for field in json.loads(row["ignored"] or "[]"):
+            if row["evaluator"] not in ignoring[field]:
+                ignoring[field].append(row["evaluator"])
+    for field, names in sorted(ignoring.items()):
+        by = _named(names, is_all=len(names) == len(judging))
+        yield f"ground truth that was not used: {field}, by {by}"
+
+
+def _named(names: list[str], *, is_all: bool) -> str:
+    if is_all and len(names) > 1:
+        return "any evaluator"
+    further = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {further} more" if further > 0 else "")

@@ -1,0 +1,114 @@
+"""Judges held against people, from what the record has already; and tasks on which two groups differ."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from proctor.analyse.compared_items import Compared, Groups
+from proctor.analyse.disagreeing import disagreements
+from proctor.analyse.judges import judges
+from proctor.errors import NotFound
+from proctor.score import Score
+from proctor.store import Recorder, Store, timestamp
+from proctor.store.labels import Label
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(str(tmp_path / "proctor.db")) as opened:
+        yield opened
+
+
+def judge(store, name, verdicts, *, digest="one", at=NOW):
+    """Record verdicts about sessions, as an evaluation does."""
+    writer = store.writer()
+    for session, label in verdicts.items():
+        row = {"job": "evaluation", "status": "running", "startedAt": timestamp(at)}
+        recorder = Recorder(writer, f"{name}-{session}-{digest}", row, lambda: at)
+        worth = {"Yes": 1.0, "No": 0.0}[label]
+        score = Score(
+            evaluator=name, evaluator_digest=digest, label=label, value=worth, judged_session=session
+        )
+        recorder.score(score)
+        recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
+    writer.close()
+
+
+def say(store, name, opinions, who="Ada"):
+    for session, label in opinions.items():
+        said = Label(session_id=session, evaluator=name, who=who, label=label, value=float(label == "Yes"))
+        store.keep_label(said, NOW)
+
+
+def no_order(*_):
+    return ()
+
+
+def test_a_judge_is_held_against_all_that_people_said(store):
+    verdicts = {f"s{n}": "Yes" if n % 2 else "No" for n in range(10)}
+    judge(store, "polite", verdicts)
+    say(store, "polite", {**verdicts, "s0": "Yes", "never judged": "No"})
+
+    (found,) = judges(store.read, no_order)
+
+    assert (found.labels, found.calibration.things) == (11, 10)
+    assert found.calibration.agreement.successes == 9
+    assert found.calibration.bias.value == pytest.approx(-0.1)
+    assert found.calibration.confusion["Yes", "No"] == 1
+
+
+def test_only_the_last_version_of_an_evaluator_counts(store):
+    say(store, "polite", {"s1": "Yes", "s2": "Yes"})
+    judge(store, "polite", {"s1": "No", "s2": "No"}, digest="old")
+    judge(store, "polite", {"s1": "Yes"}, digest="new", at=NOW + timedelta(hours=1))
+
+    (found,) = judges(store.read, no_order)
+
+    assert found.digest == "new"
+    assert (found.calibration.things, found.calibration.agreement.value) == (1, 1.0)
+
+
+def test_labels_without_verdicts_are_told_as_such_and_others_are_left_out(store):
+    say(store, "polite", {"s1": "Yes"})
+    say(store, "brief", {"s1": "No", "s2": "No"})
+    assert [each.evaluator for each in judges(store.read, no_order)] == ["brief", "polite"]
+    (found,) = judges(store.read, no_order, evaluator="polite")
+    assert (found.labels, found.calibration.things, found.digest) == (1, 0, "")
+
+
+def compared(group, task, value, repeat=1):
+    item = f"{group}-{task}-{repeat}"
+    return Compared(
+        group=group,
+        run_id=group,
+        item_id=item,
+        words=task,
+        key=task,
+        status="success",
+        values={"success": value},
+    )
+
+
+def test_tasks_that_came_out_differently_are_told_largest_first():
+    items = (
+        *(compared("a", "Sum", 0.0, n) for n in (1, 2)),
+        compared("b", "Sum", 1.0, 1),
+        compared("b", "Sum", 0.0, 2),
+        compared("a", "Same", 1.0),
+        compared("b", "Same", 1.0),
+        compared("a", "Lost", 1.0),
+        compared("b", "Lost", 0.0),
+        compared("a", "Alone", 1.0),
+    )
+    groups = Groups(names=("a", "b"), items=items, metrics=("success",), pair="item")
+
+    found = disagreements(groups, "success", "b")
+
+    assert [(each.words, each.difference) for each in found] == [("Lost", -1.0), ("Sum", 0.5)]
+    assert [each.words for each in disagreements(groups, "success", "b", direction="higher")] == ["Sum"]
+    assert [each.words for each in disagreements(groups, "success", "b", search="lOs")] == ["Lost"]
+    assert disagreements(groups, "cost", "b") == []
+    with pytest.raises(NotFound, match="There are: b"):
+        disagreements(groups, "success", "c")

@@ -1,0 +1,123 @@
+"""Comparisons over HTTP: what a difference is worth, where two disagree, and what cannot be said."""
+
+import pytest
+from judged_sessions import compared_run
+from stocked_runs import HOSTILE
+
+BETTER = {f"task {n}": "success" for n in range(20)}
+WORSE = {f"task {n}": "success" if n < 6 else "fail" for n in range(20)}
+
+
+@pytest.fixture
+def runs(site):
+    compared_run(site.store, "before", WORSE, score="tidy")
+    compared_run(site.store, "after", BETTER, score="tidy")
+    return site
+
+
+def of(answer, metric, candidate="after"):
+    return next(
+        each for each in answer["contrasts"] if (each["metric"], each["candidate"]) == (metric, candidate)
+    )
+
+
+def test_two_runs_are_paired_by_task_with_interval_and_plain_words(served, runs):
+    answer = served.get("/api/compare?run=before&run=after").json
+    success = of(answer, "success")
+
+    assert answer["groups"] == ["before", "after"]
+    assert answer["varied"] == ["model"]
+    assert success["pairs"] == 20
+    assert success["difference"]["value"] == pytest.approx(0.7)
+    assert success["difference"]["low"] > 0.3
+    assert success["isBetter"] is True
+    assert success["words"].startswith("after succeeds more often: +70.0 points")
+    assert "score:tidy" in answer["metrics"]
+    assert [chart["caption"] for chart in answer["charts"]] == [
+        "success",
+        "cost",
+        "time",
+        "tokens",
+        "score:tidy",
+    ]
+    assert all("<script" not in chart["svg"] for chart in answer["charts"])
+
+
+def test_what_is_inconclusive_is_called_so_and_says_what_would_settle_it(served, site):
+    compared_run(site.store, "before", {f"task {n}": "success" if n % 2 else "fail" for n in range(12)})
+    compared_run(site.store, "after", {f"task {n}": "success" if n % 3 else "fail" for n in range(12)})
+
+    success = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
+
+    assert success["isSignificant"] is False
+    assert success["isBetter"] is None
+    assert success["words"].startswith("No difference is shown: it may be anything from −")
+    assert "needs about" in success["words"]
+
+
+def test_the_levels_of_a_factor_of_one_run_are_compared(served, site):
+    compared_run(site.store, "both", WORSE, model="small")
+    assert served.get("/api/compare?run=both&by=model").status == 400
+    reply = served.get("/api/compare?run=both&by=colour")
+    assert reply.status == 404
+    assert "There are: model" in reply.json["error"]["remedy"]
+
+
+def test_one_run_alone_is_nothing_to_compare(served, runs):
+    reply = served.get("/api/compare?run=before")
+    assert (reply.status, reply.json["error"]["remedy"]) == (
+        400,
+        "Choose two runs, or one and what divides it.",
+    )
+    assert served.get("/api/compare?run=before&run=nobody").status == 404
+    assert served.get("/api/compare").status == 422
+
+
+def test_the_tasks_they_disagree_on_are_searched_and_lead_to_both_sessions(served, runs):
+    every = served.get("/api/compare/items?run=before&run=after&metric=success&limit=5").json
+    assert every["total"] == 14
+    assert len(every["items"]) == 5
+    first = every["items"][0]
+    assert (first["baselineSaid"], first["candidateSaid"]) == ("0 %", "100 %")
+    left, right = first["baselineItems"][0]["sessionId"], first["candidateItems"][0]["sessionId"]
+    assert served.get(f"/api/sessions/{left}").json["status"] == "success"
+    assert right.startswith("after-")
+
+    only = served.get(
+        "/api/compare/items?run=before&run=after&metric=success&search=TASK 13".replace(" ", "%20")
+    )
+    assert [item["words"] for item in only.json["items"]] == ["task 13"]
+    worse = served.get("/api/compare/items?run=before&run=after&metric=success&direction=lower").json
+    assert worse["total"] == 0
+
+
+def test_a_run_that_changes_is_compared_anew(served, runs):
+    before = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
+    items = runs.store.read.items("after", limit=100)
+    writer = runs.store.writer()
+    for item in items:
+        writer.change("batch_items", ("after", item["id"]), {"status": "fail"})
+    writer.close()
+
+    after = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
+    assert before["difference"]["value"] > 0 > after["difference"]["value"]
+
+
+def test_errors_of_ours_are_counted_and_left_out(served, site):
+    compared_run(site.store, "before", BETTER)
+    compared_run(site.store, "after", {**BETTER, "task 0": "error"})
+
+    success = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
+
+    assert success["errors"] == [0, 1]
+    assert success["difference"]["value"] == 0
+    assert success["ifErrorsFailed"] == pytest.approx(-0.05)
+
+
+def test_the_report_of_a_comparison_is_a_page_of_nobody(served, site):
+    compared_run(site.store, "before", {HOSTILE: "fail", "other": "success"})
+    compared_run(site.store, "after", {HOSTILE: "success", "other": "success"})
+    reply = served.get("/api/compare/report?run=before&run=after")
+    assert reply.status == 200
+    assert "sandbox" in reply.headers["content-security-policy"]
+    assert "<script>window" not in reply.text

@@ -1,0 +1,104 @@
+"""The Compare page in a real browser: choosing, reading, and looking at two sessions side by side."""
+
+import re
+
+import pytest
+from judged_sessions import compared_run
+from playwright.sync_api import expect
+from stocked_runs import HOSTILE, add_session
+
+from proctor.session import Message
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=30_000)
+
+BETTER = {f"task {n}": "success" for n in range(30)}
+WORSE = {f"task {n}": "success" if n < 10 else "fail" for n in range(30)}
+WIDTH = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def test_runs_are_chosen_and_the_address_shows_the_same_again(served, site, open_page):
+    compared_run(site.store, "before", WORSE)
+    compared_run(site.store, "after", BETTER)
+
+    page = open_page(f"{served.url}/compare")
+    expect(page.get_by_text("What is the difference worth?")).to_be_visible()
+    search = page.get_by_role("combobox", name="Add a run")
+    search.click()
+    page.get_by_role("option", name=re.compile("before")).click()
+    expect(page.get_by_text("One run is chosen")).to_be_visible()
+    search.fill("aft")
+    expect(page.get_by_role("listbox", name="Runs").get_by_role("option")).to_have_count(1)
+    search.press("ArrowDown")
+    search.press("Enter")
+    row = page.get_by_role("table", name="Differences").get_by_role("row", name=re.compile("^Success"))
+    expect(row).to_contain_text("+66.7 points")
+    expect(row).to_contain_text("better")
+    expect(row).to_contain_text("after succeeds more often")
+    expect(page.locator("svg.chart").first).to_be_visible()
+
+    page.get_by_role("button", name="Hold the others against after").click()
+    expect(row).to_contain_text("worse")
+    again = open_page(page.url)
+    expect(again.get_by_role("table", name="Differences")).to_contain_text("before succeeds less often")
+    expect(again.get_by_role("list", name="Chosen runs").locator("li").first).to_contain_text("after")
+
+
+def test_what_they_disagree_on_is_filtered_and_looked_at_side_by_side(served, site, open_page):
+    compared_run(site.store, "before", WORSE)
+    compared_run(site.store, "after", BETTER)
+    page = open_page(f"{served.url}/compare?run=before&run=after&metric=success")
+    items = page.get_by_role("table", name="Tasks on which they disagree")
+    expect(items.locator("tbody tr")).to_have_count(20)
+    page.get_by_role("combobox", name="Direction").select_option("Candidate lower")
+    expect(page.get_by_text("Nothing fits")).to_be_visible()
+    page.get_by_role("combobox", name="Direction").select_option("Either way")
+    page.get_by_role("searchbox", name="Search tasks").fill("task 17")
+    expect(items.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="Side by side: task 17").click()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("task 17")
+    third = page.get_by_role("group", name="Turn 3")
+    expect(third).to_contain_text("I could not.")
+    expect(third).to_contain_text("Done.")
+    left, right = third.locator(".half").all()
+    # The same turn stands at the same height, whatever came before it.
+    assert left.bounding_box()["y"] == right.bounding_box()["y"]
+    assert left.bounding_box()["x"] < right.bounding_box()["x"]
+    page.get_by_role("button", name="Swap").click()
+    expect(page.get_by_role("group", name="Turn 3").locator(".half").first).to_contain_text("Done.")
+    page.go_back()
+    page.get_by_role("link", name="Compare", exact=True).last.click()
+    expect(page).to_have_url(re.compile("/compare"))
+
+
+def test_metrics_are_chosen_and_stay_in_the_address(served, site, open_page):
+    compared_run(site.store, "before", WORSE)
+    compared_run(site.store, "after", BETTER)
+    page = open_page(f"{served.url}/compare?run=before&run=after")
+    table = page.get_by_role("table", name="Differences")
+    expect(table.locator("tbody tr")).to_have_count(4)
+    page.get_by_role("button", name="Cost", pressed=True).click()
+    expect(table.locator("tbody tr")).to_have_count(3)
+    assert "metric=success" in page.url
+    assert "metric=cost" not in page.url
+
+
+def test_hostile_names_and_long_sessions_do_nothing_and_a_phone_shows_all(served, site, open_page):
+    task = f"{HOSTILE} and {'w' * 400}"
+    left = compared_run(site.store, "before", {task: "fail", "b": "success"}, model="<img src=x>")
+    right = compared_run(site.store, "after", {task: "success", "b": "success"}, model="other")
+    add_session(site.store, "long", [Message(role="assistant", content=f"{HOSTILE} {n}") for n in range(250)])
+
+    page = open_page(f"{served.url}/compare?run=before&run=after", viewport={"width": 390, "height": 844})
+    expect(page.get_by_role("table", name="Tasks on which they disagree")).to_contain_text("<script>window")
+    assert page.evaluate(WIDTH) <= 0
+    page.goto(f"{served.url}/compare/sessions?left={left[0]}&right={right[0]}")
+    expect(page.get_by_role("group", name="Turn 1")).to_contain_text("<img src=x onerror")
+    assert page.evaluate(WIDTH) <= 0
+    page.goto(f"{served.url}/compare/sessions?left={left[0]}&right=long")
+    expect(page.get_by_role("group", name="Turn 40")).to_have_count(1)
+    page.mouse.wheel(0, 1_000_000)
+    expect(page.get_by_role("group", name="Turn 80")).to_have_count(1)
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("#pair script, #pair img").count() == 0

@@ -1,0 +1,168 @@
+"""Evaluation jobs over HTTP, from a preview to the results; and the labels that people give."""
+
+import json
+
+import pytest
+from judged_sessions import CHECK, MATCH, bring_sessions, ended, wanted
+
+
+@pytest.fixture
+def job(served, proctor):
+    """A job at its end, with code as its judges; its id."""
+    bring_sessions(proctor)
+    reply = served.post("/api/evaluations", wanted())
+    assert reply.status == 201, reply.text
+    assert ended(served, reply.json["id"])["state"] == "COMPLETED"
+    return reply.json["id"]
+
+
+def sessions_of(served, job, **query):
+    asked = "&".join(f"{name}={value}" for name, value in query.items())
+    return served.get(f"/api/evaluations/{job}/sessions?{asked}").json["sessions"]
+
+
+def test_a_source_is_counted_before_anything_is_judged(served, proctor):
+    bring_sessions(proctor)
+    (arrived,) = served.get("/api/evaluations/sources").json["arrived"]
+    assert (arrived["logGroup"], arrived["service"], arrived["sessions"]) == (
+        "/agents/travel",
+        "travel.DEFAULT",
+        6,
+    )
+
+    def count(**source):
+        return served.post("/api/evaluations/preview", {"kind": "arrived", **source}).json
+
+    assert count()["sessions"] == 6
+    assert count(services=["another"])["problem"] == "no session fits"
+    assert count(sessionIds=["oslo-1"])["examples"] == ["oslo-1"]
+    assert count(end="2020-01-01")["sessions"] == 0
+    assert count(start="yesterday")["error"]["problem"].startswith("body.start")
+    assert "say which sessions" in served.post("/api/evaluations/preview", {"kind": "runs"}).json["problem"]
+    missing = served.post("/api/evaluations/preview", {"kind": "files", "paths": ["nowhere.jsonl"]}).json
+    assert "nowhere.jsonl" in missing["problem"]
+
+
+def test_the_evaluators_are_told_with_level_scale_and_what_they_need(served, proctor):
+    (proctor.folder / "evaluators").mkdir()
+    (proctor.folder / "evaluators" / "broken.yaml").write_text("evaluatorName: 7\n")
+    found = {one["id"]: one for one in served.get("/api/evaluations/evaluators").json["evaluators"]}
+    assert found["Builtin.Helpfulness"]["level"] == "trace"
+    assert found["Builtin.Helpfulness"]["asksModel"] is True
+    assert found["Builtin.Conciseness"]["ratings"][1] == {"label": "Partially Concise", "value": 0.5}
+    assert found[MATCH]["needsReference"] is True
+    assert found["broken"]["problem"]
+
+
+def test_ground_truth_is_checked_at_its_line_while_it_is_typed(served):
+    typed = "sessionMetadata:\n  - sessionId: a\n    groundTrut: {}\n"
+    (problem,) = served.post("/api/evaluations/truth", {"text": typed}).json["problems"]
+    assert problem["line"] == 3
+    assert "groundTruth" in problem["remedy"]
+    good = served.post("/api/evaluations/truth", {"text": wanted()["groundTruth"]}).json
+    assert (good["problems"], good["name"], good["entries"]) == ([], "travel@1", 3)
+    assert good["scenarios"] == ["book-a-flight", "find-a-hotel", "ask-for-a-refund"]
+
+
+def test_a_check_says_what_a_job_takes_and_starts_nothing(served, proctor):
+    bring_sessions(proctor)
+    found = served.post("/api/evaluations/check", wanted()).json
+    assert (found["sessions"], found["itemCount"], found["problems"]) == (6, 12, [])
+    assert [one["results"] for one in found["evaluators"]] == [6, 8]
+    wrong = served.post("/api/evaluations/check", wanted(evaluators=["Builtin.Helpfullness"])).json
+    assert "Did you mean `Builtin.Helpfulness`?" in wrong["problems"][0]["remedy"]
+    assert served.get("/api/evaluations").json["all"] == 0
+
+
+def test_what_cannot_be_started_is_refused_with_reasons(served, proctor):
+    bring_sessions(proctor)
+    reply = served.post("/api/evaluations", wanted(evaluators=["Nobody"]))
+    assert (reply.status, reply.json["error"]["problem"]) == (400, "there is no evaluator `Nobody`")
+    bad = served.post("/api/evaluations", wanted(groundTruth="sessionMetadata: 7\n"))
+    assert (bad.status, bad.json["error"]["line"]) == (400, 1)
+    assert served.post("/api/evaluations", wanted(name="no spaces please")).status == 422
+    # What is typed stays one word: it is never read as another flag.
+    reply = served.post("/api/evaluations", wanted(evaluators=["--help"]))
+    assert reply.status == 400
+    assert "--help" in reply.json["error"]["problem"]
+
+
+def test_a_job_tells_what_each_evaluator_found_and_the_lowest_sessions_first(served, job):
+    found = served.get(f"/api/evaluations/{job}").json
+    match, check = found["averages"]
+    assert (match["evaluator"], match["average"]["value"], match["labels"]) == (
+        MATCH,
+        0.5,
+        {"Yes": 3, "No": 3},
+    )
+    assert (check["evaluator"], check["evaluated"], check["failed"]) == (CHECK, 8, 0)
+    assert match["average"]["low"] < 0.5 < match["average"]["high"]
+    assert "<svg" in match["labelsChart"]
+    assert found["groundTruth"] == ["travel@1"]
+    assert (found["sessions"], found["completed"], found["finishedCount"]) == (6, 6, 12)
+
+    lowest = [one["lowest"] for one in sessions_of(served, job)]
+    assert lowest == sorted(lowest)
+    by_check = sessions_of(served, job, evaluator=CHECK, order="mean", descending="true")
+    assert [one["mean"] for one in by_check] == sorted([one["mean"] for one in by_check], reverse=True)
+    assert len(sessions_of(served, job, limit=2, offset=5)) == 1
+    (oslo,) = sessions_of(served, job, search="OSLO-1")
+    assert {score["evaluator"] for score in oslo["scores"]} == {MATCH, CHECK}
+    verdicts = served.get(f"/api/evaluations/{job}/sessions/{oslo['sessionId']}").json["verdicts"]
+    assert any("140 EUR" in one["explanation"] for one in verdicts)
+
+
+def test_results_and_reports_are_taken_away(served, job):
+    lines = served.get(f"/api/evaluations/{job}/records").text.splitlines()
+    assert len(lines) == 14
+    assert all(json.loads(line) for line in lines)
+    page = served.get(f"/api/evaluations/{job}/report")
+    assert "sandbox" in page.headers["content-security-policy"]
+    assert MATCH in page.text
+    assert served.get(f"/api/evaluations/{job}/report?format=md").text.startswith("#")
+
+
+def test_a_finished_job_is_not_stopped_and_a_deleted_one_is_gone(served, job):
+    assert served.post(f"/api/evaluations/{job}/stop").status >= 400
+    assert served.ask("DELETE", f"/api/evaluations/{job[:-1]}").status == 404
+    assert served.ask("DELETE", f"/api/evaluations/{job}").status == 200
+    assert served.get(f"/api/evaluations/{job}").status == 404
+    assert served.get("/api/evaluations").json == {"evaluations": [], "total": 0, "all": 0}
+
+
+def test_files_that_are_sent_are_judged_where_they_were_put(served, proctor):
+    bring_sessions(proctor)
+    text = (proctor.folder / "sessions.jsonl").read_text()
+    path = served.post("/api/evaluations/files", {"name": "../../etc/passwd", "text": text}).json["path"]
+    assert path.endswith("/passwd")
+    assert str(proctor.folder / "proctor-home" / "serve" / "uploads") in path
+    source = {"kind": "files", "paths": [path], "fileKind": "otlp"}
+    reply = served.post("/api/evaluations", wanted(source=source, name="sent"))
+    assert reply.status == 201, reply.text
+    assert ended(served, reply.json["id"])["sessions"] == 6
+
+
+def test_labels_are_kept_on_the_scale_and_say_how_good_the_judge_is(served, job):
+    rows = sessions_of(served, job)
+    ids = [row["sessionId"] for row in rows]
+
+    def say(session, **said):
+        return served.post(f"/api/sessions/{session}/labels", {"evaluator": MATCH, "who": "Ada", **said})
+
+    for session in ids:
+        judged = served.get(f"/api/sessions/{session}/labels").json["things"]
+        verdict = next(thing["verdict"] for thing in judged if thing["evaluator"] == MATCH)
+        assert say(session, label=verdict["label"].lower(), note="I looked").status == 200
+    (judge,) = served.get("/api/judges").json["judges"]
+    assert (judge["things"], judge["agreement"]["value"], judge["kappa"]["value"]) == (6, 1.0, 1.0)
+    assert judge["words"] == "The same as people in 6 of 6: almost perfect agreement beyond chance."
+    assert any("too few" in remark for remark in judge["remarks"])
+    assert not any("--" in remark for remark in judge["remarks"])
+
+    things = say(ids[0], value=1.0).json["things"]
+    (label,) = next(thing["labels"] for thing in things if thing["evaluator"] == MATCH)
+    assert (label["label"], label["value"], label["who"]) == ("Yes", 1.0, "Ada")
+    assert say(ids[0]).status == 400
+    assert say(ids[0], label="Yes", target="no such turn").status == 400
+    assert served.post("/api/sessions/nobody/labels", {"evaluator": MATCH, "label": "Yes"}).status == 404
+    assert served.get("/api/judges?evaluator=Nobody").json == {"judges": []}

@@ -1,0 +1,130 @@
+"""The Evaluations pages in a real browser: from recorded sessions to what people think of the verdicts."""
+
+import re
+
+import pytest
+from judged_sessions import CHECK, MATCH, bring_sessions, ended, wanted
+from playwright.sync_api import expect
+from stocked_runs import HOSTILE
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=30_000)
+WIDTH = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def test_recorded_sessions_are_judged_read_and_labelled_from_first_to_last(served, proctor, open_page):
+    bring_sessions(proctor)
+    page = open_page(f"{served.url}/evaluations")
+    expect(page.get_by_text("No evaluations yet")).to_be_visible()
+    page.get_by_role("link", name="New Evaluation").click()
+
+    page.get_by_role("checkbox", name=re.compile("agents.travel")).check()
+    expect(page.locator("#preview")).to_contain_text("6 sessions")
+    page.get_by_role("button", name="Start Evaluation").click()
+    expect(page.get_by_role("alert")).to_contain_text("Choose at least one evaluator.")
+    matcher = page.get_by_role("group", name="Whole sessions").get_by_role(
+        "checkbox", name=re.compile("TrajectoryInOrderMatch")
+    )
+    matcher.check()
+    page.get_by_role("textbox", name=re.compile("Others by name")).fill(CHECK)
+    expect(page.locator("#chosen-count")).to_have_text("2 chosen")
+    truth = page.get_by_role("textbox", name="Ground truth")
+    truth.fill("sessionMetadata:\n  - groundTruth: {}\n")
+    expect(page.locator("#truth-verdict")).to_contain_text("problem")
+    truth.fill(wanted()["groundTruth"])
+    expect(page.locator("#truth-verdict")).to_have_text("travel@1: 3 entries")
+    page.get_by_role("textbox", name="Name", exact=True).fill("nightly")
+    page.get_by_role("button", name="Check", exact=True).click()
+    expect(page.locator("#outcome")).to_contain_text("6 sessions, 12 judgements")
+    page.get_by_role("button", name="Start Evaluation").click()
+
+    page.wait_for_url(re.compile(r"/evaluations/nightly-\w{10}$"))
+    expect(page.locator("#status")).to_contain_text("completed")
+    expect(page.locator("#done")).to_have_text("12 of 12 judgements")
+    summary = page.get_by_role("article", name=MATCH)
+    expect(summary).to_contain_text("0.500")
+    expect(summary).to_contain_text("6 results in 6 sessions")
+    table = page.get_by_role("table", name="Sessions")
+    expect(table.locator("tbody tr")).to_have_count(6)
+
+    page.get_by_role("combobox", name="By whose scores").select_option("By TrajectoryInOrderMatch")
+    page.get_by_role("searchbox", name="Search sessions").fill("oslo-2")
+    expect(table.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("button", name=re.compile("Reasons for oslo-2")).click()
+    labels = page.locator("proctor-labels")
+    labels.get_by_role("textbox", name="Your name").fill("Ada")
+    thing = labels.get_by_role("region", name=MATCH)
+    expect(thing).to_contain_text("Expected")
+    thing.get_by_role("combobox").select_option("Yes")
+    thing.get_by_role("textbox", name=re.compile("Why")).fill("it got there in the end")
+    thing.get_by_role("button", name="Save").click()
+    expect(thing).to_contain_text("Ada says Yes")
+    expect(thing).to_contain_text("it got there in the end")
+    expect(page.locator("#judges")).to_contain_text("The same as people in 0 of 1")
+
+    page.get_by_role("link", name=re.compile("oslo-2")).click()
+    expect(page.get_by_role("tab", name="Scores")).to_have_attribute("aria-selected", "true")
+    expect(page.locator("proctor-labels")).to_contain_text("Ada says Yes")
+    page.goto(f"{served.url}/evaluations#judges")
+    expect(page.get_by_role("article", name=MATCH)).to_contain_text("1 person")
+
+
+def test_a_job_started_elsewhere_appears_and_is_deleted_after_asking(served, proctor, open_page):
+    bring_sessions(proctor)
+    page = open_page(f"{served.url}/evaluations")
+    expect(page.get_by_text("No evaluations yet")).to_be_visible()
+    done = proctor(
+        "evaluate", "start", "--name", "elsewhere", "--log-group", "/agents/travel", "--evaluator", CHECK
+    )
+    assert done.returncode == 0, done.stderr
+
+    row = page.get_by_role("table", name="Evaluations").get_by_role("row", name=re.compile("elsewhere"))
+    expect(row).to_contain_text("completed")
+    expect(row).to_contain_text("names_a_price@trace0.50")
+    row.get_by_role("button", name=re.compile("Delete")).click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(row).to_be_visible()
+    row.get_by_role("button", name=re.compile("Delete")).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("No evaluations yet")).to_be_visible()
+
+
+def test_a_job_under_way_shows_its_progress_and_is_stopped_after_asking(served, proctor, open_page):
+    bring_sessions(proctor)
+    (proctor.folder / "slow.py").write_text(
+        "import time\ndef judge(event):\n    time.sleep(60)\n    return 1.0\n"
+    )
+    job = served.post("/api/evaluations", wanted(evaluators=["slow:judge"], groundTruth="")).json["id"]
+
+    page = open_page(f"{served.url}/evaluations/{job}")
+    expect(page.locator("#status")).to_contain_text("in progress")
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    expect(page.locator("#status")).to_contain_text("stopped")
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    assert ended(served, job)["state"] == "STOPPED"
+
+
+def test_verdicts_that_mean_harm_do_nothing_and_a_phone_shows_them(served, proctor, open_page):
+    bring_sessions(proctor)
+    hostile = HOSTILE.replace("\0", "")
+    verdict = {"value": 0.25, "label": hostile[:60], "explanation": hostile}
+    (proctor.folder / "harm.py").write_text(f"def judge(event):\n    return {verdict!r}\n")
+    job = served.post("/api/evaluations", wanted(evaluators=["harm:judge"], groundTruth="")).json["id"]
+    ended(served, job)
+
+    page = open_page(f"{served.url}/evaluations/{job}", viewport={"width": 390, "height": 844})
+    page.get_by_role("button", name=re.compile("Reasons")).first.click()
+    labels = page.locator("proctor-labels")
+    expect(labels).to_contain_text("<script>window.pwned = 1</script>")
+    labels.get_by_role("textbox", name=re.compile("Your label")).fill(hostile[:200])
+    labels.get_by_role("button", name="Save").click()
+    expect(labels).to_contain_text("someone says <script>")
+    expect(page.locator("#judges")).to_contain_text("<script>")
+    assert page.evaluate(WIDTH) <= 0
+    for address in ("/evaluations", "/evaluations/new"):
+        page.goto(served.url + address)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert page.evaluate(WIDTH) <= 0
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("#evaluation script, #evaluation img").count() == 0
