@@ -7,6 +7,7 @@ by their id.
 Knows nothing of statistics or of how a comparison is shown.
 """
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from proctor.errors import NotFound, UsageError
-from proctor.item import ERROR, FINISHED, SUCCESS, digest_of
+from proctor.item import ERROR, FINISHED, SUCCESS
 from proctor.store import Reader
 
 FIGURES = ("success", "cost", "time", "tokens")
@@ -98,8 +99,13 @@ def _grouped(read: Reader, names: Sequence[str], rows: list[Row], pair: str) -> 
     if pair and pair not in PAIRINGS:
         raise UsageError(f"items cannot be paired by {pair}\nThere are: {', '.join(PAIRINGS)}.")
     pair = pair or _pairing(rows)
-    varied = _varied(rows) if pair == "item" else ()
-    keys = [_key(row, pair, varied) for row in rows]
+    varied: tuple[str, ...] = ()
+    if pair == "item":
+        inputs = [dict(_inputs(row)) for row in rows]
+        varied = _varied([row["group"] for row in rows], inputs)
+        keys = [_digest(given, frozenset(varied)) for given in inputs]
+    else:
+        keys = [_key(row, pair) for row in rows]
     scores, digests = _scores(read, rows)
     measures = _measures(read, rows)
     items = tuple(
@@ -140,22 +146,26 @@ def _pairing(rows: Sequence[Row]) -> str:
     return "scenario" if shared else "session"
 
 
-def _key(row: Row, pair: str, varied: Sequence[str]) -> str:
+def _key(row: Row, pair: str) -> str:
     """What an item is paired by; empty: nothing."""
     if pair == "scenario":
         return str(row["levels"].get("scenario") or row["levels"].get("task") or "")
-    if pair == "session":
-        return str(row["asked"].get("session") or row["prompt"])
-    return digest_of({path: value for path, value in _inputs(row) if path not in varied})
+    return str(row["asked"].get("session") or row["prompt"])
 
 
-def _varied(rows: Sequence[Row]) -> tuple[str, ...]:
+def _digest(inputs: Mapping[str, str], varied: frozenset[str]) -> str:
+    """The same for items that ask the same apart from what is varied."""
+    same = "\n".join(f"{path}={inputs[path]}" for path in sorted(inputs) if path not in varied)
+    return hashlib.sha256(same.encode()).hexdigest()
+
+
+def _varied(members: Sequence[str], inputs: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     """The inputs of which no two groups have a value in common."""
     seen: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    groups = {row["group"] for row in rows}
-    for row in rows:
-        for path, value in _inputs(row):
-            seen[path][row["group"]].add(json.dumps(value, sort_keys=True))
+    groups = set(members)
+    for group, given in zip(members, inputs, strict=True):
+        for path, value in given.items():
+            seen[path][group].add(value)
     found = []
     for path, by_group in seen.items():
         values = [by_group.get(group, set()) for group in groups]
@@ -164,18 +174,18 @@ def _varied(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _inputs(row: Row) -> Iterator[tuple[str, Any]]:
-    """Every input of an item with its path; what stands in mappings stands by itself."""
+def _inputs(row: Row) -> Iterator[tuple[str, str]]:
+    """Every input of an item as JSON, with its path; what stands in mappings stands by itself."""
     top = {name: row[name] for name in ("runner", "agent", "model", "prompt")}
     yield from _flat("", {**top, **row["asked"]})
 
 
-def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict) and value:
         for name, part in value.items():
             yield from _flat(f"{path}.{name}" if path else name, part)
     else:
-        yield path, value
+        yield path, json.dumps(value, sort_keys=True)
 
 
 def _figures(row: Row) -> dict[str, float | None]:

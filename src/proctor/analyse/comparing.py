@@ -125,7 +125,8 @@ def compare_runs(
 ) -> Comparison:
     """Hold runs of any job against the first of them. Without `metrics`: success, cost, time, tokens and
     every score they share. `mixed` compares scores of different versions of an evaluator too."""
-    return _compare(groups_of_runs(read, runs, now, pair=pair), metrics, gates, mixed)
+    groups = groups_of_runs(read, runs, now, pair=pair)
+    return compare_groups(groups, metrics=metrics, gates=gates, mixed=mixed)
 
 
 def compare_within(
@@ -140,10 +141,14 @@ def compare_within(
     mixed: bool = False,
 ) -> Comparison:
     """Hold the levels of a factor of one run against the first of them."""
-    return _compare(groups_within(read, run, factor, now, pair=pair), metrics, gates, mixed)
+    groups = groups_within(read, run, factor, now, pair=pair)
+    return compare_groups(groups, metrics=metrics, gates=gates, mixed=mixed)
 
 
-def _compare(groups: Groups, metrics: Sequence[str], gates: Sequence[Gate], mixed: bool) -> Comparison:
+def compare_groups(
+    groups: Groups, *, metrics: Sequence[str] = (), gates: Sequence[Gate] = (), mixed: bool = False
+) -> Comparison:
+    """Hold groups of items that were read before against the first of them."""
     # A metric may be named for more than the gates need; those of the gates are always told.
     asked = list(dict.fromkeys([*metrics, *(gate.metric for gate in gates)])) if metrics or gates else []
     for metric in asked:

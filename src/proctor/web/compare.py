@@ -17,7 +17,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, Response
 
 from proctor.analyse.compared_items import Compared, Groups, groups_of_runs, groups_within
-from proctor.analyse.comparing import Comparison, Contrast, compare_runs, compare_within
+from proctor.analyse.comparing import Comparison, Contrast, compare_groups
 from proctor.analyse.disagreeing import disagreements
 from proctor.analyse.evaluation import HIGH_IS_BAD
 from proctor.errors import UsageError
@@ -187,14 +187,10 @@ class _Kept:
 
     def comparison(self, asked: _Asked, metrics: tuple[str, ...], mixed: bool) -> Comparison:
         """What the differences are worth."""
-        asked.check()
-        read, now = self._site.store.read, self._site.now()
-        how: dict[str, Any] = {"metrics": metrics, "pair": asked.pair, "mixed": mixed}
+        groups = self.groups(asked)
 
         def make() -> Comparison:
-            if asked.by:
-                return compare_within(read, asked.runs[0], asked.by, now, **how)
-            return compare_runs(read, asked.runs, now, **how)
+            return compare_groups(groups, metrics=metrics, mixed=mixed)
 
         return self._found(self._comparisons, asked, (asked, metrics, mixed), make)
 
