@@ -29,6 +29,8 @@ QUESTIONS = {
     "search": "/items?limit=100&search=number+77",
     "sorted by cost": "/items?limit=100&order=costUsd&descending=true",
     "deep in the list": "/items?limit=100&offset=90000",
+    "plots": "/charts",
+    "plots by model": "/charts?by=model",
 }
 
 
@@ -39,9 +41,11 @@ def large_run() -> Iterator[Figure]:
         _stock(home)
         with _serving(home) as (url, pid):
             for what, question in QUESTIONS.items():
-                taken = middle([_seconds(f"{url}/api/runs/bench{question}") for _ in range(5)])
-                name = f"run page of {ITEMS:,} items: {what}"
-                yield Figure(name, taken, "s", promise=0.5, lower_is_better=True)
+                # The first answer is the slow one: what was added up for it is kept.
+                first = _seconds(f"{url}/api/runs/bench{question}")
+                again = middle([_seconds(f"{url}/api/runs/bench{question}") for _ in range(5)])
+                name = f"run page of {ITEMS:,} items: {what} (beside: once more)"
+                yield Figure(name, first, "s", again, promise=0.5, lower_is_better=True)
             with _watching(url, WATCHERS, "bench"):
                 time.sleep(3)
             yield Figure(

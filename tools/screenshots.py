@@ -2,8 +2,8 @@
 
     python tools/screenshots.py [FOLDER]
 
-In a folder of its own it runs the demonstration, a comparison of models, a benchmark, an experiment and
-dialogues, all with stand-ins, leaves one run under way, and has Chromium look at the pages.
+In a folder of its own it runs the demonstration, a comparison of models, a benchmark, an experiment,
+dialogues and an evaluation, all with stand-ins, leaves one run under way, and has Chromium look at the pages.
 """
 
 import json
@@ -87,6 +87,7 @@ def make_runs(folder: Path) -> None:
     proctor(folder, "bench", "--task", tasks, "--models", "scripted/echo", "--oracle", "--runs", "2")
     proctor(folder, "experiment", "examples/experiments/harbour-fee.yaml")
     proctor(folder, "simulate", "--config", "examples/dialogues/rehearsal.yaml", "--output-dir", "outputs")
+    proctor(folder, "evaluate", "start", "examples/evaluation/evaluation.yaml")
 
 
 def proctor(folder: Path, *words: str) -> None:
@@ -138,13 +139,15 @@ def under_way(folder: Path) -> Iterator[None]:
 
 def take_pictures(url: str, target: Path) -> None:
     """Look at each page."""
-    session = first_session(url, "demo")
+    session, evaluation = first_session(url, "demo"), first_run(url, "evaluation")
     views: list[tuple[str, str, str, Callable[[Page], Any]]] = [
         ("batches", "/", "light", lambda page: page.get_by_text("which-model").wait_for()),
         ("run", "/runs/nightly", "light", lambda page: page.get_by_role("row").nth(5).wait_for()),
         ("run-dark", "/runs/which-model", "dark", lambda page: page.get_by_role("row").nth(5).wait_for()),
         ("session", f"/sessions/{session}", "light", lambda page: page.wait_for_timeout(500)),
         ("new-batch", "/new", "light", write_mistakes),
+        ("compare", "/compare?run=which-model&by=model", "light", wait_for("Difference")),
+        ("evaluation", f"/evaluations/{evaluation}", "light", wait_for("Evaluators")),
     ]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
@@ -165,6 +168,17 @@ def write_mistakes(page: Page) -> None:
     page.get_by_text("6 items").wait_for()
     page.locator("plan-editor textarea").fill(MISTAKEN)
     page.get_by_role("list", name="Problems").wait_for()
+
+
+def wait_for(words: str) -> Callable[[Page], Any]:
+    """Until these words are on the page."""
+    return lambda page: page.get_by_text(words).first.wait_for()
+
+
+def first_run(url: str, job: str) -> str:
+    """The newest run of a job."""
+    with urlopen(f"{url}/api/runs?job={job}&limit=1") as answer:
+        return str(json.load(answer)["runs"][0]["runId"])
 
 
 def first_session(url: str, run_id: str) -> str:

@@ -215,6 +215,13 @@ def test_a_gate_says_pass_fail_or_that_there_is_too_little_to_say(store):
     assert verdict("worse", "cost<=1000%").verdict == "pass"
 
 
+def test_a_share_of_nothing_is_met_by_no_difference_and_decided_by_no_other():
+    gate = gate_of("cost<=10%")
+
+    assert gate.verdict("free", (0.0, 0.0, 0.0), 0.0, 6).verdict == "pass"
+    assert gate.verdict("dear", (0.1, 0.05, 0.15), 0.0, 6).verdict == "inconclusive"
+
+
 def test_one_gate_that_fails_fails_all(store):
     fill(store, "before", run_of("a", [S] * 30))
     fill(store, "after", run_of("b", [F] * 30))

@@ -187,11 +187,11 @@ def judged_again(store, sessions):
 
 
 def test_ground_truth_that_nobody_had_a_use_for_is_told(store):
-    results = judged(store, [[tone(1.0, ignored=("assertions", "expectedTrajectory"))], [tone(0.0)]])
+    unused = Score(evaluator="length", value=1.0, ignored=("assertions", "expectedTrajectory"))
+    results = judged(store, [[tone(1.0, ignored=("assertions",)), unused], [tone(0.0)]])
 
     assert results.remarks == (
-        "ground truth that was not used: assertions, by tone",
-        "ground truth that was not used: expectedTrajectory, by tone",
+        "ground truth that was given and not used: assertions by any evaluator; expectedTrajectory by length",
     )
 
 

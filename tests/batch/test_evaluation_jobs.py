@@ -390,6 +390,15 @@ def test_jobs_whose_process_died_or_never_came_are_found_by_a_server_that_starts
     assert evaluation_of(store, dead, now()).state == "IN_PROGRESS"
 
 
+def test_a_server_that_lives_takes_up_only_what_nobody_sits_before(store):
+    sat_before = opened(store, asked("Builtin.Refusal")).id
+    detached = opened(store, asked("Builtin.Refusal"), is_detached=True).id
+    for job in (sat_before, detached):
+        store.resume_batch(job, "elsewhere:1:1:aa", Again(), datetime(2026, 1, 1, tzinfo=UTC))
+
+    assert list(interrupted_evaluations(store, now(), only_detached=True)) == [detached]
+
+
 def test_ground_truth_that_is_long_survives_when_another_run_is_deleted(store):
     truth = {"sessionMetadata": [{"sessionId": "s", "metadata": {"long": "x" * 10_000}}]}
     job = opened(store, asked("Builtin.Refusal", evaluationMetadata=truth))

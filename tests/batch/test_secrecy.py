@@ -76,3 +76,8 @@ def test_the_longest_secret_wins_where_one_holds_another():
 @pytest.mark.parametrize("name", ["OPENAI_API_KEY", "HTTP_PROXY", "LD_PRELOAD", "GIT_DIR", "PYTHONPATH"])
 def test_only_what_is_known_to_be_harmless_is_seen(name):
     assert visible({name: "x", "PATH": "/bin", "LC_ALL": "C"}) == {"PATH": "/bin", "LC_ALL": "C"}
+
+
+def test_a_key_is_blotted_out_whatever_the_variable_is_called_that_holds_it():
+    blot = blotter({"AZURE_KEY_VARIABLE": "TEAM_FOUR", "TEAM_FOUR": "four-and-twenty"})
+    assert blot("TEAM_FOUR is four-and-twenty") == "TEAM_FOUR is [secret]"

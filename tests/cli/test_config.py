@@ -4,6 +4,7 @@ import pytest
 
 from proctor.cli.config import read_config
 from proctor.errors import UsageError
+from proctor.models.providers import find_endpoint
 
 
 def write(folder, text):
@@ -18,8 +19,38 @@ def test_without_a_file_nothing_is_configured(tmp_path):
 
 def test_a_provider_of_ones_own_is_named_with_its_address_and_the_variable_of_its_key(tmp_path):
     write(tmp_path, '[providers.my-vllm]\nbase_url = "http://127.0.0.1:9/v1"\nkey = "${TEAM_KEY}"\n')
-    found = read_config([tmp_path], {"TEAM_KEY": "k-123"}).variables
-    assert found == {"MY_VLLM_BASE_URL": "http://127.0.0.1:9/v1", "MY_VLLM_API_KEY": "k-123"}
+    environment = {"TEAM_KEY": "k-123"}
+    found = read_config([tmp_path], environment).variables
+    assert "k-123" not in repr(found)
+
+    endpoint = find_endpoint("my-vllm/large", {**found, **environment})
+    assert (endpoint.base_url, endpoint.key) == ("http://127.0.0.1:9/v1", "k-123")
+
+
+def test_a_key_that_the_file_names_is_used_and_no_other_is_sent_in_its_place(tmp_path):
+    write(tmp_path, '[providers.openai]\nbase_url = "https://proxy.example/v1"\nkey = "PROXY_KEY"\n')
+    usual = {"OPENAI_API_KEY": "the-real-one"}
+    found = read_config([tmp_path], usual).variables
+
+    endpoint = find_endpoint("gpt-4o", {**found, **usual})
+    assert (endpoint.key, endpoint.missing_key) == ("", "PROXY_KEY")
+    assert find_endpoint("gpt-4o", {**found, **usual, "PROXY_KEY": "p"}).key == "p"
+
+
+def test_a_known_provider_needs_no_address_in_the_file_and_the_environment_wins(tmp_path):
+    write(
+        tmp_path,
+        '[providers.anthropic]\nkey = "TEAM_KEY"\n'
+        '[providers.azure]\nbase_url = "https://ours.example"\nkey = "AZ"\n'
+        '[providers.ollama]\nbase_url = "http://box:1"\n',
+    )
+    environment = {"TEAM_KEY": "k-1", "AZ": "k-2", "OLLAMA_HOST": "elsewhere"}
+    whole = {**read_config([tmp_path], environment).variables, **environment}
+
+    assert find_endpoint("claude-x", whole).key == "k-1"
+    azure = find_endpoint("azure/mine", whole)
+    assert (azure.base_url, azure.key) == ("https://ours.example/openai", "k-2")
+    assert find_endpoint("ollama/x", whole).base_url == "http://elsewhere:11434/v1"
 
 
 def test_the_nearest_file_wins_and_the_others_add(tmp_path):

@@ -108,6 +108,8 @@ def test_a_dry_run_says_what_would_be_judged_and_what_it_may_cost(proctor, desk)
     assert (helpful["results"], helpful["calls"], helpful["model"]) == (8, 24, "scripted/judge")
     assert told["costUsd"] == helpful["costUsd"] > 0
     assert proctor.json("evaluate", "list") == {"batchEvaluations": []}
+    assert proctor.json("sessions", "list") == {"sessions": []}, "a look imports nothing"
+    assert not list((desk / "proctor-home").glob("look-*"))
 
 
 def test_sessions_of_a_run_of_our_own_are_judged(proctor, desk):

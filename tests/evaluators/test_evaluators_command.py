@@ -1,6 +1,7 @@
 """`proctor evaluators`: listed, shown, made, tried and held against people, from the command line."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -192,5 +193,16 @@ def test_labels_are_given_from_the_command_line_and_used_from_the_store(desk):
 
     assert wrong.returncode == 2 and "no turn and no tool call `turn-7`" in wrong.stderr
     assert done.returncode == 0, done.stderr
-    assert "2 things in 2 sessions, 1 people" in done.stdout
+    assert "2 things in 2 sessions, 1 person" in done.stdout
     assert "agreement" in done.stdout and "0.500" in done.stdout
+
+
+def test_a_turn_is_labelled_by_its_number_also_where_it_has_an_id_of_its_own(desk):
+    spans = Path(__file__).parents[2] / "examples" / "evaluation" / "sessions.jsonl"
+    imported = json.loads(desk("import", "otlp", str(spans), "--json").stdout)["sessions"]
+
+    told = ("--evaluator", "Builtin.Refusal", "--target", "turn-1", "--label", "No", "--json")
+    done = desk("evaluators", "label", imported[0], *told)
+
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["target"]) == 32

@@ -15,6 +15,7 @@ from proctor.models.providers import find_endpoint, is_loopback
         ("o3", "openai", "o3"),
         ("claude-sonnet-4-5", "anthropic", "claude-sonnet-4-5"),
         ("gemini-2.5-pro", "gemini", "gemini-2.5-pro"),
+        ("grok-4", "xai", "grok-4"),
         ("openrouter/meta/llama:free", "openrouter", "meta/llama:free"),
         ("ollama/llama3.2:3b", "ollama", "llama3.2:3b"),
     ],
@@ -31,7 +32,7 @@ def test_a_name_finds_its_provider(name, provider, model):
         ("ANTHROPIC_BASE_URL", "http://10.0.0.1/v1", "claude-x", "http://10.0.0.1"),
         ("OLLAMA_HOST", "0.0.0.0:11500", "ollama/a", "http://127.0.0.1:11500/v1"),
         ("OLLAMA_HOST", "box", "ollama/a", "http://box:11434/v1"),
-        ("ACME_AI_BASE_URL", "https://acme.example/v1", "acme-ai/m", "https://acme.example/v1"),
+        ("ACME_AI_BASE_URL", "https://acme.example/v1/", "acme-ai/m", "https://acme.example/v1"),
     ],
 )
 def test_the_environment_says_where_a_provider_is(variable, value, name, base):
@@ -46,6 +47,21 @@ def test_a_model_nobody_has_is_not_found_and_near_names_are_offered():
         find_endpoint("frobnicator", {})
     with pytest.raises(NotFound):
         find_endpoint("", {"PROCTOR_DEFAULT_PROVIDER": "openai"})
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-20b", "llama-3.1-8b", "deepseek-chat", "mistral-large-latest"])
+def test_a_bare_name_that_several_have_is_refused_with_the_choices(name):
+    with pytest.raises(NotFound, match=f"`{name}` may be any of several models") as raised:
+        find_endpoint(name, {})
+    assert f"`groq/{name}`" in str(raised.value) and f"`ollama/{name}`" in str(raised.value)
+    assert find_endpoint(name, {"PROCTOR_DEFAULT_PROVIDER": "together"}).provider == "together"
+
+
+def test_a_name_that_says_too_little_is_told_what_it_lacks():
+    with pytest.raises(NotFound, match="`openai/` names no model"):
+        find_endpoint("openai/", {})
+    with pytest.raises(NotFound, match="write `litellm/bedrock/claude`"):
+        find_endpoint("bedrock/claude", {})
 
 
 def test_the_default_provider_takes_what_nobody_claims_whole():
@@ -63,6 +79,13 @@ def test_a_missing_key_is_named_unless_the_server_is_on_this_machine():
     assert find_endpoint("gpt-4o", {"OPENAI_BASE_URL": "http://localhost:1/v1"}).missing_key is None
     assert find_endpoint("ollama/x", {}).missing_key is None
     assert find_endpoint("gemini/x", {"GOOGLE_API_KEY": "k"}).key == "k"
+
+
+@pytest.mark.parametrize("name", ["ollama", "vllm", "lmstudio", "local", "acme"])
+def test_a_server_of_ones_own_is_asked_without_a_key_or_with_the_one_that_is_set(name):
+    environment = {f"{name.upper()}_BASE_URL": "http://box.example:8000/v1"}
+    assert find_endpoint(f"{name}/x", environment).missing_key is None
+    assert find_endpoint(f"{name}/x", {**environment, f"{name.upper()}_API_KEY": "k"}).key == "k"
 
 
 def test_a_key_is_not_in_what_an_endpoint_prints():

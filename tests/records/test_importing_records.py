@@ -69,3 +69,50 @@ def test_help_says_what_each_kind_is(proctor):
     said = proctor("import", "--help").stdout
 
     assert all(kind in said for kind in kind_names())
+
+
+def test_a_file_called_like_a_record_that_nobody_recognises_is_named(proctor, tmp_path):
+    write_every_kind(tmp_path / "all")
+    (tmp_path / "all" / "broken.eval").write_text("half of a lo")
+    (tmp_path / "all" / "notes.txt").write_text("mine")
+
+    done = proctor("import", "auto", "all")
+
+    assert done.returncode == 1
+    assert "broken.eval: nothing here knows what this is" in done.stderr
+    assert "passed over 1 other file: notes.txt" in done.stderr
+
+
+def test_a_broken_log_in_a_folder_of_its_kind_is_named(proctor, tmp_path):
+    write_every_kind(tmp_path / "all")
+    (tmp_path / "all" / "broken.eval").write_text("half of a lo")
+
+    done = proctor("import", "inspect", "all")
+
+    assert done.returncode == 1
+    assert "broken.eval: it is no JSON" in done.stderr
+
+
+def test_imported_sessions_can_be_deleted_by_the_name_their_source_has_for_them(proctor, tmp_path):
+    write_lines(tmp_path / f"{SESSION}.jsonl", claude_lines())
+    proctor("import", "claude-code", f"{SESSION}.jsonl")
+    unasked = proctor("sessions", "delete", SESSION)
+    assert (unasked.returncode, "--yes" in unasked.stderr) == (2, True)
+    assert SESSION in proctor("sessions", "list").stdout
+
+    done = proctor("sessions", "delete", SESSION, "--yes")
+
+    assert (done.returncode, done.stderr) == (0, "deleted 1 imported session\n")
+    assert proctor.json("sessions", "list") == {"sessions": []}
+    assert proctor("sessions", "delete", SESSION, "--yes").returncode == 2
+
+
+def test_a_session_of_a_run_is_deleted_with_its_run_alone(proctor, tmp_path):
+    (tmp_path / "plan.yaml").write_text("runId: mine\nmatrix:\n  - {prompt: Say OK, model: scripted/ok}\n")
+    proctor("batch", "plan.yaml")
+    (session,) = proctor.json("sessions", "list")["sessions"]
+
+    done = proctor("sessions", "delete", session["id"], "--yes")
+
+    assert done.returncode == 2
+    assert "proctor delete mine" in done.stderr

@@ -136,6 +136,17 @@ def test_any_label_gives_a_well_formed_plot(label, value):
         assert parsed(plot).attrib["role"] == "img"
 
 
+def test_lines_that_are_to_be_compared_have_one_scale():
+    low = [Point(label="a", x=1, y=1), Point(label="b", x=2, y=1)]
+    high = [Point(label="a", x=1, y=8), Point(label="b", x=2, y=8)]
+
+    def height(plot):
+        return {circle.attrib["cy"] for circle in parsed(plot).iter(f"{SVG}circle")}
+
+    assert height(charts.line("t", low, fits=high)) != height(charts.line("t", low))
+    assert height(charts.line("t", high, fits=low)) == height(charts.line("t", high))
+
+
 @pytest.mark.parametrize(
     "plot",
     [

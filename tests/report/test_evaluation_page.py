@@ -1,6 +1,7 @@
 """Pages about evaluations and comparisons: hostile text stays text, and everything is said in words."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from proctor.analyse.comparing import Comparison, Contrast, Disagreement, Mean
@@ -73,6 +74,31 @@ def test_a_page_about_a_job_says_what_was_left_out_and_obeys_no_text():
     assert "1 of 3 sessions failed" in html
     assert "scripted/judge only rehearses" in html
     assert "default-src 'none'" in html
+
+
+def test_counts_are_not_drawn_on_the_scale_of_shares():
+    shown = page()
+    words = replace(shown.results.summaries[0], evaluator="words", average=Estimate(value=52.0, n=9))
+    both = replace(shown.results, summaries=(shown.results.summaries[0], words))
+
+    html = evaluation_html(replace(shown, results=both))
+
+    assert html.count("Average of each evaluator") == 2 * evaluation_html(shown).count(
+        "Average of each evaluator"
+    )
+    assert "of values beyond 0 and 1" in html and "of values beyond 0 and 1" not in evaluation_html(shown)
+
+
+def test_a_job_that_ended_early_is_not_in_progress():
+    shown = page()
+    stopped = replace(
+        shown,
+        evaluation=replace(shown.evaluation, state="STOPPED"),
+        results=replace(shown.results, in_progress=5),
+    )
+
+    assert "5 sessions were not judged" in evaluation_html(stopped)
+    assert "5 not judged" in evaluation_markdown(stopped)
 
 
 def test_the_same_in_markdown_is_one_table_row_for_each_thing():

@@ -327,7 +327,14 @@ def test_a_value_that_was_moved_or_changed_does_not_open(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["sealed:1:", "sealed:1:0:messages.content:AAAA", "sealed:1:x:y:" + "A" * 5000, "keyed:0:11"]
+    "text",
+    [
+        "sealed:1:",
+        "sealed:1:0:messages.content:AAAA",
+        "sealed:1:x:y:" + "A" * 5000,
+        "keyed:0:11",
+        '{"a":  "sealed:1:0:batch_items.factors:AAAA"}',
+    ],
 )
 def test_a_text_that_looks_sealed_is_a_text_like_any_other(tmp_path, text):
     url = str(tmp_path / "a.db")
@@ -413,7 +420,7 @@ def test_no_query_looks_into_a_sealed_column_in_a_way_that_is_not_known():
     """Statements are rewritten by their text; one that is written in another way would go wrong unseen."""
     names = "|".join(sorted({column for columns in SEALED.values() for column in columns}))
     cut = re.compile(rf'(?i)substr\((?:\w+\.)?\\?"({names})\\?"(?!, 1, [^)]*\) AS)')
-    like = re.compile(rf'(?i)(?<!LOWER\()(?:\w+\.)?\\?"({names})\\?"\)? (NOT )?LIKE')
+    like = re.compile(rf'(?i)(?<![\w(.\\])(?!LOWER\()[\w(.\\]*"({names})\\?"\)? (NOT )?LIKE')
     source = Path(sys.modules["proctor"].__file__).parent
     found = [
         f"{file.name}: {each[0]}"
@@ -425,3 +432,11 @@ def test_no_query_looks_into_a_sealed_column_in_a_way_that_is_not_known():
 
     # Levels of factors that are names are not sealed, and may be looked for.
     assert [each for each in found if each != 'discovery.py: i.\\"factors\\" LIKE'] == []
+
+
+def test_without_a_key_nothing_of_sealing_is_loaded(tmp_path):
+    program = (
+        "import sys; from proctor.store import Store; Store(sys.argv[1]); "
+        "assert not {'cryptography', 'boto3', 'botocore'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "a.db")], check=True)

@@ -2,13 +2,14 @@
 
 import random
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from spans_by_hand import as_json, hexed, record, span, text
 
 from databases import new_database
 from proctor.batch.arrivals import keep_arrivals, tell_arrivals
+from proctor.batch.forgetting import forget_sessions, imported_sessions
 from proctor.errors import NotFound
 from proctor.imported import Happening, ImportedSession, ImportedStep
 from proctor.score import Score
@@ -257,3 +258,43 @@ def test_hostile_names_arrive_too(store):
     told = arrive(store, hostile)
 
     assert len(told.sessions) == 1 and len(sessions(store)) == 1
+
+
+def test_a_call_of_a_model_on_the_price_list_arrives_with_its_cost(store):
+    asked = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai"}
+    tokens = {"gen_ai.usage.input_tokens": 2_000_000, "gen_ai.usage.output_tokens": 1_000_000}
+    model = {"gen_ai.request.model": "gpt-4o-mini"}
+    chat = span(
+        "chat", trace="s-1/0", session="s-1", parent="invoke_agent A", at=2, **asked, **tokens, **model
+    )
+
+    arrive(store, *conversation(turns=1), chat)
+
+    (row,) = sessions(store)
+    (call,) = store.read.of_session("model_calls", row["id"])
+    assert (row["costUsd"], row["unpricedCalls"]) == (pytest.approx(0.90), 0)
+    assert call["priceSource"].startswith("genai-prices ")
+
+
+def test_forgotten_sessions_are_gone_with_their_documents_and_others_stay(store):
+    arrive(store, *conversation("s-1"), fallback="/one")
+    arrive(store, *conversation("s-2"), fallback="/two")
+
+    forget_sessions(store, imported_sessions(store, NOW, log_group="/one"))
+
+    (row,) = sessions(store)
+    assert row["externalId"] == "s-2"
+    assert not arrive(store).sessions, "nothing is left that a session could be told from again"
+    (kept,) = store.read.query('SELECT COUNT(*) AS "n" FROM "arrivals"')
+    (texts,) = store.read.query('SELECT COUNT(*) AS "n" FROM "blobs"')
+    assert (kept["n"], texts["n"]) == (4, 1)
+
+
+def test_sessions_are_old_when_nothing_happened_in_them_since(store):
+    arrive(store, *conversation("s-1"))
+    (row,) = sessions(store)
+    ended = datetime.fromisoformat(row["finishedAt"])
+
+    assert imported_sessions(store, NOW, before=ended) == []
+    assert imported_sessions(store, NOW, before=ended + timedelta(seconds=1)) == [row["id"]]
+    assert imported_sessions(store, NOW, before=ended + timedelta(seconds=1), log_group="/other") == []

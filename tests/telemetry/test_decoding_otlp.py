@@ -175,7 +175,13 @@ def test_a_span_without_ids_is_counted_and_the_others_are_kept():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "nonsense", '{"a": 1}', "[" * 100_000, '{"a":' * 100_000, b"\xff\xfe"]
+    "text",
+    [
+        *("", "[]", "nonsense", '{"a": 1}', "[" * 100_000, '{"a":' * 100_000, b"\xff\xfe"),
+        '{"resourceSpans": 7}',
+        '{"resourceSpans": [7]}',
+        '{"resourceSpans": [{"scopeSpans": [{"spans": "x"}]}]}',
+    ],
 )
 def test_what_is_no_message_is_refused(text):
     with pytest.raises(ValueError):
@@ -185,8 +191,8 @@ def test_what_is_no_message_is_refused(text):
 @pytest.mark.parametrize(
     "message",
     [
-        {"resourceSpans": 7},
-        {"resourceSpans": [7, None, {"scopeSpans": [None, {"spans": "x"}]}]},
+        {"resourceSpans": []},
+        {"resourceSpans": [{"scopeSpans": None}]},
         {
             "resourceSpans": [
                 {"resource": 3, "scopeSpans": [{"scope": 4, "spans": [{"traceId": 5, "spanId": []}]}]}

@@ -168,6 +168,7 @@ def test_metrics_are_taken_and_not_kept(served: Any) -> None:
         (b"\xff" * 100, PROTOBUF, 400),
         (b"{", {}, 400),
         (b"[]", {}, 400),
+        (b'{"resourceSpans": 5}', {}, 400),
         (b'{"resourceLogs": []}', {}, 400),
         (b"[" * 200_000, {}, 400),
         (b'{"resourceSpans":' * 100_000, {}, 400),
@@ -177,7 +178,20 @@ def test_metrics_are_taken_and_not_kept(served: Any) -> None:
         (b"", {"Content-Type": "application/x-protobuf", "Content-Length": "99999999999"}, 413),
         (gzip.compress(b"\0" * (otlp.MOST_BODY_BYTES + 1)), {**PROTOBUF, "Content-Encoding": "gzip"}, 413),
     ],
-    ids=["protobuf", "json", "list", "signal", "deep", "deeper", "gzip", "packing", "type", "large", "bomb"],
+    ids=[
+        "protobuf",
+        "json",
+        "list",
+        "number",
+        "signal",
+        "deep",
+        "deeper",
+        "gzip",
+        "packing",
+        "type",
+        "large",
+        "bomb",
+    ],
 )
 def test_what_is_broken_or_hostile_is_refused_and_the_server_goes_on(
     served: Any, body: bytes, headers: dict[str, str], status: int

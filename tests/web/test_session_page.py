@@ -129,6 +129,7 @@ def test_a_transcript_is_searched_by_keyboard_and_hits_come_into_sight(served, s
     add_session(site.store, "coast", said)
     page = open_page(f"{served.url}/sessions/coast#details")
     page.get_by_role("tab", name="Details").focus()
+    page.locator("transcript-search input").wait_for(state="attached")
 
     page.keyboard.press("/")
     page.keyboard.type("lighthouse")

@@ -1,6 +1,9 @@
 """Plans that are typed in: checked while typing, validated, started."""
 
 import json
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 from typed import PROMPTS
@@ -139,6 +142,18 @@ def test_every_example_runs_as_it_is(served, proctor, repository, number):
     assert run["job"] == example["job"]
     assert run["counts"]["error"] == 0
     assert run["finishedCount"] == run["itemCount"] > 0
+
+
+def test_what_the_examples_need_is_part_of_the_package():
+    root = Path(__file__).parents[2]
+    built = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    starters = [file.read_text() for file in (root / "src/proctor/web/starters").iterdir()]
+
+    needed = {folder for text in starters for folder in re.findall(r"\{examples\}/([\w-]+)", text)}
+
+    assert needed
+    for folder in needed:
+        assert built["force-include"][f"examples/{folder}"] == f"proctor/examples/{folder}"
 
 
 def test_an_evaluation_names_its_files_by_their_whole_path(served):

@@ -30,7 +30,8 @@ def rehearsal_remarks(read: Reader, run_id: str) -> Iterator[str]:
     )
     if rehearsed:
         names = ", ".join(row["model"] for row in rehearsed)
-        yield f"{names} only rehearses: these judgements say nothing about real ones"
+        rehearse = "rehearses" if len(rehearsed) == 1 else "rehearse"
+        yield f"{names} only {rehearse}: these judgements say nothing about real ones"
 
 
 def noise_remarks(names: Iterable[str]) -> Iterator[str]:
@@ -53,13 +54,14 @@ def unused_truth_remarks(read: Reader, run_id: str) -> Iterator[str]:
         for field in json.loads(row["ignored"] or "[]"):
             if row["evaluator"] not in ignoring[field]:
                 ignoring[field].append(row["evaluator"])
-    for field, names in sorted(ignoring.items()):
-        by = _named(names, is_all=len(names) == len(judging))
-        yield f"ground truth that was not used: {field}, by {by}"
+    if ignoring:
+        parts = [
+            f"{field} by {'any evaluator' if len(names) == len(judging) else _named(names)}"
+            for field, names in sorted(ignoring.items())
+        ]
+        yield f"ground truth that was given and not used: {'; '.join(parts)}"
 
 
-def _named(names: list[str], *, is_all: bool) -> str:
-    if is_all and len(names) > 1:
-        return "any evaluator"
+def _named(names: list[str]) -> str:
     further = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {further} more" if further > 0 else "")

@@ -3,6 +3,7 @@
 Knows nothing of averages or of pages.
 """
 
+import json
 from dataclasses import dataclass
 
 from proctor.analyse.evaluation import DONE, EvaluatorResult
@@ -51,7 +52,7 @@ def _targets(
     read: Reader, run_id: str, result: EvaluatorResult, which: str, limit: int
 ) -> list[JudgedTarget]:
     rows = read.query(
-        'SELECT sc.*, i."prompt" AS "words", j."externalId" FROM "batch_items" i '
+        'SELECT sc.*, i."details", j."externalId" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
         'LEFT JOIN "sessions" j ON j."id" = sc."judgedSessionId" '
         f'WHERE i."runId" = ? AND i."status" IN ({DONE}) AND sc."evaluator" = ? '
@@ -61,7 +62,8 @@ def _targets(
     )
     return [
         JudgedTarget(
-            session=row["externalId"] or row["judgedSessionId"] or row["words"],
+            # One that was deleted since is still known by its name.
+            session=row["externalId"] or json.loads(row["details"]).get("session") or row["judgedSessionId"],
             session_id=row["judgedSessionId"],
             target=row["target"],
             value=row["value"],

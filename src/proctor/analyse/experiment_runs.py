@@ -15,6 +15,8 @@ from typing import Any
 
 _LABEL = re.compile(r"var-(\d+)-run-(\d+)")
 Number = float
+OF_ITS_OWN = ("validation_failed", "checks_failed", "timeout", "cost_limit")
+"""Why a run fails through nobody's fault but its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class RunData:
     @property
     def is_error(self) -> bool:
         """It failed for a reason that is not its own: ours, or the provider's."""
-        return self.status == "failed" and self.reason not in ("validation_failed", "timeout", "cost_limit")
+        return self.status == "failed" and self.reason not in OF_ITS_OWN
 
     @property
     def is_judged(self) -> bool:
@@ -137,6 +139,9 @@ def _metrics(document: Any) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
             final |= by_turn[turn]
         return final, by_turn
     final = document.get("final_metrics")
+    scores = document.get("scores")
+    if isinstance(final, dict) and isinstance(scores, dict):
+        final = final | {f"score.{name}": value for name, value in scores.items()}
     turns = document.get("metrics_by_turn")
     return (
         final if isinstance(final, dict) else {},

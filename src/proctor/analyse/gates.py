@@ -49,6 +49,9 @@ class Gate:
     ) -> "Verdict":
         """What it says of a candidate: of a difference with its interval, and of so many pairs."""
         scale = abs(baseline or 0.0) if self.is_share else 1.0
+        if baseline == 0.0 and self.is_share and not any(difference):
+            # Two that are free differ by nothing, whatever it is a share of.
+            scale = 1.0
         if not scale:
             why = "the baseline's mean is 0, of which nothing is a share"
             return Verdict(gate=self.text, candidate=candidate, verdict=INCONCLUSIVE, words=why)

@@ -150,11 +150,12 @@ def never_differs(study: Study, metric: str) -> bool:
 
 def of_no_spread(study: Study, metrics: Sequence[str]) -> list[str]:
     """Which metrics repeats told nothing about, in words."""
+    alike = [metric for metric in metrics if never_differs(study, metric)]
+    if not alike:
+        return []
     return [
-        f"All runs of a variation came to the same {metric}: repeats say no more than one run, "
+        f"All runs of a variation came to the same {', '.join(alike)}: repeats say no more than one run, "
         "and no difference in it can be tested."
-        for metric in metrics
-        if never_differs(study, metric)
     ]
 
 

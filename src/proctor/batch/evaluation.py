@@ -38,6 +38,8 @@ FAILED, STOPPED, DELETING = "FAILED", "STOPPED", "DELETING"
 TERMINAL = (COMPLETED, COMPLETED_WITH_ERRORS, FAILED, STOPPED)
 RESULTS_GROUP = "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/default"
 """Where results are read from when a request names no log group."""
+DETACHED = "isDetached"
+"""The option of a batch that says so."""
 REGION, ACCOUNT = "local", "000000000000"
 NO_SESSIONS = "no_sessions"
 """The reason of a batch that found nothing to judge."""
@@ -96,6 +98,7 @@ def open_evaluation(
     folder: str = "",
     plan_path: str = "",
     plan_text: str = "",
+    is_detached: bool = False,
     new_letters: Callable[[], str] | None = None,
 ) -> Evaluation:
     """Write a new job, PENDING, and nothing else: `proctor evaluate run ID` carries it out.
@@ -103,6 +106,7 @@ def open_evaluation(
     With a client token that is known, the job it was used for, if it asked for the same; else raises
     `Contradiction`. `definitions` are the evaluators' definitions as they are now (`Bench.copies`): a job
     judges as it was begun, whatever becomes of them. `folder` is where the user's own code is found.
+    `is_detached` says that nobody sits before it, so that a server may take it up when its process dies.
     """
     evaluation_id = f"{request.name}-{(new_letters or _ten_letters)()}"
     group, stream = _output(request, evaluation_id)
@@ -131,7 +135,9 @@ def open_evaluation(
         "planPath": plan_path,
         "planText": plan_text,
         "planDigest": request.digest,
-        "optionsJson": json.dumps({"prices": request.document.get("prices"), "folder": folder}),
+        "optionsJson": json.dumps(
+            {"prices": request.document.get("prices"), "folder": folder, DETACHED: is_detached}
+        ),
         "concurrency": request.concurrency,
         "budgetUsd": request.budget_usd,
     }
@@ -178,17 +184,20 @@ def delete_evaluation(store: Store, evaluation: str, now: datetime) -> Evaluatio
     return replace(found, state=DELETING)
 
 
-def interrupted_evaluations(store: Store, now: datetime) -> Iterator[str]:
-    """The jobs that nobody carries out though they are not at their end: for a server that starts.
+def interrupted_evaluations(store: Store, now: datetime, *, only_detached: bool = False) -> Iterator[str]:
+    """The jobs that nobody carries out though they are not at their end: for a server to take up.
 
-    Their process died, or never came. One that was stopped with Ctrl-C is left to whoever did that.
+    Their process died, or never came. One that was stopped with Ctrl-C is left to whoever did that; with
+    `only_detached`, so is every job that somebody sits before.
     """
     rows = store.read.query(
-        'SELECT e."id" FROM "evaluations" e JOIN "batches" b ON b."runId" = e."id" '
+        'SELECT e."id", b."optionsJson" FROM "evaluations" e JOIN "batches" b ON b."runId" = e."id" '
         'WHERE e."deletedAt" IS NULL AND b."status" = ? ORDER BY e."createdAt"',
         (RUNNING,),
     )
     for row in rows:
+        if only_detached and not json.loads(row["optionsJson"]).get(DETACHED):
+            continue
         batch = store.read.batch(row["id"], now)
         is_left_alone = not batch["owner"] or batch["status"] != RUNNING
         if is_left_alone and not batch["abortRequestedAt"]:

@@ -9,6 +9,7 @@ Knows nothing of how a run is played or shown.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,8 +17,10 @@ from proctor.batch.launch import Extension, bring_up, open_batch
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.plan.experiment import Experiment
 from proctor.scenario import state as states
-from proctor.scenario.state import Call, Run, Turn, turn_as_plain, turn_of
+from proctor.scenario.state import Call, Run, Turn, Value, turn_as_plain, turn_of
+from proctor.scenario.verdicts import verdicts_of
 from proctor.scenario.voices import run_seed
+from proctor.score import Score
 from proctor.session import Iteration, Metric, ModelCall, Usage, Workspace
 from proctor.store import Reader, Recorder, Store, Writer, item_of, timestamp
 
@@ -55,7 +58,8 @@ def variation_numbers(read: Reader, run_id: str) -> dict[str, int]:
 
 def run_from_store(read: Reader, row: Mapping[str, Any]) -> Run:
     """A run as the store knows it: the turns that were finished, and what the others have cost."""
-    item, turns, lost = item_of(row), list[Turn](), list[Call]()
+    item, turns, lost, judged = item_of(row), list[Turn](), list[Call](), list[Call]()
+    scores: dict[str, Value] = {}
     attempts = read.attempts(row["runId"], row["id"])
     for attempt in attempts:
         made = [_turn(step["output"]) for step in read.of_session("iterations", attempt["id"])]
@@ -64,7 +68,13 @@ def run_from_store(read: Reader, row: Mapping[str, Any]) -> Run:
             # An attempt that began further back than the last one ended has played those turns anew.
             lost += [call for turn in turns if turn.number >= played[0].number for call in turn.calls]
             turns = [turn for turn in turns if turn.number < played[0].number] + played
-        lost += _unfinished(read, attempt["id"], len(made), played)
+        behind = _behind(read, attempt["id"], len(made), played)
+        if attempt["status"] == SUCCESS or attempt["endReason"] == "checks_failed":
+            # Its last turn was over, and whoever was asked then judged it.
+            judged += [replace(call, who="evaluators", purpose="judging", turn=0) for call in behind]
+            scores = _scores(read, attempt["id"])
+        else:
+            lost += behind
     status, reason = _status(row)
     return Run(
         item_id=row["id"],
@@ -73,6 +83,8 @@ def run_from_store(read: Reader, row: Mapping[str, Any]) -> Run:
         total_turns=int(item.details.get("turns", len(turns))),
         turns=tuple(turns),
         lost_calls=tuple(lost),
+        judge_calls=tuple(judged),
+        scores=scores,
         status=status,
         reason=reason,
         error=row["error"],
@@ -121,8 +133,17 @@ def _take_in(writer: Writer, run_id: str, item: Item, run: Run, source: str, now
             number = float(value) if isinstance(value, bool) else value
             recorder.record(Metric(name=name, value=number, step=turn.number))
         recorder.record(Iteration(output=json.dumps(turn_as_plain(turn), ensure_ascii=False)))
-    for call in run.lost_calls:
+    for call in (*run.lost_calls, *run.judge_calls):
         recorder.record(_model_call(call))
+    for name, value in run.scores.items():
+        is_word = isinstance(value, str)
+        recorder.score(
+            Score(
+                evaluator=name,
+                value=None if is_word or value is None else float(value),
+                label=str(value) if is_word else "",
+            )
+        )
     is_done = run.status == states.COMPLETED
     ended = (SUCCESS, "completed") if is_done else (ERROR, "interrupted")
     recorder.end(*ended, "", work_seconds=0.0, waiting_seconds=0.0)
@@ -173,7 +194,7 @@ def _turn(written: str) -> Turn | None:
         return None
 
 
-def _unfinished(read: Reader, session_id: str, steps: int, played: Sequence[Turn]) -> list[Call]:
+def _behind(read: Reader, session_id: str, steps: int, played: Sequence[Turn]) -> list[Call]:
     rows = read.query(
         'SELECT "model", "promptTokens", "completionTokens", "costUsd" FROM "model_calls" '
         'WHERE "sessionId" = ? AND "step" > ? ORDER BY "position"',
@@ -192,6 +213,14 @@ def _unfinished(read: Reader, session_id: str, steps: int, played: Sequence[Turn
         )
         for row in rows
     ]
+
+
+def _scores(read: Reader, session_id: str) -> dict[str, Value]:
+    """What each evaluator said of a run, in one value."""
+    return verdicts_of(
+        Score(evaluator=row["evaluator"], value=row["value"], label=row["label"])
+        for row in read.of_session("scores", session_id)
+    )
 
 
 def _status(row: Mapping[str, Any]) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from proctor.batch.arrivals import keep_arrivals, tell_arrivals
 from proctor.batch.import_prices import priced
 from proctor.errors import UsageError
 from proctor.imported import Unreadable
-from proctor.records import Kind, find_kind, kind_names, recognised
+from proctor.records import Kind, all_endings, endings_of, find_kind, kind_names, recognised
 from proctor.store import Store
 from proctor.telemetry import files
 from proctor.telemetry.cloudwatch import LogGroups, read_log_groups
@@ -39,12 +39,21 @@ class Imported:
     documents: int = 0
     """Spans and event records."""
     traces: dict[str, None] = field(default_factory=dict)
+    passed_over: list[str] = field(default_factory=list)
+    """The first files in a folder that are called like nothing anybody reads: notes, pictures, programs."""
+    passed_over_count: int = 0
 
     def name(self, unreadable: Unreadable) -> None:
         """Note something that could not be read."""
         self.unreadable_count += 1
         if len(self.unreadable) < MOST_NAMED:
             self.unreadable.append(unreadable)
+
+    def pass_over(self, path: Path) -> None:
+        """Note a file that nobody would take for a record."""
+        self.passed_over_count += 1
+        if len(self.passed_over) < MOST_NAMED:
+            self.passed_over.append(str(path))
 
 
 def import_kinds() -> list[str]:
@@ -141,7 +150,12 @@ def _each(path: Path, kind: Kind) -> list[Path]:
     """What a kind reads at a path: the path itself, or what it recognises in a folder."""
     if not path.is_dir() or kind.recognises(path):
         return [path]
-    return [file for file in sorted(path.rglob("*")) if kind.recognises(file)]
+    return [
+        file
+        for file in sorted(path.rglob("*"))
+        # Also one that is called like a record and is broken: reading it says why.
+        if kind.recognises(file) or (file.is_file() and file.name.endswith(endings_of(kind)))
+    ]
 
 
 def _keep_whatever(
@@ -151,9 +165,12 @@ def _keep_whatever(
     if kind is not None:
         _keep_records(store, kind, [path], done, now, service, log_group)
     elif path.is_dir():
+        looked_at = (*files.SUFFIXES, *all_endings())
         for inner in sorted(path.iterdir()):
-            if inner.is_dir() or inner.name.endswith(files.SUFFIXES) or recognised(inner):
+            if inner.is_dir() or inner.name.endswith(looked_at) or recognised(inner):
                 _keep_whatever(store, inner, done, now, service, log_group)
+            else:
+                done.pass_over(inner)
     elif files.recognises(path):
         _keep_spans(store, [path], done, now, service, log_group)
     else:

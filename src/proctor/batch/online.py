@@ -163,6 +163,7 @@ class OnlineWatch:
             region=watching.region,
             account=watching.account,
             definitions=copies_of(self._store, names),
+            is_detached=True,
         )
         self._store.definitions.tell_config(config["id"], runId=job.id)
         return job.id

@@ -11,6 +11,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from proctor.models.providers import KEY_VARIABLE
+
 HARMLESS = frozenset(
     {
         *("PATH", "LANG", "LANGUAGE", "TERM", "TZ", "USER", "LOGNAME", "SHELL", "COLUMNS", "LINES", "CI"),
@@ -50,10 +52,13 @@ def referenced(values: Iterable[str]) -> set[str]:
 
 def blotter(environment: Mapping[str, str]) -> Callable[[str], str]:
     """A function that blots the user's secrets out of a text."""
+    named = {value for name, value in environment.items() if name.endswith(KEY_VARIABLE)}
     secrets = {
         value
         for name, value in environment.items()
-        if is_secret(name) and len(value) >= SHORTEST_SECRET and not value.startswith("/")
+        if (name in named or (is_secret(name) and not name.endswith(KEY_VARIABLE)))
+        and len(value) >= SHORTEST_SECRET
+        and not value.startswith("/")
     }
     if not secrets:
         return str

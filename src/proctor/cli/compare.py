@@ -33,7 +33,7 @@ def compare(
     ] = None,
     by: Annotated[str, typer.Option(help="Compare the levels of a factor of one run: model, agent, …")] = "",
     pair: Annotated[
-        str, typer.Option(help="What belongs together: item, scenario or session.  [default: what fits]")
+        str, typer.Option(help="What belongs together: item, scenario or session (default: what fits).")
     ] = "",
     gate: Annotated[
         list[str] | None,
@@ -115,7 +115,8 @@ def _print(found: Comparison) -> None:
     say(f"held against {printable(baseline)}, paired by {found.pair}{printable(differs)}")
     if found.stand_ins:
         names = printable(", ".join(found.stand_ins))
-        say(f"note: {names} only rehearse: these figures say nothing about real ones")
+        rehearse = "rehearses" if len(found.stand_ins) == 1 else "rehearse"
+        say(f"note: {names} only {rehearse}: these figures say nothing about real ones")
     print_table(
         (
             "METRIC",

@@ -16,6 +16,7 @@ from typing import Any
 
 from proctor.errors import UsageError
 from proctor.keys import SOURCES
+from proctor.models.providers import KEY_VARIABLE, PROVIDERS, base_variable, variable_prefix
 
 FILE = "proctor.toml"
 SECTIONS = {
@@ -43,7 +44,7 @@ class Config:
     limits: Mapping[str, int] = field(default_factory=dict)
     """Calls at once, by `provider/model` or provider."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What a provider's settings come to as environment variables: `ACME_BASE_URL`, `ACME_API_KEY`."""
+    """What a provider's settings come to as environment variables: `ACME_BASE_URL`, `ACME_KEY_VARIABLE`."""
     serve: Mapping[str, str] = field(default_factory=dict)
     """What `proctor serve` is told: `log_group`, `region`, `account`."""
     access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -122,7 +123,9 @@ def _check(path: Path, section: str, name: str, entry: Any) -> None:
             raise UsageError(f"{where}: `{setting}` should be text")
         if section != "providers" and not (type(value) in (int, float) and value >= 0):
             raise UsageError(f"{where}: `{setting}` should be a number that is not negative")
-    needed = {"providers": ("base_url",), "prices": ("input", "output"), "limits": ("concurrency",)}[section]
+    # Where the usual providers are is known.
+    address = () if name in PROVIDERS else ("base_url",)
+    needed = {"providers": address, "prices": ("input", "output"), "limits": ("concurrency",)}[section]
     for setting in needed:
         if setting not in entry:
             raise UsageError(f"{where} lacks `{setting}`")
@@ -228,11 +231,11 @@ def _access_keys(path: Path, entries: Any, environment: Mapping[str, str]) -> di
 def _variables(providers: Mapping[str, Mapping[str, str]], environment: Mapping[str, str]) -> dict[str, str]:
     made: dict[str, str] = {}
     for name, settings in providers.items():
-        prefix = "".join(letter if letter.isalnum() else "_" for letter in name).upper()
-        made[f"{prefix}_BASE_URL"] = settings["base_url"]
-        variable = settings.get("key", "").removeprefix("${").removesuffix("}")
-        if variable and (key := environment.get(variable)):
-            made[f"{prefix}_API_KEY"] = key
+        usual = PROVIDERS[name].base_variables if name in PROVIDERS else ()
+        if "base_url" in settings and not any(environment.get(each) for each in usual):
+            made[base_variable(name)] = settings["base_url"]
+        if variable := settings.get("key", "").removeprefix("${").removesuffix("}"):
+            made[f"{variable_prefix(name)}{KEY_VARIABLE}"] = variable
     return made
 
 

@@ -12,7 +12,7 @@ from proctor.model import Answer, Request
 from proctor.models import Models, is_stand_in
 from proctor.models.client import Client, Patience
 from proctor.models.discovery import discover
-from proctor.models.providers import PROVIDERS, Endpoint
+from proctor.models.providers import PROVIDERS, Endpoint, base_variable
 
 GREETING = "Reply with the single word OK."
 MOST_TOKENS = 16
@@ -91,7 +91,7 @@ def _address(endpoint: Endpoint | None) -> str:
     if endpoint is None:
         return ""
     known = PROVIDERS.get(endpoint.provider)
-    variables = known.base_variables if known else (f"{endpoint.provider.upper()}_BASE_URL",)
+    variables = known.base_variables if known else (base_variable(endpoint.provider),)
     return f"It was asked at {endpoint.base_url}; {' or '.join(variables)} names another address."
 
 

@@ -24,6 +24,7 @@ from proctor.cli.evaluate_request import Asked, Flags, asked_by
 from proctor.cli.evaluating import carry_out_evaluation
 from proctor.cli.house import Places, environment, now, places
 from proctor.cli.words import print_json, printable, say
+from proctor.errors import UsageError
 from proctor.export.evaluation import evaluation_document
 from proctor.store import Store
 
@@ -57,7 +58,7 @@ def start(
     start_time: Annotated[str, typer.Option("--start", help="Active at or after: 2026-01-31T14:00Z.")] = "",
     end_time: Annotated[str, typer.Option("--end", help="Active before.")] = "",
     max_sessions: Annotated[
-        int | None, typer.Option(min=1, help="Only so many, the most recent.  [default: all]")
+        int | None, typer.Option(min=1, help="Only so many, the most recent (default: all).")
     ] = None,
     ground_truth: Annotated[
         list[Path] | None, typer.Option(help="A file of ground truth. Repeatable.")
@@ -65,7 +66,7 @@ def start(
     judge: Annotated[str | None, typer.Option(help="The model that judges, as provider/model.")] = None,
     votes: Annotated[int | None, typer.Option(min=1, help="Ask the judge so often each time.")] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="USD the whole job may spend.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Items at a time.  [default: 8]")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Items at a time (default: 8).")] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0.001, help="Seconds an evaluator may take for one session.")
     ] = None,
@@ -118,6 +119,10 @@ def start(
     )
     where = places(context.obj)
     shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
+    if dry and (resume or cloudwatch):
+        raise UsageError(
+            "--dry-run goes neither with --resume nor with --cloudwatch\nIt starts and fetches nothing."
+        )
     with where.open_store() as store:
         if resume:
             return _extend(store, where, resume, plan, flags, shown, detach=detach)
@@ -172,9 +177,7 @@ evaluate_app.command("watch")(watch)
 evaluate_app.command("results")(results)
 
 
-def _start(
-    store: Store, where: Places, asked: Asked, shown: Shown, *, detach: bool, cloudwatch: bool
-) -> int:
+def _start(store: Store, where: Places, asked: Asked, shown: Shown, *, detach: bool, cloudwatch: bool) -> int:
     request, copies = prepared(store, where, asked)
     if cloudwatch:
         import_cloudwatch(store, request.sessions)
@@ -187,6 +190,7 @@ def _start(
         folder=str(asked.folder),
         plan_path=asked.plan_path,
         plan_text=asked.plan_text,
+        is_detached=detach,
     )
     if not evaluation.is_new:
         say(f"{printable(evaluation.id)} was started with this token before")
@@ -207,7 +211,12 @@ def _carry_out(
     if not detach:
         return carry_out_evaluation(store, where, evaluation, shown)
     start_evaluation(
-        evaluation.id, store=where.store, home=where.home, environment=environment(), folder=folder
+        evaluation.id,
+        store=where.store,
+        home=where.home,
+        environment=environment(),
+        folder=folder,
+        has_log=not store.data_keys.is_sealed,
     )
     say(f"Look at it:  proctor evaluate get {printable(evaluation.id)}")
     return _told(evaluation, shown.as_json)

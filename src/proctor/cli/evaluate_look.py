@@ -105,6 +105,8 @@ def results(
         print_json(document | ({"files": [str(path) for path in written]} if written else {}))
     else:
         print_results(came_to)
+    for words in came_to.remarks:
+        say(f"note: {printable(words)}")
     for path in written:
         say(f"wrote {printable(path)}")
     return codes.SUCCEEDED

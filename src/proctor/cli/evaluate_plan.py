@@ -1,9 +1,11 @@
 """Make a job ready: import its files, find its evaluators, and say what it would take."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from proctor.batch.discovery import FoundSession, found_sessions
@@ -13,7 +15,7 @@ from proctor.batch.jury import make_jury
 from proctor.cli.evaluate_files import import_files
 from proctor.cli.evaluate_request import Asked, Flags, asked_by
 from proctor.cli.evaluating import bench_for, models_for
-from proctor.cli.house import Places, configuration, now
+from proctor.cli.house import Places, configuration, keys_of, now
 from proctor.cli.words import count, money, print_json, printable, say
 from proctor.errors import Contradiction, ModelError
 from proctor.models import Models
@@ -97,10 +99,10 @@ def dry_run(store: Store, where: Places, asked: Asked, *, as_json: bool) -> int:
     bench = bench_for(store, where, asked.folder)
     models = models_for(where, asked.folder, document.get("prices"))
     jury = make_jury(request, bench.finder(bench.copies(request.evaluators)), models, models)
-    # Importing is not undone by a look: sessions that are imported again replace themselves.
-    request = _with_files(store, request, document)
-    found = find_sessions(store, request, now())
-    forecasts = forecast(request, jury, found_sessions(store.read, found.ids), models)
+    with _for_a_look(store, where, document) as seen:
+        request = _with_files(seen, request, document)
+        found = find_sessions(seen, request, now())
+        forecasts = forecast(request, jury, found_sessions(seen.read, found.ids), models)
     if as_json:
         document = {
             "dryRun": True,
@@ -122,6 +124,19 @@ def dry_run(store: Store, where: Places, asked: Asked, *, as_json: bool) -> int:
     left = f" ({found.ignored:,} older ones ignored)" if found.ignored else ""
     say(f"{count(len(found.ids), 'session')}{left}, {count(items, 'item')}. Nothing was started.")
     return 0
+
+
+@contextmanager
+def _for_a_look(store: Store, where: Places, document: Mapping[str, Any]) -> Iterator[Store]:
+    """The store to look for sessions in: files are imported into one that is gone after the look."""
+    if not document["dataSourceConfig"].get("files"):
+        yield store
+        return
+    with (
+        TemporaryDirectory(dir=where.home, prefix="look-") as folder,
+        Store(str(Path(folder) / "look.db"), keys_of(where)) as scratch,
+    ):
+        yield scratch
 
 
 def forecast(

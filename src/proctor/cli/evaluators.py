@@ -142,7 +142,7 @@ def label(
     ] = "",
     dimension: Annotated[str, typer.Option(help="Of a scale with several.")] = "",
     note: Annotated[str, typer.Option(help="Why.")] = "",
-    who: Annotated[str, typer.Option(help="Who says so.  [default: your user name]")] = "",
+    who: Annotated[str, typer.Option(help="Who says so (default: your user name).")] = "",
     as_json: Json = False,
 ) -> int:
     """Keep what you think of a session, to hold evaluators against it. Saying it again replaces it.
@@ -151,6 +151,7 @@ def label(
     """
     with places(context.obj).open_store() as store:
         found = store.read.evidence(session)
+        target = _target_in(found, target)
         said = Label(
             session_id=found.attributes["id"],
             evaluator=evaluator,
@@ -187,6 +188,16 @@ def _list(context: typer.Context, as_json: bool) -> int:
 
 def _cells(found: Found) -> tuple[str, ...]:
     return found.name, found.level, found.kind, found.source, found.problem or found.judges
+
+
+def _target_in(evidence: Any, target: str) -> str:
+    """What a target is called: `turn-2` is the second turn also where turns have ids of their own."""
+    turn, _, number = target.partition("-")
+    known = {trace.id for trace in evidence.traces}
+    if turn == "turn" and number.isdecimal() and target not in known:
+        place = int(number)
+        return str(evidence.traces[place - 1].id) if 1 <= place <= len(evidence.traces) else target
+    return target
 
 
 def _level_of(evidence: Any, target: str) -> Level:

@@ -187,7 +187,8 @@ def _told(
 
 
 def _print(title: str, found: Calibration) -> None:
-    print(f"{printable(title)}: {found.things} things in {found.sessions} sessions, {found.people} people")
+    counted = [count(found.things, "thing"), "in", count(found.sessions, "session") + ","]
+    print(f"{printable(title)}: {' '.join(counted)} {count(found.people, 'person', 'people')}")
     rows = [
         ("agreement", *_rate(found.agreement)),
         ("kappa, weighted" if found.weighted else "kappa", *_estimate(found.kappa)),

@@ -7,7 +7,7 @@ import typer
 
 from proctor.cli import ending as codes
 from proctor.cli.carry_out import Shown
-from proctor.cli.experiment_run import Wanted, check_models, models_for, start
+from proctor.cli.experiment_run import Wanted, check_models, find_judges, models_for, start
 from proctor.cli.house import places
 from proctor.cli.tables import print_table
 from proctor.cli.words import count, money, print_json, printable, say
@@ -66,6 +66,9 @@ def experiment(
     models = models_for(where, read)
     remarks = check_models(read, models)
     if dry_run:
+        if read.judges:
+            with where.open_store() as store:
+                find_judges(store, where, read, models)
         return _dry_run(read, remarks, as_json=as_json)
     for remark in remarks:
         say(f"note: {printable(remark)}")

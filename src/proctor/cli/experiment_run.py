@@ -18,6 +18,7 @@ from proctor.batch.secrecy import blotter
 from proctor.cli.carry_out import Shown, conduct, exit_code, notify, summary, tell_end
 from proctor.cli.house import Places, make_house, make_models, now
 from proctor.cli.human import Elsewhere, People, Terminal, WithPeople
+from proctor.cli.simulating import with_evaluators
 from proctor.cli.views import View, view_for
 from proctor.cli.words import count, print_json, printable, say
 from proctor.errors import NotFound, PlanError, Problem, UsageError
@@ -26,6 +27,7 @@ from proctor.item import Item
 from proctor.model import Model
 from proctor.models import Models
 from proctor.plan.experiment import STATE, Experiment, slug_of
+from proctor.plan.experiment_judges import judge_models
 from proctor.scenario.changes import changed
 from proctor.scenario.definition import scenario_of
 from proctor.scenario.folder import read_run
@@ -88,10 +90,19 @@ def check_models(experiment: Experiment, models: Models) -> list[str]:
 def start(where: Places, experiment: Experiment, models: Models, wanted: Wanted) -> int:
     """Make or take up the experiment's batch and carry it out; the exit code."""
     with where.open_store() as store:
+        find_judges(store, where, experiment, models)
         owner = this_process()
         folder = _taken_up(store, experiment, owner, wanted) if wanted.resume else None
         folder = folder or _made(store, experiment, owner, resumed=wanted.resume)
         return carry(store, where, folder, owner, models, wanted.shown)
+
+
+def find_judges(store: Store, where: Places, experiment: Experiment, models: Models) -> None:
+    """Raise when an evaluator that is to judge runs cannot be found."""
+    names = [each["name"] for each in experiment.judges]
+    house = with_evaluators(make_house(where.home, models), store, where, experiment.path.parent, names)
+    for each in experiment.judges:
+        house.find_evaluator(each["name"], each["judging"], models)
 
 
 def carry(
@@ -111,7 +122,11 @@ async def _carry(
     )
     options = json.loads(store.read.batch(folder.run_id, now())["optionsJson"])
     people = Elsewhere(store, folder.run_id, now) if options.get("human") == "web" else Terminal()
-    house = with_people(make_house(where.home, models), people)
+    beside = Path(store.read.batch(folder.run_id, now())["planPath"]).parent
+    judged = with_evaluators(
+        make_house(where.home, models), store, where, beside, options.get("evaluators") or ()
+    )
+    house = with_people(judged, people)
     ending = await conduct(store, folder.run_id, owner, house, models, view)
     batch = store.read.batch(folder.run_id, now())
     folder.bring_up_to_date()
@@ -261,7 +276,7 @@ def _models_of(experiment: Experiment) -> Sequence[str]:
     for variation in experiment.variations:
         scenario = scenario_of(changed(experiment.loaded.plain, variation.changes))
         found |= dict.fromkeys(scenario.models)
-    return list(found)
+    return list(found | dict.fromkeys(judge_models(experiment.judges)))
 
 
 def _analyse(folder: Path) -> None:

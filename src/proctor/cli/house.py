@@ -78,22 +78,19 @@ class Configuration:
 
 
 def keys_of(where: Places) -> Keys:
-    """The keys that `proctor.toml` and the environment name.
-
-    Files beside plans have no say: every command has to come to the same key for one store.
-    """
+    """The keys that `proctor.toml` and the environment name."""
     return read_keys(configuration(where).encryption, os.environ)
 
 
 def configuration(where: Places, folders: Sequence[Path] = ()) -> Configuration:
     """Read what holds for every plan; files in `folders` and the working folder come first."""
     settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "proctor"
-    mine = [Path.cwd(), where.home, settings]
-    found = read_config([*folders, *mine], os.environ)
-    if found.encryption and folders and found.encryption != read_config(mine, os.environ).encryption:
+    found = read_config([*folders, Path.cwd(), where.home, settings], os.environ)
+    if found.encryption and found.encryption != read_config([where.home, settings], os.environ).encryption:
+        # Every command and process has to come to the same key for one store, wherever it is started.
         raise UsageError(
-            "a proctor.toml beside a plan names a key for the store, which other commands would not find\n"
-            f"Move its section [encryption] to {where.home / FILE}."
+            "a proctor.toml in a working folder names a key for the store, which others would not find\n"
+            f"Move its section [encryption] to {where.home / FILE} or {settings / FILE}."
         )
     return Configuration(
         environment={**found.variables, **os.environ},
@@ -125,7 +122,7 @@ def make_models(
     if record and replay:
         raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
     config = configuration(where, folders)
-    tape: Tape | None = Recording(Path(record), blotter(os.environ)) if record else None
+    tape: Tape | None = Recording(Path(record), blotter(config.environment)) if record else None
     if replay:
         tape = Replay(Path(replay))
     prices = {**config.prices, **(prices or {})}
@@ -140,7 +137,8 @@ def make_house(home: Path, models: Models) -> House:
     config = configuration(Places(home=home, store=""), models.folders)
     return House(
         home=home,
-        environment=os.environ,
+        # With the file's words, so that keys it names are blotted out like the others.
+        environment=config.environment,
         now=now,
         monotonic=time.monotonic,
         find_agent=lambda name, settings: with_keys(find_agent(name, settings), os.environ),

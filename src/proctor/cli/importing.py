@@ -21,6 +21,7 @@ apps = {"import": import_app}
 
 MOST_SAID = 20
 """Unreadable records that are named on the screen; `--json` names more."""
+MOST_PASSED_OVER = 5
 
 Paths = Annotated[list[Path], typer.Argument(help="Files or folders.", metavar="PATH…")]
 Service = Annotated[str, typer.Option(help="The service of sessions that name none.")]
@@ -108,6 +109,7 @@ def _ending(done: Imported, *, as_json: bool) -> int:
                 "sessions": done.session_ids,
                 "documents": done.documents,
                 "unreadable": done.unreadable_count,
+                "passedOver": done.passed_over,
                 "problems": [
                     {"path": each.path, "line": each.line or None, "problem": each.problem}
                     for each in done.unreadable
@@ -118,6 +120,10 @@ def _ending(done: Imported, *, as_json: bool) -> int:
         say(f"left out {printable(each, width=300)}")
     if done.unreadable_count > MOST_SAID:
         say(f"… and {done.unreadable_count - MOST_SAID:,} more; --json names them")
+    if done.passed_over:
+        named = ", ".join(Path(path).name for path in done.passed_over[:MOST_PASSED_OVER])
+        more = ", …" if done.passed_over_count > MOST_PASSED_OVER else ""
+        say(f"passed over {count(done.passed_over_count, 'other file')}: {printable(named)}{more}")
     found = f" from {count(done.documents, 'span or record', 'spans and records')}" if done.documents else ""
     say(f"{count(len(done.session_ids), 'session')} imported{found}")
     if not done.session_ids:

@@ -10,6 +10,7 @@ import typer
 from proctor.batch.abort import abort_run
 from proctor.batch.removal import delete_run
 from proctor.cli import ending as codes
+from proctor.cli.asking import is_sure
 from proctor.cli.carry_out import summary
 from proctor.cli.house import environment, now, places
 from proctor.cli.live import REFRESH_SECONDS, LiveView
@@ -109,9 +110,7 @@ def delete(
         if batch["status"] == RUNNING:
             raise UsageError(f"run {run_id} is still running\nStop it first:  proctor abort-run {run_id}")
         items = store.read.totals(run_id)["items"]
-        if not yes and not typer.confirm(
-            f"Delete {printable(run_id)} with {count(items, 'item')}?", err=True
-        ):
+        if not yes and not is_sure(f"Delete {printable(run_id)} with {count(items, 'item')}?"):
             return codes.SOME_DID_NOT
         told = delete_run(store, run_id, where.home, environment(), branches=not keep_branches)
     if as_json:

@@ -1,4 +1,4 @@
-"""`proctor sessions`: the branches that agents left, looked at and brought home by hand."""
+"""`proctor sessions`: the sessions and branches that agents left, looked at and brought home by hand."""
 
 import asyncio
 import json
@@ -12,8 +12,10 @@ import typer
 
 from proctor.batch import secrecy
 from proctor.cli import ending as codes
+from proctor.cli.asking import is_sure
 from proctor.cli.house import Places, environment, now, places
 from proctor.cli.scope import RunOption
+from proctor.cli.sessions_delete import delete
 from proctor.cli.show import show_session
 from proctor.cli.tables import print_table
 from proctor.cli.words import print_json, printable, say
@@ -71,7 +73,7 @@ def list_sessions(
     if as_json:
         print_json({"sessions": rows})
     else:
-        heads = ("SESSION", "STATUS", "REASON", "AGENT", "MODEL", "STARTED", "BRANCH")
+        heads = ("SESSION", "STATUS", "REASON", "AGENT", "MODEL", "STARTED", "BRANCH", "NAME")
         print_table(heads, map(_cells, rows))
     return codes.SUCCEEDED
 
@@ -216,7 +218,7 @@ def cleanup(
     with where.open_store() as store:
         rows = _to_clean(store, session, run)
         asked = branches and not yes
-        if asked and not typer.confirm(f"Remove the branches of {len(rows)} sessions?", err=True):
+        if asked and not is_sure(f"Remove the branches of {len(rows)} sessions?"):
             return codes.SOME_DID_NOT
         kept = [problem for row in rows if (problem := _clean(where, row, branches))]
     if as_json:
@@ -225,6 +227,9 @@ def cleanup(
     for problem in kept:
         say(f"note: {printable(problem)}")
     return codes.SUCCEEDED
+
+
+sessions_app.command("delete")(delete)
 
 
 def _find(store: Store, session: str) -> _Found:
@@ -271,7 +276,10 @@ def _clean(where: Places, row: Mapping[str, Any], branches: bool) -> str:
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     started = (row["startedAt"] or "")[:19].replace("T", " ")
-    return row["id"], row["status"], row["endReason"], row["agent"], row["model"], started, row["branch"]
+    ended = (row["status"], row["endReason"])
+    # What is not ours is known by the name its source has for it.
+    named = row["externalId"] or ""
+    return row["id"], *ended, row["agent"], row["model"], started, row["branch"], named
 
 
 def _told(found: _Found, document: dict[str, Any], words: str, as_json: bool) -> int:

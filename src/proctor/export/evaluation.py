@@ -126,7 +126,7 @@ def _page(store: Store, job: Mapping[str, Any], position: int, size: int) -> lis
     """The records of some items; None: there are no items so far on."""
     read = store.read
     items = read.query(
-        'SELECT "id", "sessionId", "settings", "factors" FROM "batch_items" '
+        'SELECT "id", "sessionId", "details", "settings", "factors" FROM "batch_items" '
         'WHERE "runId" = ? AND "position" >= ? AND "position" < ? ORDER BY "position"',
         (job["id"], position, position + size),
     )
@@ -183,12 +183,14 @@ def _record(
     calls: Mapping[tuple[str, str], Row],
 ) -> Row:
     settings, factors = json.loads(item["settings"]), json.loads(item["factors"])
+    details = json.loads(item["details"])
     call = calls.get((score["judgedSessionId"], score["target"]), {})
     trace = call.get("traceId") if call else score["target"]
     service = judged.get("service") or factors.get("service", "")
     attributes = {
         "gen_ai.evaluation.name": score["evaluator"],
-        "session.id": judged.get("externalId") or score["judgedSessionId"],
+        # A session that was deleted since is still known by its name.
+        "session.id": judged.get("externalId") or details.get("session") or score["judgedSessionId"],
         "gen_ai.response.id": trace,
         **_verdict(score),
         "gen_ai.tool.name": call.get("toolName"),

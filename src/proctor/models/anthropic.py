@@ -43,6 +43,11 @@ def url(endpoint: Endpoint) -> str:
     return f"{endpoint.base_url}/v1/messages"
 
 
+def models_url(endpoint: Endpoint) -> str:
+    """Where its models are listed."""
+    return f"{endpoint.base_url}/v1/models"
+
+
 def headers(endpoint: Endpoint) -> dict[str, str]:
     """The key has a header of its own here."""
     sent = {"Content-Type": "application/json", "anthropic-version": API_VERSION}

@@ -1,6 +1,6 @@
 """Find out which models can be reached: what a running Ollama has, what providers list.
 
-Only servers on this machine and providers whose key is set are asked; one that does not answer
+Only providers that lack no key are asked; one that does not answer
 within seconds is reported as such, and the others are not kept waiting.
 
 Knows nothing of batches; asks no model anything.
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proctor.errors import NotFound
-from proctor.models import local
-from proctor.models.providers import PROVIDERS, Endpoint, find_endpoint, is_loopback
+from proctor.models import anthropic, local, openai
+from proctor.models.providers import PROVIDERS, Endpoint, base_variable, find_endpoint, is_loopback
 from proctor.models.scripted import BUILT_IN
 from proctor.untrusted import parse_json
 
@@ -78,11 +78,11 @@ def _worth_asking(name: str, environment: Mapping[str, str]) -> Endpoint | None:
     except NotFound:
         # A provider without an address, such as Azure's before anyone has said where theirs is.
         return None
-    return endpoint if endpoint.key or is_loopback(endpoint.base_url) else None
+    return None if endpoint.missing_key else endpoint
 
 
 def _is_set(name: str, environment: Mapping[str, str]) -> bool:
-    variables = PROVIDERS[name].base_variables if name in PROVIDERS else (name,)
+    variables = PROVIDERS[name].base_variables if name in PROVIDERS else (base_variable(name),)
     return any(environment.get(variable) for variable in variables)
 
 
@@ -92,12 +92,10 @@ async def _list(
     """The names of an endpoint's models, or why there are none to be had."""
     try:
         if endpoint.provider == "ollama":
-            return await _ollama(session, endpoint.base_url.removesuffix("/v1"), environment)
-        if endpoint.wire == "anthropic":
-            headers = {"x-api-key": endpoint.key, "anthropic-version": "2023-06-01"}
-            return _names((await _get(session, f"{endpoint.base_url}/v1/models", headers)).get("data"), "id")
-        headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
-        return _names((await _get(session, f"{endpoint.base_url}/models", headers)).get("data"), "id")
+            return await _ollama(session, endpoint, environment)
+        wire = anthropic if endpoint.wire == "anthropic" else openai
+        listed = await _get(session, wire.models_url(endpoint), wire.headers(endpoint))
+        return _names(listed.get("data"), "id")
     except TimeoutError:
         return f"no answer within {PATIENCE_SECONDS:g} s"
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -108,11 +106,13 @@ async def _list(
 
 
 async def _ollama(
-    session: "aiohttp.ClientSession", base_url: str, environment: Mapping[str, str]
+    session: "aiohttp.ClientSession", endpoint: Endpoint, environment: Mapping[str, str]
 ) -> list[str]:
     """What a running Ollama has; by its own program where the server does not say."""
+    base_url = endpoint.base_url.removesuffix("/v1")
     try:
-        return _names((await _get(session, f"{base_url}/api/tags", {})).get("models"), "name")
+        tags = await _get(session, f"{base_url}/api/tags", openai.headers(endpoint))
+        return _names(tags.get("models"), "name")
     except Exception:
         listed = await asyncio.to_thread(_ollama_program, base_url, environment)
         if not listed:

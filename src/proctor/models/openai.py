@@ -27,6 +27,14 @@ def url(endpoint: Endpoint) -> str:
     return f"{endpoint.base_url}/chat/completions"
 
 
+def models_url(endpoint: Endpoint) -> str:
+    """Where its models are listed."""
+    if endpoint.provider == "azure":
+        version = f"?api-version={endpoint.api_version}" if endpoint.api_version else ""
+        return f"{endpoint.base_url}{'' if version else '/v1'}/models{version}"
+    return f"{endpoint.base_url}/models"
+
+
 def headers(endpoint: Endpoint) -> dict[str, str]:
     """The key goes in a bearer token; without a key nothing is sent."""
     sent = {"Content-Type": "application/json"}

@@ -2,7 +2,8 @@
 
 A name is `provider/model`. A bare name that only one provider has (`gpt-4o`, `claude-sonnet-4-5`)
 finds its provider; a provider nobody has heard of works when the environment says where it is
-(`ACME_BASE_URL`); what is left goes to `PROCTOR_DEFAULT_PROVIDER`, whole.
+(`ACME_BASE_URL`); what is left goes to `PROCTOR_DEFAULT_PROVIDER`, whole. A key may be in a variable of
+another name than usual, when `ACME_KEY_VARIABLE` says in which.
 
 Opens no connection, and reads no environment but the mapping it is handed.
 """
@@ -30,7 +31,9 @@ class Provider:
     base_variables: tuple[str, ...] = ()
     """Where the user may say that it is elsewhere; the first that is set counts."""
     key_variables: tuple[str, ...] = ()
-    """Where its key is found. Empty: it wants none."""
+    """Where its key is found; the first that is set counts."""
+    needs_key: bool = True
+    """Whether it never answers without one, unless it is on this machine."""
     also_speaks: tuple[str, ...] = ()
     """Formats it understands besides, in which a client can be passed through to it untranslated."""
 
@@ -64,15 +67,28 @@ PROVIDERS: Mapping[str, Provider] = {
         base_variables=("GROQ_BASE_URL",),
         key_variables=("GROQ_API_KEY",),
     ),
-    "lmstudio": Provider(base_url="http://127.0.0.1:1234/v1", base_variables=("LMSTUDIO_BASE_URL",)),
-    "local": Provider(base_url="http://127.0.0.1:8080/v1", base_variables=("LOCAL_BASE_URL",)),
+    "lmstudio": Provider(
+        base_url="http://127.0.0.1:1234/v1",
+        base_variables=("LMSTUDIO_BASE_URL",),
+        key_variables=("LMSTUDIO_API_KEY",),
+        needs_key=False,
+    ),
+    "local": Provider(
+        base_url="http://127.0.0.1:8080/v1",
+        base_variables=("LOCAL_BASE_URL",),
+        key_variables=("LOCAL_API_KEY",),
+        needs_key=False,
+    ),
     "mistral": Provider(
         base_url="https://api.mistral.ai/v1",
         base_variables=("MISTRAL_BASE_URL",),
         key_variables=("MISTRAL_API_KEY",),
     ),
     "ollama": Provider(
-        base_url="http://127.0.0.1:11434/v1", base_variables=("OLLAMA_BASE_URL", "OLLAMA_HOST")
+        base_url="http://127.0.0.1:11434/v1",
+        base_variables=("OLLAMA_BASE_URL", "OLLAMA_HOST"),
+        key_variables=("OLLAMA_API_KEY",),
+        needs_key=False,
     ),
     "openai": Provider(
         base_url="https://api.openai.com/v1",
@@ -94,21 +110,38 @@ PROVIDERS: Mapping[str, Provider] = {
         base_url="http://127.0.0.1:8000/v1",
         base_variables=("VLLM_BASE_URL",),
         key_variables=("VLLM_API_KEY",),
+        needs_key=False,
     ),
     "xai": Provider(
         base_url="https://api.x.ai/v1", base_variables=("XAI_BASE_URL",), key_variables=("XAI_API_KEY",)
     ),
 }
 
+KEY_VARIABLE = "_KEY_VARIABLE"
+"""How a variable ends that names the variable which holds a provider's key."""
 BESIDES = ("scripted", "replay", "litellm")
 """Beginnings of names that no provider of ours answers to."""
 
 BARE_NAMES = (
-    (re.compile(r"(gpt-|chatgpt-|o[1-9](-|$))"), "openai"),
+    (re.compile(r"(gpt-(?!oss)|chatgpt-|o[1-9](-|$))"), "openai"),
     (re.compile(r"claude-"), "anthropic"),
     (re.compile(r"gemini-"), "gemini"),
+    (re.compile(r"grok-"), "xai"),
 )
 """Families of names that one provider alone gives to its models."""
+
+ANYONE = ("groq", "lmstudio", "ollama", "openrouter", "together", "vllm")
+"""Providers of models whose weights anyone may serve."""
+SHARED_NAMES = (
+    (re.compile(r"deepseek"), ("deepseek", *ANYONE)),
+    (re.compile(r"mistral|ministral|mixtral|codestral|devstral|magistral"), ("mistral", *ANYONE)),
+    (
+        re.compile(r"gpt-oss|llama|code-?llama|qwen|qwq|gemma|phi|smollm|kimi|glm|olmo|granite|nemotron"),
+        ANYONE,
+    ),
+)
+"""Families of names that several give to their models, so that a bare one says too little."""
+THROUGH_LITELLM = ("bedrock", "sagemaker", "vertex_ai", "watsonx")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +155,9 @@ class Endpoint:
     wire: Wire
     key: str = field(default="", repr=False)
     key_variable: str = ""
-    """The variable a key is looked for in; empty when none is wanted."""
+    """The variable a key is looked for in."""
+    needs_key: bool = True
+    """Whether it never answers without a key, unless it is on this machine."""
     also_speaks: tuple[str, ...] = ()
     api_version: str = ""
     """Azure's; empty: its newer interface, which has none."""
@@ -138,7 +173,7 @@ class Endpoint:
 
         A server on this machine is asked without a key, whatever its provider.
         """
-        if self.key or not self.key_variable or is_loopback(self.base_url):
+        if self.key or not self.needs_key or is_loopback(self.base_url):
             return None
         return self.key_variable
 
@@ -172,21 +207,37 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+def variable_prefix(name: str) -> str:
+    """How the variables of a provider begin: `ACME_AI` for `acme-ai`."""
+    return re.sub(r"\W", "_", name).upper()
+
+
+def base_variable(name: str) -> str:
+    """The variable that says where a provider is."""
+    known = PROVIDERS.get(name)
+    return known.base_variables[0] if known else f"{variable_prefix(name)}_BASE_URL"
+
+
 def _provider(name: str, environment: Mapping[str, str]) -> Provider | None:
     if known := PROVIDERS.get(name):
         return known
-    variable = re.sub(r"\W", "_", name).upper()
-    if elsewhere := environment.get(f"{variable}_BASE_URL"):
-        return Provider(base_url=elsewhere, key_variables=(f"{variable}_API_KEY",))
+    variable = base_variable(name)
+    if elsewhere := environment.get(variable):
+        prefix = variable_prefix(name)
+        return Provider(
+            base_url=elsewhere,
+            base_variables=(variable,),
+            key_variables=(f"{prefix}_API_KEY",),
+            needs_key=False,
+        )
     return None
 
 
 def _endpoint(name: str, provider: Provider, model: str, environment: Mapping[str, str]) -> Endpoint:
     base = next((url for each in provider.base_variables if (url := environment.get(each))), "")
-    key_variable = next(
-        (each for each in provider.key_variables if environment.get(each)),
-        provider.key_variables[0] if provider.key_variables else "",
-    )
+    named = environment.get(f"{variable_prefix(name)}{KEY_VARIABLE}", "")
+    variables = (named,) if named else provider.key_variables
+    key_variable = next((each for each in variables if environment.get(each)), variables[0])
     if not (base or provider.base_url):
         raise NotFound(f"`{name}/…` models need an address: set {provider.base_variables[0]}")
     return Endpoint(
@@ -194,8 +245,9 @@ def _endpoint(name: str, provider: Provider, model: str, environment: Mapping[st
         model=model,
         base_url=_tidy(name, base) if base else provider.base_url,
         wire=provider.wire,
-        key=environment.get(key_variable, "").strip() if key_variable else "",
+        key=environment.get(key_variable, "").strip(),
         key_variable=key_variable,
+        needs_key=provider.needs_key or bool(named),
         also_speaks=provider.also_speaks,
         api_version=environment.get("AZURE_OPENAI_API_VERSION", "") if name == "azure" else "",
     )
@@ -218,8 +270,17 @@ def _tidy(provider: str, url: str) -> str:
 
 
 def _unknown_model(name: str) -> str:
-    prefix, slash, _ = name.partition("/")
+    prefix, slash, rest = name.partition("/")
+    if slash and not rest and prefix in PROVIDERS:
+        return f"`{name}` names no model\nWrite `provider/model`."
+    if prefix in THROUGH_LITELLM:
+        return f"`{prefix}` is reached through the library litellm: write `litellm/{name}`"
     problem = _unknown_provider(prefix) if slash else f"no provider has a model `{name}`"
+    for family, owners in SHARED_NAMES:
+        if not slash and family.match(name):
+            choices = ", ".join(f"`{owner}/{name}`" for owner in owners)
+            several = f"`{name}` may be any of several models: {choices}"
+            return f"{several}\nWrite which one, as its provider spells it."
     providers = ", ".join([*sorted(PROVIDERS), *BESIDES])
     return (
         f"{problem}\nWrite `provider/model`; providers: {providers}. "

@@ -41,6 +41,8 @@ class Exchange:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Those the client needs to read the answer."""
     chunks: Sequence[bytes] = ()
+    hidden: Sequence[bytes] = ()
+    """What was said to us alone: the tokens of a stream, for which the client had not asked."""
     whole: bool = True
     """False: it was broken off after these chunks."""
 
@@ -132,6 +134,7 @@ class RecordedTake:
                 "status": exchange.status,
                 "headers": dict(exchange.headers),
                 "chunks": list(map(_written, exchange.chunks)),
+                **({"hidden": list(map(_written, exchange.hidden))} if exchange.hidden else {}),
                 "whole": exchange.whole,
             }
         )
@@ -163,6 +166,7 @@ def exchange_of(line: Mapping[str, Any]) -> Exchange:
         status=line["status"],
         headers=line["headers"],
         chunks=tuple(map(_read, line["chunks"])),
+        hidden=tuple(map(_read, line.get("hidden", ()))),
         whole=line["whole"],
     )
 

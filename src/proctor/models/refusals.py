@@ -16,8 +16,10 @@ from proctor.models.providers import Endpoint
 from proctor.untrusted import parse_json
 
 CLIPPED_ERROR_CHARACTERS = 500
-# Keys as the usual providers shape them, also when half hidden by asterisks.
-KEY_SHAPES = re.compile(r"\b(?:sk|pk|gsk|xai|rk|key|Bearer)[-_ ][\w*.-]{6,}")
+# Keys as the usual providers shape them, and what is half hidden by asterisks; not the words "key provided".
+KEY_SHAPES = re.compile(
+    r"\b(?:sk|pk|gsk|xai|rk|key)[-_][\w*.-]{6,}|\bBearer [\w*.-]{6,}|[\w.-]+\*{3,}[\w*.-]*"
+)
 NUMBER = re.compile(r"\s*\d{1,9}(\.\d{0,9})?\s*")
 
 

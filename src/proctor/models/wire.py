@@ -28,6 +28,9 @@ class WireFormat(Protocol):
     def url(self, endpoint: Endpoint) -> str:
         """The address requests are posted to."""
 
+    def models_url(self, endpoint: Endpoint) -> str:
+        """Where its models are listed."""
+
     def headers(self, endpoint: Endpoint) -> dict[str, str]:
         """What is sent with each request; the only place a key is written to."""
 

@@ -22,6 +22,7 @@ from typing import Any
 from proctor.errors import PlanError, Problem, UsageError
 from proctor.item import Item
 from proctor.plan import source as sources
+from proctor.plan.experiment_judges import judge_models, judges_of
 from proctor.plan.experiment_schema import ExperimentConfig, vocabulary
 from proctor.plan.reading import MOST_BYTES, read_source
 from proctor.plan.scenario import Loaded, read_scenario
@@ -61,6 +62,8 @@ class Experiment:
     limits: Limits = field(default_factory=Limits)
     bases: Sequence[Path] = ()
     """Where relative paths may start from, the first that leads somewhere."""
+    judges: Sequence[Mapping[str, Any]] = ()
+    """Who judges each run as it ends."""
 
     @property
     def name(self) -> str:
@@ -137,6 +140,7 @@ class Experiment:
             "runsPerVariation": self.runs_per_variation,
             "costPerRunUsd": self.cost_per_run_usd,
             "human": self.human,
+            "evaluators": [each["name"] for each in self.judges],
             "aggregateMetrics": self.aggregates,
             "saveIndividualRuns": bool(self._get("save_individual_runs", True)),
         }
@@ -170,6 +174,8 @@ class Experiment:
             for position, value in enumerate(entry.get("values") or ()):
                 if value == model:
                     return self.problem(("variations", index, "values", position), problem, remedy)
+        if model in judge_models(self.judges) and model not in self.loaded.scenario.models:
+            return self.problem(("judge_model",), problem, remedy)
         for short, actor in self.loaded.scenario.actors.items():
             if actor.llm_model == model:
                 return self.loaded.problem(f"actors.{short}.llm_model", problem, remedy)
@@ -191,6 +197,7 @@ class Experiment:
             "saveIndividualRuns": bool(self._get("save_individual_runs", True)),
             "oneCallAtATime": self.budget_usd is not None or self.cost_per_run_usd is not None,
             "tags": [],
+            **({"evaluators": list(self.judges)} if self.judges else {}),
         }
         if self.cost_per_run_usd is not None:
             settings |= {"budget": self.cost_per_run_usd, "haltAtLimit": True}
@@ -233,11 +240,12 @@ def read_experiment(
     base, folder = _scenario_folder(source, path, working_folder)
     loaded = read_scenario(folder)
     variations, problems = expand_variations(source, loaded)
-    if problems:
-        sources.refuse(problems)
+    judges, misnamed = judges_of(source, loaded.scenario.world_state_model)
+    if problems or misnamed:
+        sources.refuse([*problems, *misnamed])
     output = _output(source, path, base)
     bases = (working_folder, path.parent, *path.parent.parents)
-    made = Experiment(source, path, loaded, output, variations, limits or Limits(), bases)
+    made = Experiment(source, path, loaded, output, variations, limits or Limits(), bases, judges)
     if made.resume_from is not None and not (made.resume_from / "runs").is_dir():
         problem = f"{made.resume_from} holds no runs"
         sources.refuse([made.problem(("resume_from",), problem, "Name the folder of an experiment.")])

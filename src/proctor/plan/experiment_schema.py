@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from proctor.plan.dialogue_schema import as_entry
 from proctor.plan.schema import Anything, ModelPrice, Seconds, Seed, Text, Usd, names_of
 from proctor.plan.source import Path
 from proctor.plan.validate import Part
@@ -30,6 +31,14 @@ class Shorthand(_Part):
 
     actor_models: dict[str, Annotated[list[Text], Field(min_length=1)]] | None = None
     scenario_parameters: dict[str, Annotated[list[Anything], Field(min_length=1)]] | None = None
+
+
+class JudgeEntry(_Part):
+    """An evaluator that judges each run as it ends."""
+
+    name: Text
+    model: Text | None = None
+    passes_at: float | None = None
 
 
 class ExperimentConfig(_Part):
@@ -56,6 +65,8 @@ class ExperimentConfig(_Part):
     notify: Text | None = None
     resume_from: Text | None = None
     human: Literal["terminal", "web"] | None = None
+    evaluators: list[Annotated[JudgeEntry, as_entry("name")]] | None = None
+    judge_model: Text | None = None
     branch: dict[str, Anything] | None = None
 
 
@@ -70,4 +81,6 @@ def vocabulary(path: Path) -> Part | None:
             return Part(f"variation {index + 1}", "A variation", names_of(VariationEntry))
         case ("prices", str(model)):
             return Part(f"the price of `{model}`", "A price", names_of(ModelPrice))
+        case ("evaluators", int(index)):
+            return Part(f"evaluator {index + 1}", "An evaluator", names_of(JudgeEntry))
     return None

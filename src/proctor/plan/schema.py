@@ -120,8 +120,8 @@ Anything = Annotated[Any, AfterValidator(is_finite)]
 class _Part(BaseModel):
     """Strict: `"2"` is no number and `1` is not true. A name nobody knows is a mistake."""
 
-    # Deferred: a plan is checked by its outermost model alone, which describes the others in itself. A checker
-    # for each of them as well took 5 ms of every start.
+    # Deferred: a plan is checked by its outermost model alone, which describes the others in itself. A
+    # checker for each of them as well took 5 ms of every start.
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, defer_build=True)
 
 

@@ -6,7 +6,9 @@ A module here has `kind`, what people call it (its file's name, with hyphens), a
     def read(path: Path) -> Iterator[ImportedSession | Unreadable]
 
 `recognises` looks at a name and a little of a file, and never fails. `read` gives sessions one by one;
-what it cannot read it names and goes on. Adding a kind is adding a file; nothing is registered.
+what it cannot read it names and goes on. A module may have `endings`, in which the names of its files end and
+no others: a file called so that nobody recognises is named as broken, not passed over. Adding a kind is
+adding a file; nothing is registered.
 
 Knows no kind by name.
 """
@@ -48,6 +50,17 @@ def find_kind(name: str) -> Kind:
         hint = f"Did you mean `{near[0]}`? " if near else ""
         raise NotFound(f"there is no kind of record `{name}`\n{hint}There are: {', '.join(names) or 'none'}.")
     return cast(Kind, import_module(f"{__name__}.{name.replace('-', '_')}"))
+
+
+def endings_of(kind: Kind) -> tuple[str, ...]:
+    """How the names of files of a kind end, and those of no others; empty: there is no such ending."""
+    found: tuple[str, ...] = getattr(kind, "endings", ())
+    return found
+
+
+def all_endings() -> tuple[str, ...]:
+    """The endings of every kind."""
+    return tuple(ending for name in kind_names() for ending in endings_of(find_kind(name)))
 
 
 def recognised(path: Path) -> Kind | None:

@@ -17,13 +17,14 @@ from proctor.records._packed import Packed, opened
 from proctor.records._values import a_map, maps_in
 
 kind = "inspect"
+endings = (".eval",)
 
 HEADER, START, SAMPLES = "header.json", "_journal/start.json", "samples/"
 
 
 def recognises(path: Path) -> bool:
     """Whether a file is called like a log and begins like one."""
-    if path.name.endswith(".eval"):
+    if path.name.endswith(endings):
         return head_of(path).startswith(b"PK")
     head = head_of(path, (".json",))
     return all(word in head for word in (b'"eval"', b'"task_id"', b'"dataset"', b'"status"'))

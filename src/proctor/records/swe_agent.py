@@ -23,6 +23,7 @@ from proctor.untrusted import parse_json, whole_number
 kind = "swe-agent"
 
 SUFFIX = ".traj"
+endings = (SUFFIX,)
 SHELL = "bash"
 # Its own commands before it had function calling; whatever else an action begins with is for the shell.
 _COMMANDS = frozenset(
@@ -45,7 +46,7 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
 
 def recognises(path: Path) -> bool:
     """Whether a file is called and begins like a trajectory."""
-    return head_of(path, (SUFFIX,)).lstrip()[:1] == b"{"
+    return head_of(path, endings).lstrip()[:1] == b"{"
 
 
 def read(path: Path) -> Read:

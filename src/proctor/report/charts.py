@@ -164,14 +164,23 @@ def scatter(
 
 
 def line(
-    title: str, points: Sequence[Point], *, x_axis: str = "", say_x: Say = short, say_y: Say = short
+    title: str,
+    points: Sequence[Point],
+    *,
+    x_axis: str = "",
+    say_x: Say = short,
+    say_y: Say = short,
+    fits: Sequence[Point] = (),
 ) -> str:
-    """A line through points, with a band where they have intervals; 0 is always in sight."""
+    """A line through points, with a band where they have intervals; 0 is always in sight.
+
+    There is room for what `fits` as well: plots that are to be compared have one scale.
+    """
     left, right, base, plot_top = 54, 20, 200, 14
     if not points:
         return _svg(title, 40, [_text(0, 28, "nothing yet", "c-tick", "start")])
     x_steps = ticks(_top([point.x for point in points]))
-    y_values = [value for point in points for value in (point.y, point.low, point.high)]
+    y_values = [value for point in (*points, *fits) for value in (point.y, point.low, point.high)]
     y_steps = ticks(max(0.0, _top(y_values)), 4, bottom=_bottom(y_values))
     wide, high = (WIDTH - left - right) / x_steps[-1], (base - plot_top) / (y_steps[-1] - y_steps[0])
     zero = base + y_steps[0] * high

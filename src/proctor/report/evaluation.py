@@ -38,7 +38,10 @@ class EvaluationPage:
 
 def evaluation_html(found: EvaluationPage) -> str:
     """The page as one HTML file that needs nothing else."""
-    plots = {"averages": Markup(averages_chart(found.results.summaries))}
+    # A count of words beside shares would leave nothing to be seen of the shares.
+    shares = [result for result in found.results.summaries if is_share(result)]
+    others = [result for result in found.results.summaries if not is_share(result)]
+    plots = {"averages": Markup(averages_chart(shares)), "others": Markup(averages_chart(others))}
     labelled = [result for result in found.results.summaries if result.labels]
     labels = {name_of(result): Markup(labels_chart(result)) for result in labelled}
     return page("evaluation.html.j2", page=found, plots=plots, labels=labels, **_WORDS)
@@ -52,6 +55,11 @@ def evaluation_markdown(found: EvaluationPage) -> str:
 def name_of(result: EvaluatorResult) -> str:
     """What a result is called: its evaluator, the dimension, and of several versions which."""
     return result.title
+
+
+def is_share(result: EvaluatorResult) -> bool:
+    """Whether an average lies between 0 and 1, as those of labels do."""
+    return result.average.value is None or 0.0 <= result.average.value <= 1.0
 
 
 def figure(value: float | None) -> str:
@@ -71,7 +79,7 @@ _WORDS: Mapping[str, object] = {"name_of": name_of, "figure": figure, "around": 
 
 
 def averages_chart(results: Sequence[EvaluatorResult]) -> str:
-    """The average of each evaluator with its interval, as a plot."""
+    """The average of each evaluator with its interval, as a plot; nothing where there is none."""
     entries = [
         Bar(
             label=name_of(result).removeprefix("Builtin.").rpartition(":")[2],
@@ -83,6 +91,8 @@ def averages_chart(results: Sequence[EvaluatorResult]) -> str:
         for result in results
         if result.average.value is not None
     ]
+    if not entries:
+        return ""
     tops = [end for entry in entries for end in (entry.value, entry.high) if end is not None]
     top = 1.0 if tops and max(tops) <= 1.0 else None
     return bars("Average of each evaluator, with 95 % intervals", entries, top=top, say=figure)

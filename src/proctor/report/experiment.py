@@ -131,18 +131,20 @@ def _by_variation(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> l
 def _over_turns(metric: str, analyzer: BatchAnalyzer) -> list[Drawn]:
     numbers = list(analyzer.study.descriptions)
     chosen: list[int | None] = [*numbers] if 1 < len(numbers) <= DRAWN_LINES else [None]
-    plots: list[Drawn] = []
-    for number in chosen:
-        seen = analyzer.turns_of(metric, number)
-        points = [
+    lines = {
+        number: [
             Point(label=f"turn {one['turn']}", x=one["turn"], y=one["mean"], low=one["low"], high=one["high"])
-            for one in seen
-            if one["mean"] >= 0
+            for one in analyzer.turns_of(metric, number)
         ]
-        who = "all runs" if number is None else analyzer.study.descriptions[number]
-        if len(points) > 1 and len(points) == len(seen):
+        for number in chosen
+    }
+    everywhere = [point for points in lines.values() for point in points]
+    plots: list[Drawn] = []
+    for number, points in lines.items():
+        if len(points) > 1:
+            who = "all runs" if number is None else analyzer.study.descriptions[number]
             title = f"{metric} over the turns: {who}"
-            plots.append((title, line(title, points, x_axis="turn", say_y=figure)))
+            plots.append((title, line(title, points, x_axis="turn", say_y=figure, fits=everywhere)))
     return plots
 
 

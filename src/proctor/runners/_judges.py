@@ -15,7 +15,7 @@ from proctor.expect import check_answer
 from proctor.item import digest_of
 from proctor.judging import Criterion, Line, Verdict, judge
 from proctor.runner import Services
-from proctor.runners._jury import judged_by
+from proctor.runners._jury import below, judged_by
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Usage
 
@@ -51,14 +51,14 @@ class Judges(Asking):
             scores = [Score(evaluator=criterion.name, evaluator_digest=criterion.digest, error=str(error))]
         for score in scores:
             self._keep_score(score)
-        return _below(criterion.passes_at, scores)
+        return below(criterion.passes_at, scores)
 
     async def ask(self, wanted: Mapping[str, Any], evidence: Evidence) -> list[str]:
         """Keep what an evaluator of the product says; what to say of scores below the pass mark."""
         scores = await judged_by(wanted, evidence, self._services)
         for score in scores:
             self._count_score(score)
-        return _below(wanted["passes_at"], scores)
+        return below(wanted["passes_at"], scores)
 
     def _count_score(self, score: Score) -> None:
         if score.input_tokens or score.output_tokens:
@@ -75,7 +75,7 @@ class Judges(Asking):
         scores = [_checked(expectation, text, where) for where, text in parts.items()]
         for score in scores:
             self._keep_score(score)
-        return _below(expectation["passes_at"], scores)
+        return below(expectation["passes_at"], scores)
 
 
 def evidence_of(
@@ -117,15 +117,3 @@ def _checked(expectation: Mapping[str, Any], text: str, target: str) -> Score:
         level="trace" if target else "session",
         target=target,
     )
-
-
-def _below(mark: float | None, scores: Sequence[Score]) -> list[str]:
-    """What to say of those that did not reach the mark."""
-    if mark is None:
-        return []
-    return [
-        f"{score.evaluator}{f' of {score.target}' if score.target else ''} is {score.value:g}, "
-        f"below its pass mark {mark:g}"
-        for score in scores
-        if score.value is not None and score.value < mark
-    ]

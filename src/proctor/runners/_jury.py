@@ -28,3 +28,15 @@ async def judged_by(wanted: Mapping[str, Any], evidence: Evidence, services: Ser
     for score in scores:
         services.score(score)
     return scores
+
+
+def below(mark: float | None, scores: Sequence[Score]) -> list[str]:
+    """What to say of scores that did not reach a pass mark. None: there is no mark."""
+    if mark is None:
+        return []
+    return [
+        f"{score.evaluator}{f' of {score.target}' if score.target else ''} is {score.value:g}, "
+        f"below its pass mark {mark:g}"
+        for score in scores
+        if score.value is not None and score.value < mark
+    ]

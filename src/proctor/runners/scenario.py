@@ -8,6 +8,7 @@ Knows nothing of experiments, variations or the store.
 
 import json
 from asyncio import CancelledError
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 from proctor.errors import AttemptError, CostLimit, WorkspaceError, blame
 from proctor.item import FAIL, Item
 from proctor.runner import Outcome, Services
+from proctor.runners._scenario_jury import judge
 from proctor.scenario import definition
 from proctor.scenario.changes import changed, flattened
 from proctor.scenario.definition import Plain, scenario_of
@@ -96,8 +98,20 @@ class _Play:
         if verdict.halted:
             self.end(HALTED, "validation_failed", verdict.halted)
             return Outcome(status=FAIL, reason="validation_failed", error=verdict.halted)
+        if broken := await self._judged():
+            self.end(FAILED, "checks_failed", "; ".join(broken))
+            return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken))
         self.end(COMPLETED, "", "")
         return Outcome()
+
+    async def _judged(self) -> Sequence[str]:
+        """Have the run judged by those whom its experiment names; which pass marks it missed."""
+        wanted = self._item.settings.get("evaluators")
+        if not wanted:
+            return ()
+        said = await judge(wanted, self.scenario, self.run, self._services)
+        self.run = replace(self.run, scores=said.scores, judge_calls=(*self.run.judge_calls, *said.calls))
+        return said.broken
 
     def end(self, status: str, reason: str, error: str) -> None:
         """Write down how it ended, with what a turn that was not finished has cost."""

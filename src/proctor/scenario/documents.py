@@ -54,6 +54,7 @@ def metrics_document(scenario: Scenario, run: Run) -> dict[str, Any]:
         },
         "metrics_by_turn": {str(turn.number): dict(turn.metrics) for turn in run.turns},
         "final_metrics": run.final_metrics,
+        "scores": dict(run.scores),
         "summary_statistics": _statistics(run),
         "thresholds_crossed": _crossed(scenario, run),
     }
@@ -75,17 +76,18 @@ def costs_document(scenario: Scenario, run: Run) -> dict[str, Any]:
             "total_tokens": total["tokens"],
             "total_cost": total["cost"],
         }
-    numbers = sorted({call.turn for call in run.calls})
+    played = [call for call in run.calls if call.who != "evaluators"]
+    numbers = sorted({call.turn for call in played})
     other = {
         name: _sum([call for call in run.calls if call.who == name])
-        for name in ("summary", "metrics", "validation")
+        for name in ("summary", "metrics", "validation", "evaluators")
     }
     everything = _sum(list(run.calls))
     return {
         "run_id": run.label,
         "scenario_execution": {"start": run.started_at, "end": run.ended_at or None},
         "costs_by_actor": by_actor,
-        "costs_by_turn": {str(n): _sum([call for call in run.calls if call.turn == n]) for n in numbers},
+        "costs_by_turn": {str(n): _sum([call for call in played if call.turn == n]) for n in numbers},
         "world_state_costs": [
             {"turn": n, **_sum([c for c in run.calls if c.turn == n and c.who == "narrator"])}
             for n in numbers
@@ -236,6 +238,8 @@ def _lines(run: Run) -> Iterator[str]:
         yield f"{turn.ended_at} turn {turn.number} done"
     for call in run.lost_calls:
         yield _call_line(call) + " (of a turn that was not finished)"
+    yield from map(_call_line, run.judge_calls)
+    yield from (f"  score {_line(name)}: {_value(value)}" for name, value in run.scores.items())
     if run.status != "running":
         why = f": {run.reason} {_line(run.error)}".rstrip() if run.reason else ""
         yield f"{run.ended_at} {run.status}{why}"

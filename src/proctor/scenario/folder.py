@@ -105,6 +105,8 @@ def state_document(scenario: Scenario, run: Run, *, slim: bool = False) -> dict[
         },
         "turns": [_without_texts(turn, slim=slim) for turn in run.turns],
         "lost_calls": [asdict(call) for call in run.lost_calls],
+        "judge_calls": [asdict(call) for call in run.judge_calls],
+        "scores": dict(run.scores),
     }
 
 
@@ -121,6 +123,8 @@ def run_of(state: Mapping[str, Any]) -> Run:
         total_turns=state["total_turns"],
         turns=tuple(_with_texts(plain, world, shorts) for plain in state["turns"]),
         lost_calls=calls_of(state["lost_calls"]),
+        judge_calls=calls_of(state.get("judge_calls", ())),
+        scores=dict(state.get("scores") or {}),
         status=state["status"],
         reason=state["halt_reason"] or "",
         error=state["error"] or "",

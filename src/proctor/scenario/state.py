@@ -20,7 +20,7 @@ class Call:
     """One question to a model, as it counts."""
 
     who: str
-    """An actor's short name, `narrator`, `summary`, `metrics` or `validation`."""
+    """An actor's short name, `narrator`, `summary`, `metrics`, `validation` or `evaluators`."""
     purpose: str
     model: str
     turn: int
@@ -105,6 +105,10 @@ class Run:
     turns: tuple[Turn, ...] = ()
     lost_calls: tuple[Call, ...] = ()
     """Paid for in turns that were never finished."""
+    judge_calls: tuple[Call, ...] = ()
+    """What those who judged it at its end have used."""
+    scores: Mapping[str, Value] = field(default_factory=dict)
+    """What each of them said: a number, or a word. None: it could not judge."""
     status: str = RUNNING
     reason: str = ""
     """Why it ended early; empty when it did not."""
@@ -117,7 +121,8 @@ class Run:
     @property
     def calls(self) -> tuple[Call, ...]:
         """Everything that was paid for."""
-        return tuple(call for turn in self.turns for call in turn.calls) + self.lost_calls
+        of_turns = tuple(call for turn in self.turns for call in turn.calls)
+        return of_turns + self.lost_calls + self.judge_calls
 
     @property
     def cost_usd(self) -> float | None:
@@ -140,7 +145,10 @@ class Run:
     def until(self, number: int) -> "Run":
         """The run as it was after a turn."""
         kept = tuple(turn for turn in self.turns if turn.number <= number)
-        return replace(self, turns=kept, lost_calls=(), status=RUNNING, reason="", error="", ended_at="")
+        return replace(
+            self, turns=kept, lost_calls=(), judge_calls=(), scores={}, status=RUNNING, reason="", error="",
+            ended_at="",
+        )  # fmt: skip
 
 
 def turn_as_plain(turn: Turn) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from proctor.session import Iteration, Message, ModelCall, Note, ToolCall, Usage
 from proctor.store.cleaning import clean
 from proctor.store.database import Connection, Row, insertion
 from proctor.store.recorder import Recorder
+from proctor.store.resealing import drop_unused_texts
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 from proctor.store.writer import timestamp
 
@@ -57,6 +58,19 @@ def remove(connection: Connection, session_id: str) -> None:
     connection.run('DELETE FROM "sessions" WHERE "id" = ? AND "job" = ?', (session_id, JOB))
     for table in OF_A_SESSION:
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" = ?', (session_id,))
+
+
+def forget(connection: Connection, session_ids: Iterable[str]) -> None:
+    """Remove imported sessions for good: their rows, the documents they were told from, people's labels.
+
+    What evaluations found about them stays with those evaluations.
+    """
+    connection.hold("arrivals")
+    for session_id in session_ids:
+        remove(connection, session_id)
+        for table in ("arrivals", "labels"):
+            connection.run(f'DELETE FROM "{table}" WHERE "sessionId" = ?', (session_id,))
+    drop_unused_texts(connection)
 
 
 def session_of_rows(

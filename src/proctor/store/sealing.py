@@ -151,13 +151,18 @@ class Sealer:
             levels = json.loads(text)
         except ValueError:
             return text
+        opened: dict[str, str | bytes] = {}
+        may_remember = True
         for name, level in levels.items():
             found = parts_of(level) if is_sealed(level) else None
             if found and found[1] in LEVELS and self.knows(found[0]):
                 table, _, column = found[1].partition(".")
-                levels[name] = self.open(level, column, f'"{table}" "{column}"')
-        made = json.dumps(levels, ensure_ascii=False, separators=(",", ":"))
-        return _remembered(self._levels, ("", text), made)
+                opened[name] = self.open(level, column, f'"{table}" "{column}"')
+                # A key of its own may be taken back, and what it opened must go with it.
+                may_remember = may_remember and not self._rows[found[0]]["scope"]
+        # A text that only looks as if something in it were sealed stays as it is, to the letter.
+        made = json.dumps(levels | opened, ensure_ascii=False, separators=(",", ":")) if opened else text
+        return _remembered(self._levels, ("", text), made) if may_remember else made
 
     def keyed(self, key_id: str, digest: str) -> str:
         """The digest of a long text as it is written. One that was read from here stays as it is."""

@@ -196,6 +196,12 @@ class Store:
 
         return self._transaction(lambda connection: imports.keep(connection, session, now))
 
+    def forget_imported(self, session_ids: Sequence[str]) -> None:
+        """Remove sessions that came from elsewhere, with the documents they were told from."""
+        from proctor.store import imports
+
+        self._transaction(lambda connection: imports.forget(connection, session_ids))
+
     def keep_label(self, label: "Label", now: datetime) -> None:
         """Keep what somebody says of a session, in place of what the same person said before."""
         from proctor.store.labels import keep_label

@@ -157,7 +157,15 @@ def _get(mapping: Mapping[str, Any], name: str) -> Any:
 
 
 def _each(value: Any) -> Iterator[Mapping[str, Any]]:
-    return (each for each in value if isinstance(each, Mapping)) if isinstance(value, list) else iter(())
+    """The objects of a list; what is neither is not passed over, or its sender would think it kept."""
+    if value is None:
+        return
+    if not isinstance(value, list):
+        raise ValueError("it has something else where a list should be")
+    for each in value:
+        if not isinstance(each, Mapping):
+            raise ValueError("it has something else where an object should be")
+        yield each
 
 
 def _spans_of(message: Any) -> Iterator[Document]:

@@ -146,6 +146,20 @@ async def test_a_second_attempt_gets_what_the_second_attempt_got(provider, begin
     assert after == before and b"second" in after[1][1]
 
 
+async def test_tokens_that_only_we_were_told_are_counted_again(provider, begin, open_gateway, tape):
+    usage = sse({"choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 3}})
+    provider.answers = [streaming(*CHUNKS[:1], usage, LAST)]
+    recording = Recording(tape)
+    attempt = begin(await open_gateway(tape=recording), item_id="i")
+    before = await attempt.post("/v1/chat/completions", chat("Go.", stream=True))
+    recording.close()
+
+    again = begin(await replaying(open_gateway, tape), item_id="i")
+    assert await again.post("/v1/chat/completions", chat("Go.", stream=True)) == before
+    assert again.calls[0].usage == attempt.calls[0].usage
+    assert (again.calls[0].usage.input_tokens, again.calls[0].usage.output_tokens) == (12, 3)
+
+
 async def test_a_recording_serves_as_a_model_for_any_item(recorded, begin, open_gateway, tape):
     attempt = begin(await open_gateway(environment={}), model="replay/traffic", item_id="another")
     answers = await conversation(attempt)

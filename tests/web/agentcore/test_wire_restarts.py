@@ -85,38 +85,67 @@ def ended(data, job_id):
     return job if job["status"] not in ("PENDING", "IN_PROGRESS") else None
 
 
-@pytest.mark.slow
-def test_a_server_killed_in_mid_job_goes_on_with_it_when_started_again(tmp_path):
-    (tmp_path / "judge.yaml").write_text(
+def begun(url, sessions):
+    """A job in mid-course: its id."""
+    arrive(url, *sessions)
+    data = client("bedrock-agentcore", url)
+    job_id = data.start_batch_evaluation(
+        batchEvaluationName="long",
+        evaluators=[{"evaluatorId": "Builtin.InstructionFollowing"}],
+        dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}},
+    )["batchEvaluationId"]
+
+    def some_are_done():
+        job = data.get_batch_evaluation(batchEvaluationId=job_id)
+        return job.get("evaluationResults", {}).get("numberOfSessionsCompleted", 0) >= 3
+
+    wait_for(some_are_done)
+    return job_id
+
+
+def outcome(url, job_id):
+    """A job at its end, and the sessions of its results."""
+    data = client("bedrock-agentcore", url)
+    job = wait_for(lambda: ended(data, job_id))
+    place = job["outputConfig"]["cloudWatchConfig"]
+    events = client("logs", url).filter_log_events(logGroupName=place["logGroupName"])["events"]
+    return job, [json.loads(event["message"])["attributes"]["session.id"] for event in events]
+
+
+def with_slow_judge(folder, settings=""):
+    (folder / "judge.yaml").write_text(
         'latency_seconds: 0.3\nrules: [{reply: \'{"reason": "so", "score": "Yes"}\'}]\n'
     )
-    (tmp_path / "proctor.toml").write_text('[evaluation]\njudge = "scripted/judge"\n')
+    (folder / "proctor.toml").write_text(f'[evaluation]\njudge = "scripted/judge"\n{settings}')
+
+
+@pytest.mark.slow
+def test_a_server_killed_in_mid_job_goes_on_with_it_when_started_again(tmp_path):
+    with_slow_judge(tmp_path)
     sessions = [f"s-{number}" for number in range(30)]
     with serving(tmp_path) as (server, url):
-        arrive(url, *sessions)
-        data = client("bedrock-agentcore", url)
-        job_id = data.start_batch_evaluation(
-            batchEvaluationName="long",
-            evaluators=[{"evaluatorId": "Builtin.InstructionFollowing"}],
-            dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}},
-        )["batchEvaluationId"]
-
-        def some_are_done():
-            job = data.get_batch_evaluation(batchEvaluationId=job_id)
-            return job.get("evaluationResults", {}).get("numberOfSessionsCompleted", 0) >= 3
-
-        wait_for(some_are_done)
+        job_id = begun(url, sessions)
         server.kill()
         assert killed_by_mark(job_id), "the job was to be in mid-course"
 
     with serving(tmp_path) as (_, url):
-        data = client("bedrock-agentcore", url)
-        job = wait_for(lambda: ended(data, job_id))
-        place = job["outputConfig"]["cloudWatchConfig"]
-        events = client("logs", url).filter_log_events(logGroupName=place["logGroupName"])["events"]
+        job, judged = outcome(url, job_id)
 
     assert job["status"] == "COMPLETED"
-    judged = [json.loads(event["message"])["attributes"]["session.id"] for event in events]
+    assert sorted(judged) == sorted(sessions), "none lost, none doubled"
+
+
+@pytest.mark.slow
+def test_a_job_whose_process_dies_is_taken_up_by_the_server_that_started_it(tmp_path):
+    with_slow_judge(tmp_path, "[evaluation.limits]\ntake_up_seconds = 0.5\n")
+    sessions = [f"s-{number}" for number in range(30)]
+    with serving(tmp_path) as (_, url):
+        job_id = begun(url, sessions)
+        assert killed_by_mark(job_id), "the job was to be in mid-course"
+
+        job, judged = outcome(url, job_id)
+
+    assert job["status"] == "COMPLETED"
     assert sorted(judged) == sorted(sessions), "none lost, none doubled"
 
 

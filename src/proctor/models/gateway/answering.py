@@ -197,6 +197,7 @@ async def _replay(call: Call, take: ReplayedTake) -> None:
     call.status = "ok" if exchange.status == 200 else str(exchange.status)
     if CONTENT_TYPE in exchange.headers.get("content-type", ""):
         await call.delivery.begin(exchange.status, exchange.headers)
+        call.delivery.hidden += exchange.hidden
         for chunk in exchange.chunks:
             await call.delivery.write(chunk)
         if not exchange.whole:

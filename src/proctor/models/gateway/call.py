@@ -172,6 +172,7 @@ class Call:
                 status=self.delivery.status or 499,
                 headers=self.delivery.headers,
                 chunks=[self._clean(chunk) for chunk in self.delivery.chunks],
+                hidden=[self._clean(chunk) for chunk in self.delivery.hidden],
                 whole=self.status != "cancelled" and not self.is_broken,
             ),
         )

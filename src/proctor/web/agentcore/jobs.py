@@ -85,6 +85,7 @@ def start(service: Service, asked: Members) -> Mapping[str, Any]:
             region=service.names.region,
             account=service.names.account,
             definitions=copies_of(service.store, names),
+            is_detached=True,
         )
     if job.is_new:
         if tags:

@@ -35,6 +35,8 @@ class Limits:
     None: as each configuration says, in minutes."""
     watch_seconds: float = 5
     """How often the server looks for sessions that online configurations wait for."""
+    take_up_seconds: float = 15
+    """How often it looks for jobs whose process died. One that it finds so twice in a row, it takes up."""
 
     @property
     def rates(self) -> Mapping[str, float]:

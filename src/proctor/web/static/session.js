@@ -142,7 +142,8 @@ const PANELS = {
   changes: () =>
     showBranch({ panel: byId("panel-changes"), tab: byId("tab-changes"), address: ADDRESS, session: () => session, changed: reload }),
   check: () => byId("panel-check").replaceChildren(...checksOf(session, ADDRESS)),
-  scores: () => byId("panel-scores").replaceChildren(scoresTable(session), labels),
+  // What people think of a session is asked where it can be read, not where it was judged.
+  scores: () => byId("panel-scores").replaceChildren(scoresTable(session), session.job === "evaluation" ? "" : labels),
   calls: () => {
     const fall = document.createElement("call-waterfall");
     byId("panel-calls").replaceChildren(fall);

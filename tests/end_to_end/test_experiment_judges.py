@@ -1,0 +1,103 @@
+"""Runs of an experiment are judged as they end, and what the judges ask is the runs' own cost."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+JUDGE = """\
+rules:
+  - match: '"score":'
+    reply: '{"reasoning": "it brings them closer", "score": "Very Helpful"}'
+"""
+CHECKS = """\
+def kept(event):
+    return 0.75
+"""
+CONFIG = """\
+experiment_name: Judged
+base_scenario: examples/scenarios/harbour-fee
+output_dir: judged
+runs_per_variation: 2
+judge_model: scripted/judge
+prices: {scripted/judge: {input: 10, output: 10}}
+evaluators:
+  - Builtin.Helpfulness
+  - {name: "checks:kept@session", passes_at: PASSES_AT}
+"""
+
+
+@pytest.fixture
+def judged(proctor):
+    """Runs the experiment with a pass mark; its folder."""
+    shutil.copytree(ROOT / "examples" / "scenarios", proctor.folder / "examples" / "scenarios")
+    (proctor.folder / "judge.yaml").write_text(JUDGE)
+    (proctor.folder / "checks.py").write_text(CHECKS)
+
+    def run(passes_at, *words):
+        (proctor.folder / "config.yaml").write_text(CONFIG.replace("PASSES_AT", str(passes_at)))
+        done = proctor("experiment", "config.yaml", *words)
+        assert done.returncode in (0, 1), done.stderr
+        return proctor.folder / "judged"
+
+    return run
+
+
+def read(folder, name):
+    return json.loads((folder / name).read_text())
+
+
+def test_each_run_is_judged_and_its_judges_are_paid_by_it(judged, proctor):
+    folder = judged(0.5)
+
+    run = folder / "runs" / "var-001-run-001"
+    scores, costs = read(run, "metrics.json")["scores"], read(run, "costs.json")
+    (paid, _) = read(folder, "batch-costs.json")["run_costs"]
+    assert scores["checks:kept@session"] == 0.75
+    assert 0 < scores["Builtin.Helpfulness"] <= 1
+    assert costs["evaluators"]["calls"] == 3, "one for each turn"
+    assert costs["evaluators"]["cost"] == pytest.approx(paid["cost"]) and paid["cost"] > 0
+    assert costs["total_cost"] == pytest.approx(paid["cost"])
+    analysed = proctor.json("analyze", "judged")["metrics_analysis"]
+    assert analysed["score.checks:kept@session"]["mean"] == 0.75
+
+
+def test_a_run_below_a_pass_mark_has_failed_and_is_no_error_of_ours(judged, proctor):
+    folder = judged(0.9)
+
+    assert {one["reason"] for one in read(folder, "batch-summary.json")["failed_runs"]} == {"checks_failed"}
+    patterns = proctor.json("analyze", "judged")["patterns"]
+    assert (patterns["failed_runs"], patterns["errors"], patterns["success_rate"]) == (2, 0, 0.0)
+
+    judged(0.5, "--resume", "--retry-failed")
+
+    assert read(folder, "batch-summary.json")["runs_completed"] == 2
+    assert read(folder / "runs" / "var-001-run-001", "scenario-state.json")["completed_turns"] == [1, 2, 3]
+
+
+def test_what_the_judges_said_can_be_written_again_from_the_store(judged):
+    folder = judged(0.5)
+    run = folder / "runs" / "var-001-run-001"
+    before = read(run, "metrics.json")["scores"], read(run, "costs.json")["evaluators"]["cost"]
+    shutil.rmtree(run)
+
+    judged(0.5, "--resume")
+
+    after = read(run, "metrics.json")["scores"], read(run, "costs.json")["evaluators"]["cost"]
+    assert after == (before[0], pytest.approx(before[1]))
+
+
+@pytest.mark.parametrize("name", ["Builtin.Nope", "nonsense", "nowhere:gone@session"])
+@pytest.mark.parametrize("words", [(), ("--dry-run",)])
+def test_a_judge_that_is_not_there_is_refused_before_the_first_call(judged, proctor, name, words):
+    (proctor.folder / "config.yaml").write_text(
+        CONFIG.replace("Builtin.Helpfulness", f'"{name}"').replace("PASSES_AT", "0.5")
+    )
+
+    done = proctor("experiment", "config.yaml", *words)
+
+    assert done.returncode == 2
+    assert name.partition(":")[0] in done.stderr
+    assert not (proctor.folder / "judged").exists()

@@ -1,0 +1,51 @@
+"""A call of a model that is on the price list has that price; a call of any other stays unpriced."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from proctor.batch.import_prices import priced
+from proctor.imported import Happening, ImportedSession, ImportedStep
+from proctor.session import ModelCall, Usage
+
+NOW = datetime(2026, 5, 1, 14, 30, tzinfo=UTC)
+TOKENS = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
+
+
+def call(model, provider="", **more):
+    made = ModelCall(model=model, provider=provider, usage=more.pop("usage", TOKENS), **more)
+    step = ImportedStep(happenings=[Happening(event=made, at=NOW)])
+    (found,) = priced(ImportedSession(external_id="s", source="otlp", steps=[step]), NOW).steps[0].happenings
+    return found.event
+
+
+@pytest.mark.parametrize(
+    ("model", "provider"),
+    [
+        ("gpt-4o-mini-2024-07-18", "openai"),
+        ("gpt-4o-mini", ""),
+        ("openai/gpt-4o-mini", ""),
+        ("gpt-4o-mini", "azure.ai.openai"),
+    ],
+)
+def test_a_model_on_the_list_is_priced_under_any_of_its_names(model, provider):
+    found = call(model, provider)
+
+    assert found.cost_usd == pytest.approx(0.15 + 0.60)
+    assert found.price_source.startswith("genai-prices ")
+    assert (found.price["input"], found.price["output"]) == (0.15, 0.60)
+
+
+@pytest.mark.parametrize(("model", "provider"), [("mine-7b", ""), ("mine-7b", "openai"), ("gpt-4o", "mine")])
+def test_a_model_nobody_knows_stays_unpriced(model, provider):
+    found = call(model, provider)
+
+    assert (found.cost_usd, found.price_source) == (None, "")
+
+
+def test_what_the_record_says_of_the_cost_is_never_touched():
+    assert call("gpt-4o-mini", "openai", cost_usd=0.5).cost_usd == 0.5
+
+
+def test_a_call_without_tokens_costs_what_nobody_knows():
+    assert call("gpt-4o-mini", "openai", usage=Usage()).cost_usd is None

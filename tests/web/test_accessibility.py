@@ -1,0 +1,121 @@
+"""Everybody can use the pages: what can be reached has a name, what is written can be read."""
+
+import re
+from importlib.resources import files
+
+import pytest
+from playwright.sync_api import expect
+from stocked_runs import add_session, stock
+
+from proctor.session import Message, ToolCall
+
+expect.set_options(timeout=30_000)
+
+ENOUGH = 4.5
+"""The contrast that small text needs, says WCAG 2."""
+SURFACES = ("paper", "panel", "raised", "hover", "main-paper", "bad-paper", "good-paper", "warn-paper")
+TEXTS = ("ink", "soft", "faint", "main", "main-strong", "success", "fail", "timeout", "error", "running")
+PAIRS = [(text, surface) for text in TEXTS for surface in SURFACES]
+PAIRS += [("warn-ink", "warn-paper"), ("on", "main"), ("on", "main-strong"), ("white", "danger")]
+
+NAMELESS = """() => {
+  const words = (id) => document.getElementById(id)?.textContent || "";
+  const label = (id) => (id && document.querySelector(`label[for="${id}"]`)?.textContent) || "";
+  const names = (one) => [
+    one.getAttribute("aria-label"), ...(one.getAttribute("aria-labelledby") || "").split(" ").map(words),
+    one.closest("label")?.textContent, label(one.id), one.innerText, one.title, one.alt,
+  ];
+  const reached = "a[href], button, input, select, textarea, summary, [role=tab], [role=grid], [role=log]";
+  const seen = [...document.querySelectorAll(reached)].filter((one) => one.checkVisibility());
+  const isNameless = (one) => !names(one).some((given) => given && given.trim());
+  return seen.filter(isNameless).map((one) => one.outerHTML.slice(0, 160));
+}"""
+REPEATED = """() => {
+  const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
+  return ids.filter((id, place) => ids.indexOf(id) !== place);
+}"""
+
+
+def tokens():
+    """The colours of the stylesheet by name: in the light, in the dark."""
+    css = files("proctor.web").joinpath("static/proctor.css").read_text()
+    found = re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);", css)
+    return {name: (light, dark) for name, light, dark in found} | {"white": ("#ffffff", "#ffffff")}
+
+
+def brightness(colour):
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    darker, lighter = sorted((brightness(one), brightness(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_every_text_can_be_told_from_what_it_stands_on(theme):
+    colours = tokens()
+
+    poor = {pair: contrast(colours[pair[0]][theme], colours[pair[1]][theme]) for pair in PAIRS}
+
+    assert {pair: ratio for pair, ratio in poor.items() if ratio < ENOUGH} == {}
+
+
+@pytest.mark.browser
+def test_whatever_can_be_reached_on_a_page_has_a_name(served, site, open_page):
+    items = stock(site.store)
+    said = [Message(role="user", content="hello"), ToolCall(name="run", args={}, success=True, result="")]
+    add_session(site.store, "talk", said, "stocked", itemId=items[0].id)
+    page = open_page(served.url)
+    for where in (
+        *("/", "/new", "/compare", "/evaluations", "/evaluations/new", "/models", "/settings", "/api/docs"),
+        *("/runs/stocked", "/runs/stocked#charts", "/sessions/talk", "/sessions/talk#details"),
+    ):
+        page.goto(served.url + where)
+        # What models there are takes processes to find out.
+        page.wait_for_load_state("load" if where == "/models" else "networkidle")
+        assert page.locator("main h1").count() == 1, where
+        assert page.evaluate(NAMELESS) == [], where
+        assert page.evaluate(REPEATED) == [], where
+
+
+@pytest.mark.browser
+def test_a_run_is_read_without_a_mouse(served, site, open_page):
+    items = stock(site.store)
+    add_session(site.store, "talk", [Message(role="user", content="hello")], "stocked", itemId=items[1].id)
+    writer = site.store.writer()
+    writer.change("batch_items", ("stocked", items[1].id), {"sessionId": "talk"})
+    writer.close()
+    page = open_page(served.url)
+    page.get_by_role("row", name=re.compile("stocked")).wait_for()
+
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    tab_to(page, "tr")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/runs/stocked")
+    page.get_by_role("gridcell", name="Mend test 1 of blog").wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("of blog")
+    expect(page.get_by_role("grid")).to_have_attribute("aria-rowcount", "31")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "grid"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/sessions/talk")
+    expect(page.get_by_role("log")).to_contain_text("hello")
+    tab_to(page, "[role=tab]")
+    page.keyboard.press("End")
+    expect(page.get_by_role("tabpanel", name="Details")).to_be_visible()
+
+
+def tab_to(page, selector):
+    """Press Tab until something of that kind has the focus."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("(selector) => document.activeElement.matches(selector)", selector):
+            return
+    raise AssertionError(f"no {selector} is reached")
