@@ -41,6 +41,9 @@ def sentence(contrast: Contrast) -> str:
         return f"{contrast.candidate} {verb}: {beyond} (p {_p(contrast)}{_of(contrast)})."
     if difference.low == difference.high == 0:
         return f"No difference at all{_of(contrast)}."
+    if difference.low == difference.high:
+        told = f"{change(difference.value, metric)} in every one of {contrast.pairs:,} shared tasks"
+        return f"{told}: without any spread there is nothing to test it by."
     if difference.low > 0 or difference.high < 0:
         alone = f"{change(difference.value, metric)} ({around(contrast)}) would stand alone"
         together = f"among all these comparisons it may be chance (p {_p(contrast)}{_of(contrast)})"
