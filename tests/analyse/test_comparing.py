@@ -247,3 +247,21 @@ def test_what_cannot_be_compared_is_told_with_what_can(store):
         compare_runs(store.read, ["before", "before"], NOW)
     with pytest.raises(UsageError, match="cannot be paired by colour"):
         compare_runs(store.read, ["before", "after"], NOW, pair="colour")
+
+
+def test_tasks_that_do_not_pair_count_once_each_and_shares_stay_shares(store):
+    def rows(name, values):
+        return [
+            (f"{name}{task}", "m", repeat, "success", value, "v1")
+            for task, value in enumerate(values)
+            for repeat in (1, 2, 3)
+        ]
+
+    fill(store, "before", rows("old", [0.0, 0.0, 1.0, 0.0]))
+    fill(store, "after", rows("new", [1.0, 1.0, 1.0, 0.0]))
+
+    (tone,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["score:tone"]).contrasts
+
+    assert (tone.pairs, tone.difference.n) == (0, (4, 4))
+    assert tone.difference.test == "Fisher's exact test"
+    assert -1 <= tone.difference.low < tone.difference.value == 0.5 < tone.difference.high <= 1

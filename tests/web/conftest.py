@@ -1,10 +1,12 @@
 """A server over a store in the test's folder, someone who calls it, and a real browser."""
 
+import asyncio
 import shutil
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,8 +88,25 @@ def slow_model(proctor: Any) -> Path:
     return path
 
 
+@dataclass(frozen=True)
+class Chromium:
+    """A browser, and the event loop it is driven by, which is at rest between tests."""
+
+    browser: Any
+    loop: Any
+
+    @contextmanager
+    def driven(self) -> Iterator[Any]:
+        """The browser. While its loop counts as running, no test can have one of its own."""
+        asyncio._set_running_loop(self.loop)
+        try:
+            yield self.browser
+        finally:
+            asyncio._set_running_loop(None)
+
+
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
+def chromium() -> Iterator[Chromium]:
     """A browser, started once for all tests of a worker."""
     program = shutil.which("chromium")
     if program is None:
@@ -95,10 +114,15 @@ def chromium() -> Iterator[Any]:
     # Loaded late: tests without a browser need not wait for it.
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
+    manager = sync_playwright()
+    playwright = manager.start()
+    browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    started = Chromium(browser, asyncio._get_running_loop())
+    asyncio._set_running_loop(None)
+    yield started
+    with started.driven():
         browser.close()
+        playwright.stop()
 
 
 class Complaints(list[str]):
@@ -106,12 +130,12 @@ class Complaints(list[str]):
 
 
 @pytest.fixture
-def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
+def open_page(chromium: Chromium) -> Iterator[Callable[..., Any]]:
     """Opens pages in a browser that knows nothing yet; at the end none may have complained."""
     contexts, complaints = [], Complaints()
 
     def opened(url: str, **options: Any) -> Any:
-        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         context.set_default_timeout(PATIENCE_SECONDS * 1000)
         contexts.append(context)
         page = context.new_page()
@@ -121,9 +145,10 @@ def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
         return page
 
     opened.complaints = complaints  # type: ignore[attr-defined]
-    yield opened
-    for context in contexts:
-        context.close()
+    with chromium.driven() as browser:
+        yield opened
+        for context in contexts:
+            context.close()
     assert complaints == []
 
 

@@ -209,7 +209,7 @@ def _contrast(
             remarks.append("there is only one task: this speaks of that task alone")
         else:
             remarks.append("fewer than two tasks pair: the groups are compared as they are")
-        difference = _unpaired(metric, before, after)
+        difference = _unpaired(_alone(first, before, metric), _alone(second, after, metric))
     else:
         remarks.append("one of them has no value")
     differences = [second[key].mean - first[key].mean for key in shared] if is_paired else []
@@ -261,14 +261,19 @@ def _paired(metric: str, after: Sequence[float], before: Sequence[float]) -> Dif
     return paired(after, before)
 
 
-def _unpaired(metric: str, before: Sequence[Compared], after: Sequence[Compared]) -> Difference | None:
-    first = [value for item in before if (value := item.values.get(metric)) is not None]
-    second = [value for item in after if (value := item.values.get(metric)) is not None]
-    if not first or not second:
+def _alone(tasks: Mapping[str, _Task], items: Sequence[Compared], metric: str) -> list[float]:
+    """The values of a group that pairs with no other: one for each task; of a single task, its repeats."""
+    if len(tasks) > 1:
+        return [task.mean for task in tasks.values()]
+    return [value for item in items if (value := item.values.get(metric)) is not None]
+
+
+def _unpaired(before: Sequence[float], after: Sequence[float]) -> Difference | None:
+    if not before or not after:
         return None
-    if metric == "success":
-        return rates(int(sum(second)), len(second), int(sum(first)), len(first))
-    return welch(second, first)
+    if {*before, *after} <= {0.0, 1.0}:
+        return rates(int(sum(after)), len(after), int(sum(before)), len(before))
+    return welch(after, before)
 
 
 def _versions(metric: str, before: Sequence[Compared], after: Sequence[Compared]) -> list[str]:

@@ -19,6 +19,7 @@ from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.command import TIMEOUT_SECONDS, CommandEvaluator
 from proctor.evaluators.definition import FUNCTION, LEVELS, problems_of
 from proctor.evaluators.function import MEGABYTES, FunctionEvaluator, source_of
+from proctor.evaluators.insight import FIELDS, InsightJudge
 from proctor.evaluators.model_config import judge_of
 from proctor.evaluators.model_judge import ModelJudge
 from proctor.evaluators.question import Dimension, Question, plain_question
@@ -124,6 +125,8 @@ class _Making:
     def _built_in(self, name: str, judge: Judge | None = None, called: str = "") -> Evaluator:
         if name in MATCHINGS:
             return TrajectoryMatcher(name)
+        if name in FIELDS:
+            return InsightJudge(name=name, judge_model=judge or self._judge(name, None))
         short = name.removeprefix(PREFIX)
         if short not in JUDGED:
             raise self._unknown(name)

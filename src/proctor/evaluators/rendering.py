@@ -66,6 +66,16 @@ def context(evidence: Evidence, target: Target) -> str:
     return "\n".join(shown) or NOTHING
 
 
+def numbered(evidence: Evidence) -> str:
+    """The whole session with the number of each turn before it, for a judge that has to name one."""
+    shown = [
+        line
+        for number, trace in enumerate(turns_of(evidence), 1)
+        for line in (f"Turn {number}", *_lines(happened(trace)))
+    ]
+    return "\n".join(shown) or NOTHING
+
+
 def happened(trace: Trace) -> Sequence[Message | ToolCall]:
     """What was said and done in a turn; where its order is not known, in the usual one."""
     if trace.happened:

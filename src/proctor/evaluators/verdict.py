@@ -95,19 +95,24 @@ async def _vote(
 ) -> Opinion:
     opinion = Opinion()
     for _ in range(TRIES):
-        opinion = _read(question, await _answer(judge, question, messages, seed, bill))
+        opinion = _read(question, await answered(judge, messages, schema_of(question), seed, bill))
         if None not in opinion.ratings.values():
             break
     return opinion
 
 
-async def _answer(
-    judge: Judge, question: Question, messages: Sequence[Mapping[str, str]], seed: int | None, bill: Bill
+async def answered(
+    judge: Judge,
+    messages: Sequence[Mapping[str, str]],
+    schema: Mapping[str, Any],
+    seed: int | None,
+    bill: Bill,
 ) -> str:
+    """What a judge says, held to a schema where its provider can do that."""
     plain = Request(model=judge.model, messages=messages, parameters=judge.parameters, seed=seed)
     if not judge.structured:
         return await _asked(judge, plain, bill)
-    form = {"name": "verdict", "strict": True, "schema": schema_of(question)}
+    form = {"name": "verdict", "strict": True, "schema": schema}
     shape = {"response_format": {"type": "json_schema", "json_schema": form}}
     held = Request(model=judge.model, messages=messages, parameters={**judge.parameters, **shape}, seed=seed)
     try:

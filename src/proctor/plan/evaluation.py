@@ -113,7 +113,7 @@ class EvaluationRequest:
         metadata = (asked.pop("evaluationMetadata", None) or {}).get("sessionMetadata") or []
         return cls(
             name=asked["batchEvaluationName"],
-            evaluators=tuple(dict.fromkeys(map(_evaluator, asked.get("evaluators") or ()))),
+            evaluators=tuple(dict.fromkeys((*named(asked, "evaluators"), *named(asked, "insights")))),
             sessions=_sessions(asked["dataSourceConfig"], online_source),
             document=_plain(asked),
             metadata=tuple(map(_plain, metadata)),
@@ -141,8 +141,10 @@ class EvaluationRequest:
         return given if self.harmful_value is None else given | {"harmfulValue": self.harmful_value}
 
 
-def _evaluator(entry: Any) -> str:
-    return entry if isinstance(entry, str) else str(entry["evaluatorId"])
+def named(document: Mapping[str, Any], member: str) -> list[str]:
+    """The evaluators or insights that a request names; insights are found by evaluators like any other."""
+    id_ = {"evaluators": "evaluatorId", "insights": "insightId"}[member]
+    return [entry if isinstance(entry, str) else str(entry[id_]) for entry in document.get(member) or ()]
 
 
 def _sessions(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from proctor.analyse.evaluation import HIGH_IS_BAD
+from proctor.analyse.evaluation import high_is_bad
 from proctor.analyse.evaluation_targets import failed_targets, worst_targets
 from proctor.batch.evaluation import delete_evaluation, evaluation_of, stop_evaluation
 from proctor.export.evaluation import records_of
@@ -95,7 +95,7 @@ def router(site: Site) -> APIRouter:
             evaluator=evaluator.replace("\0", ""),
             dimension=dimension.replace("\0", ""),
             search=search.replace("\0", ""),
-            reversed_=HIGH_IS_BAD,
+            reversed_=high_is_bad(job.document),
         )
         return _sessions(site, job.id, wanted, order, descending=descending, offset=offset, limit=limit)
 

@@ -290,7 +290,7 @@ WRONG_STARTS = [
     ({"evaluators": []}, "evaluators"),
     ({"evaluators": [{"evaluatorId": "nobody"}]}, "evaluators.1.member.evaluatorId"),
     ({"evaluators": [EXACT, {"evaluatorId": "gone-0123456789"}]}, "evaluators.2.member.evaluatorId"),
-    ({"insights": [{"insightId": "Builtin.Insight.UserIntent"}]}, "insights"),
+    ({"insights": [{"insightId": "Builtin.Insight.Other"}]}, "insights.1.member.insightId"),
     ({"description": "x" * 201}, "description"),
     ({"clientToken": "-" * 40}, "clientToken"),
     ({"kmsKeyArn": "mine"}, "kmsKeyArn"),

@@ -27,7 +27,7 @@ from proctor.batch.evaluation import (
 from proctor.batch.online import copies_of, is_online, online_source
 from proctor.errors import NotFound
 from proctor.item import RUNNING
-from proctor.plan.evaluation import EvaluationRequest
+from proctor.plan.evaluation import EvaluationRequest, named
 from proctor.web.agentcore import paging
 from proctor.web.agentcore.common_shapes import PAGING
 from proctor.web.agentcore.data_shapes import ONE_JOB, START
@@ -36,6 +36,7 @@ from proctor.web.agentcore.errors import (
     ServiceQuotaExceededException,
     told,
 )
+from proctor.web.agentcore.insights import insight_flaws
 from proctor.web.agentcore.names import EVALUATOR_ID
 from proctor.web.agentcore.operation import Members, Operation
 from proctor.web.agentcore.results import results_members
@@ -60,7 +61,8 @@ _counting = threading.Lock()
 def start(service: Service, asked: Members) -> Mapping[str, Any]:
     """Start a job; with a token that is known, tell of the one it started."""
     flaws = collected(
-        something_to_judge(asked),
+        something_to_judge(asked, with_insights=True),
+        insight_flaws(asked),
         known_evaluators(service, asked),
         source_flaws(asked),
         _online_flaws(service, asked),
@@ -73,7 +75,7 @@ def start(service: Service, asked: Members) -> Mapping[str, Any]:
         {**asked, **service.judging, "maxSessions": MOST_SESSIONS},
         online_source=online_source(service.store),
     )
-    names = [entry["evaluatorId"] for entry in asked["evaluators"]]
+    names = named(asked, "evaluators")
     # Counted and opened in one go: of two that come at once, the second must count the first.
     with _counting:
         _check_quotas(service, request.client_token)
@@ -111,7 +113,7 @@ def get(service: Service, asked: Members) -> Mapping[str, Any]:
         # A job of our own may have another source, which the client's union does not know.
         **({"dataSourceConfig": source} if set(source) <= set(WIRE_SOURCES) else {}),
         "outputConfig": _output(job),
-        **results_members(service, job),
+        **results_members(service, job, moment_text(job.updated_at)),
     }
 
 

@@ -17,11 +17,11 @@ MANAGED_GROUPS = "/aws/bedrock-agentcore/evaluations/"
 DEFAULT_GROUP = "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/default"
 
 
-def something_to_judge(asked: Mapping[str, Any]) -> Iterator[Flaw]:
-    """There must be an evaluator. What insights would find cannot be found here yet, and is not promised."""
-    if asked.get("insights"):
-        yield Flaw("insights", "Member must be empty: insights are not available on this server")
-    if not asked.get("evaluators"):
+def something_to_judge(asked: Mapping[str, Any], *, with_insights: bool = False) -> Iterator[Flaw]:
+    """There must be an evaluator, or an insight where those are found."""
+    if asked.get("insights") and not with_insights:
+        yield Flaw("insights", "Member must be empty: insights are found by batch evaluations alone")
+    if not (asked.get("evaluators") or (with_insights and asked.get("insights"))):
         yield Flaw("evaluators", "Member must have length greater than or equal to 1")
 
 

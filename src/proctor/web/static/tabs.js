@@ -48,7 +48,7 @@ export class Tabs {
   }
 }
 
-/** A button that opens a menu below itself. Escape, a click elsewhere or a choice closes it. */
+/** A button that opens a menu below itself; one that waits for its menu is enabled. Escape, a click elsewhere or a choice closes it. */
 export function menu(button, content, { stays = false } = {}) {
   const box = el("div", { class: "menu", hidden: true }, content);
   button.setAttribute("aria-haspopup", "true");
@@ -56,6 +56,7 @@ export function menu(button, content, { stays = false } = {}) {
   const holder = el("span", { class: "menu-holder" });
   button.replaceWith(holder);
   holder.append(button, box);
+  button.disabled = false;
   const show = (open) => {
     box.hidden = !open;
     button.setAttribute("aria-expanded", String(open));

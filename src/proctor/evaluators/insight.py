@@ -1,0 +1,156 @@
+"""Insights: what went wrong in a session, what its user wanted, and how it was gone about.
+
+Not how good it was: what a judge finds is a label (a category, the name of an intent or of an approach) with
+details, which stand as JSON in the score's explanation. Sessions with the same label are put together
+elsewhere.
+
+Knows nothing of other sessions, and nothing of how findings are put together.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+from proctor.answers import Field, read_answer, wanted
+from proctor.evaluator import Evidence
+from proctor.evaluators.failure_categories import CATEGORIES
+from proctor.evaluators.model_judge import (
+    MOST_INPUT_TOKENS,
+    NOT_VALID,
+    NOTHING_THERE,
+    UNREADABLE,
+    estimated_tokens,
+)
+from proctor.evaluators.question import RULES
+from proctor.evaluators.rendering import fenced, numbered
+from proctor.evaluators.targets import turns_of
+from proctor.evaluators.verdict import TRIES, Bill, Judge, answered
+from proctor.item import digest_of
+from proctor.score import Level, Score
+
+FAILURES, INTENT, SUMMARY = (
+    f"Builtin.Insight.{name}" for name in ("FailureAnalysis", "UserIntent", "ExecutionSummary")
+)
+NO_FAILURE = "none"
+"""The label of a session in which nothing went wrong."""
+MOST_MESSAGES, LONGEST_MESSAGE, LONGEST_NAME = 5, 500, 200
+TEXT = Field(kind="text")
+
+FIELDS: Mapping[str, Mapping[str, Field]] = {
+    FAILURES: {
+        "evidence": TEXT,
+        "category": Field(kind="choice", choices=(*CATEGORIES, NO_FAILURE)),
+        "confidence": Field(kind="number", low=0.0, high=1.0),
+        "turn": Field(kind="integer"),
+        "tool": TEXT,
+        "root_cause_name": TEXT,
+        "root_cause": TEXT,
+        "recommendation": TEXT,
+        "fix_type": TEXT,
+    },
+    INTENT: {"description": TEXT, "intent": TEXT},
+    SUMMARY: {"approach_taken": TEXT, "final_outcome": TEXT, "approach": TEXT},
+}
+"""What is asked about a session, by insight; reasons come before the label."""
+LABELS = {FAILURES: "category", INTENT: "intent", SUMMARY: "approach"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InsightJudge:
+    """A model that says what is to be known of a session."""
+
+    name: str
+    """One of the three insights."""
+    judge_model: Judge
+
+    @property
+    def level(self) -> Level:
+        return "session"
+
+    @property
+    def digest(self) -> str:
+        """Changes with the question and with who is asked."""
+        return digest_of([_instructions(self.name), wanted(FIELDS[self.name]), self.judge_model.plain])[:16]
+
+    async def judge(self, evidence: Evidence) -> Sequence[Score]:
+        """One finding. Raises `ModelError` when the model answers nothing."""
+        if not turns_of(evidence):
+            return [self._failed("nothing was said or done in this session", NOTHING_THERE)]
+        messages = self._messages(evidence)
+        size = sum(estimated_tokens(message["content"]) for message in messages)
+        if size > MOST_INPUT_TOKENS:
+            said = f"about {size:,} tokens to be looked at; {MOST_INPUT_TOKENS:,} can be"
+            return [self._failed(said, NOT_VALID)]
+        fields, bill = FIELDS[self.name], Bill()
+        for _ in range(TRIES):
+            text = await answered(self.judge_model, messages, _schema(fields), None, bill)
+            said_so = read_answer(text, fields).values
+            if said_so.get(LABELS[self.name]):
+                return [self._found(evidence, said_so, bill)]
+        failed = self._failed("the judge gave no finding that could be read", UNREADABLE)
+        return [_billed(failed, bill)]
+
+    def _messages(self, evidence: Evidence) -> list[dict[str, str]]:
+        shown = _instructions(self.name).replace("{context}", fenced("context", numbered(evidence)))
+        asked = f"{shown.strip()}\n\n{wanted(FIELDS[self.name])}"
+        return [{"role": "system", "content": RULES}, {"role": "user", "content": asked}]
+
+    def _found(self, evidence: Evidence, said: Mapping[str, Any], bill: Bill) -> Score:
+        details = {name: value for name, value in said.items() if name != LABELS[self.name]}
+        if self.name == FAILURES:
+            details |= _place(evidence, said)
+        if self.name == INTENT:
+            asked = [trace.prompt for trace in turns_of(evidence) if trace.prompt]
+            details["userMessages"] = [text[:LONGEST_MESSAGE] for text in asked[:MOST_MESSAGES]]
+        score = Score(
+            evaluator=self.name,
+            evaluator_digest=self.digest,
+            label=str(said[LABELS[self.name]])[:LONGEST_NAME],
+            explanation=json.dumps(details, ensure_ascii=False),
+        )
+        return _billed(score, bill)
+
+    def _failed(self, error: str, code: str) -> Score:
+        return Score(evaluator=self.name, evaluator_digest=self.digest, error=error, error_code=code)
+
+
+def _place(evidence: Evidence, said: Mapping[str, Any]) -> dict[str, str]:
+    """The turn that a judge means, and the call in it: what it says of either may be wrong."""
+    turns = turns_of(evidence)
+    number = said.get("turn") or 1
+    turn = turns[number - 1] if 1 <= number <= len(turns) else turns[0]
+    call = next((each for each in turn.tool_calls if each.name == said.get("tool") and each.call_id), None)
+    return {"traceId": turn.id, "spanId": call.call_id if call else turn.id}
+
+
+def _billed(score: Score, bill: Bill) -> Score:
+    return replace(
+        score, cost_usd=bill.cost_usd, input_tokens=bill.input_tokens, output_tokens=bill.output_tokens
+    )
+
+
+def _schema(fields: Mapping[str, Field]) -> dict[str, Any]:
+    kinds: Mapping[str, dict[str, Any]] = {
+        "text": {"type": "string"},
+        "number": {"type": "number"},
+        "integer": {"type": "integer"},
+    }
+    properties = {
+        name: {"type": "string", "enum": list(field.choices)} if field.choices else kinds[field.kind]
+        for name, field in fields.items()
+    }
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _instructions(name: str) -> str:
+    folder = resources.files("proctor.evaluators") / "instructions"
+    text = (folder / f"{name.removeprefix('Builtin.')}.txt").read_text(encoding="utf-8")
+    meanings = "\n".join(f"- {category}: {meaning}" for category, meaning in CATEGORIES.items())
+    return text.replace("{categories}", meanings)

@@ -1,0 +1,118 @@
+"""Insights: what went wrong, what was wanted and how it was gone about, put together over sessions."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from botocore.exceptions import ClientError
+from test_wire_jobs import GROUP, SOURCE, ended
+from wire_spans import spans, tool_span_id, trace_id
+
+from proctor.batch.arrivals import keep_arrivals, tell_arrivals
+from proctor.telemetry import normalised
+
+FAILURES, INTENT, SUMMARY = (
+    {"insightId": f"Builtin.Insight.{name}"} for name in ("FailureAnalysis", "UserIntent", "ExecutionSummary")
+)
+SCHEMA = "execution-error-category-tool-schema"
+
+
+def failed(category, cause, **more):
+    return json.dumps(
+        {
+            "evidence": "Tool (failed): no such field",
+            "category": category,
+            "confidence": 0.9,
+            "turn": 1,
+            "tool": "calculator",
+            "root_cause_name": cause,
+            "root_cause": "The sum was sent as a text.",
+            "recommendation": "Describe the field.",
+            "fix_type": "tool",
+            **more,
+        }
+    )
+
+
+def arrive(served, **answers):
+    for session, answer in answers.items():
+        turns = [("Add 15 and 27.", answer, ("calculator",))]
+        documents = [normalised(each) for each in spans(session.replace("_", "-"), turns)]
+        keep_arrivals(served.store, documents, datetime.now(UTC), log_group=GROUP)
+    tell_arrivals(served.store, datetime.now(UTC))
+
+
+def judged(serve, rules, insights, **members):
+    served = serve(evaluation={"judge": "scripted/judge"})
+    (served.site.folder / "judge.yaml").write_text(json.dumps({"rules": rules}))
+    arrive(served, s_1="It broke.", s_2="It broke too.", s_3="It is 42.")
+    asked = {"batchEvaluationName": "why", "insights": insights, "dataSourceConfig": SOURCE}
+    started = served.data.start_batch_evaluation(**asked, **members)
+    return ended(served.data, started["batchEvaluationId"])
+
+
+def test_sessions_that_failed_alike_are_put_together_with_what_shows_it(serve):
+    rules = [
+        {"match": "It broke too", "reply": failed(SCHEMA, "sum sent as text")},
+        {"match": "It broke", "reply": failed(SCHEMA, "Sum sent as text.")},
+        {"reply": failed("none", "", turn=0)},
+    ]
+
+    job = judged(serve, rules, [FAILURES])
+
+    assert (job["status"], job["insights"]) == ("COMPLETED", [FAILURES])
+    assert job["evaluationResults"]["evaluatorSummaries"] == []
+    (family,) = job["failureAnalysisResult"]["failures"]
+    assert (family["name"], family["affectedSessionCount"]) == ("execution error", 2)
+    (kind,) = family["subCategories"]
+    (cause,) = kind["rootCauses"]
+    assert (kind["name"], cause["affectedSessionCount"]) == ("tool schema", 2)
+    places = {each["sessionId"]: each["failureSpans"][0] for each in cause["affectedSessions"]}
+    assert places["s-1"]["traceId"] == trace_id("s-1")
+    assert places["s-1"]["spanId"] == tool_span_id("s-1", 0, 0)
+    assert places["s-1"]["signals"][0]["category"] == SCHEMA
+    (result,) = job["insightResults"]
+    assert {each["sessionId"] for each in result["sampleSessions"]} == {"s-1", "s-2"}
+    assert result["rootCauses"][0]["suggestedFix"] == "Describe the field."
+
+
+def test_what_users_wanted_and_how_it_was_gone_about_is_told_beside_scores(serve):
+    wanted = {"description": "A sum of two numbers.", "intent": "Add numbers"}
+    done = {"approach_taken": "One call.", "final_outcome": "A sum.", "approach": "Call a calculator"}
+    rules = [
+        {"match": "What did the user", "reply": json.dumps(wanted)},
+        {"match": "How did the agent", "reply": json.dumps(done)},
+        {"reply": '{"reasoning": "so", "score": "Yes"}'},
+    ]
+    refusal = {"evaluatorId": "Builtin.Refusal"}
+
+    job = judged(serve, rules, [INTENT, SUMMARY], evaluators=[refusal])
+
+    (intent,) = job["userIntentResult"]["userIntents"]
+    assert (intent["name"], intent["affectedSessionCount"]) == ("Add numbers", 3)
+    assert intent["affectedSessions"][0]["userMessages"] == ["Add 15 and 27."]
+    (summary,) = job["executionSummaryResult"]["executionSummaries"]
+    assert summary["affectedSessions"][0]["finalOutcome"] == "A sum."
+    assert [each["evaluatorId"] for each in job["evaluationResults"]["evaluatorSummaries"]] == [
+        "Builtin.Refusal"
+    ]
+    assert "failureAnalysisResult" not in job
+
+
+def test_a_finding_that_cannot_be_read_fails_its_session_and_is_no_finding(serve):
+    job = judged(serve, [{"reply": "I would rather not say."}], [FAILURES])
+
+    assert job["status"] == "COMPLETED_WITH_ERRORS"
+    assert job["failureAnalysisResult"] == {"failures": []}
+
+
+def test_an_insight_nobody_knows_is_refused(served):
+    with pytest.raises(ClientError) as caught:
+        served.data.start_batch_evaluation(
+            batchEvaluationName="why",
+            insights=[{"insightId": "Builtin.Insight.Horoscope"}],
+            dataSourceConfig=SOURCE,
+        )
+
+    (field,) = caught.value.response["fieldList"]
+    assert field["name"] == "insights.1.member.insightId"
