@@ -184,6 +184,21 @@ def test_help_loads_nothing_that_takes_time(tmp_path):
     assert loaded(tmp_path, "--help") & heavy == set()
 
 
+def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("runId: one\nmatrix: [{prompt: Say OK, model: scripted/ok}]\n")
+    others = {"aiohttp", "genai_prices", "jinja2", "cryptography", "numpy", "fastapi", "tomllib"}
+    parts = ("arrivals", "definitions", "evaluations", "evidence", "imports", "labels", "logs", "resealing")
+    unused = others | {f"proctor.store.{part}" for part in parts}
+    families = ("proctor.telemetry", "proctor.records", "proctor.imported", "proctor.evaluators")
+
+    found = loaded(tmp_path, "batch", str(plan), "--json")
+
+    assert "proctor.store.store" in found
+    assert found & unused == set()
+    assert [name for name in found if name.startswith(families)] == []
+
+
 def test_looking_at_runs_loads_no_network_and_no_plan_reader(tmp_path):
     # pydantic is not in this list: typer loads it to read any option.
     heavy = {"aiohttp", "yaml", "jinja2", "psycopg", "duckdb", "numpy", "scipy", "genai_prices"}

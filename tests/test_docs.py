@@ -133,7 +133,7 @@ def test_the_settings_file_in_the_manual_can_be_read(tmp_path: Path) -> None:
 
     assert read.variables == {
         "ACME_BASE_URL": "https://models.acme.example/v1",
-        "ACME_API_KEY": "a key",
+        "ACME_KEY_VARIABLE": "ACME_TOKEN",
     }
     assert read.prices["acme/large"] == {"input": 2.0, "cached": 0.5, "output": 8.0}
     assert read.limits == {"acme": 8}

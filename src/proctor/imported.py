@@ -14,7 +14,6 @@ from typing import Any
 from proctor.score import Score
 from proctor.session import Event
 
-
 DEFAULT_LOG_GROUP = "/proctor/sessions"
 """Where sessions belong that come in without saying so."""
 

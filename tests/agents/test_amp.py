@@ -152,6 +152,7 @@ async def test_an_exit_with_an_error_is_a_failure_with_its_last_words(place, amp
     [
         "Waiting for user input…",
         "Allow this command? [y/N]",
+        "Do you want to proceed? (yes/no)",
         {"type": "system", "subtype": "permission_request", "message": "May I run make?"},
         {"type": "awaiting_input", "message": "Which file?"},
     ],
@@ -164,6 +165,26 @@ async def test_an_amp_that_asks_is_an_intervention_and_is_ended_rather_than_wait
     assert len(place.recorded(Intervention)) == 1
     assert "nobody is there" in done.failure
     assert place.left_running() == []
+
+
+async def test_a_question_that_leaves_its_line_open_is_an_intervention_as_well(place, amp):
+    amp(INIT, then="print('Run make? (y/n) ', end='', flush=True); time.sleep(60)")
+
+    done = await asyncio.wait_for(place.work(Amp(unanswered_seconds=0.2)), 20)
+
+    assert [asked.text for asked in place.recorded(Intervention)] == ["Run make? (y/n)"]
+    assert "nobody is there" in done.failure
+
+
+async def test_an_event_that_is_written_slowly_is_read_whole(place, amp):
+    event = json.dumps(assistant(text("Shall I go on? (y/n)")))
+    slowly = f"print({event[:-2]!r}, end='', flush=True); time.sleep(0.3); print({event[-2:]!r})"
+    amp(INIT, then=slowly)
+
+    await place.work(Amp(unanswered_seconds=0.1))
+
+    assert [message.content for message in place.recorded(Message)] == ["Shall I go on? (y/n)"]
+    assert place.recorded(Intervention) == []
 
 
 async def test_an_amp_that_asks_and_goes_on_by_itself_is_let_go_on(place, amp):

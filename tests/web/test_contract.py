@@ -19,7 +19,7 @@ def interface(serve):
     """The interface of a server with a run in it, whose commands say that they cannot."""
     first = serve()
     first.wait_for(first.start(PROMPTS, overrides={"runId": "known"}), "completed")
-    server = serve(command=[sys.executable, "-c", "print('{\"error\": \"not here\"}')"])
+    server = serve(command=[sys.executable, "-c", 'print(\'{"error": "not here"}\')'])
     return schemathesis.openapi.from_url(f"{server.url}/api/openapi.json").include(path_regex="^/api/")
 
 

@@ -21,7 +21,8 @@ from proctor.processes.streams import clipped
 from proctor.session import Intervention, Message, Record, ToolCall, Workspace
 
 WAITING = re.compile(
-    r"(waiting for|requires?)\b.{0,30}\b(input|approval|confirmation|permission)|awaiting[ _-]input|\[y/n\]",
+    r"(waiting for|requires?)\b.{0,30}\b(input|approval|confirmation|permission)|awaiting[ _-]input|"
+    r"[\[(]y(es)?/no?[\])]|press (enter|any key|return) to",
     re.IGNORECASE,
 )
 
@@ -49,6 +50,7 @@ class EventReader(ABC):
     """The last text of the assistant."""
     _pending: dict[str, _Pending] = field(default_factory=dict, init=False)
     _thread: str = field(default="", init=False)
+    _rested: str = field(default="", init=False)
 
     @abstractmethod
     def take(self, event: Mapping[str, Any]) -> bool:
@@ -58,10 +60,18 @@ class EventReader(ABC):
         """Take a line; whether it was one of the agent's events."""
         event = json_object(line)
         if event is None:
-            self.text(line)
+            # A question that was taken while its line rested was asked once.
+            self.text(line.removeprefix(self._rested))
+            self._rested = ""
             return False
         self.awaiting = False
         return self.take(event)
+
+    def rest(self, begun: str) -> None:
+        """A line that does not go on: a question is often asked so, an event never."""
+        if len(begun) < SHORT and not begun.lstrip().startswith("{") and WAITING.search(begun):
+            self._rested = begun
+            self.ask("question", begun.strip())
 
     def text(self, line: str) -> None:
         """A line that is no event: perhaps a question, which ends the silence it began."""

@@ -13,9 +13,11 @@ from typing import Protocol
 from proctor.agent import Assignment, WorkDone
 from proctor.errors import WorkspaceError
 from proctor.processes import CouldNotStart, started
-from proctor.processes.streams import Clip
+from proctor.processes.streams import Clip, Unfinished
 from proctor.session import Note, Record
 
+# A program writes a line at once; only one that asks leaves it open.
+REST_SECONDS = 2.0
 # Long enough for a question the agent then answers itself; short beside any agent's time limit.
 UNANSWERED_SECONDS = 30.0
 
@@ -32,6 +34,9 @@ class Reader(Protocol):
 
     def feed(self, line: str) -> bool:
         """Take a line; whether it was one of the agent's own events."""
+
+    def rest(self, begun: str) -> None:
+        """Take the beginning of a line that does not go on; `feed` will have the whole of it."""
 
     def finish(self) -> None:
         """Record what is known only at the end, however that came."""
@@ -62,8 +67,11 @@ async def watch(
             typed=typed,
         ) as program:
             try:
-                lines = program.lines()
+                lines = program.lines(rest_seconds=min(REST_SECONDS, unanswered_seconds))
                 while (line := await _next(lines, reader, unanswered_seconds)) is not None:
+                    if isinstance(line, Unfinished):
+                        reader.rest(_without(secrets, line))
+                        continue
                     line = _without(secrets, line)
                     if not reader.feed(line) or assignment.keep_events:
                         printed.add(f"{line}\n")

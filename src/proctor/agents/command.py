@@ -130,6 +130,9 @@ class _Lines:
         self._record(made)
         return True
 
+    def rest(self, begun: str) -> None:
+        """A program may leave a line open for as long as it likes; only an event can ask."""
+
     def finish(self) -> None:
         self._stream.finish()
         text = self._paragraph.text.strip()

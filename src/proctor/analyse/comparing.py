@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from statistics import fmean
 
 from proctor.analyse import pairing
@@ -209,7 +210,7 @@ def _contrast(
             remarks.append("there is only one task: this speaks of that task alone")
         else:
             remarks.append("fewer than two tasks pair: the groups are compared as they are")
-        difference = _unpaired(_alone(first, before, metric), _alone(second, after, metric))
+        difference = _unpaired(_alone(before, metric), _alone(after, metric))
     else:
         remarks.append("one of them has no value")
     differences = [second[key].mean - first[key].mean for key in shared] if is_paired else []
@@ -261,11 +262,14 @@ def _paired(metric: str, after: Sequence[float], before: Sequence[float]) -> Dif
     return paired(after, before)
 
 
-def _alone(tasks: Mapping[str, _Task], items: Sequence[Compared], metric: str) -> list[float]:
+def _alone(items: Sequence[Compared], metric: str) -> list[float]:
     """The values of a group that pairs with no other: one for each task; of a single task, its repeats."""
-    if len(tasks) > 1:
-        return [task.mean for task in tasks.values()]
-    return [value for item in items if (value := item.values.get(metric)) is not None]
+    found: dict[str, list[float]] = defaultdict(list)
+    for item in items:
+        if (value := item.values.get(metric)) is not None:
+            # By its words: where nothing pairs, the task itself may be what is varied.
+            found[item.words].append(value)
+    return [fmean(own) for own in found.values()] if len(found) > 1 else [*chain(*found.values())]
 
 
 def _unpaired(before: Sequence[float], after: Sequence[float]) -> Difference | None:

@@ -30,7 +30,7 @@ def agents(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     if as_json:
         print_json({"agents": [_document(*row) for row in found]})
     else:
-        print_table(("AGENT", "READY", "VERSION", "REMARK"), (_cells(*row) for row in found))
+        print_table(("AGENT", "READY", "VERSION", "REMARK", "REMEDY"), (_cells(*row) for row in found))
     return codes.SUCCEEDED
 
 
@@ -56,7 +56,6 @@ def _document(name: str, found: Availability, stand_in: bool) -> dict[str, Any]:
 
 
 def _cells(name: str, found: Availability, stand_in: bool) -> tuple[str, ...]:
-    remark = (
-        "a stand-in, for rehearsal" if stand_in else "" if found.ready else f"{found.problem} {found.remedy}"
-    )
-    return name, "yes" if found.ready else "no", found.version, remark
+    # Apart from the problem: what is to be typed must not be cut off.
+    remark = "a stand-in, for rehearsal" if stand_in else "" if found.ready else found.problem
+    return name, "yes" if found.ready else "no", found.version, remark, "" if found.ready else found.remedy

@@ -123,20 +123,20 @@ BESIDES = ("scripted", "replay", "litellm")
 """Beginnings of names that no provider of ours answers to."""
 
 BARE_NAMES = (
-    (re.compile(r"(gpt-(?!oss)|chatgpt-|o[1-9](-|$))"), "openai"),
-    (re.compile(r"claude-"), "anthropic"),
-    (re.compile(r"gemini-"), "gemini"),
-    (re.compile(r"grok-"), "xai"),
+    (r"(gpt-(?!oss)|chatgpt-|o[1-9](-|$))", "openai"),
+    (r"claude-", "anthropic"),
+    (r"gemini-", "gemini"),
+    (r"grok-", "xai"),
 )
 """Families of names that one provider alone gives to its models."""
 
 ANYONE = ("groq", "lmstudio", "ollama", "openrouter", "together", "vllm")
 """Providers of models whose weights anyone may serve."""
 SHARED_NAMES = (
-    (re.compile(r"deepseek"), ("deepseek", *ANYONE)),
-    (re.compile(r"mistral|ministral|mixtral|codestral|devstral|magistral"), ("mistral", *ANYONE)),
+    (r"deepseek", ("deepseek", *ANYONE)),
+    (r"mistral|ministral|mixtral|codestral|devstral|magistral", ("mistral", *ANYONE)),
     (
-        re.compile(r"gpt-oss|llama|code-?llama|qwen|qwq|gemma|phi|smollm|kimi|glm|olmo|granite|nemotron"),
+        r"gpt-oss|llama|code-?llama|qwen|qwq|gemma|phi|smollm|kimi|glm|olmo|granite|nemotron",
         ANYONE,
     ),
 )
@@ -185,7 +185,7 @@ def find_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
         return _endpoint(prefix, provider, rest, environment)
     if not slash:
         for family, owner in BARE_NAMES:
-            if family.match(name):
+            if re.match(family, name):
                 return _endpoint(owner, PROVIDERS[owner], name, environment)
     if (fallback := environment.get("PROCTOR_DEFAULT_PROVIDER")) and name:
         found = _provider(fallback, environment)
@@ -277,7 +277,7 @@ def _unknown_model(name: str) -> str:
         return f"`{prefix}` is reached through the library litellm: write `litellm/{name}`"
     problem = _unknown_provider(prefix) if slash else f"no provider has a model `{name}`"
     for family, owners in SHARED_NAMES:
-        if not slash and family.match(name):
+        if not slash and re.match(family, name):
             choices = ", ".join(f"`{owner}/{name}`" for owner in owners)
             several = f"`{name}` may be any of several models: {choices}"
             return f"{several}\nWrite which one, as its provider spells it."

@@ -19,13 +19,13 @@ PICTURE_KEYS = ("data", "image_url", "url")
 
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 USUAL_LIMITS = (
-    (re.compile(r"claude-3-(opus|haiku|sonnet)"), 4096),
-    (re.compile(r"claude-3"), 8192),
-    (re.compile(r"claude"), 64_000),
-    (re.compile(r"gpt-5|o[1-9]"), 128_000),
-    (re.compile(r"gpt-4\.1"), 32_768),
-    (re.compile(r"gemini-[2-9]"), 65_536),
-    (re.compile(r""), 16_384),
+    (r"claude-3-(opus|haiku|sonnet)", 4096),
+    (r"claude-3", 8192),
+    (r"claude", 64_000),
+    (r"gpt-5|o[1-9]", 128_000),
+    (r"gpt-4\.1", 32_768),
+    (r"gemini-[2-9]", 65_536),
+    (r"", 16_384),
 )
 """The longest answers of families of models, for requests that name no limit."""
 
@@ -66,7 +66,7 @@ class Grant:
 def usual_limit(model: str) -> int:
     """How many tokens an answer of `model` has at most, when nobody said."""
     name = model.rpartition("/")[2]
-    return next(limit for family, limit in USUAL_LIMITS if family.match(name))
+    return next(limit for family, limit in USUAL_LIMITS if re.match(family, name))
 
 
 def most_it_can_cost(model: str, body: Any, output_limit: int | None, price: Price | None) -> SpendingRequest:

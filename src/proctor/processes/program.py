@@ -78,14 +78,27 @@ class Program:
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watching = asyncio.ensure_future(self._watch())
 
-    async def lines(self) -> AsyncIterator[str]:
+    async def lines(self, *, rest_seconds: float | None = None) -> AsyncIterator[str]:
         """Standard output line by line, as it comes, until the program closes it.
 
-        Bytes that are no UTF-8 are replaced; of a line of more than 8 MiB only the start is given.
+        Bytes that are no UTF-8 are replaced; of a line of more than 8 MiB only the start is given. With
+        `rest_seconds`, a line that was begun and has not gone on for so long is given as `Unfinished`, once;
+        it is given again when it is whole.
         """
         self._is_read = True
         lines = Lines()
-        while chunk := await self.output.chunk():
+        rested = False
+        while True:
+            try:
+                async with asyncio.timeout(rest_seconds if lines.has_begun and not rested else None):
+                    chunk = await self.output.chunk()
+            except TimeoutError:
+                rested = True
+                yield lines.begun
+                continue
+            if not chunk:
+                break
+            rested = False
             for line in lines.feed(chunk):
                 yield line
         for line in lines.rest():

@@ -71,6 +71,10 @@ def text_decoder() -> Callable[[bytes], str]:
     return lambda data: decode(data).replace("\0", "\ufffd")
 
 
+class Unfinished(str):
+    """The beginning of a line that has not gone on for a while, as a question on a terminal does."""
+
+
 class Lines:
     """Cut a stream of bytes into lines of text."""
 
@@ -91,6 +95,16 @@ class Lines:
         """The last line, when the stream ended without a line end."""
         if self._size:
             yield self._line()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a line has begun that is not complete yet."""
+        return self._size > 0
+
+    @property
+    def begun(self) -> Unfinished:
+        """What has come of the line that is not complete yet."""
+        return Unfinished(b"".join(self._parts).decode("utf-8", "replace").replace("\0", "\ufffd"))
 
     def _keep(self, part: bytes) -> None:
         # Beyond the limit bytes are counted and dropped.

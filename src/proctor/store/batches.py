@@ -18,7 +18,6 @@ from proctor.store import ledger
 from proctor.store.database import Connection, Row, insertion
 from proctor.store.owner import is_alive
 from proctor.store.recorder import FREE
-from proctor.store.resealing import drop_unused_texts
 from proctor.store.rows import how_of, merge_row, row_of
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 from proctor.store.writer import timestamp
@@ -221,6 +220,9 @@ def delete(connection: Connection, run_id: str) -> None:
     connection.run('DELETE FROM "evaluations" WHERE "id" = ?', (run_id,))
     # Whatever of it is left in copies of the store cannot be read any more.
     connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (run_id,))
+    # Late: only who deletes needs it, and every batch comes through here.
+    from proctor.store.resealing import drop_unused_texts
+
     drop_unused_texts(connection)
 
 

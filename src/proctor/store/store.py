@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from proctor.item import Item
 from proctor.keys import Keys
 from proctor.session import Merge
-from proctor.store import batches, ledger, questions, resealing
+from proctor.store import batches, ledger, questions
 from proctor.store.batches import Again
 from proctor.store.data_keys import DataKeys, rows_of
 from proctor.store.database import Connection, Readers, Row, open_database
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from proctor.store.evaluations import Evaluations
     from proctor.store.labels import Label
     from proctor.store.logs import Logs
+    from proctor.store.resealing import Counted
 
 T = TypeVar("T")
 
@@ -222,8 +223,10 @@ class Store:
         """Remove a batch and every row that belongs to it, and nothing else."""
         self._transaction(lambda connection: batches.delete(connection, run_id))
 
-    def count_sealed(self) -> dict[str, resealing.Counted]:
+    def count_sealed(self) -> "dict[str, Counted]":
         """By table, how many texts are sealed, and under which keys."""
+        from proctor.store import resealing
+
         with closing(self._plain.connect()) as connection:
             return resealing.count(connection, self._sealer)
 
@@ -233,6 +236,8 @@ class Store:
         `told` hears how far it is: the table, and the rows so far. Others may use the store meanwhile,
         except at its very end, when what was there before is wiped from the disk.
         """
+        from proctor.store import resealing
+
         if not self.data_keys.unfinished:
             self.data_keys.renew()
         with closing(self._plain.connect()) as connection:

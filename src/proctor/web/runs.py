@@ -42,9 +42,7 @@ def router(site: Site) -> APIRouter:
         if batch["runId"] != run_id:
             return RedirectResponse(f"/runs/{batch['runId']}")
         is_sealed = site.store.data_keys.is_sealed
-        return page(
-            request, "run.html", title=run_id, run_id=run_id, job=batch["job"], is_sealed=is_sealed
-        )
+        return page(request, "run.html", title=run_id, run_id=run_id, job=batch["job"], is_sealed=is_sealed)
 
     @made.get("/runs/{run_id}/items/{item_id}", include_in_schema=False)
     def item_shown(run_id: RunId, item_id: str) -> Response:
