@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 STAMP := $(VENV)/.core
 DEV_STAMP := $(VENV)/.dev
-# One worker a core: the tests start real processes, and more of them only queue.
-WORKERS ?= auto
+# Two workers a core: half of their time the tests wait for processes, servers and pages of their own.
+WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 # Inspect's own reader, for tests of what we write for it. What it needs does not go with what we need.
 INSPECT := build/inspect
 

@@ -19,8 +19,9 @@ from starlette.responses import HTMLResponse, Response
 from proctor.analyse.compared_items import Compared, Groups, groups_of_runs, groups_within
 from proctor.analyse.comparing import Comparison, Contrast, compare_groups
 from proctor.analyse.disagreeing import disagreements
-from proctor.analyse.evaluation import HIGH_IS_BAD
-from proctor.errors import UsageError
+from proctor.analyse.evaluation import high_is_bad
+from proctor.batch.evaluation import evaluation_of
+from proctor.errors import NotFound, UsageError
 from proctor.report.comparison import around, change, comparison_html, figure, finding
 from proctor.report.forest import Stem, forest
 from proctor.store import pages
@@ -101,7 +102,8 @@ def router(site: Site) -> APIRouter:
         mixed: Mixed = False,
     ) -> ComparisonAnswer:
         """Paired by task, with intervals; all comparisons of one answer are corrected together."""
-        return comparison_answer(kept.comparison(_Asked(tuple(run), by, pair), tuple(metric), mixed))
+        found = kept.comparison(_Asked(tuple(run), by, pair), tuple(metric), mixed)
+        return comparison_answer(found, _high_is_bad(site, run))
 
     @made.get(
         "/api/compare/report",
@@ -216,8 +218,18 @@ class _Kept:
         return (*stands, *counts, last["at"], last["end"])
 
 
-def comparison_answer(found: Comparison) -> ComparisonAnswer:
-    """A comparison with its words and plots."""
+def _high_is_bad(site: Site, runs: Sequence[str]) -> tuple[str, ...]:
+    """The evaluators of which a high value is a bad sign, as the job that judged was told."""
+    for run in runs:
+        try:
+            return high_is_bad(evaluation_of(site.store, run, site.now()).document)
+        except NotFound:
+            continue
+    return high_is_bad({"harmfulValue": site.evaluation.get("harmful_value")})
+
+
+def comparison_answer(found: Comparison, bad: Sequence[str]) -> ComparisonAnswer:
+    """A comparison with its words and plots; of the evaluators in `bad`, a high value is a bad sign."""
     metrics = dict.fromkeys(each.metric for each in found.contrasts)
     return ComparisonAnswer(
         groups=list(found.groups),
@@ -225,12 +237,12 @@ def comparison_answer(found: Comparison) -> ComparisonAnswer:
         varied=list(found.varied),
         stand_ins=list(found.stand_ins),
         metrics=list(found.metrics),
-        contrasts=[_contrast(each) for each in found.contrasts],
+        contrasts=[_contrast(each, bad) for each in found.contrasts],
         charts=[_chart(found.contrasts, metric, found.groups[0]) for metric in metrics],
     )
 
 
-def _contrast(each: Contrast) -> ContrastShape:
+def _contrast(each: Contrast, bad: Sequence[str]) -> ContrastShape:
     return ContrastShape(
         metric=each.metric,
         baseline=each.baseline,
@@ -250,7 +262,7 @@ def _contrast(each: Contrast) -> ContrastShape:
         if_errors_failed=each.if_errors_failed,
         is_significant=each.is_significant,
         finding=finding(each),
-        is_better=is_better(each, HIGH_IS_BAD),
+        is_better=is_better(each, bad),
         words=sentence(each),
         remarks=list(each.remarks),
     )
