@@ -96,6 +96,6 @@ async def test_the_judge_of_the_product_asks_a_model(tmp_path) -> None:
     models = Models({}, folders=[tmp_path])
     made = Judge(criterion=Criterion(name="x", instructions="?"), models=models, model="scripted/judge")
 
-    score = await made.judge(Evidence(messages=[Message(role="assistant", content="Hello")]))
+    (score,) = await made.judge(Evidence(messages=[Message(role="assistant", content="Hello")]))
 
     assert (score.evaluator, score.value, score.explanation) == ("x", 4.0, "good")

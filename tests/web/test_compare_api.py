@@ -1,7 +1,7 @@
 """Comparisons over HTTP: what a difference is worth, where two disagree, and what cannot be said."""
 
 import pytest
-from judged_sessions import compared_run
+from stocked_judgements import compared_run
 from stocked_runs import HOSTILE
 
 BETTER = {f"task {n}": "success" for n in range(20)}

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from judged_sessions import compared_run
 from playwright.sync_api import expect
+from stocked_judgements import compared_run
 from stocked_runs import HOSTILE, add_session
 
 from proctor.session import Message

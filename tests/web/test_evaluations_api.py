@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from judged_sessions import CHECK, MATCH, bring_sessions, ended, wanted
+from stocked_judgements import CHECK, MATCH, bring_sessions, ended, wanted
 
 
 @pytest.fixture

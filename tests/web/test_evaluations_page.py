@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from judged_sessions import CHECK, MATCH, bring_sessions, ended, wanted
 from playwright.sync_api import expect
+from stocked_judgements import CHECK, MATCH, bring_sessions, ended, wanted
 from stocked_runs import HOSTILE
 
 pytestmark = pytest.mark.browser
