@@ -4,7 +4,11 @@ import json
 
 import pytest
 from typed import PROMPTS, SLOW
+from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
+
+from proctor.errors import StoreError
+from proctor.web.runs_topic import RunsTopic
 
 
 def test_a_page_that_watches_the_runs_is_told_what_changes(served, slow_model):
@@ -80,3 +84,35 @@ def test_a_message_that_makes_no_sense_ends_the_channel_and_nothing_else(served,
             live.recv(timeout=10)
 
     assert served.get("/api/runs").status == 200
+
+
+def fails_once(monkeypatch, error):
+    """The topic of all runs fails when it is asked for the first time."""
+    answers, left = RunsTopic.state, [error]
+
+    async def state(topic, version):
+        if left:
+            raise left.pop()
+        return await answers(topic, version)
+
+    monkeypatch.setattr(RunsTopic, "state", state)
+
+
+def test_a_store_that_does_not_answer_for_a_moment_ends_no_channel(served, monkeypatch):
+    fails_once(monkeypatch, StoreError("the store answers: database is locked"))
+    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
+        live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
+        assert json.loads(live.recv(timeout=10))["full"] is True
+
+
+def test_a_page_that_cannot_be_told_is_cut_off_so_that_it_connects_anew(served, monkeypatch):
+    fails_once(monkeypatch, ValueError("a mistake of ours"))
+    watched = json.dumps({"watch": [{"topic": "runs", "id": ""}]})
+    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
+        live.send(watched)
+        with pytest.raises(ConnectionClosedError):
+            live.recv(timeout=10)
+
+    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
+        live.send(watched)
+        assert json.loads(live.recv(timeout=10))["full"] is True

@@ -199,6 +199,28 @@ def test_an_abort_asks_first_then_the_run_goes_on_and_what_failed_is_tried_again
     expect(page.get_by_role("button", name="Retry failed")).to_be_hidden()
 
 
+def test_an_answer_that_was_long_on_its_way_does_not_replace_what_is_newer(served, proctor, open_page):
+    talker(proctor, "wrong", 60)
+    (proctor.folder / "plan.yaml").write_text(TALK)
+    running = proctor.start("batch", "plan.yaml")
+    served.wait_for("talk", "running")
+    page = open_page(f"{served.url}/runs/talk")
+    expect(page.locator("#status")).to_contain_text("running")
+    old, held = served.get("/api/runs/talk").text, []
+    page.route("**/api/runs/talk", lambda route: held.append(route))
+
+    page.get_by_role("button", name="Abort").click()
+    page.get_by_role("dialog").get_by_role("button", name="Abort run").click()
+    expect(page.locator("#status")).to_contain_text("aborted")
+    with page.expect_response("**/api/runs/talk"):
+        held[0].fulfill(body=old, content_type="application/json")
+
+    # Of something that must not happen there is nothing to wait for but the next thing that does.
+    page.evaluate("new Promise(requestAnimationFrame)")
+    expect(page.locator("#status")).to_contain_text("aborted")
+    assert running.wait(timeout=20) == 3
+
+
 def test_everything_can_be_reached_by_keyboard(served, proctor, open_page):
     talker(proctor, "right", 0)
     (proctor.folder / "plan.yaml").write_text(TALK)

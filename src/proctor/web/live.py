@@ -19,13 +19,14 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from proctor.errors import ProctorError
+from proctor.errors import ProctorError, StoreError
 from proctor.untrusted import parse_json
 from proctor.web.site import Site
 
@@ -89,8 +90,9 @@ class Hub:
         watched = self._watched[topic, id_]
         watched.seen = time.monotonic()
         tick = int(watched.seen / TICK_SECONDS)
-        for old in [key for key, task in watched.answers.items() if key[0] != tick and task.done()]:
-            del watched.answers[old]
+        for key, task in list(watched.answers.items()):
+            if task.done() and (key[0] != tick or task.exception()):
+                del watched.answers[key]
         if (tick, version) not in watched.answers:
             watched.answers[tick, version] = asyncio.create_task(_asked(watched.topic, version))
         # One who goes away must not take the answer from the others.
@@ -129,15 +131,21 @@ class _Tab:
         self._asked = asyncio.Event()
 
     async def run(self) -> None:
-        telling = asyncio.create_task(self._tell())
+        """Until the page goes away. What goes wrong is raised: a page that is cut off connects anew, one that
+        is no longer told anything would stand still."""
+        tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tell())]
         try:
-            while True:
-                await self._take(await self._socket.receive_text())
-        except WebSocketDisconnect:
-            return
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        while True:
+            await self._take(await self._socket.receive_text())
 
     async def _take(self, text: str) -> None:
         entries = _entries(text)
@@ -178,6 +186,9 @@ class _Tab:
     async def _tell_of(self, watch: _Watch) -> None:
         try:
             version, changes = await self._hub.changes(watch.topic, watch.id, watch.version)
+        except StoreError:
+            # It is asked again at the next tick, and may answer then.
+            return
         except ProctorError as error:
             self._watches.pop((watch.topic, watch.id), None)
             await self._send_error(watch.topic, watch.id, error)
@@ -192,7 +203,12 @@ class _Tab:
         await self._send({"topic": topic, "id": id_, "error": {"problem": problem, "remedy": remedy}})
 
     async def _send(self, message: Mapping[str, Any]) -> None:
-        await self._socket.send_text(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
+        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+        try:
+            await self._socket.send_text(text)
+        except (RuntimeError, OSError) as error:
+            # The page went away while it was being told.
+            raise WebSocketDisconnect(1006) from error
 
 
 def _entries(text: str) -> list[Mapping[str, Any]] | None:
@@ -215,10 +231,7 @@ def live_router(site: Site, topics: Iterable[tuple[str, MakeTopic]]) -> APIRoute
     @router.websocket("/api/live")
     async def live(socket: WebSocket) -> None:
         await socket.accept()
-        try:
+        with suppress(WebSocketDisconnect):
             await _Tab(socket, hub).run()
-        except (RuntimeError, OSError):
-            # The page went away while it was being told.
-            return
 
     return router

@@ -13,6 +13,7 @@ const wanted = {
 };
 const statuses = new Map();
 let asked = 0;
+let shown = 0;
 
 const table = new DataTable({
   label: "Runs",
@@ -94,6 +95,7 @@ async function load() {
     found = await api.get(`/api/runs${query({ ...wanted, limit: SIZE })}`);
   } catch (error) {
     if (mine !== asked) return;
+    shown = asked;
     byId("list").replaceChildren(wrong(error));
     byId("pager").hidden = true;
     return;
@@ -109,6 +111,7 @@ async function load() {
 }
 
 function show(found) {
+  shown = asked;
   for (const run of found.runs) statuses.set(run.runId, run.status);
   byId("tools").hidden = !found.all;
   const jobs = byId("job");
@@ -190,6 +193,8 @@ function live({ changed: runs, removed }, { full }) {
     // What no longer fits the filter goes with the next look at the list.
     if (wanted.status && before && before !== run.status) isNew = true;
   }
+  // An answer that is on its way may be older than this.
+  if (runs.length && shown !== asked) isNew = true;
   if (isNew || removed.some((id) => table.rows.has(id))) reload();
 }
 

@@ -237,9 +237,15 @@ for (const [name, by] of [["before", -SIZE], ["after", SIZE]])
     changed();
   });
 
+let loads = 0;
+
 async function load() {
+  const mine = ++loads;
   try {
-    job = await api.get(ADDRESS);
+    const found = await api.get(ADDRESS);
+    // A slow answer must not replace a newer one.
+    if (mine !== loads) return;
+    job = found;
   } catch (error) {
     byId("summaries").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy || ""))));
     return;

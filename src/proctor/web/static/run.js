@@ -38,6 +38,8 @@ const ANALYSES = {
 
 let run = null;
 let seenAt = 0;
+/** What the live channel said last: newer than any answer that was on its way when it was said. */
+let told = {};
 const grid = document.createElement("item-grid");
 const tellOfEnd = ending();
 const tabs = new Tabs(byId("tabs"), (name) => ({ charts: drawCharts, plan: showPlan })[name]?.());
@@ -325,8 +327,10 @@ async function showPlan() {
 // ---- From the first look on
 
 async function load() {
+  const before = told;
   try {
-    showRun(await api.get(ADDRESS));
+    const answer = await api.get(ADDRESS);
+    showRun(told === before ? answer : { ...answer, ...told });
     return true;
   } catch (error) {
     byId("notices").replaceChildren(el("div", { class: "notice bad", role: "alert" }, el("p", {}, el("b", {}, error.message)), el("p", { class: "soft" }, error.remedy)));
@@ -350,7 +354,8 @@ async function begin() {
   setInterval(() => run.status === "running" && showTiles(), 1000);
   watch("run", RUN, (changes, { full }) => {
     const before = run.status;
-    showRun(changes.run);
+    told = changes.run;
+    showRun(told);
     if (grid.plain && !grid.wanted.search) showChips(changes.run.counts);
     // Between the first page and the first word of this, items may have ended.
     if (changes.reset || (full && [before, run.status].includes("running"))) grid.refresh();

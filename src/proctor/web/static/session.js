@@ -192,8 +192,14 @@ function scoredUtterance(name, index) {
 
 // ---- From the first look on
 
+let loads = 0;
+
 async function reload() {
-  session = await api.get(ADDRESS);
+  const mine = ++loads;
+  const found = await api.get(ADDRESS);
+  // A slow answer must not replace a newer one.
+  if (mine !== loads) return;
+  session = found;
   showHead();
   showTabs();
 }
