@@ -20,7 +20,7 @@ LAYERS = [
     {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
     {"agent", "runner", "evaluator", "model"},
     {"item", "session", "score", "errors", "__init__"}
-    | {"git", "processes", "expect", "untrusted", "answers", "counting", "imported", "keys"},
+    | {"git", "processes", "expect", "untrusted", "answers", "counting", "imported", "keys", "loading"},
 ]
 """From left to right: a part imports from its right, never from its left."""
 

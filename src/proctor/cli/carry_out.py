@@ -63,6 +63,7 @@ async def carry_out(
 async def conduct(store: Store, run_id: str, owner: str, house: House, models: Models, view: View) -> Ending:
     """Run a batch that is ours to its end, shown by `view`, stopping cleanly at a signal."""
     _allow_many_files()
+    models.get_ready()
     conductor = Conductor(store, run_id, owner, house, watch=view.item)
     _listen(conductor)
     try:

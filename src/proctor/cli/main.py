@@ -4,11 +4,11 @@ Only the module of the command that was called is loaded; `proctor --help` loads
 answers in the time Python itself takes to start.
 """
 
-import gc
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
+
+from proctor.loading import load
 
 COMMANDS = {
     "batch": ("batch", "Run a plan of repositories × prompts × agents."),
@@ -68,11 +68,7 @@ def _run(words: list[str]) -> int:
     with ending.told(as_json="--json" in words or "--jsonl" in words) as end:
         if not words or words[0] not in COMMANDS:
             raise ending.unknown_command(words[0] if words else "", COMMANDS)
-        # Nothing that is imported is ever garbage: looking for it takes a tenth of the start.
-        gc.disable()
-        module: Any = import_module(f"proctor.cli.{COMMANDS[words[0]][0]}")
-        gc.enable()
-        gc.freeze()
+        module: Any = load(f"proctor.cli.{COMMANDS[words[0]][0]}")
         end.code = module.apps[words[0]](
             args=words[1:], prog_name=f"proctor {words[0]}", standalone_mode=False, obj=options
         )

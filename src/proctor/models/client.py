@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from proctor.errors import ModelError, RateLimited
+from proctor.loading import load
 from proctor.models.limits import UNTOLD_TRIES, Pools, spent_window_seconds
 from proctor.models.providers import Endpoint
 from proctor.models.refusals import Again, clean, parsed, refusal
@@ -179,8 +180,14 @@ class Client:
             await self._session.close()
             self._session = None
 
+    @staticmethod
+    def get_ready() -> None:
+        """Load the library for HTTP before the first call, which else waits for it with all beside it."""
+        load("aiohttp")
+
     def _open(self) -> "aiohttp.ClientSession":
-        # Imported here because it costs a quarter of a second that scripted batches need not pay.
+        self.get_ready()
+        # Imported here because it costs a tenth of a second that scripted batches need not pay.
         import aiohttp
 
         patience = self._patience

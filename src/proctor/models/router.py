@@ -149,6 +149,11 @@ class Models:
         body = (request.messages, request.tools, request.parameters)
         return most_it_can_cost(request.model, body, limit, route.price)
 
+    def get_ready(self) -> None:
+        """Load what the models that were checked need to be asked. Call it before anything runs."""
+        if any(route.endpoint for route in self._routes.values()):
+            self.client.get_ready()
+
     async def close(self) -> None:
         """Close all connections."""
         await self.client.close()
