@@ -11,6 +11,9 @@ WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 # Inspect's own reader, for tests of what we write for it. What it needs does not go with what we need.
 INSPECT := build/inspect
 
+# The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test check format bench docs screenshots constraints browser inspect test-agents clean
 
 help:
