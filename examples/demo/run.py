@@ -106,6 +106,7 @@ def farewell(folder: Path, report: Path) -> str:
 ended with exit code 1 (finished, some items did not succeed). The demonstration itself went well.
 
 Open the report:            {shown(report)}
+All of it in the browser:   {here} serve
 The run, item by item:      {here} show {RUN}
 What one agent did:         {here} show {bad["sessionId"]}
 What another one changed:   git -C {shown(Path(good["repo"]))} diff main...{branch}

@@ -1,11 +1,13 @@
 """`make demo`: what a newcomer sees first."""
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -64,14 +66,33 @@ def test_it_touches_neither_the_checkouts_nor_their_branches(demo) -> None:
 def test_every_command_it_ends_with_works(demo) -> None:
     folder, done = demo
     told = dict(re.findall(r"^(\S[^:\n]+):  +(.+)$", done.stdout, re.MULTILINE))
-    commands = [command for name, command in told.items() if name != "Open the report"]
+    report, served = told.pop("Open the report"), told.pop("All of it in the browser")
+    commands = list(told.values())
 
-    assert (folder / told["Open the report"]).is_file()
+    assert (folder / report).is_file()
+    assert served.endswith("proctor serve")
     assert len(commands) == 4
     for command in commands:
         shown = _run(command, folder)
         assert shown.returncode == 0, (command, shown.stderr)
         assert shown.stdout or shown.stderr
+
+
+def test_the_web_app_it_points_to_shows_the_run(demo) -> None:
+    folder, done = demo
+    command = re.search(r"(PROCTOR_HOME=\S+) (\S+ serve)$", done.stdout, re.MULTILINE)
+    assert command is not None
+    # Another program may listen at the usual port of the machine that tests this.
+    words = ["env", command[1], *shlex.split(command[2]), "--port", "0"]
+    with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            address = re.search(r"http://[\d.]+:\d+", server.stderr.readline())
+            assert address is not None
+            with urlopen(f"{address[0]}/api/runs/demo", timeout=30) as answer:
+                assert json.load(answer)["counts"]["success"] == 3
+        finally:
+            server.terminate()
 
 
 def test_the_difference_it_points_to_is_the_work_of_the_careful_one(demo) -> None:
