@@ -17,14 +17,17 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo test check format bench docs screenshots constraints browser inspect test-agents clean
 
 help:
-	@echo "make demo    run a small batch with stand-in agents: no key, no network, a minute"
-	@echo "make test    lint, types, every test"
+	@echo "make demo          run a small batch with stand-in agents: no key, no network, a minute"
+	@echo "make setup         install Proctor and its development tools in $(VENV)"
+	@echo "make test          lint, types, every test"
+	@echo "make check         lint and types only"
+	@echo "make format        put the code in order"
 	@echo "make test-agents   install every agent and try each for real on a model on loopback"
-	@echo "make setup   install Proctor and its development tools in $(VENV)"
-	@echo "make check   lint and types only"
-	@echo "make bench   measure speed against bare loops"
-	@echo "make docs    write docs/commands.md from the commands' own help"
+	@echo "make bench         measure speed against bare loops"
+	@echo "make docs          write docs/commands.md from the commands' own help"
 	@echo "make screenshots   make the pictures of the web app in docs/pictures"
+	@echo "make constraints   look for newer versions of what we need, and pin them"
+	@echo "make clean         remove what all of these made"
 
 setup: $(DEV_STAMP)
 
@@ -35,6 +38,7 @@ $(BIN)/uv:
 	@$(BIN)/python -m pip install --quiet uv
 
 $(STAMP): $(BIN)/uv pyproject.toml constraints.txt
+	@echo "Installing what Proctor needs in $(VENV), once."
 	@$(UV) --constraint constraints.txt --editable .
 	@touch $@
 

@@ -20,7 +20,8 @@ LAYERS = [
     {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
     {"agent", "runner", "evaluator", "model"},
     {"item", "session", "score", "errors", "__init__"}
-    | {"git", "processes", "expect", "untrusted", "answers", "counting", "imported", "keys", "loading"},
+    | {"git", "processes", "expect", "untrusted", "answers", "counting", "imported", "keys", "loading"}
+    | {"figures", "thinking"},
 ]
 """From left to right: a part imports from its right, never from its left."""
 

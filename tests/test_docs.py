@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from proctor.agents import agent_names
 from proctor.agents._steps import KINDS
+from proctor.cli.config import ENCRYPTION, EVALUATION, SECTIONS, SERVE
 from proctor.cli.main import COMMANDS
 from proctor.models.providers import PROVIDERS
 from proctor.plan import json_schema, read_plan
@@ -19,6 +21,7 @@ from proctor.store.tables import COLUMNS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
+RUNNERS = sorted(path.stem for path in (ROOT / "src/proctor/runners").glob("[!_]*.py"))
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
@@ -73,6 +76,47 @@ def test_each_table_and_column_is_in_the_record(table: str) -> None:
 
     assert f"`{table}`" in record or own
     assert missing == []
+
+
+def _reasons() -> Iterator[str]:
+    """Every reason that the code itself gives for the end of an attempt."""
+    source = "\n".join(path.read_text("utf-8") for path in (ROOT / "src" / "proctor").rglob("*.py"))
+    yield from re.findall(r'\bOutcome\(status=\w+, reason="(\w+)"', source)
+    yield from re.findall(r'^    reason = "(\w+)"', source, re.MULTILINE)
+
+
+@pytest.mark.parametrize("reason", sorted(set(_reasons())))
+def test_each_reason_an_item_ends_for_is_in_the_record(reason: str) -> None:
+    assert f"`{reason}`" in _text("docs/record.md")
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_each_runner_is_in_the_record(runner: str) -> None:
+    assert re.search(rf"^\| `runner` \|.*`{runner}`", _text("docs/record.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("section", "settings"),
+    [
+        *SECTIONS.items(),
+        ("serve", (*SERVE, "access_keys")),
+        ("evaluation", EVALUATION),
+        ("encryption", ENCRYPTION),
+        ("budget", ("usd",)),
+    ],
+)
+def test_each_section_of_the_settings_file_is_in_one_table(section: str, settings: tuple[str, ...]) -> None:
+    table = _text("docs/models.md").partition("| section | setting |")[2].partition("\n\n")[0]
+    rows = table.partition(f"| `[{section}")[2].partition("\n| `[")[0]
+
+    assert [name for name in settings if f"`{name}`" not in rows] == []
+
+
+def test_each_extra_that_users_may_install_is_in_the_readme() -> None:
+    extras = tomllib.loads(_text("pyproject.toml"))["project"]["optional-dependencies"]
+    install = _text("README.md").partition("## Install")[2].partition("\n## ")[0]
+
+    assert [name for name in extras if name != "dev" and f"`{name}`" not in install] == []
 
 
 @pytest.mark.parametrize("agent", [name for name in agent_names() if ":" not in name])

@@ -30,11 +30,11 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     print(f"Three repositories with failing tests × two stand-in agents, in {shown(folder)}/\n", flush=True)
-    code = proctor(folder, "batch", "plan.yaml")
+    code = proctor(folder, "batch", shown(folder / "plan.yaml"))
     if code not in (PASSED, SOME_DID_NOT):
         return code
     report = folder / "report.html"
-    if code := proctor(folder, "report", "--run", RUN, "--format", "html", "--out", report.name):
+    if code := proctor(folder, "report", "--run", RUN, "--format", "html", "--out", shown(report)):
         return code
     print(farewell(folder, report))
     return 0
@@ -74,13 +74,13 @@ def git(folder: Path, *words: str) -> None:
 
 def proctor(folder: Path, *words: str) -> int:
     """Run a command of Proctor as a user would; its exit code."""
-    return subprocess.run(command(words), cwd=folder, env=environment(folder), check=False).returncode
+    return subprocess.run(command(words), env=environment(folder), check=False).returncode
 
 
 def ask_proctor(folder: Path, *words: str) -> Any:
     """What a command of Proctor answers when it is asked for JSON."""
     asked = command((*words, "--json"))
-    done = subprocess.run(asked, cwd=folder, env=environment(folder), check=True, stdout=subprocess.PIPE)
+    done = subprocess.run(asked, env=environment(folder), check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout)
 
 

@@ -82,7 +82,7 @@ class Availability:
     ready: bool
     version: str = ""
     problem: str = ""
-    """What is missing, when not ready."""
+    """What is missing, when not ready; else what is odd about it."""
     remedy: str = ""
 
 

@@ -22,3 +22,8 @@ def count_words(text: str) -> int:
         return sum(1 for _ in _SPACED.finditer(text))
     rest, unspaced = _UNSPACED.subn(" ", text)
     return unspaced + sum(1 for _ in _SPACED.finditer(rest))
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether a text begins in a script that puts nothing between its words."""
+    return bool(_UNSPACED.match(text))

@@ -119,10 +119,10 @@ class Git:
         """Whether one commit is part of another's history; it is of its own."""
         return self.ask("merge-base", "--is-ancestor", older, newer)[0] == 0
 
-    def branches(self, limit: int = 20) -> list[str]:
-        """Names of local branches, without those of our own sessions; the most recent ones first."""
+    def branches(self) -> list[str]:
+        """The twenty most recent local branches, newest first, without those of our own sessions."""
         listed = self("for-each-ref", "--sort=-committerdate", "--format=%(refname:short)", "refs/heads")
-        return [name for name in listed.splitlines() if not name.startswith("batch/")][:limit]
+        return [name for name in listed.splitlines() if not name.startswith("batch/")][:20]
 
     def changes(self, older: str, newer: str) -> Changes:
         """Count what differs between two commits; a file that was moved is one file."""

@@ -52,6 +52,8 @@ class ImportedSession:
     agent: str = ""
     agent_version: str = ""
     model: str = ""
+    is_stand_in: bool = False
+    """A rehearsal: its agent or model only pretended to be one."""
     status: str = "success"
     """`success`, `fail`, `timeout` or `error`, as far as its source says."""
     end_reason: str = "completed"

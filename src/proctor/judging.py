@@ -16,7 +16,6 @@ from proctor.errors import EvaluatorError
 from proctor.item import digest_of
 from proctor.score import Score
 
-SCALES = ("binary", "scalar", "categorical", "extraction")
 LEVELS = ("session", "turn")
 LONGEST_TRANSCRIPT = 200_000
 TRIES = 2

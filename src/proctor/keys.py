@@ -147,7 +147,9 @@ def key_in(file: Path) -> LocalKey:
         data = file.expanduser().read_bytes()
     except OSError as error:
         raise KeyUnusable(
-            f"the key file cannot be read: {error}\nMake a key:  proctor encryption new-key {file}"
+            f"the key file cannot be read: {error}\n"
+            "Bring back the key that the store is sealed under: no other one opens it. "
+            f"Only if nothing is sealed yet, make one:  proctor encryption new-key {file}"
         ) from error
     return LocalKey(secret=data if len(data) == KEY_BYTES else _decoded(data, str(file)))
 

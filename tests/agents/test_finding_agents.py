@@ -93,3 +93,27 @@ def test_finding_one_agent_does_not_load_the_others():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def program(folder, text):
+    """A program that stands in for claude's."""
+    (folder / "claude").write_text(text)
+    (folder / "claude").chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+def test_a_program_that_cannot_be_started_is_not_ready(tmp_path):
+    found = find_agent("claude", {}).availability(program(tmp_path, "#!/no/such/interpreter\n"))
+    assert not found.ready
+    assert "cannot be started" in found.problem and "install" in found.remedy
+
+
+def test_a_complaint_is_not_taken_for_a_version(tmp_path):
+    broken = program(tmp_path, "#!/bin/sh\necho 'Cannot find module x' >&2; exit 3\n")
+    found = find_agent("claude", {}).availability(broken)
+    assert (found.version, found.problem) == ("", "`--version` failed (3): Cannot find module x")
+
+
+def test_the_agents_there_are_stand_at_the_beginning_of_a_line():
+    with pytest.raises(NotFound, match=r"(?m)^There is: aider, amp"):
+        find_agent("nobody-at-all", {})

@@ -102,6 +102,22 @@ def test_a_judge_that_says_what_people_say_is_calibrated():
     assert found.confusion == {("Yes", "Yes"): 30, ("No", "No"): 30}
 
 
+def test_what_was_said_is_listed_from_lowest_to_highest_where_the_scale_has_an_order():
+    said = ["Yes", "Maybe", "No"] * 12
+    values = {"No": 0.0, "Maybe": 0.5, "Yes": 1.0}
+    things = [
+        Judged(
+            session=f"s-{n}",
+            human={"ann": Opinion(label=word, value=values[word])},
+            machine=[Opinion(label=word, value=values[word])],
+        )
+        for n, word in enumerate(said)
+    ]
+
+    assert list(calibrate(things, order=["No", "Maybe", "Yes"]).words) == ["No", "Maybe", "Yes"]
+    assert list(calibrate(things).words) == ["Maybe", "No", "Yes"]
+
+
 def test_a_judge_that_tosses_a_coin_is_found_out():
     toss = random.Random(3)
     judged = [

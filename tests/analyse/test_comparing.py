@@ -215,6 +215,29 @@ def test_a_gate_says_pass_fail_or_that_there_is_too_little_to_say(store):
     assert verdict("worse", "cost<=1000%").verdict == "pass"
 
 
+def test_an_open_gate_says_how_many_more_pairs_would_decide_it():
+    found = gate_of("success>=-0.02").verdict("same", (0.0, -0.1, 0.1), 0.5, 40)
+
+    # The interval has to be a fifth as wide, which takes 25 times the pairs.
+    assert (found.verdict, found.more_pairs) == ("inconclusive", 25 * 40 - 40)
+
+
+@pytest.mark.parametrize(
+    ("difference", "verdict", "words"),
+    [
+        ((0.01, 0.005, 0.015), "pass", "the difference is +5.0% (+2.5% to +7.5%)"),
+        ((0.03, 0.021, 0.04), "fail", "the difference is +15.0% (+10.5% to +20.0%)"),
+        ((0.02, 0.01, 0.03), "inconclusive", "the difference is +10.0% (+5.0% to +15.0%)"),
+        ((0.01, None, None), "inconclusive", "the difference is +5.0%; too few to say more"),
+        ((0.01, 0.005, None), "inconclusive", "the difference is +5.0%; too few to say more"),
+    ],
+)
+def test_a_gate_in_percent_is_of_the_mean_of_the_baseline(difference, verdict, words):
+    found = gate_of("cost<=10%").verdict("dearer", difference, 0.2, 12)
+
+    assert (found.verdict, found.words) == (verdict, words)
+
+
 def test_a_share_of_nothing_is_met_by_no_difference_and_decided_by_no_other():
     gate = gate_of("cost<=10%")
 

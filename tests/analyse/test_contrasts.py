@@ -72,8 +72,3 @@ def test_an_interaction_is_found_where_two_factors_work_only_together():
     both = [[float(a * b)] for a, b, _ in rows]
 
     assert contrasts.factor_test(values, base, both).p < 0.001
-
-
-def test_the_runs_a_difference_takes_are_said():
-    assert contrasts.runs_needed(spread=1.0, difference=1.0) == 16
-    assert contrasts.runs_needed(spread=1.0, difference=0.0) is None

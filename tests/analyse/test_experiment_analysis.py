@@ -242,3 +242,39 @@ def test_a_metric_nobody_has_is_refused(tmp_path):
 
     with pytest.raises(UsageError, match="There are: trust"):
         BatchAnalyzer(tmp_path, metric="turst").calculate_metric_statistics()
+
+
+def test_an_interval_is_right_where_values_are_large_and_close_together(tmp_path):
+    chance = random.Random(5)
+    values = [chance.gauss(0, 2) for _ in range(12)]
+    runs = [
+        (f"var-001-run-{n:03d}", "completed", {"near": v, "far": 1.7e9 + v}, 0.1, {})
+        for n, v in enumerate(values, 1)
+    ]
+
+    found = write_runs(tmp_path, runs).calculate_metric_statistics()
+
+    near, far = found["near"], found["far"]
+    assert far["high"] - far["low"] == pytest.approx(near["high"] - near["low"], rel=1e-6)
+
+
+@pytest.mark.parametrize("junk", ["[]", "3", '"words"', "null", '{"failed_runs": 3, "variations": {"a": 1}}'])
+@pytest.mark.parametrize(
+    "file",
+    ["batch-state.json", "batch-summary.json"]
+    + [f"runs/var-001-run-001/{name}.json" for name in ("scenario-state", "metrics", "costs")],
+)
+def test_a_file_of_another_shape_costs_no_more_than_what_it_would_have_told(tmp_path, file, junk):
+    analyzer = two_models(tmp_path)
+    (tmp_path / file).write_text(junk)
+
+    patterns = analyzer.identify_patterns()
+
+    assert patterns["total_runs"] == 24
+    assert patterns["successful_runs"] >= 23
+
+
+def test_a_level_that_makes_no_difference_is_not_said_to_be_lower(tmp_path):
+    patterns = two_models(tmp_path).identify_patterns()
+
+    assert "the success rate is the same" in patterns["tested_levels"][0]["statement"]

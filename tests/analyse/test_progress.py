@@ -9,7 +9,7 @@ from proctor.analyse.progress import progress
 from proctor.store import timestamp
 
 
-def test_a_batch_under_way_says_what_runs_and_what_failed(tmp_path):
+def test_a_batch_under_way_says_how_far_it_is_and_what_runs(tmp_path):
     with filled_store(tmp_path, finished=12) as store:
         found = progress(store.read, "compare", NOW + timedelta(minutes=10))
 
@@ -17,8 +17,6 @@ def test_a_batch_under_way_says_what_runs_and_what_failed(tmp_path):
     (running,) = found.running
     assert running.tokens == 1112
     assert running.elapsed_seconds > 300
-    assert len(found.last_failures) == 5
-    assert found.last_failures[0].status == "error"
     assert found.budget_usd == 5.0
 
 

@@ -76,4 +76,7 @@ def test_intervals_that_overlap_tell_nobody_apart(
     cheap = Estimate(value=1.0, low=0.5, high=1.5, n=9)
     dear = Estimate(value=3.0, low=low, high=high, n=n)
 
-    assert [place.rank for place in ranked_by_interval({"dear": dear, "cheap": cheap})] == ranks
+    found = ranked_by_interval({"dear": dear, "cheap": cheap})
+
+    assert [place.rank for place in found] == ranks
+    assert [place.worst_rank for place in found] == ([1, 2] if ranks == [1, 2] else [2, 2])

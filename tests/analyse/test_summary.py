@@ -8,7 +8,8 @@ from filled import MODELS, NOW, add_batch, carry_out, filled_store, items, new_s
 from proctor.analyse.summary import summarise
 from proctor.errors import NotFound
 from proctor.item import Item
-from proctor.store import Scope
+from proctor.session import ModelCall
+from proctor.store import Recorder, Scope, timestamp
 
 LATER = NOW + timedelta(hours=1)
 
@@ -92,6 +93,23 @@ def test_a_missing_price_is_said_and_never_taken_for_nothing(summary):
     assert summary.cost.known_usd == pytest.approx(0.24)
     assert not summary.cost.is_complete
     assert summary.cost_per_success_usd is None
+
+
+@pytest.mark.parametrize("status", ["model_failed", "auth", "quota", "cost_limit", "halted"])
+def test_a_call_that_nobody_charges_for_does_not_make_the_cost_unknown(tmp_path, status):
+    with new_store(tmp_path, "one", [Item(runner="prompt", prompt="a", model="m")]) as store:
+        writer = store.writer()
+        (row,) = store.read.queued("one", after=-1, limit=1)
+        attempt = {"runId": "one", "itemId": row["id"], "attempt": 1, "job": "coding"}
+        recorder = Recorder(writer, "s", attempt | {"startedAt": timestamp(NOW)}, lambda: NOW)
+        recorder.record(ModelCall(model="m", cost_usd=0.25))
+        recorder.record(ModelCall(model="m", status=status))
+        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
+        writer.close()
+        (used,) = summarise(store.read, Scope(run_id="one"), LATER).models
+
+    assert (used.calls, used.failed_calls, used.unpriced_calls, used.cost_usd) == (2, 1, 0, 0.25)
+    assert recorder.totals.unpriced_calls == 0
 
 
 def test_with_all_prices_known_a_success_has_a_cost(store):

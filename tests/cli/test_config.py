@@ -96,6 +96,9 @@ def test_the_server_is_told_its_names_and_who_may_sign(tmp_path):
         ("[prices.x]\ninput = 1", "lacks `output`"),
         ("[prices.x]\ninput = -1\noutput = 1", "not negative"),
         ("[limits.x]\nconcurrency = true", "a number"),
+        ("[limits.x]\nconcurrency = 0", "a number of calls: 1 or more"),
+        ("[limits.x]\nconcurrency = 2.5", "a number of calls: 1 or more"),
+        ("[prices.x]\ninput = inf\noutput = 1", "not negative"),
         ("prices = 3", "is no section"),
         ("[prices]\nx = 3", "holds no settings"),
         ("[budget]\nusd = -1", "usd = 50"),
@@ -122,6 +125,17 @@ def test_what_is_wrong_is_said_with_the_file_and_the_nearest_name(tmp_path, text
     with pytest.raises(UsageError, match=r"proctor\.toml") as told:
         read_config([tmp_path], {})
     assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "key", ["sk-0123456789abcdef", "gsk_Y2hhcmFjdGVycw01", "a1b2c3d4e5f6a7b8c9d0", "two words"]
+)
+def test_a_key_written_where_its_variable_should_stand_is_refused_and_not_repeated(tmp_path, key):
+    write(tmp_path, f'[providers.acme]\nbase_url = "https://acme.example"\nkey = "{key}"\n')
+    with pytest.raises(UsageError, match="should name the variable") as told:
+        read_config([tmp_path], {})
+    assert key not in str(told.value)
+    assert 'key = "ACME_API_KEY"' in str(told.value)
 
 
 def test_a_key_is_named_once_and_found_from_the_file_that_names_it(tmp_path):

@@ -167,6 +167,17 @@ async def test_a_model_that_fails_is_explained(patient, answer, reason, said):
     assert len(server.requests) == 1, "a person waits: it is asked once"
 
 
+async def test_a_model_that_is_there_is_not_offered_in_its_own_place(patient):
+    async with ModelServer([failure(400, "max_tokens is too small")], names=["gpt-4o"]) as server:
+        _, told = await patient.asked(
+            "--model", "openai/gpt-4o", OPENAI_BASE_URL=server.url, OPENAI_API_KEY=KEY
+        )
+
+    words = found(told, "model openai/gpt-4o")[1]
+    assert "max_tokens is too small" in words
+    assert "Did you mean" not in words
+
+
 async def test_a_server_that_is_not_there_is_told_by_its_address(patient):
     code, told = await patient.asked("--model", "vllm/any", VLLM_BASE_URL="http://127.0.0.1:9/v1")
     words = found(told, "model vllm/any")[1]

@@ -156,10 +156,15 @@ def test_what_comes_in_through_the_server_lies_open_nowhere(proctor, desk):
     for line in (desk / "evaluation" / "sessions.jsonl").read_text().splitlines():
         call("/v1/traces", json.loads(line))
     call("/api/runs", {"text": PLAN})
+    source = {"kind": "arrived", "logGroups": ["/agents/travel"]}
+    started = {"name": "sealed", "source": source, "evaluators": ["Builtin.TrajectoryAnyOrderMatch"]}
+    with urlopen(f"{address}/evaluations/{call('/api/evaluations', started)['id']}") as page:
+        # Names are sealed, so that no search finds them: the page says so and does not try.
+        assert 'placeholder="Names of sessions are sealed"' in page.read().decode()
     kill_after(server, lambda: finished(home) > 0)
 
     until = time.monotonic() + 60
-    while proctor.json("runs")["runs"][0]["status"] == "running":
+    while any(run["status"] == "running" for run in proctor.json("runs")["runs"]):
         assert time.monotonic() < until
         time.sleep(0.1)
     assert telling(home) == []

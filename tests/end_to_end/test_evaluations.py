@@ -112,6 +112,47 @@ def test_a_dry_run_says_what_would_be_judged_and_what_it_may_cost(proctor, desk)
     assert not list((desk / "proctor-home").glob("look-*"))
 
 
+def test_a_job_is_named_and_tagged_as_one_that_was_started_over_http(proctor, desk):
+    (desk / "proctor.toml").write_text('[serve]\nregion = "eu-north-1"\naccount = "123456789012"\n')
+    plan = desk / PLAN
+    plan.write_text(plan.read_text() + "tags: {team: travel}\n")
+
+    assert proctor("evaluate", "start", PLAN).returncode == 0
+
+    job = only_job(proctor)
+    name = f"123456789012:batch-evaluate/{job['batchEvaluationId']}"
+    assert job["batchEvaluationArn"] == f"arn:aws:bedrock-agentcore:eu-north-1:{name}"
+    with proctor.open_store() as store:
+        assert store.definitions.tags(job["batchEvaluationArn"]) == {"team": "travel"}
+        assert proctor("evaluate", "delete", job["batchEvaluationArn"]).returncode == 0
+        assert store.definitions.tags(job["batchEvaluationArn"]) == {}
+
+
+def test_what_insights_found_is_told_with_the_sessions_it_was_found_in(proctor, desk):
+    gave_up = {"category": "orchestration-related-errors-category-premature-termination", "turn": 2}
+    gave_up |= {"evidence": "so it said", "confidence": 1, "root_cause": "It gave up.", "tool": ""}
+    rules = [
+        {"match": "What did the user", "reply": json.dumps({"description": "Away.", "intent": "Travel"})},
+        {"match": "cannot help", "reply": json.dumps(gave_up)},
+        {"reply": json.dumps(gave_up | {"category": "none"})},
+    ]
+    (desk / "evaluation" / "judge.yaml").write_text(json.dumps({"rules": rules}))
+    names = [f"Builtin.Insight.{name}" for name in ("FailureAnalysis", "UserIntent")]
+    asked = [word for name in names for word in ("--evaluator", name)]
+
+    done = proctor("evaluate", "start", PLAN, *asked)
+
+    assert done.returncode == 0, done.stderr
+    job = only_job(proctor)["batchEvaluationId"]
+    failure, intent = proctor.json("evaluate", "get", job)["insightsFound"]
+    assert (failure["insight"], failure["sessions"]) == (names[0], ["oslo-2"])
+    assert failure["found"] == "orchestration related errors: premature termination"
+    assert (intent["found"], len(intent["sessions"]), intent["example"]) == ("Travel", 6, "Away.")
+    for told in (done, proctor("evaluate", "get", job), proctor("evaluate", "results", job)):
+        assert "premature termination" in told.stdout and "It gave up." in told.stdout
+    assert proctor.json("evaluate", "results", job)["insightsFound"] == [failure, intent]
+
+
 def test_sessions_of_a_run_of_our_own_are_judged(proctor, desk):
     (desk / "plan.yaml").write_text(
         "runId: mine\nmatrix:\n  - {prompt: Say OK, model: scripted/ok, runs: 3}\n"
@@ -153,6 +194,24 @@ def test_what_is_wrong_is_told_before_anything_starts(proctor, desk):
     assert "OPENAI_API_KEY is not set" in keyless.stderr
     assert "no budget can be kept" in unpriced.stderr
     assert proctor.json("evaluate", "list") == {"batchEvaluations": []}
+
+
+def test_flags_that_choose_sessions_narrow_the_source_of_a_plan_or_are_refused(proctor, desk):
+    assert proctor("import", "otlp", "evaluation/sessions.jsonl").returncode == 0
+    for source in ({"cloudWatchLogs": {"serviceNames": ["elsewhere"]}}, {"store": {"runIds": ["nobody"]}}):
+        plan = {"batchEvaluationName": "x", "evaluators": ["Builtin.Refusal"], "dataSourceConfig": source}
+        (desk / "plan.json").write_text(json.dumps(plan | {"judge": "scripted/ok"}))
+        for flags in (["--session-id", "oslo-1"], ["--start", "2020-01-01"]):
+            # The plan names sessions there are none of: flags that narrow it down find none either.
+            assert proctor.json("evaluate", "start", "plan.json", *flags, "--dry-run")["sessions"] == 0
+
+    named = ["--name", "x", "--evaluator", "Builtin.Refusal", "--dry-run"]
+    whole = proctor("evaluate", "start", *named, "--files", "evaluation", "--session-id", "oslo-1")
+    planned = proctor("evaluate", "start", PLAN, "--end", "2030-01-01", "--dry-run")
+    for refused in (whole, planned):
+        assert refused.returncode == 2 and "files are judged whole" in refused.stderr
+    kind = proctor("evaluate", "start", *named, "--session-id", "oslo-1", "--kind", "otlp")
+    assert kind.returncode == 2 and "--kind says what files are" in kind.stderr
 
 
 def test_more_evaluators_extend_a_finished_job_and_repeat_nothing(proctor, desk):

@@ -164,6 +164,18 @@ def test_a_judge_is_held_against_labels_in_a_file(desk):
     assert "too few" in done.stderr
 
 
+def test_labels_that_cannot_count_or_never_agree_are_told(desk):
+    rows = ["s0.json,turn-1,Yes", "s1.json,turn-1,Yess", "s2.json,turn-9,No", "s0.json,,No"]
+    (desk.folder / "labels.csv").write_text("\n".join(["session,target,label", *rows]) + "\n")
+    words = ("--labels", "labels.csv", "--judge", "scripted/judge")
+
+    done = desk("evaluators", "calibrate", "Builtin.Refusal", *words, "--json")
+
+    strange, lost = json.loads(done.stdout)["remarks"]
+    assert strange.endswith("can never say the same: Yess.") and strange in done.stderr
+    assert lost.startswith("Left out: 2 labelled things that Builtin.Refusal does not judge")
+
+
 def test_a_mistake_in_a_file_of_labels_is_said_with_its_line(desk):
     (desk.folder / "labels.csv").write_text("session,label\ns0.json,\n")
 

@@ -99,3 +99,30 @@ async def test_an_answer_in_another_shape_is_a_model_failure(provider, models):
     provider.answers = [web.json_response({"content": [{"type": "text"}]})]
     with pytest.raises(ModelError, match="no known shape"):
         await models.answer(ask({"role": "user", "content": "?"}))
+
+
+async def test_parameters_without_a_value_are_not_sent(provider, models):
+    provider.answers = [message({"type": "text", "text": "ok"})]
+    unset = dict.fromkeys(("temperature", "top_p", "tool_choice", "stop", "max_tokens", "user"))
+    said = []
+
+    await models.watched(None, say=said.append).answer(
+        ask({"role": "user", "content": "?"}, parameters=unset)
+    )
+
+    assert set(provider.bodies[0]) == {"model", "max_tokens", "messages"}
+    assert provider.bodies[0]["max_tokens"] > 0
+    assert said == []
+
+
+async def test_json_of_no_particular_shape_cannot_be_asked_for_and_that_is_said(provider, models):
+    provider.answers = [message({"type": "text", "text": "{}"})]
+    said = []
+    any_json = {"response_format": {"type": "json_object"}}
+
+    await models.watched(None, say=said.append).answer(
+        ask({"role": "user", "content": "?"}, parameters=any_json)
+    )
+
+    assert "response_format" not in provider.bodies[0]
+    assert said == ["claude-sonnet-4-5 was not sent `response_format`: anthropic does not take it"]

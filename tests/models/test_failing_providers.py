@@ -100,10 +100,16 @@ async def test_a_retry_after_given_as_a_date_counts_on_the_providers_clock(provi
     assert raised.value.retry_after_seconds == 3600
 
 
-async def test_an_empty_account_is_no_rate_limit(provider, models):
-    provider.answers = [
-        web.json_response({"error": {"code": "insufficient_quota", "message": "pay"}}, status=429)
-    ]
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (429, {"code": "insufficient_quota", "message": "pay"}),
+        (402, {"message": "Insufficient Balance"}),
+        (400, {"type": "invalid_request_error", "message": "Your credit balance is too low."}),
+    ],
+)
+async def test_an_empty_account_is_no_rate_limit(provider, models, status, error):
+    provider.answers = [web.json_response({"error": error}, status=status)]
     with pytest.raises(ModelError) as raised:
         await models.answer(ask())
     assert raised.value.reason == "quota"

@@ -169,6 +169,10 @@ async def test_there_is_one_pool_for_each_name():
             60,
         ),
         ({"x-ratelimit-remaining-requests": "12", "x-ratelimit-reset-requests": "6m0s"}, None),
+        ({"ratelimit-remaining": "0", "ratelimit-reset": "12.5"}, 12.5),
+        ({"ratelimit-remaining": "0", "ratelimit-reset": str(int(NOW.timestamp()) + 30)}, 30),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{int(NOW.timestamp()) + 30}000"}, 30),
+        ({"ratelimit-remaining": "0", "ratelimit-reset": "inf"}, None),
         ({"x-ratelimit-remaining-requests": "0"}, None),
         ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "soon"}, None),
         ({}, None),
@@ -176,6 +180,17 @@ async def test_there_is_one_pool_for_each_name():
 )
 def test_a_spent_usage_window_is_read_from_the_headers(headers, seconds):
     assert spent_window_seconds(headers, NOW) == seconds
+
+
+async def test_calls_refused_together_without_a_word_about_when_hold_the_pool_as_long_as_one():
+    moment, pauses = 0.0, []
+    pool = Pool("p", Pace(first=40), clock=lambda: moment)
+    for together in (20, 5, 1):
+        for place in [await pool.enter() for _ in range(together)]:
+            pool.refused(place, None)
+        pauses.append(pool.state.held_seconds)
+        moment += pauses[-1]
+    assert pauses == [1.0, 2.0, 4.0]
 
 
 async def test_the_users_own_limit_for_a_provider_or_a_model_is_never_passed():

@@ -1,6 +1,7 @@
 """Which models are found, and who is asked for them."""
 
 import asyncio
+import json
 
 from aiohttp import web
 
@@ -10,8 +11,9 @@ from proctor.models.discovery import discover
 class Listing:
     """A server that lists one model at every path that ends like a list, and keeps how it was asked."""
 
-    def __init__(self):
+    def __init__(self, answer=None):
         self.asked = []
+        self._answer = answer or self.answer
 
     async def answer(self, request):
         self.asked.append((str(request.rel_url), dict(request.headers)))
@@ -21,7 +23,7 @@ class Listing:
 
     async def __aenter__(self):
         app = web.Application()
-        app.router.add_get("/{path:.*}", self.answer)
+        app.router.add_get("/{path:.*}", self._answer)
         self._runner = web.AppRunner(app)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -73,3 +75,39 @@ async def test_a_provider_of_ones_own_that_does_not_answer_is_named():
         discover({**NOWHERE, "ACME_BASE_URL": "http://127.0.0.1:9/v1"}, extra=["acme"]), 20
     )
     assert "acme" in found.silent
+
+
+def in_pieces(entries):
+    async def answer(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        raw = json.dumps({"data": entries}).encode()
+        for start in range(0, len(raw), 10_000):
+            await response.write(raw[start : start + 10_000])
+            await asyncio.sleep(0.001)
+        return response
+
+    return answer
+
+
+async def test_a_list_too_long_for_one_piece_is_read_to_its_end():
+    entries = [{"id": f"vendor/model-{number}", "description": "x" * 500} for number in range(100)]
+    async with Listing(in_pieces(entries)) as server:
+        found = await names({"OPENROUTER_BASE_URL": f"http://127.0.0.1:{server.port}/v1"})
+
+    assert found == {f"openrouter/{entry['id']}" for entry in entries}
+
+
+async def test_lists_as_together_and_google_write_them_are_read():
+    async def answer(request):
+        if request.path.startswith("/together"):
+            return web.json_response([{"id": "meta-llama/Llama-3"}])
+        return web.json_response({"data": [{"id": "models/gemini-2.5-pro"}]})
+
+    async with Listing(answer) as server:
+        there = f"http://127.0.0.1:{server.port}"
+        found = await names(
+            {"TOGETHER_BASE_URL": f"{there}/together/v1", "GEMINI_BASE_URL": f"{there}/openai"}
+        )
+
+    assert found == {"together/meta-llama/Llama-3", "gemini/gemini-2.5-pro"}

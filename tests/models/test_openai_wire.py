@@ -134,3 +134,21 @@ async def test_two_hundred_calls_at_once_all_get_their_own_answer(provider, mode
     provider.answers = [echo]
     answers = await asyncio.gather(*(models.answer(ask(str(number))) for number in range(200)))
     assert [answer.text for answer in answers] == [str(number) for number in range(200)]
+
+
+async def test_thoughts_that_only_the_total_counts_are_paid_for_though_nothing_was_said(provider, models):
+    choice = {"message": {"content": None}, "finish_reason": "length"}
+    usage = {"prompt_tokens": 100, "total_tokens": 400}
+    provider.answers = [web.json_response({"choices": [choice], "usage": usage})]
+
+    call = (await models.answer(ask())).call
+
+    assert (call.usage.output_tokens, call.usage.reasoning_tokens) == (300, 300)
+    assert call.cost_usd == pytest.approx((100 * 1 + 300 * 10) / 1e6)
+
+
+async def test_arguments_that_a_server_sends_as_an_object_are_text_here(provider, models):
+    calls = [{"id": "c1", "function": {"name": "run", "arguments": {"command": "ls"}}}]
+    provider.answers = [completion(None, tool_calls=calls)]
+    (wanted,) = (await models.answer(ask())).tool_requests
+    assert json.loads(wanted.arguments) == {"command": "ls"}

@@ -32,6 +32,13 @@ def test_a_name_finds_its_provider(name, provider, model):
         ("ANTHROPIC_BASE_URL", "http://10.0.0.1/v1", "claude-x", "http://10.0.0.1"),
         ("OLLAMA_HOST", "0.0.0.0:11500", "ollama/a", "http://127.0.0.1:11500/v1"),
         ("OLLAMA_HOST", "box", "ollama/a", "http://box:11434/v1"),
+        ("OLLAMA_HOST", ":11500", "ollama/a", "http://127.0.0.1:11500/v1"),
+        ("OLLAMA_HOST", "http://box:11500/below/", "ollama/a", "http://box:11500/below/v1"),
+        ("OLLAMA_HOST", "https://box.example", "ollama/a", "https://box.example/v1"),
+        ("OLLAMA_BASE_URL", "https://box.example/v1", "ollama/a", "https://box.example/v1"),
+        ("OLLAMA_HOST", "::", "ollama/a", "http://[::1]:11434/v1"),
+        ("OLLAMA_HOST", "[::]:11500", "ollama/a", "http://[::1]:11500/v1"),
+        ("OLLAMA_HOST", "box:port", "ollama/a", "http://box:port/v1"),
         ("ACME_AI_BASE_URL", "https://acme.example/v1/", "acme-ai/m", "https://acme.example/v1"),
     ],
 )

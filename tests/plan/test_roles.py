@@ -203,3 +203,38 @@ def test_a_schema_that_is_none_is_refused(tmp_path: Path) -> None:
     told = broken(tmp_path, GOOD + "  - {end: x}\n", profile_dot_schema_dot_yaml="{type: thing}")
 
     assert "no JSON Schema" in told
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "where", "said"),
+    [
+        ("templates/en/feel.j2", "", "\n{{ trutst }}\n", "feel.j2:", "speaks of `trutst`"),
+        ("role.yaml", "when: trust", "when: tust", "role.yaml:", "`when: tust <= 1` speaks of `tust`"),
+        ("role.yaml", "{trust: trust}", "{trust: tust}", "role.yaml:", "speaks of `tust`"),
+        ("templates/en/feel.j2", "", "\n\n{{ broken", "feel.j2:", "the template cannot be read"),
+    ],
+)
+def test_a_name_that_nothing_gives_a_value_is_found_before_anyone_speaks(
+    tmp_path: Path, file: str, old: str, new: str, where: str, said: str
+) -> None:
+    new_role("guest", tmp_path / "guest", plays="client")
+    path = tmp_path / "guest" / file
+    text = path.read_text()
+    path.write_text(text.replace(old, new) if old else text.rstrip("\n") + new)
+
+    with pytest.raises(PlanError) as refused:
+        Roles([tmp_path]).find("guest")
+
+    assert where in str(refused.value) and said in str(refused.value)
+    if not old:
+        lines = path.read_text().splitlines()
+        line = next(number for number, text in enumerate(lines, 1) if "{{ trutst" in text or "{{ br" in text)
+        assert f"feel.j2:{line}:1" in str(refused.value)
+
+
+def test_each_method_of_a_client_is_cited_with_its_authors() -> None:
+    for name in CLIENTS:
+        assert all(
+            re.match(r"[^:]+?( et al\\.| and \\w+)?,", source)
+            for source in Roles().find(name).source.data["sources"]
+        )

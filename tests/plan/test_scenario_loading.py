@@ -226,3 +226,21 @@ def test_a_slip_of_the_pen_is_remarked_on(tmp_path):
 def test_a_folder_without_a_scenario_is_said_to_be_none(tmp_path):
     with pytest.raises(UsageError, match="no scenario"):
         read_scenario(tmp_path)
+
+
+def test_conditions_may_stand_without_spaces(tmp_path):
+    events = (
+        'conditional_events: [{name: Praise, condition: "cooperation_level>=8", description: Good press.}]'
+    )
+
+    read = load(tmp_path, exogenous_events=events).scenario
+
+    assert read.events["Praise"].conditions == {"cooperation_level": ">= 8"}
+
+
+def test_two_events_of_one_name_are_refused_wherever_they_stand(tmp_path):
+    swans = "enable_black_swans: true\nblack_swans: [{name: Storm, probability: 0.1}]\n"
+
+    assert [text.split(": ", 1)[1] for text in problems(tmp_path, scenario=SCENARIO + swans)] == [
+        "there are two events called `Storm`"
+    ]

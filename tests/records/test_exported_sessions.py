@@ -100,6 +100,7 @@ def recorded(draw):
         agent=draw(st.just("") | names),
         agent_version=draw(st.just("") | names),
         model=draw(st.just("") | names),
+        is_stand_in=draw(st.booleans()),
         status=draw(st.sampled_from(["success", "fail", "timeout", "error"])),
         end_reason=draw(names),
         error=draw(words),

@@ -1,6 +1,7 @@
 """`proctor import KIND` and `proctor import auto`, as typed."""
 
 import json
+import os
 
 from records_by_hand import SESSION, claude_lines, write_every_kind, write_json, write_lines
 
@@ -53,6 +54,19 @@ def test_what_cannot_be_read_is_named_and_counted_and_the_rest_is_imported(proct
     assert "broken.traj: it is no JSON" in done.stderr
     assert "empty.traj.json: it is no trajectory" in done.stderr
     assert "8 sessions imported" in done.stderr
+
+
+def test_pipes_and_links_that_lead_back_up_are_neither_waited_for_nor_followed(proctor, tmp_path):
+    write_every_kind(tmp_path / "all")
+    os.mkfifo(tmp_path / "all" / "pipe.jsonl")
+    (tmp_path / "all" / "up").symlink_to(tmp_path / "all", target_is_directory=True)
+
+    done = proctor("import", "auto", "all", "--json")
+
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["unreadable"]) == (1, 1)
+    assert "pipe.jsonl: nothing here knows what this is" in done.stderr
+    assert len(told["sessions"]) == len(set(told["sessions"])) == len(kind_names())
 
 
 def test_an_imported_session_is_shown_by_the_id_its_source_gave_it(proctor, tmp_path):

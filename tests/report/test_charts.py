@@ -159,3 +159,15 @@ def test_lines_that_are_to_be_compared_have_one_scale():
 )
 def test_a_plot_of_nothing_is_still_a_plot(plot):
     assert parsed(plot).tag == f"{SVG}svg"
+
+
+def test_a_whisker_that_goes_below_zero_stays_off_the_names_and_has_no_end_there():
+    def whiskers(low):
+        plot = parsed(charts.bars("t", [Bar(label="name", value=2, low=low, high=4)], top=4))
+        return [line for line in plot.iter(f"{SVG}line") if "c-whisker" in line.attrib["class"]]
+
+    within, beyond = whiskers(1), whiskers(-3)
+
+    assert (len(within), len(beyond)) == (3, 2)
+    bar = float(rects(charts.bars("t", [Bar(label="name", value=2)], top=4))[0].attrib["x"])
+    assert min(float(line.attrib["x1"]) for line in beyond) == pytest.approx(bar, abs=0.1)

@@ -177,6 +177,23 @@ def test_a_comparison_in_markdown():
     assert "<script>" not in text
 
 
+def test_plenty_of_scores_that_mean_nothing_together_are_not_called_too_few():
+    versions = Contrast(
+        metric="score:tone",
+        baseline="before",
+        candidate="after",
+        baseline_mean=Mean(value=0.25),
+        candidate_mean=Mean(value=0.5),
+        difference=None,
+        pairs=40,
+        remarks=("judged by different versions of the evaluator (v1 and v2)",),
+    )
+
+    text = comparison_markdown(replace(comparison(), contrasts=(versions,)))
+
+    assert "| score:tone | after | 0.25 | 0.5 | – | not comparable | – | cannot be said |" in text
+
+
 def test_differences_are_drawn_on_both_sides_of_zero():
     drawn = forest("two", [Stem(label="a", value=-1.0, low=-2.0, high=0.5), Stem(label="b", value=None)])
 

@@ -6,6 +6,7 @@ import pytest
 from stage import PLAIN, Stage, prompt_of
 
 from proctor.errors import ModelError
+from proctor.scenario.check_reports import turn_report
 from proctor.scenario.state import turn_as_plain, turn_of
 
 THIRD = {"name": "Council", "short_name": "council", "llm_model": "model-council"}
@@ -293,3 +294,72 @@ def _talking(request):
     if "RESPONSE:" in prompt:
         return "RESPONSE: Perhaps.\nINTERNAL_NOTES: HM"
     return None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "LONG-TERM GOALS: SLY-GOAL\nREASONING: SLY-PLAN, and then it was cut off",
+        '{"reasoning": "SLY-PLAN", "long_term_goals": "SLY-GOAL"}',
+        "<think>SLY-PLAN</think>\nACTION: waits",
+        "SLY-PLAN, thought without a beginning</think>ACTION: waits",
+    ],
+)
+async def test_reasons_never_stand_in_for_an_action_that_is_missing(answer):
+    stage = Stage(lambda r: answer if r.model == "model-port" else None)
+
+    await stage.play(2)
+
+    assert not any("SLY" in text for text in (*stage.asked("model-ferry"), *stage.asked("narrator")))
+
+
+async def test_what_is_said_before_any_heading_is_an_action():
+    stage = Stage(lambda r: "Raises the fee.\nREASONING: SLY" if r.model == "model-port" else None)
+
+    turn = await stage.play()
+
+    assert turn.decisions["port"].action == "Raises the fee."
+
+
+async def test_notes_never_stand_in_for_an_answer_in_a_private_talk():
+    def answer(request):
+        if "INITIATE_BILATERAL" in prompt_of(request):
+            message = "INITIATE_BILATERAL: yes\nTARGET_ACTOR: ferry\nPROPOSED_MESSAGE: Shall we?"
+            return message if request.model == "model-port" else "INITIATE_BILATERAL: no"
+        return "INTERNAL_NOTES: SLY-NOTE" if "INTERNAL_NOTES" in prompt_of(request) else None
+
+    stage = Stage(answer, enable_bilateral_communication=True)
+
+    turn = await stage.play()
+
+    assert not any("SLY-NOTE" in text for text in stage.asked("model-port"))
+    assert turn.talks[0].notes["ferry"] == "SLY-NOTE"
+
+
+async def test_a_model_that_only_thinks_has_said_nothing():
+    stage = Stage(lambda r: "<think>and so on" if r.model == "model-port" else None)
+
+    with pytest.raises(ModelError, match="said nothing"):
+        await stage.play()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "issues", "unread"),
+    [
+        ("VERDICT: pass", 0, 0),
+        ("VERDICT: **No issues found**", 0, 0),
+        ("VERDICT: fail\nISSUES: - too bold", 1, 0),
+        ("VERDICT: not consistent", 1, 0),
+        ("I would rather not say.", 0, 1),
+    ],
+)
+async def test_a_check_whose_verdict_cannot_be_read_is_counted_apart(verdict, issues, unread):
+    rules = {"validation_model": "checker", "checks": {"world_state_coherence": {"enabled": True}}}
+    stage = Stage(lambda r: verdict if r.model == "checker" else None, validation=rules)
+
+    turn = await stage.play()
+
+    assert (turn.checks_run, len(turn.issues), turn.checks_unread) == (1, issues, unread)
+    assert ("could not be read" in turn_report(stage.scenario.validation, turn)["validation-001.md"]) == bool(
+        unread
+    )

@@ -10,7 +10,7 @@ from stocked import NOW, add_batch, items, session
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.session import Iteration, Message, ModelCall, Usage
-from proctor.store import ItemFilter, Scope, Store, item_of, timestamp
+from proctor.store import ItemFilter, Scope, Store, item_of, pages, timestamp
 from proctor.store.owner import this_process
 
 
@@ -54,9 +54,9 @@ def test_an_item_comes_back_as_it_was_put_in(store):
 def test_items_come_in_pages_in_the_order_of_the_plan(store):
     add_batch(store, count=25)
 
-    pages = [store.read.items("run", limit=10, offset=offset) for offset in (0, 10, 20, 30)]
+    parts = [store.read.items("run", limit=10, offset=offset) for offset in (0, 10, 20, 30)]
 
-    assert [[row["position"] for row in page] for page in pages] == [
+    assert [[row["position"] for row in part] for part in parts] == [
         list(range(10)),
         list(range(10, 20)),
         list(range(20, 25)),
@@ -67,16 +67,19 @@ def test_items_come_in_pages_in_the_order_of_the_plan(store):
 def test_items_can_be_ordered_by_any_column_and_by_no_other_thing(store):
     add_batch(store, count=5)
 
-    down = store.read.items("run", order="prompt", descending=True)
-    assert [row["prompt"] for row in down] == [f"question {number}" for number in (4, 3, 2, 1, 0)]
+    down = pages.listing(store.read, "run", "", "prompt", descending=True)
+    assert list(down.positions) == [4, 3, 2, 1, 0]
     with pytest.raises(NotFound):
-        store.read.items("run", order='position"; DROP TABLE "batches"; --')
+        pages.listing(store.read, "run", "", 'position"; DROP TABLE "batches"; --', descending=False)
 
 
-def test_equal_values_keep_the_order_of_the_plan(store):
+@pytest.mark.parametrize("descending", [False, True])
+def test_equal_values_keep_the_order_of_the_plan(store, descending):
     add_batch(store, count=30)
 
-    assert [row["position"] for row in store.read.items("run", order="status", limit=30)] == list(range(30))
+    found = pages.listing(store.read, "run", "", "status", descending=descending)
+
+    assert list(found.positions) == list(range(30))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +196,7 @@ def test_batches_are_listed_newest_first_with_their_totals(store):
     found = store.read.batches(NOW)
 
     assert [(row["runId"], row["totals"]["items"]) for row in found] == [("new", 3), ("old", 2)]
-    assert [row["runId"] for row in store.read.batches(NOW, limit=1, offset=1)] == ["old"]
+    assert [row["runId"] for row in store.read.batches(NOW, limit=1)] == ["new"]
 
 
 SCOPES = {

@@ -15,6 +15,7 @@ from proctor.imported import Happening, ImportedSession, ImportedStep
 from proctor.score import Score
 from proctor.session import Message, ModelCall, ToolCall, Usage
 from proctor.store import Store
+from proctor.telemetry.sessions import session_of
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 AGENT = {"gen_ai.operation.name": "invoke_agent"}
@@ -298,3 +299,46 @@ def test_sessions_are_old_when_nothing_happened_in_them_since(store):
     assert imported_sessions(store, NOW, before=ended) == []
     assert imported_sessions(store, NOW, before=ended + timedelta(seconds=1)) == [row["id"]]
     assert imported_sessions(store, NOW, before=ended + timedelta(seconds=1), log_group="/other") == []
+
+
+WRONG = ["maybe", [], {"a": [1]}, True, -1, 10**30, float("nan"), "\x00"]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_whoever_writes_nonsense_under_our_own_name_gets_a_session_and_nothing_breaks(store, wrong):
+    figures = ("success", "duration_ms", "cost_usd", "latency_ms", "waiting_ms", "price_source", "call.id")
+    ending = ("session.status", "session.end_reason", "session.stand_in", "session.name", "trace.id")
+    ours = {f"proctor.{name}": wrong for name in (*figures, *ending)}
+    arrive(
+        store,
+        span("invoke_agent", scope="proctor", **AGENT, **ours),
+        span("tool", scope="proctor", parent="invoke_agent", gen_ai__operation__name="execute_tool", **ours),
+        span("model", scope="proctor", parent="invoke_agent", gen_ai__operation__name="chat", **ours),
+    )
+
+    (row,) = sessions(store)
+    assert (row["status"], row["toolCalls"], row["modelCalls"]) == ("success", 1, 1)
+
+
+@pytest.mark.parametrize("name", ["ai.operationId", "gen_ai.operation.name", "openinference.span.kind"])
+@pytest.mark.parametrize("wrong", [["ai.toolCall"], {"a": 1}, None], ids=repr)
+def test_a_list_where_a_word_should_stand_is_no_word_anybody_knows(store, name, wrong):
+    arrive(store, span("x", **{name: wrong}), *conversation("s-2"))
+
+    assert [row["externalId"] for row in sessions(store)] == ["s-2"]
+
+
+def test_a_session_that_cannot_be_read_fails_alone_and_says_so(store, monkeypatch):
+    def read(documents, *, external_id, **more):
+        if external_id == "bad":
+            raise KeyError("something nobody thought of")
+        return session_of(documents, external_id=external_id, **more)
+
+    monkeypatch.setattr("proctor.batch.arrivals.session_of", read)
+    arrive(store, *conversation("bad"), *conversation("good"))
+
+    bad, good = sessions(store)
+    assert (bad["status"], bad["endReason"]) == ("error", "internal_error")
+    assert "cannot be read: KeyError" in bad["error"]
+    assert good["status"] == "success"
+    assert not store.arrivals.has_new()

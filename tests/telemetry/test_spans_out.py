@@ -4,6 +4,7 @@ import json
 import string
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -162,6 +163,31 @@ def test_times_ids_and_places_of_an_imported_session_stay():
     (back,) = sessions_of(documents)
     assert (back.service, back.log_group, back.agent) == ("Calc.DEFAULT", "/calc", "Calc")
     assert (back.started_at, back.finished_at) == (start, start + timedelta(seconds=9))
+
+
+@pytest.mark.parametrize(
+    ("status", "end_reason"),
+    [("success", "completed"), ("fail", "checks_failed"), ("timeout", "timeout"), ("error", "model_failed")],
+)
+def test_how_a_session_ended_who_it_was_and_that_it_only_rehearsed_comes_back(status, end_reason):
+    asked = Happening(event=Message(role="user", content="hi"))
+    called = Happening(event=ModelCall(model="scripted/client", usage=Usage(input_tokens=1)))
+    session = ImportedSession(
+        external_id="s-1",
+        source="coding",
+        name="batch/fix",
+        model="scripted/therapist + scripted/client",
+        is_stand_in=True,
+        status=status,
+        end_reason=end_reason,
+        error="" if status == "success" else "why",
+        steps=[ImportedStep(trace_id=f"turn-{turn}", happenings=[asked, called]) for turn in (1, 2)],
+    )
+
+    (back,) = sessions_of(decode_json(json.dumps(encode_spans(documents_of(session))).encode()).documents)
+
+    for member in ("name", "model", "is_stand_in", "status", "end_reason", "error"):
+        assert getattr(back, member) == getattr(session, member), member
 
 
 def test_those_who_follow_the_conventions_can_read_what_we_write():

@@ -5,6 +5,7 @@ import struct
 import zlib
 
 import pytest
+from stocked_runs import stock
 from typed import PROMPTS, SLOW, until
 
 from proctor.store.owner import this_process
@@ -171,6 +172,30 @@ def test_a_page_whose_server_went_away_says_so_and_catches_up(serve, open_page):
     row_of(page, "after-all").wait_for()
 
 
+def test_a_lost_connection_is_told_after_two_seconds_however_often_it_is_tried_again(served, open_page):
+    page = open_page("about:blank")
+    tries = []
+
+    def refuse(socket):
+        tries.append(socket)
+        socket.close()
+
+    page.route_web_socket("**/api/live", refuse)
+    page.clock.install(time=0)
+    page.goto(served.url)
+    # From here on, time passes only where it is made to.
+    page.clock.pause_at(3_600_000)
+    said = page.get_by_text("Reconnecting…")
+    for _ in range(100):
+        page.clock.run_for(100)
+        if said.is_visible():
+            break
+
+    assert said.is_visible()
+    # After half a second, one second more and two more: the fourth would be too late.
+    assert len(tries) <= 3
+
+
 def test_who_asked_for_it_is_told_by_the_browser_when_a_run_ends(served, slow_model, open_page):
     settings = open_page(f"{served.url}/settings", permissions=["notifications"])
     settings.context.add_init_script(
@@ -233,3 +258,15 @@ def test_a_person_who_plays_an_actor_answers_on_the_runs_page(served, site, open
 
     question.wait_for(state="detached")
     assert site.store.answer_of("play", asked) == "Nine hundred."
+
+
+def test_no_window_is_so_narrow_that_the_list_is_scrolled_sideways(served, site, open_page):
+    stock(site.store, "a-run-whose-name-is-longer-than-most-20260301-120000-0123")
+    page = open_page(served.url)
+    page.get_by_role("link", name="View").wait_for()
+
+    for width in (1024, 961, 761, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        for place in ("html", ".table-frame"):
+            sideways = page.locator(place).evaluate("part => part.scrollWidth - part.clientWidth")
+            assert sideways <= 0, (width, place)

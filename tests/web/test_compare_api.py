@@ -121,3 +121,29 @@ def test_the_report_of_a_comparison_is_a_page_of_nobody(served, site):
     assert reply.status == 200
     assert "sandbox" in reply.headers["content-security-policy"]
     assert "<script>window" not in reply.text
+
+
+def test_gates_say_whether_the_difference_is_what_it_must_be(served, runs):
+    asked = "/api/compare?run=before&run=after"
+    plain = served.get(asked).json
+    answer = served.get(f"{asked}&gate=success%3E%3D0.1&gate=success%3C0").json
+
+    assert (plain["verdict"], plain["gates"]) == (None, [])
+    assert [(each["gate"], each["verdict"]) for each in answer["gates"]] == [
+        ("success>=0.1", "pass"),
+        ("success<0", "fail"),
+    ]
+    assert answer["verdict"] == "fail"
+    assert answer["contrasts"] == plain["contrasts"]
+    assert (
+        "success&gt;=0.1"
+        in served.get(f"/api/compare/report?{asked.partition('?')[2]}&gate=success%3E%3D0.1").text
+    )
+
+
+def test_a_gate_that_cannot_be_read_says_what_one_looks_like(served, runs):
+    refused = served.get("/api/compare?run=before&run=after&gate=faster")
+
+    assert refused.status == 400
+    assert refused.json["error"]["problem"] == "`faster` is no gate"
+    assert "cost<=10%" in refused.json["error"]["remedy"]

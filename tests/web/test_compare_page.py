@@ -102,3 +102,41 @@ def test_hostile_names_and_long_sessions_do_nothing_and_a_phone_shows_all(served
     expect(page.get_by_role("group", name="Turn 80")).to_have_count(1)
     assert page.evaluate("window.pwned") is None
     assert page.locator("#pair script, #pair img").count() == 0
+
+
+def test_gates_are_added_and_removed_and_stand_in_the_address(served, site, open_page):
+    compared_run(site.store, "before", WORSE)
+    compared_run(site.store, "after", BETTER)
+    page = open_page(f"{served.url}/compare?run=before&run=after")
+    field = page.get_by_role("textbox", name="What must hold")
+    gates = page.get_by_role("list", name="Gates")
+
+    field.fill("success>=0.1")
+    field.press("Enter")
+    expect(gates.get_by_role("listitem")).to_contain_text("after: the difference is +0.6667")
+    field.fill("much better")
+    field.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("`much better` is no gate")
+    expect(field).to_have_value("much better")
+    expect(page.get_by_text("All gates pass.")).to_be_visible()
+
+    again = open_page(page.url)
+    expect(again.get_by_text("All gates pass.")).to_be_visible()
+    again.get_by_role("button", name="Remove success>=0.1").click()
+    expect(again.get_by_role("list", name="Gates")).to_have_count(0)
+    assert "gate" not in again.url
+
+
+def test_no_window_is_so_narrow_that_a_comparison_is_scrolled_sideways(served, site, open_page):
+    compared_run(site.store, "before", WORSE)
+    compared_run(site.store, "after", BETTER)
+    compared_run(site.store, "later-and-with-a-longer-name", WORSE)
+    for runs in ("run=before&run=after", "run=before&run=after&run=later-and-with-a-longer-name"):
+        page = open_page(f"{served.url}/compare?{runs}")
+        words = page.get_by_text("after succeeds more often")
+        expect(words).to_be_visible()
+        for width in (1201, 1100, 900, 761):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate(WIDTH) <= 0, width
+            box = words.bounding_box()
+            assert box["x"] + box["width"] <= width, width

@@ -1,5 +1,6 @@
 """The Evaluations pages in a real browser: from recorded sessions to what people think of the verdicts."""
 
+import json
 import re
 
 import pytest
@@ -103,6 +104,24 @@ def test_a_job_under_way_shows_its_progress_and_is_stopped_after_asking(served, 
     expect(page.locator("#status")).to_contain_text("stopped")
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
     assert ended(served, job)["state"] == "STOPPED"
+
+
+def test_what_insights_found_is_listed_with_its_sessions(served, proctor, open_page):
+    bring_sessions(proctor)
+    found = json.dumps({"description": "Away.", "intent": "Travel <b>far</b>"})
+    (proctor.folder / "judge.yaml").write_text(json.dumps({"rules": [{"reply": found}]}))
+    names = ["Builtin.Insight.UserIntent"]
+    job = served.post(
+        "/api/evaluations", wanted(evaluators=names, groundTruth="", judge="scripted/judge")
+    ).json["id"]
+    assert ended(served, job)["insights"][0]["found"] == "Travel <b>far</b>"
+
+    page = open_page(f"{served.url}/evaluations/{job}", viewport={"width": 390, "height": 844})
+
+    insights = page.get_by_role("table", name="Insights")
+    expect(insights).to_contain_text("Travel <b>far</b>")
+    expect(insights).to_contain_text("refund-2, refund-1")
+    assert page.evaluate(WIDTH) <= 0
 
 
 def test_verdicts_that_mean_harm_do_nothing_and_a_phone_shows_them(served, proctor, open_page):

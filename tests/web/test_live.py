@@ -75,7 +75,7 @@ def test_who_watches_what_is_not_there_is_told_so(served):
 
 
 @pytest.mark.parametrize(
-    "message", ["{", "[]", '{"watch": 1}', '{"watch": [' + "1," * 30 + "1]}", "x" * 30_000]
+    "message", ["{", "[]", '{"watch": 1}', '{"watch": [' + "1," * 30 + "1]}", "x" * 30_000, b"\xff\xfe"]
 )
 def test_a_message_that_makes_no_sense_ends_the_channel_and_nothing_else(served, message):
     with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:

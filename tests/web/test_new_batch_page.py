@@ -142,6 +142,20 @@ def test_a_draft_survives_a_reload(new_batch):
     assert new_batch.locator("plan-editor textarea").input_value() == WRONG
 
 
+def test_who_goes_back_from_a_run_finds_the_plan_as_it_was_started(served, new_batch):
+    write(new_batch, "matrix:\n  - prompt: back again\n    model: scripted/ok\n")
+    new_batch.get_by_text("1 item", exact=True).wait_for()
+    new_batch.get_by_label("Retries").fill("2")
+    new_batch.get_by_role("button", name="Start Batch").click()
+    new_batch.wait_for_url("**/runs/*")
+
+    new_batch.go_back()
+    new_batch.get_by_text("1 item", exact=True).wait_for()
+
+    assert "back again" in new_batch.locator("plan-editor textarea").input_value()
+    assert new_batch.get_by_label("Retries").input_value() == "2"
+
+
 def test_what_cannot_be_started_says_why(served, new_batch):
     write(new_batch, "matrix:\n  - {repo: /nowhere/at/all, prompt: x, agent: builtin}\n")
 

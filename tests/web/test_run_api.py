@@ -59,6 +59,15 @@ def test_a_run_is_told_with_who_does_the_work_and_how_far_it_is(served, site):
     assert served.get("/api/runs/stocked/plan").json == {"path": "/plans/all.yaml", "text": "matrix: []\n"}
 
 
+def test_how_quick_a_run_was_is_told_to_the_millisecond_and_without_what_an_abort_left_undone(served, site):
+    stock(site.store, "quick", finishedAt=timestamp(NOW + timedelta(milliseconds=40)))
+    stock(site.store, "cut", status="aborted", finishedAt=timestamp(NOW + timedelta(minutes=2)))
+
+    assert served.get("/api/runs/quick").json["elapsedSeconds"] == 0.04
+    # Of 54 that have ended, 10 in an error.
+    assert served.get("/api/runs/cut").json["itemsPerMinute"] == 22.0
+
+
 def test_items_come_in_windows_and_say_how_many_there_are(served, site):
     stock(site.store)
 
@@ -219,6 +228,9 @@ def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor
     assert served.post("/api/runs/guesses/resume").status == 200
     served.wait_for("guesses", "completed")
     assert served.get("/api/runs/guesses").json["counts"]["fail"] == 3
+    ended = served.get("/api/runs/guesses").json["finishedAt"]
+    assert served.post("/api/runs/guesses/resume").json["error"]["problem"] == "run guesses is completed"
+    assert served.get("/api/runs/guesses").json["finishedAt"] == ended
 
     guess(proctor, "right")
     assert served.post("/api/runs/guesses/retry?failed=false").status == 400

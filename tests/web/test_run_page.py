@@ -303,3 +303,31 @@ def test_pages_are_as_dark_as_the_reader_wants_them(served, site, open_page, sch
     assert (max(pixels(page)) < 40) == (scheme == "dark")
     page.get_by_role("button", name="Theme").click()
     assert (max(pixels(page)) < 40) == (scheme == "light")
+
+
+def test_what_is_printed_is_dark_on_white_and_has_nothing_to_press(served, site, open_page):
+    stock(site.store)
+    page = open_page(f"{served.url}/runs/stocked", color_scheme="dark")
+    expect(rows(page).first).to_be_visible()
+
+    page.emulate_media(media="print")
+
+    assert min(pixels(page, (1275, 5))) > 240
+    assert page.get_by_role("button", name="Export").count() == 0
+    assert page.get_by_role("tab").count() == 0
+    expect(page.get_by_role("heading", name="stocked")).to_be_visible()
+    expect(rows(page).first).to_be_visible()
+
+
+def test_a_run_that_cannot_be_read_says_why_and_leaves_no_empty_frames(served, site, open_page):
+    stock(site.store)
+    page = open_page(served.url)
+    sealed = {"error": {"problem": "this is sealed", "remedy": "Name the key."}}
+    page.route("**/api/runs/stocked", lambda route: route.fulfill(status=503, json=sealed))
+
+    page.goto(f"{served.url}/runs/stocked")
+
+    expect(page.get_by_role("alert")).to_contain_text("this is sealed")
+    expect(page.get_by_role("region", name="Progress")).to_be_hidden()
+    expect(page.get_by_role("tablist")).to_be_hidden()
+    expect(page.get_by_role("button", name="Export")).to_be_hidden()

@@ -188,3 +188,39 @@ def test_no_key_is_shown_anywhere(serve, site):
     assert providers["ollama"]["key"] == "not needed"
     assert providers["acme"]["address"] == "https://acme.test/v1"
     assert told.json["accessKeys"] == ["AKIDEXAMPLE"]
+
+
+def test_what_the_machine_does_not_allow_is_told_in_the_shape_of_all_errors(served, site):
+    # A file where a folder is to be made: what a full or a read-only disk comes to, for whoever may do all.
+    (site.home / "serve").write_text("")
+
+    refused = served.post("/api/runs", {"text": "matrix: [{prompt: hello, model: scripted/ok}]"})
+
+    assert refused.status == 500
+    assert refused.json["error"]["problem"].endswith("serve/plans: Not a directory")
+    assert "may be written to" in refused.json["error"]["remedy"]
+    assert served.get("/api/runs").json["all"] == 0
+
+
+def test_a_mistake_of_the_server_tells_nothing_of_itself_and_allows_no_script(serve):
+    def now():
+        raise ZeroDivisionError("what somebody said")
+
+    for path in ("/api/runs", "/runs/x"):
+        answer = serve(now=now).get(path, accept="text/html")
+
+        assert answer.status == 500
+        assert "the server made a mistake" in answer.text
+        assert "somebody" not in answer.text
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+
+
+def test_an_address_that_is_none_says_where_all_of_them_are(served):
+    for method, path, said in (
+        ("GET", "/api/nowhere", "there is nothing at /api/nowhere"),
+        ("PUT", "/api/runs", "/api/runs does not take PUT"),
+    ):
+        wrong = served.ask(method, path).json["error"]
+
+        assert wrong["problem"] == said
+        assert "/api/docs" in wrong["remedy"]

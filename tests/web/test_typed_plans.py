@@ -106,6 +106,18 @@ def test_a_name_that_is_taken_is_refused_before_anything_starts(served):
     assert served.get("/api/runs").json["all"] == 1
 
 
+def test_a_name_that_is_taken_is_found_while_typing_and_by_validating(served):
+    text = f"# again\nrunId: twice\n{PROMPTS}"
+    served.wait_for(served.start(text), "completed")
+
+    for look in ("check", "validate"):
+        (problem,) = served.post(f"/api/plans/{look}", {"text": text}).json["problems"]
+        assert problem["problem"] == "there is already a run called twice"
+        assert (problem["line"], problem["column"]) == (2, 1)
+        renamed = served.post(f"/api/plans/{look}", {"text": text, "overrides": {"runId": "thrice"}}).json
+        assert renamed["problems"] == []
+
+
 def test_a_plan_that_is_wrong_is_not_started_and_says_where(served):
     refused = served.post("/api/runs", {"text": "matrix:\n  - prompt: x\n    modle: y\n"})
 

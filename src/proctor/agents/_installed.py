@@ -55,10 +55,11 @@ class Installable:
         if found is None:
             problem = f"`{self.program}` is not on the PATH"
             return Availability(ready=False, problem=problem, remedy=self.install)
-        return Availability(ready=True, version=_version(found, environment))
+        return _asked(found, environment, self.install)
 
 
-def _version(program: str, environment: Mapping[str, str]) -> str:
+def _asked(program: str, environment: Mapping[str, str], install: str) -> Availability:
+    """Its version, or what is wrong with it. Only one that cannot even be started is of no use."""
     try:
         asked = subprocess.run(
             [program, "--version"],
@@ -70,8 +71,14 @@ def _version(program: str, environment: Mapping[str, str]) -> str:
             timeout=VERSION_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+    except OSError as error:
+        problem = f"`{program}` cannot be started: {error.strerror}"
+        return Availability(ready=False, problem=problem, remedy=install)
+    except subprocess.TimeoutExpired:
+        return Availability(ready=True, problem=f"did not say its version within {VERSION_SECONDS} s")
     # Most say it on standard output and warn on the other; pi says it on the other.
     said = (asked.stdout.strip() or asked.stderr.strip()).splitlines()
-    return said[0][:_VERSION_CHARACTERS] if said else ""
+    first = said[0][:_VERSION_CHARACTERS] if said else ""
+    if asked.returncode:
+        return Availability(ready=True, problem=f"`--version` failed ({asked.returncode}): {first}")
+    return Availability(ready=True, version=first)

@@ -126,5 +126,5 @@ def _spoken(hint: Any) -> str:
 
 def _near(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"\nDid you mean `{near[0]}`?" if near else "\n"
-    return f"{hint} There is: {', '.join(names)}." if names else f"{hint} It has none."
+    hint = f"\nDid you mean `{near[0]}`? " if near else "\n"
+    return f"{hint}There is: {', '.join(names)}." if names else f"{hint}It has none."

@@ -75,7 +75,6 @@ def bootstrapped(
     figure: Callable[[list[object]], float | None],
     *,
     seed: int,
-    resamples: int = RESAMPLES,
 ) -> Estimate:
     """A figure of everything, with the interval that drawing whole groups again and again gives.
 
@@ -87,12 +86,12 @@ def bootstrapped(
     if value is None or len(names) < 2:
         return Estimate(value=value, n=n)
     draw, found = random.Random(seed), list[float]()
-    for _ in range(resamples):
+    for _ in range(RESAMPLES):
         drawn = figure([entry for name in draw.choices(names, k=len(names)) for entry in groups[name]])
         if drawn is not None:
             found.append(drawn)
     # Where most draws say nothing, those that do are no sample of what could have been.
-    if len(found) < resamples / 2:
+    if len(found) < RESAMPLES / 2:
         return Estimate(value=value, n=n)
     found.sort()
     tail = (1 - CONFIDENCE) / 2

@@ -16,8 +16,8 @@ from datetime import datetime
 from statistics import fmean
 
 from proctor.analyse.benchmark_runs import Run, runs_of
-from proctor.analyse.intervals import Estimate, Rate, wilson
-from proctor.analyse.ranking import Rank, Samples, estimate_of, ranked, ranked_by_interval
+from proctor.analyse.intervals import Estimate, Rate, mean_of, wilson
+from proctor.analyse.ranking import Rank, Samples, ranked, ranked_by_interval
 from proctor.item import ERROR, FAIL, STATUSES, SUCCESS, TIMEOUT
 from proctor.store import Reader
 from proctor.store.batches import moment
@@ -155,7 +155,7 @@ def _figures(name: str, runs: Sequence[Run]) -> ModelFigures:
 
 def _mean(runs: Sequence[Run], number: Callable[[Run], float | None]) -> Estimate:
     values = [value for run in runs if run.succeeded and (value := number(run)) is not None]
-    return estimate_of(values)
+    return mean_of(values)
 
 
 def _cost(runs: Sequence[Run]) -> float | None:

@@ -78,6 +78,8 @@ class Calibration:
     """The judge's value less the people's, on average; above 0 it is too kind. None for plain labels."""
     confusion: Mapping[tuple[str, str], int]
     """How often people said the first and the judge the second."""
+    words: Sequence[str]
+    """What either of them said, lowest first where the scale has an order."""
     leanings: Sequence[Leaning]
     repeats: int
     """How often the judge was asked about each thing."""
@@ -117,6 +119,7 @@ def calibrate(judged: Sequence[Judged], *, order: Sequence[str] = (), seed: int 
         human_alpha=alpha([_people(thing, scale) for thing, _ in told], metric),
         bias=_bias(groups, seed),
         confusion=Counter(pairs),
+        words=sorted({word for pair in pairs for word in pair}, key=lambda word: (scale.get(word, -1), word)),
         leanings=_leanings(groups, seed),
         repeats=max((len(thing.machine) for thing, _ in told), default=0),
         retest=wilson(sum(a == b for a, b in retests), len(retests)),

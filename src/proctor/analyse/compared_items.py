@@ -18,6 +18,7 @@ from typing import Any
 from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, FINISHED, SUCCESS
 from proctor.store import Reader
+from proctor.store.conditions import places
 
 FIGURES = ("success", "cost", "time", "tokens")
 PAIRINGS = ("item", "scenario", "session")
@@ -221,11 +222,10 @@ def _scores(
         ("sessionId", "1 = 1"),
     ):
         for page in _pages([row["sessionId"] for row in rows if row["sessionId"]]):
-            marks = ", ".join("?" * len(page))
             for row in read.query(
                 f'SELECT sc."{column}" AS "about", sc."evaluator", sc."evaluatorDigest", sc."dimension", '
                 'AVG(sc."value") AS "mean", MAX(sc."timestamp") AS "at" FROM "scores" sc '
-                f'WHERE sc."{column}" IN ({marks}) AND sc."value" IS NOT NULL AND {condition} '
+                f'WHERE sc."{column}" IN ({places(page)}) AND sc."value" IS NOT NULL AND {condition} '
                 f'GROUP BY sc."{column}", sc."sessionId", sc."evaluator", sc."evaluatorDigest", '
                 'sc."dimension" ORDER BY "at"',
                 page,
@@ -240,9 +240,8 @@ def _measures(read: Reader, rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     """The last value of each number that was measured in a session."""
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for page in _pages([row["sessionId"] for row in rows if row["sessionId"]]):
-        marks = ", ".join("?" * len(page))
         for row in read.query(
-            f'SELECT "sessionId", "name", "value" FROM "metrics" WHERE "sessionId" IN ({marks}) '
+            f'SELECT "sessionId", "name", "value" FROM "metrics" WHERE "sessionId" IN ({places(page)}) '
             'AND "value" IS NOT NULL ORDER BY "step", "position"',
             page,
         ):

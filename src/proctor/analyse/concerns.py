@@ -71,11 +71,10 @@ def failures(selection: Selection) -> tuple[Failure, ...]:
         'i."sessionId" AS "sessionId"',
         f'AND i."status" IN ({statuses}) ORDER BY i."runId", i."position" LIMIT {LISTED_FAILURES}',
     )
-    return tuple(failure_of(row) for row in found)
+    return tuple(_failure(row) for row in found)
 
 
-def failure_of(row: Row) -> Failure:
-    """An item that did not pass, from its row."""
+def _failure(row: Row) -> Failure:
     return Failure(
         item_id=row["id"],
         run_id=row["runId"],

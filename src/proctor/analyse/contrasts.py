@@ -113,14 +113,6 @@ def holm(chances: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def runs_needed(spread: float, difference: float) -> int | None:
-    """Runs in each group that find a difference in four of five cases; None when there is none to find."""
-    if difference == 0 or spread == 0:
-        return None
-    reach = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)
-    return max(2, math.ceil(2 * (reach * spread / difference) ** 2))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """How much of the spread of some values goes with a factor."""

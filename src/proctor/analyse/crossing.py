@@ -3,8 +3,10 @@
 Knows nothing of files, or of how the measures came about.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import stdev
 from typing import Any
 
 from proctor.analyse.components import (
@@ -16,10 +18,11 @@ from proctor.analyse.components import (
     Observation,
     variance_components,
 )
-from proctor.analyse.intervals import Estimate, mean, sample_std
+from proctor.analyse.intervals import Estimate, mean_of
 from proctor.errors import NotFound
 
 SPOKEN = {ROW: "client", COLUMN: "therapist", PAIRING: "pairing", REPEAT: "repeat"}
+SIDES = ("client", "therapist")
 NOT_MEASURES = frozenset({"run_id", "seed"})
 
 
@@ -61,9 +64,9 @@ def crossing(rows: Sequence[Mapping[str, Any]], measure: str) -> Crossing:
     seen = [Observation(client, therapist, v) for (client, therapist), vs in cells.items() for v in vs]
     return Crossing(
         measure=measure,
-        overall=_mean([observation.value for observation in seen]),
+        overall=mean_of([observation.value for observation in seen]),
         cells=tuple(
-            Cell(client=client, therapist=therapist, mean=_mean(values), std=_std(values))
+            Cell(client=client, therapist=therapist, mean=mean_of(values), std=_std(values))
             for (client, therapist), values in cells.items()
         ),
         components=tuple(
@@ -80,18 +83,33 @@ def analysis(rows: Sequence[Mapping[str, Any]], measure: str = "") -> list[dict[
     return [asdict(crossing(rows, name)) for name in ([measure] if measure else known)]
 
 
+def told_apart(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, each side named with its model where it was played by several: those are several sides."""
+    models: dict[tuple[str, Any], set[Any]] = {}
+    for row in rows:
+        for side in SIDES:
+            models.setdefault((side, row.get(side)), set()).add(row.get(f"{side}_model"))
+    return [
+        {
+            **row,
+            **{
+                side: f"{row[side]} ({row[f'{side}_model']})"
+                for side in SIDES
+                if len(models[side, row.get(side)]) > 1
+            },
+        }
+        for row in rows
+    ]
+
+
 def _numbers(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
     values = [row[name] for row in rows if row.get(name) is not None]
     return bool(values) and all(map(_is_number, values))
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _mean(values: Sequence[float]) -> Estimate:
-    return mean(len(values), sum(values), sum(value * value for value in values))
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _std(values: Sequence[float]) -> float | None:
-    return sample_std(len(values), sum(values), sum(value * value for value in values))
+    return stdev(values) if len(values) > 1 else None

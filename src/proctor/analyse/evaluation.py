@@ -138,13 +138,12 @@ def results_of(store: Store, run_id: str) -> EvaluationResults:
 
 
 def _sessions(read: Reader, run_id: str) -> dict[str, int]:
-    done = ", ".join("?" * len(FINISHED))
     rows = read.query(
         'SELECT "open", "bad", COUNT(*) AS "n" FROM (SELECT '
-        f'MAX(CASE WHEN "status" IN ({done}) THEN 0 ELSE 1 END) AS "open", '
-        f'MAX(CASE WHEN "status" IN ({done}) AND "status" <> ? THEN 1 ELSE 0 END) AS "bad" '
+        f'MAX(CASE WHEN "status" IN ({DONE}) THEN 0 ELSE 1 END) AS "open", '
+        f'MAX(CASE WHEN "status" IN ({DONE}) AND "status" <> ? THEN 1 ELSE 0 END) AS "bad" '
         'FROM "batch_items" WHERE "runId" = ? GROUP BY "prompt") s GROUP BY "open", "bad"',
-        (*FINISHED, *FINISHED, SUCCESS, run_id),
+        (SUCCESS, run_id),
     )
     counts = {"completed": 0, "in_progress": 0, "failed": 0}
     for row in rows:

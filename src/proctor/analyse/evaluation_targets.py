@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from proctor.analyse.evaluation import DONE, EvaluatorResult
 from proctor.store import Reader
 
+SHOWN = 10
 SHOWN_ALIKE = 3
 _REVERSED = {"ASC": "DESC", "DESC": "ASC"}
 
@@ -27,25 +28,21 @@ class JudgedTarget:
     error: str = ""
 
 
-def worst_targets(
-    read: Reader, run_id: str, result: EvaluatorResult, *, limit: int = 10
-) -> list[JudgedTarget]:
+def worst_targets(read: Reader, run_id: str, result: EvaluatorResult) -> list[JudgedTarget]:
     """The results of an evaluator that give most reason to look, with their explanations.
 
     The best that were reached are none of them, unless all are alike: then a few stand for all.
     """
     order = "DESC" if result.high_is_bad else "ASC"
-    found = _targets(read, run_id, result, f'sc."value" IS NOT NULL ORDER BY sc."value" {order}', limit)
+    found = _targets(read, run_id, result, f'sc."value" IS NOT NULL ORDER BY sc."value" {order}', SHOWN)
     best = _targets(read, run_id, result, f'sc."value" IS NOT NULL ORDER BY sc."value" {_REVERSED[order]}', 1)
     worse = [each for each in found if each.value != best[0].value]
     return worse or found[:SHOWN_ALIKE]
 
 
-def failed_targets(
-    read: Reader, run_id: str, result: EvaluatorResult, *, limit: int = 10
-) -> list[JudgedTarget]:
+def failed_targets(read: Reader, run_id: str, result: EvaluatorResult) -> list[JudgedTarget]:
     """Results of an evaluator that could not be made, and why."""
-    return _targets(read, run_id, result, 'sc."error" <> \'\' ORDER BY sc."error"', limit)
+    return _targets(read, run_id, result, 'sc."error" <> \'\' ORDER BY sc."error"', SHOWN)
 
 
 def _targets(

@@ -21,7 +21,7 @@ from typing import Any
 
 from proctor.analyse import contrasts, patterns
 from proctor.analyse.experiment_runs import RunData, Study, read_study
-from proctor.analyse.intervals import mean, wilson
+from proctor.analyse.intervals import mean_of, wilson
 from proctor.errors import UsageError
 
 FOLDER = "analysis"
@@ -179,7 +179,7 @@ class BatchAnalyzer:
                 run.by_turn[turn][metric_name] for run in runs if metric_name in run.by_turn.get(turn, {})
             ]
             if values:
-                estimate = mean(len(values), sum(values), sum(v * v for v in values))
+                estimate = mean_of(values)
                 found.append(
                     {"turn": turn, "mean": estimate.value, "low": estimate.low, "high": estimate.high}
                     | {"n": len(values)}
@@ -198,9 +198,9 @@ class BatchAnalyzer:
             "effects.json": {name: self.factor_effects(name) for name in self.metrics},
         }
 
-    def save(self) -> list[Path]:
-        """Write the analysis into the experiment's folder; the files."""
-        target = self.folder / FOLDER
+    def save(self, target: Path | None = None) -> list[Path]:
+        """Write the analysis into the experiment's folder, or into another; the files."""
+        target = target or self.folder / FOLDER
         target.mkdir(parents=True, exist_ok=True)
         written = []
         for name, document in self.documents().items():
@@ -290,7 +290,7 @@ def _values(runs: Sequence[RunData], metric: str) -> list[float]:
 def _statistics(values: Sequence[float], runs: int) -> dict[str, Any]:
     if not values:
         return {"count": 0, "n": 0, "missing": runs}
-    estimate = mean(len(values), sum(values), sum(value * value for value in values))
+    estimate = mean_of(values)
     return {
         "count": len(values),
         "mean": fmean(values),

@@ -8,6 +8,7 @@ Knows nothing of statistics.
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 _LABEL = re.compile(r"var-(\d+)-run-(\d+)")
 Number = float
+LARGEST = sys.float_info.max
 OF_ITS_OWN = ("validation_failed", "checks_failed", "timeout", "cost_limit")
 """Why a run fails through nobody's fault but its own."""
 
@@ -72,16 +74,13 @@ class Study:
 
 def read_study(folder: Path) -> Study:
     """Read every run of an experiment. A folder without runs is an empty study."""
-    state = _read(folder / "batch-state.json")
-    summary = _read(folder / "batch-summary.json")
-    reasons = {
-        one["run_id"]: one
-        for one in state.get("failed_runs", ())
-        if isinstance(one, dict) and isinstance(one.get("run_id"), str)
-    }
+    state = _mapping(_read(folder / "batch-state.json"))
+    summary = _mapping(_read(folder / "batch-summary.json"))
+    failed = [_mapping(one) for one in _list(state.get("failed_runs"))]
+    reasons = {one["run_id"]: one for one in failed if isinstance(one.get("run_id"), str)}
     paths = sorted(path for path in (folder / "runs").glob("var-*") if path.is_dir())
     runs = [run for path in paths if (run := _run(path, reasons)) is not None]
-    variations = [one for one in state.get("variations", ()) if isinstance(one, dict)]
+    variations = [one for one in _list(state.get("variations")) if isinstance(one, dict)]
     numbered = {_id_of(one, position): one for position, one in enumerate(variations, 1)}
     found = {run.variation_id for run in runs}
     return Study(
@@ -92,8 +91,8 @@ def read_study(folder: Path) -> Study:
             for number in sorted(found | numbered.keys())
         },
         factors={number: _factors(one) for number, one in numbered.items()},
-        planned=int(summary.get("total_runs_planned") or len(runs)),
-        stand_ins=tuple(map(str, summary.get("stand_ins") or ())),
+        planned=_whole(summary.get("total_runs_planned")) or len(runs),
+        stand_ins=tuple(map(str, _list(summary.get("stand_ins")))),
         description=str(summary.get("description") or ""),
     )
 
@@ -102,15 +101,15 @@ def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]]) -> RunData | No
     named = _LABEL.fullmatch(folder.name)
     if named is None:
         return None
-    state, known = _read(folder / "scenario-state.json"), reasons.get(folder.name, {})
+    state, known = _mapping(_read(folder / "scenario-state.json")), reasons.get(folder.name, {})
     status = str(state.get("status") or "failed")
     if known and status != "completed":
         status = "failed"
     final, by_turn = _metrics(_read(folder / "metrics.json"))
-    costs = _read(folder / "costs.json")
-    totals = costs.get("totals") if isinstance(costs.get("totals"), dict) else {}
+    costs = _mapping(_read(folder / "costs.json"))
+    totals = _mapping(costs.get("totals"))
     cost = costs.get("total_cost", totals.get("total_cost_usd"))
-    about = state.get("execution_metadata") or {}
+    seed = _mapping(state.get("execution_metadata")).get("seed")
     return RunData(
         run_id=folder.name,
         variation_id=int(named[1]),
@@ -121,9 +120,9 @@ def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]]) -> RunData | No
         metrics=_numbers(final),
         labels={name: value for name, value in final.items() if isinstance(value, str)},
         by_turn={turn: _numbers(values) for turn, values in by_turn.items()},
-        cost_usd=float(cost) if _is_number(cost) else None,
-        tokens=int(totals.get("total_tokens") or 0),
-        seed=about.get("seed") if isinstance(about, dict) else None,
+        cost_usd=_numbers({"cost": cost}).get("cost"),
+        tokens=_whole(totals.get("total_tokens")),
+        seed=seed if isinstance(seed, int) else None,
     )
 
 
@@ -133,11 +132,12 @@ def _metrics(document: Any) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
         by_turn: dict[int, dict[str, Any]] = {}
         for one in document:
             if isinstance(one, dict) and "name" in one:
-                by_turn.setdefault(int(one.get("turn") or 0), {})[str(one["name"])] = one.get("value")
+                by_turn.setdefault(_whole(one.get("turn")), {})[str(one["name"])] = one.get("value")
         final: dict[str, Any] = {}
         for turn in sorted(by_turn):
             final |= by_turn[turn]
         return final, by_turn
+    document = _mapping(document)
     final = document.get("final_metrics")
     scores = document.get("scores")
     if isinstance(final, dict) and isinstance(scores, dict):
@@ -158,7 +158,20 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, Number]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and value == value and abs(value) != float("inf")
+    # Also what is too large to be one of our numbers, as a whole number of 400 digits is, is none.
+    return isinstance(value, int | float) and value == value and abs(value) <= LARGEST
+
+
+def _whole(value: Any) -> int:
+    return int(value) if _is_number(value) else 0
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _factors(variation: Mapping[str, Any]) -> dict[str, str]:
@@ -166,8 +179,8 @@ def _factors(variation: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(given, dict):
         return {str(name): str(level) for name, level in given.items()}
     made: dict[str, str] = {}
-    for part in (variation.get("modifications") or {}).values():
-        made |= {str(name): str(level) for name, level in (part or {}).items()}
+    for part in _mapping(variation.get("modifications")).values():
+        made |= {str(name): str(level) for name, level in _mapping(part).items()}
     return made
 
 

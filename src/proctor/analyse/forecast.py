@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from proctor.analyse.intervals import Estimate, mean
+from proctor.item import FAIL, SUCCESS, TIMEOUT
 from proctor.store import Reader
+from proctor.store.conditions import places
 
-ENDED = ("success", "fail", "timeout")
+ENDED = (SUCCESS, FAIL, TIMEOUT)
 """Sessions that were carried out. Those we or the infrastructure failed tell nothing of what work takes."""
 
 
@@ -85,12 +87,11 @@ def forecast(read: Reader, job: str, work: Mapping[Worker, int], *, concurrency:
 
 def _experience(read: Reader, job: str, worker: Worker) -> tuple[Estimate, Estimate]:
     """Seconds and USD of a session of this worker."""
-    statuses = ", ".join("?" * len(ENDED))
     (row,) = read.query(
         'SELECT COUNT("workSeconds") AS "n", SUM("workSeconds") AS "time", '
         'SUM("workSeconds" * "workSeconds") AS "time2", COUNT("costUsd") AS "priced", '
         'SUM("costUsd") AS "cost", SUM("costUsd" * "costUsd") AS "cost2" FROM "sessions" '
-        f'WHERE "job" = ? AND "agent" = ? AND "model" = ? AND "status" IN ({statuses})',
+        f'WHERE "job" = ? AND "agent" = ? AND "model" = ? AND "status" IN ({places(ENDED)})',
         (job, worker.agent, worker.model, *ENDED),
     )
     time = mean(row["n"], row["time"] or 0.0, row["time2"] or 0.0)

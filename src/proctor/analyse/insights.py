@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proctor.analyse.evaluation import DONE
-from proctor.evaluators.insight import NO_FAILURE
+from proctor.evaluators.failure_categories import family_of, kind_of
+from proctor.evaluators.insight import FAILURES, FIELDS, INTENT, NO_FAILURE, SUMMARY
 from proctor.store import Reader
 
 _WORD = re.compile(r"\w+")
+_REASONS = {FAILURES: "root_cause", INTENT: "description", SUMMARY: "final_outcome"}
+"""The detail that says most about a finding, by insight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,39 @@ class Cluster:
     def first(self) -> Finding:
         """One that stands for all."""
         return self.findings[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insight:
+    """Something that an insight found in one session or in several, for people."""
+
+    insight: str
+    found: str
+    """A failure's kind, an intent, an approach."""
+    example: str
+    """What the judge said about one of the sessions; empty when it said nothing."""
+    sessions: Sequence[str]
+    """As their source calls them."""
+
+
+def insights_of(read: Reader, run_id: str, asked: Iterable[str]) -> list[Insight]:
+    """What the insights among the evaluators of a job found, in their order, the most frequent first."""
+    return [
+        Insight(
+            insight=name,
+            found=_title(name, cluster),
+            example=cluster.first.text(_REASONS[name]),
+            sessions=list(dict.fromkeys(finding.session for finding in cluster.findings)),
+        )
+        for name in dict.fromkeys(asked)
+        if name in FIELDS
+        for cluster in clusters(findings_of(read, run_id, name), lambda finding: bare(finding.label))
+    ]
+
+
+def _title(insight: str, cluster: Cluster) -> str:
+    label = cluster.first.label
+    return f"{family_of(label)}: {kind_of(label)}" if insight == FAILURES else label
 
 
 def findings_of(read: Reader, run_id: str, insight: str) -> list[Finding]:

@@ -10,7 +10,7 @@ Knows nothing of items, stores or what the numbers stand for.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 CONFIDENCE = 0.95
 # Above this the binomial's tail is summed by its normal approximation, which is then off by less than a rank.
@@ -70,6 +70,18 @@ def mean(n: int, total: float, squares: float, confidence: float = CONFIDENCE) -
         return Estimate(value=value, n=n)
     reach = student_quantile(0.5 + confidence / 2, n - 1) * std / math.sqrt(n)
     return Estimate(value=value, low=value - reach, high=value + reach, n=n)
+
+
+def mean_of(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """As `mean`, of the numbers themselves: also where they are large and lie close together."""
+    if not values:
+        return Estimate(value=None)
+    # Squares of large numbers differ only in digits that are lost; those of their distances do not.
+    centre = fmean(values)
+    around = mean(len(values), 0.0, sum((value - centre) ** 2 for value in values), confidence)
+    if around.low is None or around.high is None:
+        return Estimate(value=centre, n=around.n)
+    return Estimate(value=centre, low=centre + around.low, high=centre + around.high, n=around.n)
 
 
 def sample_std(n: int, total: float, squares: float) -> float | None:

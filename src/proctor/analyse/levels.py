@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proctor.analyse.intervals import Estimate, mean
-from proctor.analyse.outcomes import MOST_LEVELS, Factor, Level, Tally
+from proctor.analyse.outcomes import MOST_LEVELS, Factor, Level, Tally, best_first, tally_of
 from proctor.analyse.selection import Row, Selection
-from proctor.item import STATUSES
 from proctor.store.pages import level_of
 
 
@@ -54,7 +53,8 @@ def by_factor(selection: Selection, name: str) -> ByFactor:
     if len(by_level) > MOST_LEVELS:
         return ByFactor(name=name, levels=(), is_too_many=True)
     levels = [_figures(level, mine) for level, mine in by_level.items()]
-    return ByFactor(name=name, levels=tuple(sorted(levels, key=_best_first)))
+    levels.sort(key=lambda level: best_first(level.name, level.tally))
+    return ByFactor(name=name, levels=tuple(levels))
 
 
 def _grouped(selection: Selection, name: str) -> list[Row]:
@@ -76,21 +76,13 @@ def _grouped(selection: Selection, name: str) -> list[Row]:
 
 
 def _figures(name: str, rows: Sequence[Row]) -> LevelFigures:
-    counts = dict.fromkeys(STATUSES, 0) | {row["status"]: row["items"] for row in rows}
-    priced = int(_sum(rows, "priced"))
-    cost = _sum(rows, "cost") if priced else None
     return LevelFigures(
         name=name,
-        tally=Tally(counts=counts, tokens=int(_sum(rows, "tokens")), cost_usd=cost, priced_items=priced),
-        cost_usd=mean(priced, _sum(rows, "cost"), _sum(rows, "costSquares")),
+        tally=tally_of(rows),
+        cost_usd=mean(int(_sum(rows, "priced")), _sum(rows, "cost"), _sum(rows, "costSquares")),
         seconds=mean(int(_sum(rows, "timed")), _sum(rows, "seconds"), _sum(rows, "secondsSquares")),
     )
 
 
 def _sum(rows: Sequence[Row], name: str) -> float:
     return sum(row[name] or 0 for row in rows)
-
-
-def _best_first(level: LevelFigures) -> tuple[float, int, str]:
-    rate = level.tally.rate.value
-    return (1.0 if rate is None else -rate), -level.tally.items, level.name

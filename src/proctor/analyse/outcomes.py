@@ -103,7 +103,7 @@ def outcomes(selection: Selection) -> Outcomes:
     factors = [_factor(name, rows) for name in names]
     varying = [factor for factor in factors if len(factor.levels) > 1 or factor.is_too_many]
     listed = [Factor(name=name, levels=(), is_too_many=True) for name in many if name not in names]
-    return Outcomes(tally=_tally(rows), reasons=_reasons(rows), factors=(*varying, *listed))
+    return Outcomes(tally=tally_of(rows), reasons=_reasons(rows), factors=(*varying, *listed))
 
 
 def _with_many_levels(selection: Selection) -> list[str]:
@@ -137,7 +137,8 @@ def _levels(factors: str) -> dict[str, str]:
     }
 
 
-def _tally(rows: Iterable[Row]) -> Tally:
+def tally_of(rows: Iterable[Row]) -> Tally:
+    """Rows of sums, each of some items in one status, put together."""
     counts, tokens, costs, priced = dict.fromkeys(STATUSES, 0), 0, list[float](), 0
     for row in rows:
         counts[row["status"]] += row["items"]
@@ -164,10 +165,12 @@ def _factor(name: str, rows: Iterable[Row]) -> Factor:
         by_level[row["levels"].get(name, "")].append(row)
     if len(by_level) > MOST_LEVELS:
         return Factor(name=name, levels=(), is_too_many=True)
-    levels = [Level(name=level, tally=_tally(mine)) for level, mine in by_level.items()]
-    return Factor(name=name, levels=tuple(sorted(levels, key=_best_first)))
+    levels = [Level(name=level, tally=tally_of(mine)) for level, mine in by_level.items()]
+    levels.sort(key=lambda level: best_first(level.name, level.tally))
+    return Factor(name=name, levels=tuple(levels))
 
 
-def _best_first(level: Level) -> tuple[float, int, str]:
-    rate = level.tally.rate.value
-    return (1.0 if rate is None else -rate), -level.tally.items, level.name
+def best_first(name: str, tally: Tally) -> tuple[float, int, str]:
+    """What levels are sorted by: the best success rate first, those that nobody judged yet last."""
+    rate = tally.rate.value
+    return (1.0 if rate is None else -rate), -tally.items, name

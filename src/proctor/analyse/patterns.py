@@ -16,6 +16,7 @@ from typing import Any
 from proctor.analyse import contrasts
 from proctor.analyse.contrasts import LEVEL, Difference
 from proctor.analyse.experiment_runs import RunData, Study
+from proctor.figures import figure
 
 FEWEST = 3
 """Runs in a group below which nothing is tested."""
@@ -58,12 +59,13 @@ def level_contrasts(study: Study, metric: str = "") -> list[Contrast]:
 def statement(contrast: Contrast) -> dict[str, Any]:
     """A contrast as a record with its sentence."""
     one, what = contrast.difference, contrast.metric or "the success rate"
-    word = "higher" if one.value > 0 else "lower"
     rate = not contrast.metric
-    size = _said(abs(one.value), rate)
+    size = (
+        f"{_said(abs(one.value), rate)} {'higher' if one.value > 0 else 'lower'}" if one.value else "the same"
+    )
     interval = "no interval" if one.low is None or one.high is None else _interval(one.low, one.high, rate)
     chance = "not tested" if contrast.p_corrected is None else f"{_chance(contrast.p_corrected)}, corrected"
-    text = f"With {contrast.factor} = {contrast.level}, {what} is {size} {word} ({interval}; {chance}; "
+    text = f"With {contrast.factor} = {contrast.level}, {what} is {size} ({interval}; {chance}; "
     text += f"{one.test})."
     return {
         "statement": text,
@@ -235,10 +237,10 @@ def _chance(p: float) -> str:
 
 
 def _said(value: float, is_rate: bool) -> str:
-    return f"{value * 100:.0f} percentage points" if is_rate else f"{value:.4g}"
+    return f"{value * 100:.0f} percentage points" if is_rate else figure(value)
 
 
 def _interval(low: float, high: float, is_rate: bool) -> str:
     if is_rate:
         return f"95 % interval {low * 100:.0f} to {high * 100:.0f}"
-    return f"95 % interval {low:.4g} to {high:.4g}"
+    return f"95 % interval {figure(low)} to {figure(high)}"

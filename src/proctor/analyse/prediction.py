@@ -19,6 +19,7 @@ from statistics import fmean, variance
 from typing import Any
 
 from proctor.analyse.intervals import Estimate, student_quantile
+from proctor.item import SUCCESS
 from proctor.scenario.state import Call, calls_of
 from proctor.store import Reader
 
@@ -110,7 +111,7 @@ def earlier_runs(read: Reader, scenario: str) -> list[list[Part]]:
     rows = read.query(
         'SELECT i."runId", i."id" FROM "batch_items" i JOIN "batches" b ON b."runId" = i."runId" '
         'WHERE b."job" = ? AND i."status" = ? AND i."prompt" = ? ORDER BY i."finishedAt" DESC LIMIT ?',
-        ("scenario", "success", scenario, MOST_RUNS),
+        ("scenario", SUCCESS, scenario, MOST_RUNS),
     )
     runs = [parts_of(_turns(read, row["runId"], row["id"])) for row in rows]
     return [parts for parts in runs if parts]

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from proctor.analyse.concerns import NOT_PASSED, SHOWN_CHARACTERS, Failure, failure_of
+from proctor.analyse.concerns import SHOWN_CHARACTERS
 from proctor.analyse.selection import Row
-from proctor.item import FINISHED, QUEUED, RUNNING, STATUSES
+from proctor.item import FINISHED, QUEUED, RUNNING
 from proctor.store import Reader
+from proctor.store.pages import status_counts
 
 SHOWN_RUNNING = 10
-SHOWN_FAILURES = 5
 RATE_SECONDS = 30
 """The rate is that of the last half minute: long enough for items of some seconds, short enough to
 notice that a provider has slowed down."""
@@ -88,8 +88,6 @@ class Progress:
     """Those that take longest, at most ten."""
     pools: tuple[PoolUse, ...]
     """What is asked of each provider; empty when nobody is asked."""
-    last_failures: tuple[Failure, ...]
-    """Of those furthest on in the plan the latest, at most five."""
     _settled: _Sums = field(default=_Sums(), repr=False)
     _marks: tuple[tuple[datetime, int], ...] = field(default=(), repr=False)
 
@@ -115,7 +113,7 @@ def progress(read: Reader, run_id: str, now: datetime, previous: Progress | None
     run_id = batch["runId"]
     if previous is not None and previous.run_id != run_id:
         previous = None
-    counts = _counts(read, run_id)
+    counts = status_counts(read, run_id)
     finished = sum(counts[status] for status in FINISHED)
     settled = _settled(read, run_id, previous)
     sums = _unsettled(read, run_id, settled)
@@ -132,17 +130,9 @@ def progress(read: Reader, run_id: str, now: datetime, previous: Progress | None
         items_per_second=_rate(marks, finished, elapsed),
         running=_running(read, run_id, now),
         pools=_pools(read, run_id, now),
-        last_failures=_last_failures(read, run_id),
         _settled=settled,
         _marks=marks,
     )
-
-
-def _counts(read: Reader, run_id: str) -> dict[str, int]:
-    found = read.query(
-        'SELECT "status", COUNT(*) AS "n" FROM "batch_items" WHERE "runId" = ? GROUP BY "status"', (run_id,)
-    )
-    return dict.fromkeys(STATUSES, 0) | {row["status"]: row["n"] for row in found}
 
 
 def _settled(read: Reader, run_id: str, previous: Progress | None) -> _Sums:
@@ -225,23 +215,6 @@ def _pools(read: Reader, run_id: str, now: datetime) -> tuple[PoolUse, ...]:
 
 def _until(moment: str | None, now: datetime) -> float:
     return max(0.0, (datetime.fromisoformat(moment) - now).total_seconds()) if moment else 0.0
-
-
-def _last_failures(read: Reader, run_id: str) -> tuple[Failure, ...]:
-    # No index knows when items ended, but they end about in plan order, and that one knows.
-    found = [row for status in NOT_PASSED for row in _furthest(read, run_id, status)]
-    latest = sorted(found, key=lambda row: row["finishedAt"] or "", reverse=True)[:SHOWN_FAILURES]
-    return tuple(failure_of(row) for row in latest)
-
-
-def _furthest(read: Reader, run_id: str, status: str) -> list[Row]:
-    return read.query(
-        f'SELECT "id", "runId", "repo", SUBSTR("prompt", 1, {SHOWN_CHARACTERS}) AS "prompt", "model", '
-        f'"agent", "status", "reason", SUBSTR("error", 1, {SHOWN_CHARACTERS}) AS "error", "sessionId", '
-        '"finishedAt" FROM "batch_items" WHERE "runId" = ? AND "status" = ? '
-        'ORDER BY "position" DESC LIMIT 20',
-        (run_id, status),
-    )
 
 
 def _elapsed(batch: Row, now: datetime) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proctor.analyse.selection import Selection
+from proctor.store.recorder import FREE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +77,15 @@ class Cost:
 
 def model_usage(selection: Selection) -> tuple[ModelUsage, ...]:
     """What each model was used for, the one with most tokens first."""
+    free = ", ".join(f"'{status}'" for status in sorted(FREE))
     found = selection.of_events(
         "model_calls",
         't."model" AS "model", COUNT(*) AS "calls", '
         'SUM(CASE WHEN t."status" = \'ok\' THEN 0 ELSE 1 END) AS "failed", '
         'SUM(t."promptTokens") AS "prompt", SUM(t."cachedTokens") AS "cached", '
         'SUM(t."completionTokens") AS "completion", SUM(t."reasoningTokens") AS "reasoning", '
-        'SUM(t."costUsd") AS "cost", COUNT(t."costUsd") AS "priced"',
+        'SUM(t."costUsd") AS "cost", '
+        f'SUM(CASE WHEN t."costUsd" IS NULL AND t."status" NOT IN ({free}) THEN 1 ELSE 0 END) AS "unpriced"',
         'GROUP BY t."model"',
     )
     used = [
@@ -95,7 +98,7 @@ def model_usage(selection: Selection) -> tuple[ModelUsage, ...]:
             completion_tokens=row["completion"],
             reasoning_tokens=row["reasoning"],
             cost_usd=row["cost"],
-            unpriced_calls=row["calls"] - row["priced"],
+            unpriced_calls=row["unpriced"],
         )
         for row in found
     ]

@@ -16,8 +16,9 @@ from proctor.store import Store
 from proctor.store.arrivals import Told
 from proctor.telemetry.documents import Document
 from proctor.telemetry.grouping import SessionName, mark_of
-from proctor.telemetry.sessions import session_of
+from proctor.telemetry.sessions import SOURCE, session_of
 
+LONGEST_ERROR = 500
 DOCUMENTS_AT_ONCE = 2_000
 """That are written in one transaction. A span takes some 4 kB until it is compressed."""
 
@@ -60,10 +61,28 @@ def tell_arrivals(store: Store, now: datetime) -> Told:
 
 
 def _session_of(name: SessionName, documents: Sequence[Document], left_out: int) -> ImportedSession | None:
-    return session_of(
-        documents,
+    try:
+        return session_of(
+            documents,
+            external_id=name.external_id,
+            service=name.service,
+            log_group=name.log_group,
+            left_out=left_out,
+        )
+    except Exception as error:
+        # Anyone may send anything. What nobody can read is one bad session; raised, it would come up again
+        # each time and keep every other session from being told.
+        return _unreadable(name, error)
+
+
+def _unreadable(name: SessionName, error: Exception) -> ImportedSession:
+    return ImportedSession(
         external_id=name.external_id,
+        source=SOURCE,
         service=name.service,
         log_group=name.log_group,
-        left_out=left_out,
+        name=name.external_id,
+        status="error",
+        end_reason="internal_error",
+        error=f"what arrived of it cannot be read: {type(error).__name__}: {error}"[:LONGEST_ERROR],
     )

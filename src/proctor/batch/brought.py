@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.item import ERROR, FINISHED, QUEUED
-from proctor.store import Store, timestamp
+from proctor.store import Store, Writer, timestamp
 from proctor.store.batches import moment
 from proctor.untrusted import parse_json
 
@@ -147,7 +147,7 @@ class _Kept:
     run: Mapping[str, Any]
     source: str
 
-    def write(self, writer: Any) -> None:
+    def write(self, writer: Writer) -> None:
         run, session_id = self.run, self._session_id()
         writer.add("sessions", (session_id,), self._session(session_id))
         # By the names of columns: what a file from elsewhere does not tell has the usual value of its column.

@@ -19,7 +19,7 @@ from proctor.batch.engine import Engine, LocalEngine
 from proctor.batch.evidence import EvidenceRoom
 from proctor.batch.feed import PAGE, Feed
 from proctor.batch.house import House, ItemEnd
-from proctor.batch.sharing import share_pools
+from proctor.batch.sharing import hear_of_pools, share_pools
 from proctor.batch.till import Till
 from proctor.errors import Aborted, AttemptError, Interrupted, StoreError
 from proctor.store import MoneyLimits, Ownership, Store, Writer, ledger
@@ -77,6 +77,7 @@ class Conductor:
         house = self._house
         sharing = asyncio.create_task(share_pools(house.pools, writer, self._run_id, self._owner, house.now))
         try:
+            await hear_of_pools(house.pools, writer, self._owner, house.now)
             await self._work_through(writer)
             ending = self._ending()
             await asyncio.wrap_future(writer.ask(lambda connection: self._close(connection, ending)))

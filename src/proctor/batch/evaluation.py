@@ -40,7 +40,7 @@ RESULTS_GROUP = "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/de
 """Where results are read from when a request names no log group."""
 DETACHED = "isDetached"
 """The option of a batch that says so."""
-REGION, ACCOUNT = "local", "000000000000"
+REGION, ACCOUNT = "us-east-1", "000000000000"
 NO_SESSIONS = "no_sessions"
 """The reason of a batch that found nothing to judge."""
 SOURCE_FAILED = "source_failed"
@@ -176,11 +176,13 @@ def stop_evaluation(store: Store, evaluation: str, now: Callable[[], datetime]) 
 
 
 def delete_evaluation(store: Store, evaluation: str, now: datetime) -> Evaluation:
-    """Take a finished job off the list; its results stay readable. `Contradiction` while it runs."""
+    """Take a finished job off the list, and its tags with it; its results stay readable. `Contradiction`
+    while it runs."""
     found = evaluation_of(store, evaluation, now)
     if not found.is_finished:
         raise Contradiction(f"{found.id} is {found.state}\nStop it first:  proctor evaluate stop {found.id}")
     store.evaluations.forget(found.id, now)
+    store.definitions.untag(found.arn)
     return replace(found, state=DELETING)
 
 

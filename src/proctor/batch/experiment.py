@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from proctor.batch.launch import Extension, bring_up, open_batch
+from proctor.batch.launch import Extension, bring_up, foresee, open_batch
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.plan.experiment import Experiment
 from proctor.scenario import state as states
@@ -48,6 +48,11 @@ def extend_experiment(store: Store, run_id: str, experiment: Experiment) -> Exte
     items = experiment.items(variation_numbers(store.read, run_id))
     # Which models take part follows from what names them.
     return bring_up(store, run_id, _from_config(experiment), items, follows="model")
+
+
+def foresee_experiment(read: Reader, run_id: str, experiment: Experiment) -> Extension:
+    """What `extend_experiment` would change; nothing is changed."""
+    return foresee(read, run_id, experiment.items(variation_numbers(read, run_id)), follows="model")
 
 
 def variation_numbers(read: Reader, run_id: str) -> dict[str, int]:

@@ -167,7 +167,10 @@ def _keep_whatever(
     elif path.is_dir():
         looked_at = (*files.SUFFIXES, *all_endings())
         for inner in sorted(path.iterdir()):
-            if inner.is_dir() or inner.name.endswith(looked_at) or recognised(inner):
+            # A link to a folder may lead back up, to what is read already.
+            if inner.is_dir() and inner.is_symlink():
+                done.pass_over(inner)
+            elif inner.is_dir() or inner.name.endswith(looked_at) or recognised(inner):
                 _keep_whatever(store, inner, done, now, service, log_group)
             else:
                 done.pass_over(inner)

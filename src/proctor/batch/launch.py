@@ -9,14 +9,14 @@ Knows nothing of plans, or of how items are carried out.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from proctor.item import QUEUED, RUNNING, Item
 from proctor.plan import what_changed
-from proctor.store import Store, timestamp
+from proctor.store import Reader, Store, timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,8 @@ class Extension:
     """Items that were queued and that the plan no longer has."""
     kept: int = 0
     """Items with results that the plan no longer has."""
+    new: Sequence[Item] = field(default=(), repr=False)
+    """The items that were added, in the plan's order."""
 
 
 def open_batch(
@@ -67,22 +69,51 @@ def bring_up(
 
     `follows` is a field of this job's items that only repeats what others say: it is no reason.
     """
-    earlier = {row["id"]: row for row in store.read.item_inputs(run_id)}
+    compared = _compare(store.read, run_id, items)
+    store.extend_batch(run_id, asked, add=compared.new, settle=compared.known.values(), drop=compared.dropped)
+    return compared.extension(follows)
+
+
+def foresee(read: Reader, run_id: str, items: Iterable[Item], *, follows: str = "") -> Extension:
+    """What `bring_up` would change in a batch. It changes nothing."""
+    return _compare(read, run_id, items).extension(follows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """A batch's items beside those that are asked for now."""
+
+    earlier: Mapping[str, Mapping[str, Any]]
+    new: list[Item]
+    known: Mapping[str, Item]
+
+    @property
+    def gone(self) -> list[Mapping[str, Any]]:
+        return [row for item_id, row in self.earlier.items() if item_id not in self.known]
+
+    @property
+    def dropped(self) -> list[str]:
+        return [row["id"] for row in self.gone if row["status"] == QUEUED]
+
+    def extension(self, follows: str) -> Extension:
+        return Extension(
+            added=len(self.new),
+            reasons=Counter(_reasons(self.new, self.earlier.values(), follows)),
+            dropped=len(self.dropped),
+            kept=len(self.gone) - len(self.dropped),
+            new=self.new,
+        )
+
+
+def _compare(read: Reader, run_id: str, items: Iterable[Item]) -> _Compared:
+    earlier = {row["id"]: row for row in read.item_inputs(run_id)}
     new, known = list[Item](), dict[str, Item]()
     for item in items:
         if item.id in earlier:
             known[item.id] = item
         else:
             new.append(item)
-    gone = [row for item_id, row in earlier.items() if item_id not in known]
-    dropped = [row["id"] for row in gone if row["status"] == QUEUED]
-    store.extend_batch(run_id, asked, add=new, settle=known.values(), drop=dropped)
-    return Extension(
-        added=len(new),
-        reasons=Counter(_reasons(new, earlier.values(), follows)),
-        dropped=len(dropped),
-        kept=len(gone) - len(dropped),
-    )
+    return _Compared(earlier, new, known)
 
 
 def _reasons(new: list[Item], earlier: Iterable[Mapping[str, Any]], follows: str) -> Iterator[str]:

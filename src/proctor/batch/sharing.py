@@ -19,6 +19,13 @@ from proctor.store.pools import exchange, withdraw
 EVERY_SECONDS = 1.0
 
 
+async def hear_of_pools(pools: Pools, writer: Writer, owner: str, now: Callable[[], datetime]) -> None:
+    """Take over what others on the store have been told, before this process asks anyone anything."""
+    heard = await asyncio.wrap_future(writer.ask(partial(exchange, owner=owner, rows=(), now=now())))
+    names = {row["name"] for row in heard if row["cutAt"] or row["heldUntil"] or pools.declared(row["name"])}
+    take_part(pools, [pools.pool(name).state for name in sorted(names)], heard, now())
+
+
 async def share_pools(
     pools: Pools, writer: Writer, run_id: str, owner: str, now: Callable[[], datetime]
 ) -> None:
@@ -48,7 +55,10 @@ def take_part(
         mine = state.in_use + state.waiting + 1
         share = mine / (mine + sum(row["inUse"] + row["waiting"] + 1 for row in rest))
         pool = pools.pool(state.name)
-        pool.agree(_latest_limit(pool.limit, state, rest, now), share)
+        limit = _latest_limit(pool.limit, state, rest, now)
+        # Those who are to make room do so when their calls have ended.
+        unused = max(0.0, limit - sum(row["inUse"] for row in rest))
+        pool.agree(limit, min(share, unused / limit))
         for row in rest:
             if row["heldUntil"] and row["heldUntil"] > timestamp(now):
                 pool.hold((datetime.fromisoformat(row["heldUntil"]) - now).total_seconds())

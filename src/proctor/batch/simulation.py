@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from proctor.batch.launch import Extension, bring_up, open_batch
+from proctor.batch.launch import Extension, bring_up, foresee, open_batch
 from proctor.batch.preflight import ModelDirectory
 from proctor.errors import UsageError
 from proctor.plan.dialogue import Simulation
@@ -47,6 +47,11 @@ def extend_simulation(
     asked, items = _asked(simulation, plan_path, output_dir), simulation.items(output_dir)
     # The prompt only names the two who talk.
     return bring_up(store, run_id, asked, items, follows="prompt")
+
+
+def foresee_simulation(store: Store, run_id: str, simulation: Simulation, *, output_dir: str) -> Extension:
+    """What `extend_simulation` would change; nothing is changed."""
+    return foresee(store.read, run_id, simulation.items(output_dir), follows="prompt")
 
 
 def find_simulation(store: Store, simulation: Simulation, output_dir: str) -> Mapping[str, Any] | None:

@@ -1,6 +1,6 @@
 """`proctor agents`: who can be handed work, and whether they are here."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -9,6 +9,7 @@ from proctor.agents import agent_names, find_agent
 from proctor.batch import secrecy
 from proctor.cli import ending as codes
 from proctor.cli.house import environment
+from proctor.cli.options import Json
 from proctor.cli.tables import print_table
 from proctor.cli.words import print_json
 from proctor.errors import UsageError
@@ -21,7 +22,7 @@ NEEDED: dict[str, dict[str, Any]] = {"command": {"command": "true"}, "scripted":
 
 
 @agents_app.command()
-def agents(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> int:
+def agents(as_json: Json = False) -> int:
     """List the agents, whether each can be used here, and how to get those that cannot.
 
     Example:  proctor agents
@@ -57,5 +58,5 @@ def _document(name: str, found: Availability, stand_in: bool) -> dict[str, Any]:
 
 def _cells(name: str, found: Availability, stand_in: bool) -> tuple[str, ...]:
     # Apart from the problem: what is to be typed must not be cut off.
-    remark = "a stand-in, for rehearsal" if stand_in else "" if found.ready else found.problem
+    remark = "a stand-in, for rehearsal" if stand_in else found.problem
     return name, "yes" if found.ready else "no", found.version, remark, "" if found.ready else found.remedy

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from proctor.cli import ending as codes
+from proctor.cli.options import Json
 from proctor.cli.words import print_json, printable, say
 from proctor.errors import UsageError
 
@@ -53,7 +54,7 @@ def analyze(
         bool, typer.Option("--report", help="Also write the report, in Markdown and HTML.")
     ] = False,
     metric: Annotated[str, typer.Option("--metric", help="Only this metric.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Say what the runs in DIR show: statistics, comparisons, effects and patterns, written to its analysis/.
 

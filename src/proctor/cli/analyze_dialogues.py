@@ -3,22 +3,22 @@
 from pathlib import Path
 from typing import Any
 
-from proctor.analyse.crossing import analysis
+from proctor.analyse.crossing import analysis, told_apart
 from proctor.cli.analyze import Asked, Told
-from proctor.cli.analyze_pages import write_pages
+from proctor.cli.analyze_pages import analysis_folder, write_pages
+from proctor.cli.export_dialogues import tell_skipped
 from proctor.errors import UsageError
 from proctor.export.dialogue import write_json
-from proctor.export.dialogue_tables import each_session, session_row
+from proctor.export.dialogue_tables import Skipped, each_session, session_row
 from proctor.report.dialogue import dialogue_html, dialogue_markdown, dialogue_words
-
-FOLDER = "analysis"
 
 
 def analyse(folder: Path, asked: Asked) -> Told:
     """Analyse a simulation, write its files, and say the whole of it."""
-    document = analyze_folder(folder, asked.metric)
-    target = folder / FOLDER
-    target.mkdir(exist_ok=True)
+    skipped = Skipped()
+    document = analyze_folder(folder, asked.metric, skipped)
+    tell_skipped(skipped)
+    target = analysis_folder(folder, asked.metric)
     files = [target / "variance.json"]
     write_json(files[0], document)
     if asked.report:
@@ -28,10 +28,10 @@ def analyse(folder: Path, asked: Asked) -> Told:
     return Told(document=document, words=dialogue_words(document), files=files)
 
 
-def analyze_folder(folder: Path, measure: str = "") -> dict[str, Any]:
+def analyze_folder(folder: Path, measure: str = "", skipped: Skipped | None = None) -> dict[str, Any]:
     """The analysis of a simulation's files as one document; of one measure, or of all there are."""
     rows, lost, stand_ins = list[dict[str, Any]](), 0, set[str]()
-    for session in each_session(folder, failed=True):
+    for session in each_session(folder, failed=True, skipped=skipped):
         if session.get("status", "success") not in ("success", "fail"):
             lost += 1
             continue
@@ -44,6 +44,7 @@ def analyze_folder(folder: Path, measure: str = "") -> dict[str, Any]:
         "name": folder.resolve().name,
         "sessions": len(rows),
         "left_out": lost,
+        "unreadable": sorted(skipped.files) if skipped is not None else [],
         "stand_ins": sorted(stand_ins),
-        "measures": analysis(rows, measure),
+        "measures": analysis(told_apart(rows), measure),
     }

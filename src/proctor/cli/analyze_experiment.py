@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from proctor.analyse.experiment import FOLDER, BatchAnalyzer
+from proctor.analyse.experiment import BatchAnalyzer
 from proctor.cli.analyze import Asked, Told
-from proctor.cli.analyze_pages import write_pages
-from proctor.report.experiment import chance, experiment_html, experiment_markdown, figure
+from proctor.cli.analyze_pages import analysis_folder, write_pages
+from proctor.figures import figure
+from proctor.report.experiment import chance, experiment_html, experiment_markdown
 from proctor.report.words import interval, percent
 
 
@@ -15,9 +16,10 @@ def analyse(folder: Path, asked: Asked) -> Told:
     analyzer = BatchAnalyzer(folder, metric=asked.metric)
     analyzer.collect_run_data()
     documents = analyzer.documents()
-    files = analyzer.save()
+    target = analysis_folder(folder, asked.metric)
+    files = analyzer.save(target)
     if asked.report:
-        files += _reports(analyzer, folder / FOLDER)
+        files += _reports(analyzer, target)
     document = {name.removesuffix(".json").replace("-", "_"): one for name, one in documents.items()}
     return Told(document=document, words=_words(document), files=files)
 
@@ -35,6 +37,12 @@ def _words(document: dict[str, Any]) -> str:
         f"{patterns['successful_runs']} of {patterns['total_runs']} runs completed: "
         f"{percent(patterns['success_rate'])} (95 % interval {interval(low, high)})"
     ]
+    if patterns["errors"]:
+        would_be = percent(patterns["success_rate_if_errors_failed"])
+        lines.append(
+            f"{patterns['errors']} left out of that rate, ended by an error of ours or of a provider; "
+            f"counted as failures, it would be {would_be}."
+        )
     if patterns["stand_ins"]:
         lines.append("Rehearsal: stand-ins took part; these figures say nothing about real models.")
     for name, one in document["metrics_analysis"].items():

@@ -4,7 +4,16 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from proctor.analyse.experiment import FOLDER
+from proctor.plan.experiment import slug_of
 from proctor.report.plot_files import PLOTS
+
+
+def analysis_folder(folder: Path, metric: str) -> Path:
+    """Where an analysis is written. That of one metric stands apart: it must not replace that of all."""
+    target = folder / FOLDER / f"only-{slug_of(metric)}" if metric else folder / FOLDER
+    target.mkdir(parents=True, exist_ok=True)
+    return target
 
 
 def write_pages(target: Path, pages: Mapping[str, str]) -> list[Path]:

@@ -1,7 +1,6 @@
-"""`proctor batch` and `proctor resume`: run a plan, and go on with it."""
+"""`proctor batch`: run a plan, or go on with it after it was changed."""
 
 import asyncio
-import json
 import re
 import secrets
 from pathlib import Path
@@ -16,27 +15,18 @@ from proctor.batch.leftovers import clear_leftovers
 from proctor.batch.preflight import Inspection, Surroundings, inspect
 from proctor.cli.carry_out import Shown, carry_out
 from proctor.cli.house import environment, make_models, now, places
+from proctor.cli.options import JsonAtEnd, Jsonl, RetryErrors, RetryFailed
 from proctor.cli.words import count, print_json, printable, say
 from proctor.errors import PlanError, UsageError
 from proctor.item import Item
 from proctor.plan import Overrides, Plan, read_plan
-from proctor.plan.reading import MOST_BYTES
+from proctor.plan.files import bytes_of
 from proctor.plan.schema import RUN_ID
 from proctor.store import Again, Store
 from proctor.store.owner import this_process
 
 batch_app = typer.Typer(add_completion=False)
-resume_app = typer.Typer(add_completion=False)
-apps = {"batch": batch_app, "resume": resume_app}
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")]
-Jsonl = Annotated[
-    bool, typer.Option("--jsonl", help="Print a JSON record for the launch, each item and the end.")
-]
-RetryErrors = Annotated[bool, typer.Option("--retry-errors", help="Also repeat items that ended in `error`.")]
-RetryFailed = Annotated[
-    bool, typer.Option("--retry-failed", help="Also repeat items that ended in `fail` or `timeout`.")
-]
+apps = {"batch": batch_app}
 
 
 @batch_app.command()
@@ -78,7 +68,7 @@ def batch(
     folder: Annotated[
         Path | None, typer.Option(help="Where relative paths begin; else in the plan's own folder.")
     ] = None,
-    as_json: Json = False,
+    as_json: JsonAtEnd = False,
     as_jsonl: Jsonl = False,
 ) -> int:
     """Run every item of PLAN. Ctrl-C stops cleanly; the same command with --resume goes on from there.
@@ -120,7 +110,7 @@ def batch(
         path = str(plan.resolve())
         if resume:
             run_id = _find(store, read, resume, path)
-            _take_over(store, where.home, run_id, owner, again)
+            clear_leftovers(store.resume_batch(run_id, owner, again, now()), where.home)
             _tell_extension(store, run_id, read, overrides, path)
         else:
             run_id = run_id or read.run_id or _new_run_id()
@@ -141,77 +131,8 @@ def batch(
         )
 
 
-@resume_app.command()
-def resume(
-    context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The run's id, or an unambiguous beginning of it.")],
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Items at a time from now on.")] = None,
-    budget: Annotated[
-        float | None, typer.Option(min=0, help="USD the whole run may spend from now on.")
-    ] = None,
-    retry_errors: RetryErrors = False,
-    retry_failed: RetryFailed = False,
-    as_json: Json = False,
-    as_jsonl: Jsonl = False,
-) -> int:
-    """Go on with a run that was stopped, halted or killed. Finished items are not repeated.
-
-    Example:  proctor resume nightly-42 --budget 40
-    """
-    where = places(context.obj)
-    with where.open_store() as store:
-        found = store.read.batch(run, now())
-        run_id, owner = found["runId"], this_process()
-        if found["job"] == "benchmark":
-            # Writes its own files; what that takes, other jobs need not load.
-            from proctor.cli.bench import go_on_with
-
-            at_once = concurrency or found["concurrency"]
-            return go_on_with(
-                store, where, run_id, at_once, budget=budget, retry_failed=retry_failed, as_json=as_json
-            )
-        changes = {"concurrency": concurrency, "budgetUsd": budget}
-        if found["job"] == "scenario":
-            # Keeps a folder of its own; what that takes, other jobs need not load.
-            from proctor.cli.experiment_run import resume_run
-
-            given = {name: value for name, value in changes.items() if value is not None}
-            again = Again(errors=retry_errors, failures=retry_failed)
-            shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
-            return resume_run(store, where, found, given, again, shown)
-        if found["job"] == "evaluation":
-            # Finds its sessions and evaluators; what that takes, other jobs need not load.
-            from proctor.cli.evaluating import resume_evaluation
-
-            given = {name: value for name, value in changes.items() if value is not None}
-            again = Again(errors=retry_errors, failures=retry_failed)
-            shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
-            return resume_evaluation(store, where, run_id, given, again, shown)
-        _take_over(store, where.home, run_id, owner, Again(errors=retry_errors, failures=retry_failed))
-        store.change_batch(run_id, {name: value for name, value in changes.items() if value is not None})
-        models = make_models(where, [_folder_of(found), Path.cwd()], **_options(found))
-        shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
-        if found["job"] != "dialogue":
-            return asyncio.run(carry_out(store, where.home, run_id, owner, models, shown))
-        # Has a folder of its own; what that takes, other jobs need not load.
-        from proctor.cli.simulating import finish_files, house_of, prepare_files
-
-        prepare_files(store, found)
-        house = house_of(store, where, found, models)
-        code = asyncio.run(carry_out(store, where.home, run_id, owner, models, shown, house=house))
-        finish_files(store, found)
-        return code
-
-
 def _read(path: Path, folder: Path) -> Plan:
-    try:
-        # A byte more than a plan may have is enough to know that it is too large.
-        with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(
-            f"cannot read the plan {path}: {error.strerror}\nGive the path of a YAML file."
-        ) from error
+    text = bytes_of(path, "the plan", remedy="Give the path of a YAML file.")
     return read_plan(text, file=str(path), folder=folder)
 
 
@@ -263,11 +184,6 @@ def _find(store: Store, plan: Plan, wanted: str, path: str) -> str:
     return found
 
 
-def _take_over(store: Store, home: Path, run_id: str, owner: str, again: Again) -> None:
-    cut_off = store.resume_batch(run_id, owner, again, now())
-    clear_leftovers(cut_off, home)
-
-
 def _tell_extension(store: Store, run_id: str, plan: Plan, overrides: Overrides, path: str) -> None:
     before = store.read.batch(run_id, now())
     same_plan = before["planDigest"] == plan.digest
@@ -283,13 +199,3 @@ def _tell_extension(store: Store, run_id: str, plan: Plan, overrides: Overrides,
 
 def _new_run_id() -> str:
     return f"run-{now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-
-def _folder_of(batch: dict[str, Any]) -> Path:
-    """Where a run's relative paths begin."""
-    return Path(json.loads(batch["optionsJson"]).get("folder") or Path(batch["planPath"]).parent)
-
-
-def _options(batch: dict[str, Any]) -> dict[str, Any]:
-    options = json.loads(batch["optionsJson"])
-    return {name: options.get(name) for name in ("prices", "record", "replay")}

@@ -17,6 +17,7 @@ from proctor.cli.bench_plan import Asked, BenchPlan, make_plan
 from proctor.cli.bench_view import BenchView
 from proctor.cli.carry_out import conduct, exit_code, summary, tell_end
 from proctor.cli.house import Places, make_house, now, places
+from proctor.cli.options import JsonAtEnd
 from proctor.cli.tables import print_table
 from proctor.cli.words import count, money, print_json, printable, say, seconds
 from proctor.export.machine import machine_info
@@ -74,7 +75,7 @@ def bench(
         bool,
         typer.Option("--dry-run", help="List the runs, check that what they need is there, start nothing."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")] = False,
+    as_json: JsonAtEnd = False,
 ) -> int:
     """Run a task on every model, each in a fresh copy, judged by the task's own checks, and rank them.
 

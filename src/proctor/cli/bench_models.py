@@ -11,8 +11,8 @@ from proctor.errors import NotFound, UsageError
 from proctor.models import Models
 from proctor.models.discovery import Discovery, discover
 from proctor.models.providers import PROVIDERS, find_endpoint, is_loopback
+from proctor.plan.files import bytes_of
 from proctor.plan.models_config import ConfiguredModel, ModelsConfig, read_models_config
-from proctor.plan.reading import MOST_BYTES
 from proctor.plan.selection import Candidate
 
 NAME = "models_config.yaml"
@@ -145,13 +145,7 @@ def _usual_place(folders: Sequence[Path]) -> Path | None:
 
 
 def _read(path: Path) -> ModelsConfig:
-    try:
-        with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}\nGive --models-config a YAML file."
-        ) from error
+    text = bytes_of(path, remedy="Give --models-config a YAML file.")
     return read_models_config(text, file=str(path))
 
 

@@ -5,14 +5,15 @@ Whatever is shown, each model's result file is written as its runs end.
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from proctor.analyse.standing import standing
+from proctor.analyse.standing import Standing, standing
 from proctor.batch.house import ItemEnd
 from proctor.cli.house import now
-from proctor.cli.words import money, printable, say, seconds
+from proctor.cli.views import beginning
+from proctor.cli.words import count, money, printable, say, seconds
 from proctor.item import SUCCESS
 from proctor.store import Store
 
@@ -59,7 +60,7 @@ class BenchView:
         if self._is_live:
             self._task = asyncio.create_task(self._draw())
         elif not self._quiet:
-            say(f"{printable(self._run_id)}: {self._items} runs, {self._finished} finished already")
+            say(beginning(self._run_id, count(self._items, "run"), self._finished))
         return self
 
     async def __aexit__(
@@ -98,7 +99,7 @@ class BenchView:
         return picture(standing(self._store.read, self._run_id, now()), printable(self._run_id))
 
 
-def picture(rows: Any, title: str) -> "Table":
+def picture(rows: Sequence[Standing], title: str) -> "Table":
     """A benchmark as it stands, as a table of its models."""
     from rich.table import Table
     from rich.text import Text

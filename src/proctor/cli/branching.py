@@ -7,7 +7,7 @@ from typing import Any
 
 from proctor import __version__
 from proctor.batch.experiment import create_experiment, run_from_store, take_in
-from proctor.cli.experiment_run import new_run_id
+from proctor.cli.experiment_run import new_run_id, refuse_taken
 from proctor.cli.house import now
 from proctor.cli.one_scenario import config_of
 from proctor.errors import UsageError
@@ -21,6 +21,7 @@ from proctor.store.owner import this_process
 
 def begin_branch(store: Store, read: Experiment, kept: Run) -> tuple[ExperimentFolder, str]:
     """The batch of a branch, with the turns it goes on from."""
+    refuse_taken(read.output, "Name another folder with --output.")
     owner, run_id = this_process(), new_run_id(read)
     items = list(read.items())
     create_experiment(store, read, items, run_id=run_id, owner=owner, version=__version__, now=now())
@@ -73,5 +74,5 @@ def _changes_of(root: Path, variation: int) -> dict[str, Any]:
         made = found["modifications"]
         found = {f"actors.{short}.llm_model": model for short, model in made["actor_models"].items()}
         return {**found, **made["scenario_overrides"]}
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{root} is no experiment's folder: {error}") from error

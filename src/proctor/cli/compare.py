@@ -1,5 +1,6 @@
 """`proctor compare`: what the difference between runs, or between parts of a run, is worth."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,8 +11,9 @@ from proctor.analyse.comparing import Comparison, Contrast, compare_runs, compar
 from proctor.analyse.gates import FAIL, INCONCLUSIVE, gate_of
 from proctor.cli import ending as codes
 from proctor.cli.house import now, places
+from proctor.cli.options import Json
 from proctor.cli.tables import print_table
-from proctor.cli.words import print_json, printable, say
+from proctor.cli.words import count, print_json, printable, say
 from proctor.errors import UsageError
 
 compare_app = typer.Typer(add_completion=False)
@@ -44,7 +46,7 @@ def compare(
     ] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page with plots to this file.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the same as Markdown.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Compare runs with the first of them, task by task, and say what the difference is worth.
 
@@ -107,9 +109,6 @@ def _renamed(name: str) -> str:
 
 
 def _print(found: Comparison) -> None:
-    # Words of the page, which are loaded with its templates.
-    from proctor.report.comparison import around, chance, change, figure, finding
-
     baseline = found.groups[0]
     differs = f"; what differs: {', '.join(found.varied[:6])}" if found.varied else ""
     say(f"held against {printable(baseline)}, paired by {found.pair}{printable(differs)}")
@@ -117,45 +116,48 @@ def _print(found: Comparison) -> None:
         names = printable(", ".join(found.stand_ins))
         rehearse = "rehearses" if len(found.stand_ins) == 1 else "rehearse"
         say(f"note: {names} only {rehearse}: these figures say nothing about real ones")
-    print_table(
-        (
-            "METRIC",
-            "CANDIDATE",
-            "BASELINE",
-            "CANDIDATE",
-            "DIFFERENCE",
-            "95 % INTERVAL",
-            "P",
-            "PAIRS",
-            "FINDING",
-        ),
-        [
-            (
-                each.metric,
-                each.candidate,
-                figure(each.baseline_mean.value, each.metric),
-                figure(each.candidate_mean.value, each.metric),
-                change(each.difference.value if each.difference else None, each.metric),
-                around(each),
-                chance(each.p_corrected),
-                each.pairs or "–",
-                finding(each),
-            )
-            for each in found.contrasts
-        ],
-    )
+    _print_contrasts(found.contrasts)
     for each in found.contrasts:
         _print_notes(each)
     if found.contrasts and found.contrasts[0].disagreements:
-        first = found.contrasts[0]
-        print(f"\nWhere they disagree on {printable(first.metric)}:")
-        for one in first.disagreements[:SHOWN]:
-            values = f"{figure(one.baseline, first.metric)} → {figure(one.candidate, first.metric)}"
-            print(f"  {values}  {printable(one.words, width=80)}")
+        _print_disagreements(found.contrasts[0])
     for verdict in found.verdicts:
-        more = f"; about {verdict.more_pairs:,} more pairs would decide it" if verdict.more_pairs else ""
+        wanting = count(verdict.more_pairs or 0, "more pair")
+        more = f"; about {wanting} would decide it" if verdict.more_pairs else ""
         which = f"{printable(verdict.gate)}  {printable(verdict.candidate)}"
         print(f"{verdict.verdict.upper()}  {which}: {printable(verdict.words)}{more}")
+
+
+def _print_contrasts(contrasts: Sequence[Contrast]) -> None:
+    # Words of the page, which are loaded with its templates.
+    from proctor.report.comparison import around, chance, change, figure, finding
+
+    means = ("METRIC", "CANDIDATE", "BASELINE", "CANDIDATE")
+    heads = (*means, "DIFFERENCE", "95 % INTERVAL", "P", "PAIRS", "FINDING")
+    rows = [
+        (
+            each.metric,
+            each.candidate,
+            figure(each.baseline_mean.value, each.metric),
+            figure(each.candidate_mean.value, each.metric),
+            change(each.difference.value if each.difference else None, each.metric),
+            around(each),
+            chance(each.p_corrected),
+            each.pairs or "–",
+            finding(each),
+        )
+        for each in contrasts
+    ]
+    print_table(heads, rows)
+
+
+def _print_disagreements(contrast: Contrast) -> None:
+    from proctor.report.comparison import figure
+
+    print(f"\nWhere they disagree on {printable(contrast.metric)}:")
+    for one in contrast.disagreements[:SHOWN]:
+        values = f"{figure(one.baseline, contrast.metric)} → {figure(one.candidate, contrast.metric)}"
+        print(f"  {values}  {printable(one.words, width=80)}")
 
 
 def _print_notes(each: Contrast) -> None:
@@ -163,7 +165,7 @@ def _print_notes(each: Contrast) -> None:
     if any(each.errors):
         say(f"note: {name}: {each.errors[0]} and {each.errors[1]} items in error left out")
     if each.unpaired:
-        say(f"note: {name}: {each.unpaired} tasks that only one of them has left out")
+        say(f"note: {name}: {count(each.unpaired, 'task')} that only one of them has left out")
     for remark in each.remarks:
         say(f"note: {name}: {printable(remark)}")
 

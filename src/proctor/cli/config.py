@@ -8,6 +8,7 @@ the environment variable that holds one. `[encryption]` says where the key is th
 `"${VARIABLE}"`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -121,14 +122,29 @@ def _check(path: Path, section: str, name: str, entry: Any) -> None:
             raise UsageError(f"{where} has no setting `{setting}`\n{_near(setting, SECTIONS[section])}")
         if section == "providers" and not isinstance(value, str):
             raise UsageError(f"{where}: `{setting}` should be text")
-        if section != "providers" and not (type(value) in (int, float) and value >= 0):
+        if section == "providers" and setting == "key" and not _names_a_variable(value):
+            # What stands there may be the key, so it is not repeated.
+            raise UsageError(
+                f"{where}: `key` should name the variable that holds the key, and not be the key itself"
+                f'\nWrite:  key = "{variable_prefix(name)}_API_KEY"'
+            )
+        if section == "prices" and not (type(value) in (int, float) and 0 <= value < float("inf")):
             raise UsageError(f"{where}: `{setting}` should be a number that is not negative")
+        if section == "limits" and not (type(value) is int and value >= 1):
+            raise UsageError(f"{where}: `{setting}` should be a number of calls: 1 or more")
     # Where the usual providers are is known.
     address = () if name in PROVIDERS else ("base_url",)
     needed = {"providers": address, "prices": ("input", "output"), "limits": ("concurrency",)}[section]
     for setting in needed:
         if setting not in entry:
             raise UsageError(f"{where} lacks `{setting}`")
+
+
+def _names_a_variable(text: str) -> bool:
+    """Whether this is `NAME`, `${NAME}` or nothing at all, and does not look drawn by lot as keys do."""
+    name = text.removeprefix("${").removesuffix("}")
+    is_drawn = len(name) >= 16 and bool(re.search(r"[a-z]", name) and re.search(r"\d", name))
+    return not name or bool(re.fullmatch(r"[A-Za-z_]\w*", name) and not is_drawn)
 
 
 def _check_budget(path: Path, entries: Any) -> None:

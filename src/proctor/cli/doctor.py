@@ -15,6 +15,7 @@ from proctor.cli.doctor_agent import try_agent
 from proctor.cli.doctor_machine import Finding, Trial, is_well, look_around, look_at_machine
 from proctor.cli.doctor_model import try_model
 from proctor.cli.house import Configuration, Places, configuration, make_models, places
+from proctor.cli.options import Json
 from proctor.cli.words import print_json, printable
 from proctor.errors import UsageError
 from proctor.models import Models
@@ -34,7 +35,7 @@ def doctor(
     model: Annotated[
         str, typer.Option(help="Make one small call of this model; with --agent, it works on this one.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Look at this machine, and try a model or an agent; what is wrong is said with what to do about it.
 

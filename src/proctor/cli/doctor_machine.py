@@ -69,7 +69,8 @@ def look_around(environment: Mapping[str, str]) -> Iterator[Finding]:
     names = [name for name in agent_names() if name not in ("command", "scripted")]
     with ThreadPoolExecutor(_SEVERAL) as several:
         for name, (found, _) in zip(names, several.map(look, names), strict=True):
-            said = f"ready, {found.version}".removesuffix(", ") if found.ready else found.problem
+            known = found.version or found.problem
+            said = f"ready, {known}".removesuffix(", ") if found.ready else found.problem
             yield Finding(
                 name=f"agent {name}", well=True if found.ready else None, said=said, remedy=found.remedy
             )

@@ -96,7 +96,7 @@ def _address(endpoint: Endpoint | None) -> str:
 
 
 async def _near_misses(name: str, environment: Mapping[str, str]) -> str:
-    """The nearest names that someone here really has; empty when there are none near."""
-    found = await discover(environment)
-    near = difflib.get_close_matches(name, [model.name for model in found.models], n=3)
+    """The nearest names that someone here really has; empty when there are none, or the name is right."""
+    known = [model.name for model in (await discover(environment)).models]
+    near = [] if name in known else difflib.get_close_matches(name, known, n=3)
     return f"Did you mean {' or '.join(f'`{each}`' for each in near)}?" if near else ""

@@ -8,6 +8,7 @@ import typer
 
 from proctor.cli import ending as codes
 from proctor.cli.house import Places, environment, keys_of, places
+from proctor.cli.options import Json
 from proctor.cli.tables import print_table
 from proctor.cli.words import count, print_json, printable, say
 from proctor.errors import KeyMissing, UsageError
@@ -16,8 +17,6 @@ from proctor.store import Store
 
 encryption_app = typer.Typer(add_completion=False, no_args_is_help=True)
 apps = {"encryption": encryption_app}
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @encryption_app.callback()

@@ -7,7 +7,9 @@ import typer
 
 from proctor import __version__
 from proctor.batch.evaluation import (
+    ACCOUNT,
     COMPLETED,
+    REGION,
     Evaluation,
     delete_evaluation,
     evaluation_of,
@@ -22,7 +24,7 @@ from proctor.cli.evaluate_look import Id, Json, get, list_jobs, results, watch
 from proctor.cli.evaluate_plan import dry_run, extended, prepared
 from proctor.cli.evaluate_request import Asked, Flags, asked_by
 from proctor.cli.evaluating import carry_out_evaluation
-from proctor.cli.house import Places, environment, now, places
+from proctor.cli.house import Places, configuration, environment, now, places
 from proctor.cli.words import print_json, printable, say
 from proctor.errors import UsageError
 from proctor.export.evaluation import evaluation_document
@@ -181,11 +183,14 @@ def _start(store: Store, where: Places, asked: Asked, shown: Shown, *, detach: b
     request, copies = prepared(store, where, asked)
     if cloudwatch:
         import_cloudwatch(store, request.sessions)
+    names = configuration(where, [asked.folder]).serve
     evaluation = open_evaluation(
         store,
         request,
         now=now(),
         version=__version__,
+        region=names.get("region") or REGION,
+        account=names.get("account") or ACCOUNT,
         definitions=copies,
         folder=str(asked.folder),
         plan_path=asked.plan_path,
@@ -195,6 +200,8 @@ def _start(store: Store, where: Places, asked: Asked, shown: Shown, *, detach: b
     if not evaluation.is_new:
         say(f"{printable(evaluation.id)} was started with this token before")
         return _told(evaluation, shown.as_json)
+    if tags := request.document.get("tags"):
+        store.definitions.tag(evaluation.arn, tags)
     return _carry_out(store, where, evaluation, shown, folder=asked.folder, detach=detach)
 
 

@@ -1,15 +1,18 @@
 """Look at evaluation jobs: one, all of them, while they run, and what they found."""
 
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from proctor.analyse.evaluation import results_of
+from proctor.analyse.insights import Insight, insights_of
 from proctor.batch.evaluation import PENDING, Evaluation, evaluation_of, evaluations_page
 from proctor.cli import ending as codes
-from proctor.cli.evaluating import print_results
+from proctor.cli.evaluating import print_insights, print_results
 from proctor.cli.house import now, places
 from proctor.cli.runs import watch as watch_run
 from proctor.cli.tables import print_table
@@ -30,8 +33,9 @@ def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
     with places(context.obj).open_store() as store:
         found = evaluation_of(store, evaluation, now())
         results = results_of(store, found.id)
+        insights = insights_of(store.read, found.id, (each.asked_as for each in results.summaries))
     if as_json:
-        print_json(evaluation_document(found, results))
+        print_json(evaluation_document(found, results) | _told(insights))
         return codes.SUCCEEDED
     print(f"{printable(found.id)}  {found.state}  {found.created_at:%Y-%m-%d %H:%M} UTC")
     parts = [f"{results.total} sessions", f"{results.completed} completed", f"{results.failed} failed"]
@@ -44,6 +48,7 @@ def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
     if results.summaries:
         print()
         print_results(results)
+    print_insights(insights)
     return codes.SUCCEEDED
 
 
@@ -99,17 +104,23 @@ def results(
     with places(context.obj).open_store() as store:
         found = evaluation_of(store, evaluation, now())
         came_to = results_of(store, found.id)
+        insights = insights_of(store.read, found.id, (each.asked_as for each in came_to.summaries))
         written = write_results(store, found.id, came_to, output) if output else []
     if as_json:
-        document = evaluation_document(found, came_to)
+        document = evaluation_document(found, came_to) | _told(insights)
         print_json(document | ({"files": [str(path) for path in written]} if written else {}))
     else:
         print_results(came_to)
+        print_insights(insights)
     for words in came_to.remarks:
         say(f"note: {printable(words)}")
     for path in written:
         say(f"wrote {printable(path)}")
     return codes.SUCCEEDED
+
+
+def _told(insights: Sequence[Insight]) -> dict[str, Any]:
+    return {"insightsFound": [asdict(each) for each in insights]} if insights else {}
 
 
 def _listed(evaluation: Evaluation, came_to: Any) -> tuple[str, ...]:

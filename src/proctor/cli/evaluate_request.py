@@ -7,8 +7,8 @@ from typing import Any
 
 from proctor.errors import UsageError
 from proctor.plan.evaluation_schema import is_name, read_evaluation
+from proctor.plan.files import bytes_of
 from proctor.plan.ground_truth import Dataset, read_dataset
-from proctor.plan.reading import MOST_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def asked_by(plan: Path | None, flags: Flags) -> Asked:
     document |= {name: value for name, value in flags.top.items() if value is not None}
     if flags.evaluators:
         document["evaluators"] = list(flags.evaluators)
-    if source := _source(flags):
+    if source := _source(flags, document.get("dataSourceConfig") or {}):
         document["dataSourceConfig"] = source
     given = document.pop("groundTruth", None) or []
     named = [given] if isinstance(given, str) else given
@@ -74,7 +74,8 @@ def asked_by(plan: Path | None, flags: Flags) -> Asked:
     )
 
 
-def _source(flags: Flags) -> dict[str, Any]:
+def _source(flags: Flags, planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Where sessions come from, as flags say; what only narrows it down narrows the source of the plan."""
     period = {name: value for name, value in (("startTime", flags.start), ("endTime", flags.end)) if value}
     places = {"logGroupNames": list(flags.log_groups), "logGroupNamePrefixes": list(flags.log_group_prefixes)}
     own = {"runIds": flags.runs, "jobs": flags.jobs, "roles": flags.roles, "models": flags.models}
@@ -89,8 +90,17 @@ def _source(flags: Flags) -> dict[str, Any]:
     ]
     if len(kinds) > 1:
         raise UsageError(f"sessions come from one source, not from {' and '.join(kinds)}")
-    if flags.files:
-        return {"files": {"paths": list(flags.files), "kind": flags.kind or "auto"}}
+    if flags.kind and not flags.files:
+        raise UsageError("--kind says what files are\nGive them with --files.")
+    if flags.files or (not kinds and "files" in planned):
+        if flags.session_ids or period:
+            raise UsageError(
+                "files are judged whole: --session-id, --start and --end choose among what is in the store\n"
+                "Import them first:  proctor import auto PATH"
+            )
+        return {"files": {"paths": list(flags.files), "kind": flags.kind or "auto"}} if flags.files else {}
+    if not kinds and planned:
+        return _narrowed(planned, list(flags.session_ids), period)
     if kinds == ["log groups"]:
         filters = {"sessionIds": list(flags.session_ids) or None, "timeRange": period or None}
         named = {**places, "serviceNames": list(flags.services)}
@@ -103,6 +113,25 @@ def _source(flags: Flags) -> dict[str, Any]:
     if not chosen and not period:
         return {}
     return {"store": chosen | ({"timeRange": period} if period else {})}
+
+
+def _narrowed(
+    planned: Mapping[str, Any], session_ids: list[str], period: Mapping[str, str]
+) -> dict[str, Any]:
+    """The source of a plan, narrowed down by flags; empty when they say nothing."""
+    ((kind, source),) = planned.items()
+    if not session_ids and not period:
+        return {}
+    if session_ids and kind == "onlineEvaluationConfigSource":
+        raise UsageError("--session-id does not choose among the sessions of an online configuration")
+    inside = dict(source.get("filterConfig") or {}) if kind == "cloudWatchLogs" else dict(source)
+    if session_ids:
+        inside["sessionIds"] = session_ids
+        # Either list would do; the flag means these alone.
+        inside.pop("sessionTraceIds", None)
+    if period:
+        inside["timeRange"] = {**(inside.get("timeRange") or {}), **period}
+    return {kind: {**source, "filterConfig": inside} if kind == "cloudWatchLogs" else inside}
 
 
 def _add_ground_truth(
@@ -138,8 +167,4 @@ def _require(document: Mapping[str, Any]) -> None:
 
 
 def _read(path: Path, what: str) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"cannot read {what} {path}: {error.strerror}\nGive a YAML or JSON file.") from error
+    return bytes_of(path, what, remedy="Give a YAML or JSON file.")

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from proctor.analyse.evaluation import EvaluationResults, EvaluatorResult, results_of
+from proctor.analyse.insights import Insight, insights_of
 from proctor.batch import secrecy
 from proctor.batch.conductor import Ending
 from proctor.batch.evaluation import (
@@ -127,6 +128,7 @@ def tell_evaluation(store: Store, run_id: str, ending: Ending, shown: Shown) -> 
     tell_end(run)
     if not (shown.as_json or shown.as_jsonl) and results.summaries:
         print_results(results)
+        print_insights(insights_of(store.read, run_id, (each.asked_as for each in results.summaries)))
     for words in (*evaluation.error_details, *results.remarks):
         say(f"note: {printable(words)}")
     return exit_code(ending, run) if run["itemCount"] else codes.CUT_SHORT
@@ -136,6 +138,17 @@ def print_results(results: EvaluationResults) -> None:
     """The evaluators of a job, each with its average and interval."""
     heads = ("EVALUATOR", "LEVEL", "AVERAGE", "95 % INTERVAL", "RESULTS", "FAILED", "LABELS", "COST")
     print_table(heads, [_cells(result) for result in results.summaries])
+
+
+def print_insights(insights: Sequence[Insight]) -> None:
+    """What was found in the sessions besides scores: failures, intents, approaches."""
+    rows = [
+        (each.insight, each.found, len(each.sessions), ", ".join(each.sessions), each.example)
+        for each in insights
+    ]
+    if rows:
+        print()
+        print_table(("INSIGHT", "FOUND", "SESSIONS", "WHICH", "FOR EXAMPLE"), rows)
 
 
 def _cells(result: EvaluatorResult) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from proctor.cli.evaluators_found import (
     tell_stand_in,
 )
 from proctor.cli.house import environment, now, places
+from proctor.cli.options import Json
 from proctor.cli.tables import print_table
 from proctor.cli.words import count, money, print_json, printable, say
 from proctor.errors import UsageError
@@ -31,7 +32,6 @@ evaluators_app = typer.Typer(add_completion=False)
 apps = {"evaluators": evaluators_app}
 
 Name = Annotated[str, typer.Argument(help="Builtin.X, a file, module:function, or a name from the list.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @evaluators_app.callback(invoke_without_command=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,7 +64,29 @@ def calibrate(
         for dimension, things in told.items()
         for scale in [_scale(evaluator, dimension)]
     }
-    return _told(evaluator, found, results, as_json=as_json)
+    looked_at = {
+        session: {score.target for score in judged}
+        for session, judged in zip(sessions, results, strict=False)
+        if not isinstance(judged, AttemptError)
+    }
+    remarks = list(dict.fromkeys(_lost(evaluator, told, looked_at)))
+    return _told(evaluator, found, results, remarks, as_json=as_json)
+
+
+def _lost(evaluator: Evaluator, told: Labels, looked_at: Mapping[str, Collection[str]]) -> Iterator[str]:
+    """Of labels that could not count, or can never agree: a slip of the pen would make a judge look bad."""
+    for dimension, things in told.items():
+        known = {label.casefold() for label in _scale(evaluator, dimension)}
+        said = {opinion.label.strip() for human in things.values() for opinion in human.values()}
+        strange = sorted(label for label in said if known and label and label.casefold() not in known)
+        if strange:
+            yield f"Not on the judge's scale, so that it can never say the same: {', '.join(strange[:5])}."
+        alone = [(name, target) for name, target in things if target not in looked_at.get(name, {target})]
+        if alone:
+            session, target = alone[0]
+            named = f"{target or 'no target'} of {session}"
+            lost = count(len(alone), "labelled thing")
+            yield f"Left out: {lost} that {evaluator.name} does not judge, such as {named}."
 
 
 def _sessions(store: Store, told: Labels) -> dict[str, Evidence]:
@@ -156,6 +178,7 @@ def _told(
     evaluator: Evaluator,
     found: Mapping[str, Calibration],
     results: Sequence[list[Score] | AttemptError],
+    lost: Sequence[str],
     *,
     as_json: bool,
 ) -> int:
@@ -170,13 +193,19 @@ def _told(
             "digest": evaluator.digest,
             "errors": len(errors),
             "costUsd": cost,
+            "remarks": list(lost),
         }
-        print_json({**about, "dimensions": {name or "": _document(each) for name, each in found.items()}})
+        print_json(
+            {
+                **about,
+                "dimensions": {name or "": _document(each) for name, each in found.items()},
+            }
+        )
     else:
         for dimension, each in found.items():
             _print(f"{evaluator.name} {dimension}".strip(), each)
-    for words in dict.fromkeys(remark for each in found.values() for remark in each.remarks):
-        say(f"note: {words}")
+    for words in (*lost, *dict.fromkeys(remark for each in found.values() for remark in each.remarks)):
+        say(f"note: {printable(words)}")
     if errors:
         lost = count(len(errors), "judgement")
         say(f"note: {lost} failed and are left out: {printable(errors[0], width=200)}")
@@ -201,12 +230,12 @@ def _print(title: str, found: Calibration) -> None:
         ("noise, standard deviation", *_estimate(Estimate(value=_root(found.noise_variance)))),
     ]
     print_table(("", "VALUE", "95 % INTERVAL"), rows)
-    words = sorted({word for pair in found.confusion for word in pair})
     print("\nPeople said (down), the judge said (across):")
     cells = [
-        [human, *(found.confusion.get((human, machine), 0) or "·" for machine in words)] for human in words
+        [human, *(found.confusion.get((human, machine), 0) or "·" for machine in found.words)]
+        for human in found.words
     ]
-    print_table(("", *words), cells)
+    print_table(("", *found.words), cells)
 
 
 def _rate(rate: Rate) -> tuple[str, str]:

@@ -5,12 +5,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from proctor.batch.launch import Extension
 from proctor.cli import ending as codes
 from proctor.cli.carry_out import Shown
-from proctor.cli.experiment_run import Wanted, check_models, find_judges, models_for, start
+from proctor.cli.experiment_run import Wanted, check_models, find_judges, foresee, models_for, start
+from proctor.cli.extending import foreseen_document, tell_foreseen
 from proctor.cli.house import places
 from proctor.cli.tables import print_table
 from proctor.cli.words import count, money, print_json, printable, say
+from proctor.item import Item
 from proctor.plan.experiment import Experiment, Limits, read_config, read_experiment
 from proctor.store import Again
 
@@ -66,10 +69,13 @@ def experiment(
     models = models_for(where, read)
     remarks = check_models(read, models)
     if dry_run:
-        if read.judges:
+        foreseen = None
+        if read.judges or resume:
             with where.open_store() as store:
                 find_judges(store, where, read, models)
-        return _dry_run(read, remarks, as_json=as_json)
+                if resume:
+                    read, foreseen = foresee(store, read)
+        return _dry_run(read, remarks, foreseen, as_json=as_json)
     for remark in remarks:
         say(f"note: {printable(remark)}")
     wanted = Wanted(
@@ -80,7 +86,7 @@ def experiment(
     return start(where, read, models, wanted)
 
 
-def _dry_run(read: Experiment, remarks: list[str], *, as_json: bool) -> int:
+def _dry_run(read: Experiment, remarks: list[str], foreseen: Extension | None, *, as_json: bool) -> int:
     if as_json:
         variations = [
             {"variation_id": v.number, "description": v.description, "changes": dict(v.changes)}
@@ -97,6 +103,8 @@ def _dry_run(read: Experiment, remarks: list[str], *, as_json: bool) -> int:
             "variations": variations,
             "remarks": remarks,
         }
+        if foreseen is not None:
+            document["resume"] = foreseen_document(foreseen, _label)
         print_json(document)
         return codes.SUCCEEDED
     shown = [
@@ -107,7 +115,13 @@ def _dry_run(read: Experiment, remarks: list[str], *, as_json: bool) -> int:
         print(f"… and {len(read.variations) - LISTED:,} more (--json)")
     for remark in remarks:
         say(f"note: {printable(remark)}")
+    if foreseen is not None:
+        tell_foreseen(foreseen, "run", _label)
     limit = "no budget" if read.budget_usd is None else f"at most {money(read.budget_usd)}"
     words = f"{count(len(read.variations), 'variation')}, {count(read.run_count, 'run')}"
     say(f"{words}, {read.max_parallel} at a time, {limit}. All they name exists; nothing was started.")
     return codes.SUCCEEDED
+
+
+def _label(item: Item) -> str:
+    return str(item.settings["label"])

@@ -12,10 +12,18 @@ from typing import Any, Self
 
 from proctor import __version__
 from proctor.analyse.experiment import BatchAnalyzer
-from proctor.batch.experiment import create_experiment, extend_experiment, take_in
+from proctor.batch.experiment import (
+    create_experiment,
+    extend_experiment,
+    foresee_experiment,
+    take_in,
+    variation_numbers,
+)
 from proctor.batch.house import House, ItemEnd
+from proctor.batch.launch import Extension
 from proctor.batch.secrecy import blotter
 from proctor.cli.carry_out import Shown, conduct, exit_code, notify, summary, tell_end
+from proctor.cli.extending import tell_extension
 from proctor.cli.house import Places, make_house, make_models, now
 from proctor.cli.human import Elsewhere, People, Terminal, WithPeople
 from proctor.cli.simulating import with_evaluators
@@ -28,6 +36,7 @@ from proctor.model import Model
 from proctor.models import Models
 from proctor.plan.experiment import STATE, Experiment, slug_of
 from proctor.plan.experiment_judges import judge_models
+from proctor.plan.scenario import scenario_folders
 from proctor.scenario.changes import changed
 from proctor.scenario.definition import scenario_of
 from proctor.scenario.folder import read_run
@@ -50,7 +59,7 @@ class Wanted:
 
 def models_for(where: Places, experiment: Experiment) -> Models:
     """Every model that can be reached; scripts are looked for beside the config and in the scenario."""
-    folders = [experiment.path.parent, experiment.loaded.folder, Path.cwd()]
+    folders = [experiment.path.parent, *scenario_folders(experiment.loaded.folder), Path.cwd()]
     return make_models(where, folders, prices=experiment.prices)
 
 
@@ -95,6 +104,22 @@ def start(where: Places, experiment: Experiment, models: Models, wanted: Wanted)
         folder = _taken_up(store, experiment, owner, wanted) if wanted.resume else None
         folder = folder or _made(store, experiment, owner, resumed=wanted.resume)
         return carry(store, where, folder, owner, models, wanted.shown)
+
+
+def foresee(store: Store, experiment: Experiment) -> tuple[Experiment, Extension]:
+    """The experiment as it would be numbered if it were taken up again now, and what would be new in it.
+
+    Nothing is changed.
+    """
+    batch = _earlier(store, experiment)
+    if batch is not None:
+        run_id = str(batch["runId"])
+        numbers = variation_numbers(store.read, run_id)
+        return experiment.renumbered(numbers), foresee_experiment(store.read, run_id, experiment)
+    brought = _brought(experiment, resumed=True)
+    new = [item for item in _numbered(experiment, brought) if item.id not in brought]
+    told = Extension(added=len(new), reasons={"not begun there": len(new)} if new else {}, new=new)
+    return experiment.renumbered(_numbers(experiment, brought)), told
 
 
 def find_judges(store: Store, where: Places, experiment: Experiment, models: Models) -> None:
@@ -176,9 +201,15 @@ def resume_run(
     store.resume_batch(run_id, owner, again, now())
     store.change_batch(run_id, changes)
     folder.prepare(kept)
-    folders = [Path(batch["planPath"]).parent, kept, Path.cwd()]
+    folders = [Path(batch["planPath"]).parent, *scenario_folders(kept), Path.cwd()]
     models = make_models(where, folders, prices=options.get("prices"))
     return carry(store, where, folder, owner, models, shown)
+
+
+def refuse_taken(output: Path, remedy: str) -> None:
+    """Raise when a folder holds an experiment already: another one would be written over it."""
+    if (output / STATE).is_file():
+        raise UsageError(f"{output} already holds an experiment\n{remedy}")
 
 
 def new_run_id(experiment: Experiment) -> str:
@@ -188,16 +219,9 @@ def new_run_id(experiment: Experiment) -> str:
 
 def _made(store: Store, experiment: Experiment, owner: str, *, resumed: bool) -> ExperimentFolder:
     """A new batch; with the runs that stand in its folder, when it was brought here to go on."""
-    brought = _runs_in(experiment.output) if resumed else {}
-    if experiment.resume_from is not None:
-        brought = {**_runs_in(experiment.resume_from), **brought}
-    if resumed and not brought:
-        raise UsageError(f"there is nothing to resume in {experiment.output}\nRun it without --resume first.")
-    if not resumed and (experiment.output / STATE).is_file():
-        raise UsageError(
-            f"{experiment.output} already holds an experiment\n"
-            "Go on with it (--resume), or name another output_dir."
-        )
+    brought = _brought(experiment, resumed=resumed)
+    if not resumed:
+        refuse_taken(experiment.output, "Go on with it (--resume), or name another output_dir.")
     items = _numbered(experiment, brought)
     run_id = new_run_id(experiment)
     create_experiment(store, experiment, items, run_id=run_id, owner=owner, version=__version__, now=now())
@@ -220,13 +244,7 @@ def _taken_up(store: Store, experiment: Experiment, owner: str, wanted: Wanted) 
     run_id = str(batch["runId"])
     store.resume_batch(run_id, owner, wanted.again, now())
     told = extend_experiment(store, run_id, experiment)
-    if told.added:
-        why = "; ".join(f"{count(number, 'run')}: {field}" for field, number in told.reasons.items())
-        say(
-            f"{count(told.added, 'new run')} since the last time (new because of {printable(why, width=400)})"
-        )
-    if told.dropped or told.kept:
-        say(f"no longer in the config: {told.dropped} dropped from the queue, {told.kept} with results kept")
+    tell_extension(told, "run")
     folder = ExperimentFolder(store, run_id, experiment.output)
     folder.prepare(experiment.loaded.folder, earlier_config=batch["planText"])
     return folder
@@ -264,11 +282,24 @@ def _runs_in(output: Path) -> dict[str, Run]:
     return {run.item_id: run for run in runs if run is not None}
 
 
+def _brought(experiment: Experiment, *, resumed: bool) -> dict[str, Run]:
+    """The runs that were played elsewhere; raises when there are none to resume."""
+    brought = _runs_in(experiment.output) if resumed else {}
+    if experiment.resume_from is not None:
+        brought = {**_runs_in(experiment.resume_from), **brought}
+    if resumed and not brought:
+        raise UsageError(f"there is nothing to resume in {experiment.output}\nRun it without --resume first.")
+    return brought
+
+
 def _numbered(experiment: Experiment, brought: Mapping[str, Run]) -> list[Item]:
     """The items; a variation that was numbered elsewhere keeps its number."""
-    items = list(experiment.items())
-    numbers = {item.digest: brought[item.id].variation_id for item in items if item.id in brought}
-    return list(experiment.items(numbers)) if numbers else items
+    return list(experiment.items(_numbers(experiment, brought)))
+
+
+def _numbers(experiment: Experiment, brought: Mapping[str, Run]) -> dict[str, int]:
+    items = experiment.items()
+    return {item.digest: brought[item.id].variation_id for item in items if item.id in brought}
 
 
 def _models_of(experiment: Experiment) -> Sequence[str]:

@@ -8,6 +8,7 @@ import typer
 from proctor.cli import ending as codes
 from proctor.cli.export_dialogues import export_dialogues
 from proctor.cli.house import places
+from proctor.cli.options import Json
 from proctor.cli.scope import RunOption, SessionsOption, SinceOption, UntilOption, scope_of
 from proctor.cli.words import print_json, printable, say
 from proctor.errors import UsageError
@@ -43,7 +44,7 @@ def export(
     stats: Annotated[
         bool, typer.Option("--stats", help="With --input-dir: print statistics of the sessions.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Write the rows of a run, of some sessions or of some days, and exactly those; or the sessions
     themselves, in the format of another tool.

@@ -9,9 +9,18 @@ from proctor.cli import ending as codes
 from proctor.cli.tables import print_table
 from proctor.cli.words import count, print_json, printable, say
 from proctor.errors import UsageError
-from proctor.export.dialogue_tables import each_session, session_row, write_session_csv, write_turn_csv
+from proctor.export.dialogue_tables import (
+    Skipped,
+    each_session,
+    session_row,
+    write_session_csv,
+    write_turn_csv,
+)
+from proctor.figures import figure
 
 LEVELS = ("session", "turn")
+NAMED = 10
+"""Files that could not be read and are named; the others are only counted."""
 
 
 def export_dialogues(folder: Path, output: Path | None, *, level: str, stats: bool, as_json: bool) -> int:
@@ -20,22 +29,34 @@ def export_dialogues(folder: Path, output: Path | None, *, level: str, stats: bo
         raise UsageError("say where the table goes\nGive --output results.csv.")
     if level not in LEVELS:
         raise UsageError(f"there is no level `{level}`\nThere are: {', '.join(LEVELS)}.")
+    skipped = Skipped()
     if level == "turn":
-        written, rows = write_turn_csv(folder, output), None
+        written, rows = write_turn_csv(folder, output, skipped), None
     else:
-        rows = write_session_csv(folder, output)
+        rows = write_session_csv(folder, output, skipped)
         written = len(rows)
     figures: list[dict[str, Any]] = []
     if stats:
-        rows = rows if rows is not None else [session_row(session) for session in each_session(folder)]
+        if rows is None:
+            rows = [session_row(session) for session in each_session(folder, skipped=skipped)]
         figures = _statistics(rows)
     if as_json:
-        print_json({"files": [str(output)], "rows": written, **({"statistics": figures} if stats else {})})
+        document = {"files": [str(output)], "rows": written, "skipped": skipped.files}
+        print_json({**document, **({"statistics": figures} if stats else {})})
     elif stats:
         heads = ("COLUMN", "N", "MEAN", "STD", "MIN", "MAX", "95 % INTERVAL")
         print_table(heads, [_cells(each) for each in figures])
+    tell_skipped(skipped)
     say(f"wrote {count(written, 'row')} to {printable(output)}")
     return codes.SUCCEEDED
+
+
+def tell_skipped(skipped: Skipped) -> None:
+    """Say which files could not be read; nothing, when all could."""
+    for path, why in list(skipped.files.items())[:NAMED]:
+        say(f"skipped {printable(path)}: {printable(why, width=200)}")
+    if skipped.files:
+        say(f"{count(len(skipped.files), 'file')} in the folder could not be read and left out.")
 
 
 def _statistics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -59,9 +80,6 @@ def _statistics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _cells(each: Mapping[str, Any]) -> tuple[str, ...]:
-    def number(value: float | None) -> str:
-        return "–" if value is None else f"{value:.2f}"
-
-    around = "–" if each["low"] is None else f"{number(each['low'])} to {number(each['high'])}"
-    shown = (number(each[name]) for name in ("mean", "std", "min", "max"))
+    around = "–" if each["low"] is None else f"{figure(each['low'])} to {figure(each['high'])}"
+    shown = (figure(each[name]) for name in ("mean", "std", "min", "max"))
     return (each["column"], str(each["n"]), *shown, around)

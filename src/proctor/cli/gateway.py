@@ -21,6 +21,7 @@ from proctor.item import RUNNING, SUCCESS
 from proctor.models import Models, is_stand_in
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
+from proctor.models.limits import Pools
 from proctor.models.recording import Recording
 from proctor.models.replay import Replay
 from proctor.models.router import Tape
@@ -52,7 +53,10 @@ def gateway(
     config = configuration(where)
     blot = secrecy.blotter(config.environment)
     with where.open_store() as store, _tape(record, replay, blot) as tape:
-        models = Models(config.environment, folders=[Path.cwd()], prices=config.prices, tape=tape)
+        pools = Pools(most=config.limits)
+        models = Models(
+            config.environment, folders=[Path.cwd()], prices=config.prices, tape=tape, pools=pools
+        )
         if model:
             models.check(model)
         desk = _Desk(store, model, tape, blot)

@@ -9,6 +9,7 @@ import typer
 from proctor.batch.importing import AUTO, OTLP, Imported, import_log_groups, import_paths
 from proctor.cli import ending as codes
 from proctor.cli.house import now, places
+from proctor.cli.options import Json
 from proctor.cli.scope import moment_of
 from proctor.cli.words import count, print_json, printable, say
 from proctor.errors import UsageError
@@ -26,7 +27,6 @@ MOST_PASSED_OVER = 5
 Paths = Annotated[list[Path], typer.Argument(help="Files or folders.", metavar="PATH…")]
 Service = Annotated[str, typer.Option(help="The service of sessions that name none.")]
 LogGroup = Annotated[str, typer.Option("--log-group", help="The log group of sessions that name none.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @import_app.callback()

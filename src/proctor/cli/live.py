@@ -76,7 +76,7 @@ class LiveView:
 
 
 def picture(seen: Progress) -> Group:
-    """A run as it stands: the bar, the figures, what is running, what failed last."""
+    """A run as it stands: the bar, the figures, what is asked of providers, what is running."""
     bar = Table.grid(expand=True, padding=(0, 1))
     bar.add_column(ratio=1)
     bar.add_column(justify="right", no_wrap=True)

@@ -22,7 +22,7 @@ COMMANDS = {
     "evaluators": ("evaluators", "List, make, try and calibrate evaluators."),
     "import": ("importing", "Bring in sessions that were recorded elsewhere."),
     "compare": ("compare", "Say what the difference between runs is worth."),
-    "resume": ("batch", "Go on with a run that was stopped, halted or killed."),
+    "resume": ("resume", "Go on with a run that was stopped, halted or killed."),
     "abort-run": ("runs", "Stop a run, wherever it is being carried out."),
     "runs": ("runs", "List the runs there are."),
     "show": ("show", "Show a run, an item or a session."),

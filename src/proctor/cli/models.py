@@ -10,6 +10,7 @@ import typer
 from proctor.cli import ending as codes
 from proctor.cli.bench_models import Supply, read_supply, with_found
 from proctor.cli.house import configuration, now, places
+from proctor.cli.options import Json
 from proctor.cli.tables import print_table
 from proctor.cli.words import print_json, printable, say
 from proctor.models.discovery import FoundModel
@@ -24,7 +25,7 @@ apps = {"models": models_app}
 def models(
     context: typer.Context,
     search: Annotated[str, typer.Option(help="Only names that hold this text.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """List the models found here: of a running Ollama, of providers whose key is set, those of
     models_config.yaml, and the stand-ins; with their source, their price, and whether they answer.

@@ -7,15 +7,14 @@ import typer
 
 from proctor.cli import ending as codes
 from proctor.cli.house import places
+from proctor.cli.options import Json
 from proctor.cli.tables import print_table
 from proctor.cli.words import print_json, printable, say
 from proctor.errors import PlanError
-from proctor.plan.roles import RoleFolder, Roles, new_role
+from proctor.plan.roles import BUILT_IN, RoleFolder, Roles, new_role
 
 roles_app = typer.Typer(add_completion=False)
 apps = {"roles": roles_app}
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @roles_app.callback(invoke_without_command=True)
@@ -80,6 +79,8 @@ def new(
         print_json({"files": [str(path) for path in written]})
     for path in written:
         say(f"wrote {printable(path)}")
+    if (BUILT_IN / name).is_dir():
+        say(f"note: where this folder is found, it takes the place of the built-in role {printable(name)}")
     other = "--therapists eliza" if plays == "client" else "--clients patientPsi"
     side = "--clients" if plays == "client" else "--therapists"
     say(f"Try it:  proctor simulate {side} {printable(name)} {other} --num-runs 1 --dry-run")

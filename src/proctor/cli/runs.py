@@ -14,6 +14,7 @@ from proctor.cli.asking import is_sure
 from proctor.cli.carry_out import summary
 from proctor.cli.house import environment, now, places
 from proctor.cli.live import REFRESH_SECONDS, LiveView
+from proctor.cli.options import Json
 from proctor.cli.tables import print_table
 from proctor.cli.words import count, money, print_json, printable, say
 from proctor.errors import UsageError
@@ -27,7 +28,6 @@ delete_app = typer.Typer(add_completion=False)
 apps = {"runs": runs_app, "watch": watch_app, "abort-run": abort_app, "delete": delete_app}
 
 Run = Annotated[str, typer.Argument(help="The run's id, or an unambiguous beginning of it.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @runs_app.command()

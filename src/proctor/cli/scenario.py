@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.analyse.estimate import as_document, experience
+from proctor.analyse.experience import as_document, experience
 from proctor.analyse.prediction import earlier_runs
 from proctor.cli import ending as codes
 from proctor.cli.branching import begin_branch, branched, original_of
@@ -17,6 +17,7 @@ from proctor.cli.experiment import Human
 from proctor.cli.experiment_run import Wanted, carry, check_models, models_for, start
 from proctor.cli.house import now, places
 from proctor.cli.one_scenario import as_experiment, config_of, values_of
+from proctor.cli.options import Json
 from proctor.cli.tables import print_table
 from proctor.cli.words import count, money, print_json, printable, say
 from proctor.errors import UsageError
@@ -27,7 +28,6 @@ scenario_app = typer.Typer(add_completion=False)
 apps = {"scenario": scenario_app}
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The scenario's folder.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change a value: turns=5, actors.port.llm_model=…"),

@@ -14,6 +14,7 @@ from proctor.batch import secrecy
 from proctor.cli import ending as codes
 from proctor.cli.asking import is_sure
 from proctor.cli.house import Places, environment, now, places
+from proctor.cli.options import Json
 from proctor.cli.scope import RunOption
 from proctor.cli.sessions_delete import delete
 from proctor.cli.show import show_session
@@ -29,7 +30,6 @@ sessions_app = typer.Typer(add_completion=False, help="The sessions agents left:
 apps = {"sessions": sessions_app}
 
 Session = Annotated[str, typer.Argument(help="A session's id or its beginning, its name or its branch.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Message = Annotated[str, typer.Option("--message", "-m", help="The commit's message, instead of the prompt.")]
 
 

@@ -8,6 +8,7 @@ from proctor.batch.forgetting import forget_sessions, imported_sessions
 from proctor.cli import ending as codes
 from proctor.cli.asking import is_sure
 from proctor.cli.house import now, places
+from proctor.cli.options import Json
 from proctor.cli.scope import moment_of
 from proctor.cli.words import count, print_json, say
 from proctor.errors import UsageError
@@ -22,7 +23,7 @@ def delete(
     log_group: Annotated[str, typer.Option("--log-group", help="All that arrived for this log group.")] = "",
     before: Annotated[str, typer.Option(help="Only those in which nothing happened since: 2026-01-31.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Delete imported sessions, with the spans they were told from. What was judged about them stays.
 

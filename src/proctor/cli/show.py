@@ -9,6 +9,7 @@ import typer
 from proctor.cli import ending as codes
 from proctor.cli.carry_out import summary
 from proctor.cli.house import now, places
+from proctor.cli.options import Json
 from proctor.cli.tables import print_table
 from proctor.cli.words import money, print_json, printable, seconds
 from proctor.errors import NotFound
@@ -32,7 +33,7 @@ def show(
     search: Annotated[str, typer.Option(help="Of a run: only items that hold this text.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Of a run: at most so many items.")] = 50,
     full: Annotated[bool, typer.Option("--full", help="Of a session: print long texts whole.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Show a run with its items, an item with its attempts, or a session with its transcript.
 

@@ -7,11 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
+from proctor.batch.launch import Extension
 from proctor.cli.carry_out import exit_code, notify, summary, tell_end
+from proctor.cli.extending import foreseen_document, tell_foreseen
 from proctor.cli.house import now, places
-from proctor.cli.simulating import Done, Order, house_for, simulate
+from proctor.cli.simulating import Done, Order, foresee, house_for, simulate
 from proctor.cli.views import view_for
 from proctor.cli.words import count, print_json, printable, say
+from proctor.item import Item
 from proctor.plan.dialogue import Simulation
 from proctor.store import Again, Store
 
@@ -101,10 +104,12 @@ def simulate_command(
     for remark in simulation.remarks:
         say(f"note: {printable(remark)}")
     if dry_run:
-        if simulation.evaluators_by_name:
+        foreseen = None
+        if simulation.evaluators_by_name or resume:
             with order.where.open_store() as store:
                 house_for(order, simulation, models, store)
-        return _dry_run(simulation, as_json=as_json)
+                foreseen = foresee(simulation, store) if resume else None
+        return _dry_run(simulation, foreseen, as_json=as_json)
 
     def watch(store: Store, run_id: str) -> Any:
         return view_for(store, run_id, as_json=as_json, as_jsonl=as_jsonl)
@@ -122,20 +127,29 @@ def _model(model: str | None) -> dict[str, Any]:
     return {"model_name": model, "model_type": ""} if slash and provider else {"model_name": model}
 
 
-def _dry_run(simulation: Simulation, *, as_json: bool) -> int:
+def _dry_run(simulation: Simulation, foreseen: Extension | None, *, as_json: bool) -> int:
     items = list(simulation.items(""))
     if as_json:
         listed = [
             {"id": item.id, "file": item.settings["file"], "model": item.model or None, **item.factors}
             for item in items
         ]
-        print_json({"dryRun": True, "itemCount": len(items), "items": listed})
+        document: dict[str, Any] = {"dryRun": True, "itemCount": len(items), "items": listed}
+        if foreseen is not None:
+            document["resume"] = foreseen_document(foreseen, _file)
+        print_json(document)
         return 0
     for item in items:
         words = [item.id, item.settings["file"], item.factors.get("profile", ""), item.model or "no model"]
         print("  ".join(printable(word, width=72) for word in words))
+    if foreseen is not None:
+        tell_foreseen(foreseen, "dialogue", _file)
     say(f"{count(len(items), 'dialogue')}. All they name exists; nothing was started.")
     return 0
+
+
+def _file(item: Item) -> str:
+    return str(item.settings["file"])
 
 
 def _tell(store: Store, simulation: Simulation, done: Done, *, as_json: bool, as_jsonl: bool) -> int:
@@ -148,9 +162,9 @@ def _tell(store: Store, simulation: Simulation, done: Done, *, as_json: bool, as
     else:
         tell_end(document)
         for name, each in done.summary["by_combination"].items():
-            turns = "no turns" if each["avg_turns"] is None else f"{each['avg_turns']:.1f} turns"
-            done_well = f"{each['successful']} of {each['num_runs']} successful"
-            say(f"  {printable(name)}: {done_well}, {turns} on average")
+            # Of those that did not succeed, turns are no result.
+            turns = "" if each["avg_turns"] is None else f", {each['avg_turns']:.1f} turns on average"
+            say(f"  {printable(name)}: {each['successful']} of {each['num_runs']} successful{turns}")
         say(f"files: {printable(done.folder)}")
     asyncio.run(asyncio.to_thread(notify, simulation.config["notify"], document))
     return exit_code(done.ending, document)

@@ -13,15 +13,18 @@ from proctor import __version__
 from proctor.batch.checkpoints import clear_checkpoints, write_checkpoints
 from proctor.batch.conductor import Ending
 from proctor.batch.house import House, ItemEnd
+from proctor.batch.launch import Extension
 from proctor.batch.leftovers import clear_leftovers
 from proctor.batch.simulation import (
     check_models,
     create_simulation,
     extend_simulation,
     find_simulation,
+    foresee_simulation,
     keep_roles,
 )
 from proctor.cli.carry_out import conduct
+from proctor.cli.extending import tell_extension
 from proctor.cli.house import Places, make_house, make_models, now
 from proctor.cli.views import View
 from proctor.cli.words import count, printable, say
@@ -29,7 +32,7 @@ from proctor.errors import UsageError
 from proctor.export.dialogue import SUMMARY, write_missing, write_session, write_summary
 from proctor.models import Models
 from proctor.plan.dialogue import Simulation, read_simulation
-from proctor.plan.reading import MOST_BYTES
+from proctor.plan.files import bytes_of
 from proctor.plan.roles import Roles
 from proctor.store import Again, Store
 from proctor.store.owner import this_process
@@ -117,6 +120,12 @@ def simulate(
     return Done(run_id=run_id, folder=folder, ending=ending, summary=summary)
 
 
+def foresee(simulation: Simulation, store: Store) -> Extension:
+    """Which dialogues would be new if the simulation were taken up again now; nothing is changed."""
+    batch = _earlier(simulation, store, _given_folder(simulation))
+    return foresee_simulation(store, batch["runId"], simulation, output_dir=str(_folder_of(batch)))
+
+
 def house_for(order: Order, simulation: Simulation, models: Models, store: Store) -> House:
     """What a simulation stands on; raises when an evaluator it names cannot be found."""
     wanted = simulation.evaluators_by_name
@@ -173,8 +182,7 @@ def default_folder() -> str:
 
 
 def _begin(order: Order, simulation: Simulation, store: Store, owner: str) -> tuple[str, Path]:
-    wanted = simulation.config["output_dir"]
-    given = str(Path(wanted).expanduser().resolve()) if wanted else ""
+    given = _given_folder(simulation)
     plan_path = str(order.config_path.resolve()) if order.config_path else ""
     if order.resume:
         return _take_up(order, simulation, store, owner, given, plan_path)
@@ -201,24 +209,30 @@ def _begin(order: Order, simulation: Simulation, store: Store, owner: str) -> tu
     return run_id, folder
 
 
+def _given_folder(simulation: Simulation) -> str:
+    wanted = simulation.config["output_dir"]
+    return str(Path(wanted).expanduser().resolve()) if wanted else ""
+
+
 def _take_up(
     order: Order, simulation: Simulation, store: Store, owner: str, given: str, plan_path: str
 ) -> tuple[str, Path]:
-    found = find_simulation(store, simulation, given)
-    if found is None:
-        where = f" in {given}" if given else ""
-        raise UsageError(f"there is no earlier run of this simulation{where}\nStart it without --resume.")
+    found = _earlier(simulation, store, given)
     run_id = found["runId"]
     cut_off = store.resume_batch(run_id, owner, order.again, now())
     clear_leftovers(cut_off, order.where.home)
     folder = _folder_of(found)
     told = extend_simulation(store, run_id, simulation, plan_path=plan_path, output_dir=str(folder))
-    if told.added:
-        why = "; ".join(f"{count(number, 'dialogue')}: {name}" for name, number in told.reasons.items())
-        say(f"{count(told.added, 'new dialogue')} since the last run (new because of {printable(why)})")
-    if told.dropped or told.kept:
-        say(f"no longer asked for: {told.dropped} dropped from the queue, {told.kept} with results kept")
+    tell_extension(told, "dialogue")
     return run_id, folder
+
+
+def _earlier(simulation: Simulation, store: Store, given: str) -> Mapping[str, Any]:
+    found = find_simulation(store, simulation, given)
+    if found is None:
+        where = f" in {given}" if given else ""
+        raise UsageError(f"there is no earlier run of this simulation{where}\nStart it without --resume.")
+    return found
 
 
 def _folder_of(batch: Mapping[str, Any]) -> Path:
@@ -226,13 +240,7 @@ def _folder_of(batch: Mapping[str, Any]) -> Path:
 
 
 def _text(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"cannot read the config {path}: {error.strerror}\nGive a YAML file.") from error
+    return bytes_of(path, "the config", remedy="Give a YAML file.") if path else None
 
 
 class _Writing:

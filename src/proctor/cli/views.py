@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from proctor.batch.house import ItemEnd
-from proctor.cli.words import money, printable, seconds
+from proctor.cli.words import count, money, printable, say, seconds
 from proctor.item import SUCCESS
 from proctor.store import Store
 
@@ -40,6 +40,12 @@ def view_for(store: Store, run_id: str, *, as_json: bool, as_jsonl: bool) -> Vie
     return Lines(run_id, totals["items"], totals["finished"], quiet=as_json)
 
 
+def beginning(run_id: str, all_of_it: str, finished: int) -> str:
+    """What is to be done, and how much of it a run that goes on has done already."""
+    so_far = f", {finished:,} finished already" if finished else ""
+    return f"{printable(run_id)}: {all_of_it}{so_far}"
+
+
 class _Plain:
     async def __aenter__(self) -> Self:
         return self
@@ -58,17 +64,13 @@ class Lines(_Plain):
         self._finished = finished
         self._quiet = quiet
         if not quiet:
-            print(
-                f"{printable(run_id)}: {items} items, {finished} finished already",
-                file=sys.stderr,
-                flush=True,
-            )
+            say(beginning(run_id, count(items, "item"), finished))
 
     def item(self, end: ItemEnd) -> None:
         self._finished += 1
         dull = end.outcome.status == SUCCESS and self._items > LINE_EACH and self._finished % 100
         if not self._quiet and not dull:
-            print(f"[{self._finished}/{self._items}] {line_of(end)}", file=sys.stderr, flush=True)
+            say(f"[{self._finished}/{self._items}] {line_of(end)}")
 
 
 class JsonLines(_Plain):

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError
+from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from proctor.dialogue.topics import distance, nearest
@@ -67,13 +68,13 @@ def _expression(text: str) -> Callable[..., Any]:
     return _ENVIRONMENT.compile_expression(text, undefined_to_none=False)
 
 
-def check_template(text: str) -> str:
-    """What is wrong with a template; empty when nothing is."""
+def check_template(text: str) -> tuple[int, str]:
+    """What is wrong with a template, and in which line; empty when nothing is."""
     try:
         _template(text)
     except TemplateError as error:
-        return f"{error.message} (line {getattr(error, 'lineno', 1)})"
-    return ""
+        return getattr(error, "lineno", None) or 1, str(error.message)
+    return 0, ""
 
 
 def check_expression(text: str) -> str:
@@ -83,6 +84,12 @@ def check_expression(text: str) -> str:
     except TemplateError as error:
         return str(error.message)
     return ""
+
+
+def names_in(text: str, *, is_expression: bool = False) -> set[str]:
+    """What a template, or an expression, speaks of and does not make itself. It must be one."""
+    parsed = _ENVIRONMENT.parse(f"{{{{ ({text}) }}}}" if is_expression else text)
+    return set(find_undeclared_variables(parsed)) - set(_ENVIRONMENT.globals)
 
 
 def fill(text: str, values: Mapping[str, Any], what: str) -> str:

@@ -15,6 +15,11 @@ from proctor.dialogue.role import Role
 LONGEST_REPLY = 20_000
 """Characters of an utterance that are kept; nobody says more in one breath."""
 RECENT = 8
+SPOKEN_OF = (
+    *("profile", "options", "data", "heard", "turn", "turns_left"),
+    *("transcript", "recent", "said_by_me", "titles"),
+)
+"""What templates and expressions of every role may speak of, besides what the role itself keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

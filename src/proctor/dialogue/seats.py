@@ -14,6 +14,7 @@ from proctor.errors import AttemptError
 from proctor.model import Answer, Request
 from proctor.runner import Services
 from proctor.session import Message, ModelCall, Note, Usage
+from proctor.thinking import spoken
 
 _COUNTED = tuple(each.name for each in fields(Usage))
 
@@ -48,10 +49,13 @@ class Asking:
             record(ModelCall(model=model, status="cancelled"))
             raise
         self._count(answer.call)
+        said = spoken(answer.text)
+        # Thoughts are in no conversation; the record has them with the call.
+        keep = keep or said != answer.text
         record(_with_words(answer.call, messages, answer.text) if keep else answer.call)
         if answer.finish_reason == "length":
             record(Note(text=f"an answer of {model} was cut off at its length limit"))
-        return answer
+        return replace(answer, text=said)
 
     def usage(self) -> dict[str, float | None]:
         """What it has used so far. A cost nobody knows is None, not 0."""

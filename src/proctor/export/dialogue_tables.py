@@ -7,8 +7,11 @@ Knows nothing of stores or of how dialogues come about.
 """
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mode
 from typing import TYPE_CHECKING, Any
 
 from proctor.analyse.dialogue import mean_scores
@@ -16,6 +19,7 @@ from proctor.counting import count_words
 from proctor.dialogue.role import CLIENT, THERAPIST
 from proctor.errors import UsageError
 from proctor.export.dialogue import SUMMARY
+from proctor.export.dialogue_shape import misshapen
 from proctor.export.formats import write_csv
 from proctor.item import FAIL, SUCCESS
 
@@ -38,25 +42,50 @@ UNKNOWN_NAMES = ("", "cannot be identified", "n/a", "unknown")
 LARGEST_BYTES = 64 * 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The files of a folder that could not be read."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    """Why not, by path."""
+
+
 def load_sessions(folder: str | Path, *, failed: bool = False) -> list[dict[str, Any]]:
     """The sessions of a folder, as plain data, each with its `source_file`.
 
     A file may hold one session or a list of them. Runs that ended in an error are left out, unless
-    `failed` is set; those that merely did not pass their evaluators are sessions like others.
+    `failed` is set; those that merely did not pass their evaluators are sessions like others. A file
+    that cannot be read is left out, with a warning.
     """
-    return list(each_session(Path(folder), failed=failed))
+    skipped = Skipped()
+    sessions = list(each_session(Path(folder), failed=failed, skipped=skipped))
+    for path, why in skipped.files.items():
+        warnings.warn(f"left out {path}: {why}", stacklevel=2)
+    return sessions
 
 
-def each_session(folder: Path, *, failed: bool = False) -> Iterator[dict[str, Any]]:
-    """As `load_sessions`, one by one."""
+def each_session(
+    folder: Path, *, failed: bool = False, skipped: Skipped | None = None
+) -> Iterator[dict[str, Any]]:
+    """As `load_sessions`, one by one; what cannot be read is left out and noted in `skipped`."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}\nGive the output folder of a simulation.")
     for path in sorted(folder.glob("*.json"), key=_in_order):
         if path.name == SUMMARY or path.name.startswith("."):
             continue
-        held = _held(path)
+        try:
+            held = _held(path)
+        except UsageError as error:
+            if skipped is not None:
+                skipped.files[str(path)] = str(error)
+            continue
         for session in held if isinstance(held, list) else [held]:
-            if _is_session(session) and (failed or session.get("status", SUCCESS) in (SUCCESS, FAIL)):
+            if not _is_session(session):
+                continue
+            if wrong := misshapen(session):
+                if skipped is not None:
+                    skipped.files[str(path)] = f"it is no session as simulations write them: {wrong}"
+            elif failed or session.get("status", SUCCESS) in (SUCCESS, FAIL):
                 yield {**session, "source_file": str(path)}
 
 
@@ -106,20 +135,23 @@ def turn_rows(session: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield row | {f"score.{name}": value for name, value in scores.get((role, mine), {}).items()}
 
 
-def write_session_csv(folder: Path, output: Path) -> list[dict[str, Any]]:
+def write_session_csv(folder: Path, output: Path, skipped: Skipped | None = None) -> list[dict[str, Any]]:
     """Write one row for each session; the rows, for whoever wants their statistics."""
-    rows = [session_row(session) for session in each_session(folder)]
-    _some(rows, folder)
+    rows = [session_row(session) for session in each_session(folder, skipped=skipped)]
+    _some(rows, folder, skipped)
     _write(output, _columns(SESSION_COLUMNS, rows), rows)
     return rows
 
 
-def write_turn_csv(folder: Path, output: Path) -> int:
+def write_turn_csv(folder: Path, output: Path, skipped: Skipped | None = None) -> int:
     """Write one row for each message; how many those are."""
     names = dict.fromkeys(
-        name for session in each_session(folder) for row in turn_rows(session) for name in row
+        name
+        for session in each_session(folder, skipped=skipped)
+        for row in turn_rows(session)
+        for name in row
     )
-    _some(names, folder)
+    _some(names, folder, skipped)
     columns = [*TURN_COLUMNS, *(name for name in names if name not in TURN_COLUMNS)]
     written = 0
 
@@ -171,10 +203,12 @@ def patient_name(session: Mapping[str, Any]) -> str:
 def _held(path: Path) -> Any:
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise UsageError(f"{path}: larger than {LARGEST_BYTES >> 20} MiB, which no session is")
+            raise UsageError(f"it is larger than {LARGEST_BYTES >> 20} MiB, which no session is")
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: this is not JSON: {error}") from error
+    except OSError as error:
+        raise UsageError(f"it cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"it is not JSON: {error}") from error
 
 
 def _is_session(held: Any) -> bool:
@@ -200,8 +234,12 @@ def _tokens(usage: Mapping[str, Any]) -> int | None:
 
 def _scored(session: Mapping[str, Any]) -> dict[str, Any]:
     scores = session.get("scores") or []
-    labels = {s["evaluator"]: s["label"] for s in scores if "value" not in s and s.get("label")}
-    return {**labels, **mean_scores(scores)}
+    labels: dict[str, list[str]] = {}
+    for score in scores:
+        if "value" not in score and score.get("label"):
+            labels.setdefault(score["evaluator"], []).append(str(score["label"]))
+    # Of messages judged one by one, the word most of them got; as with numbers, whose mean is taken.
+    return {**{name: mode(words) for name, words in labels.items()}, **mean_scores(scores)}
 
 
 def _turn_scores(session: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
@@ -220,9 +258,13 @@ def _columns(first: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[st
     return [*first, *(name for name in named if name not in first)]
 
 
-def _some(rows: Iterable[Any], folder: Path) -> None:
-    if not list(rows):
-        raise UsageError(f"there is no session in {folder}\nGive the output folder of a simulation.")
+def _some(rows: Iterable[Any], folder: Path, skipped: Skipped | None) -> None:
+    if list(rows):
+        return
+    if skipped is not None and skipped.files:
+        path, why = next(iter(skipped.files.items()))
+        raise UsageError(f"there is no session in {folder} that can be read\n{path}: {why}")
+    raise UsageError(f"there is no session in {folder}\nGive the output folder of a simulation.")
 
 
 def _write(output: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ Knows nothing of HTTP or of how sessions are judged.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from proctor.analyse.evaluation import EvaluationResults, EvaluatorResult
 from proctor.batch.evaluation import Evaluation
 from proctor.store import Store
+from proctor.store.conditions import places
 
 PAGE = 200
 RECORDS, SUMMARY = "records.jsonl", "summary.json"
@@ -137,7 +138,7 @@ def _page(store: Store, job: Mapping[str, Any], position: int, size: int) -> lis
         )
         return [] if further["n"] else None
     begun = {item["sessionId"]: item for item in items if item["sessionId"]}
-    marks = _marks(begun)
+    marks = places(begun)
     scores = read.query(
         f'SELECT * FROM "scores" WHERE "sessionId" IN ({marks}) ORDER BY "sessionId", "position"',
         tuple(begun),
@@ -155,7 +156,7 @@ def _page(store: Store, job: Mapping[str, Any], position: int, size: int) -> lis
 
 
 def _judged(store: Store, ids: Sequence[str]) -> dict[str, Row]:
-    marks = _marks(ids)
+    marks = places(ids)
     rows = store.read.query(
         f'SELECT "id", "externalId", "service" FROM "sessions" WHERE "id" IN ({marks})', tuple(ids)
     )
@@ -165,7 +166,7 @@ def _judged(store: Store, ids: Sequence[str]) -> dict[str, Row]:
 def _calls(store: Store, scores: Sequence[Row]) -> dict[tuple[str, str], Row]:
     """The name and the trace of each tool call that was judged, by its session and id."""
     ids = sorted({score["judgedSessionId"] for score in scores})
-    marks = _marks(ids)
+    marks = places(ids)
     rows = store.read.query(
         'SELECT c."sessionId", c."callId", c."position", c."toolName", t."traceId" FROM "tool_calls" c '
         'LEFT JOIN "iterations" t ON t."sessionId" = c."sessionId" AND t."step" = c."step" '
@@ -244,11 +245,6 @@ def _scale(score: Mapping[str, Any]) -> str | None:
     if score["error"]:
         return None
     return "Categorical" if score["value"] is None else "Numerical"
-
-
-def _marks(values: Collection[str]) -> str:
-    """Places for so many values; none is no value, since not every database takes an empty list."""
-    return ", ".join("?" * len(values)) or "NULL"
 
 
 def _without_nothing(values: Mapping[str, Any]) -> Row:

@@ -53,7 +53,8 @@ def write_ndjson(path: Path, rows: Iterable[Row]) -> None:
 
 def write_csv(path: Path, names: Sequence[str], rows: Iterable[Row]) -> None:
     """RFC 4180 with a header, safe to open in a spreadsheet."""
-    with path.open("w", encoding="utf-8", newline="") as file:
+    # Half of a character, as a record cut in its middle has it, must not cost the rest of the table.
+    with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
         writer = csv.writer(file, lineterminator="\r\n")
         writer.writerow(names)
         for row in rows:

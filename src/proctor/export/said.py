@@ -69,6 +69,7 @@ def about(session: ImportedSession) -> dict[str, Any]:
         "agent": session.agent,
         "agent_version": session.agent_version,
         "model": session.model,
+        "is_stand_in": session.is_stand_in,
         "status": session.status,
         "end_reason": session.end_reason,
         "attributes": dict(session.attributes),

@@ -58,7 +58,9 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
 
 def body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     """The request in Anthropic's shape; parameters it names differently are renamed."""
-    asked = {name: value for name, value in request.parameters.items() if name not in UNKNOWN_HERE}
+    # OpenAI takes null for "as usual" everywhere; here it is refused.
+    given = {name: value for name, value in request.parameters.items() if value is not None}
+    asked = {name: value for name, value in given.items() if name not in UNKNOWN_HERE}
     asked.pop("stream", None)
     if "tool_choice" in asked:
         asked["tool_choice"] = _tool_choice(asked["tool_choice"])
@@ -80,7 +82,10 @@ def body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
 
 def not_sent(request: Request) -> tuple[str, ...]:
     """The parameters of a request that Anthropic does not know."""
-    left_out = sorted(UNKNOWN_HERE & request.parameters.keys())
+    given = {name for name, value in request.parameters.items() if value is not None}
+    left_out = sorted(UNKNOWN_HERE & given)
+    if _wants_any_json(request.parameters.get("response_format")):
+        left_out.append("response_format")
     return (*left_out, *(["seed"] if request.seed is not None else []))
 
 
@@ -98,6 +103,11 @@ def read(answer: Mapping[str, Any]) -> Reading:
         ),
         FINISH_REASONS.get(ended, ended),
     )
+
+
+def _wants_any_json(shape: Any) -> bool:
+    """Whether JSON is asked for without saying which: only a schema can be asked for here."""
+    return isinstance(shape, Mapping) and shape.get("type") == "json_object"
 
 
 def _messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

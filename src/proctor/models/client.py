@@ -52,7 +52,7 @@ class Patience:
 QUOTA_HEADERS = (
     *("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"),
     *("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-tokens-remaining"),
-    "ratelimit-remaining",
+    *("ratelimit-remaining", "x-ratelimit-remaining"),
 )
 """Looked for before all headers are read: most answers have none of them."""
 

@@ -95,7 +95,10 @@ async def _list(
             return await _ollama(session, endpoint, environment)
         wire = anthropic if endpoint.wire == "anthropic" else openai
         listed = await _get(session, wire.models_url(endpoint), wire.headers(endpoint))
-        return _names(listed.get("data"), "id")
+        # Together lists its models without anything around them.
+        names = _names(listed if isinstance(listed, list) else listed.get("data"), "id")
+        # Google puts a word before each that is in no plan and no price list.
+        return [name.removeprefix("models/") for name in names]
     except TimeoutError:
         return f"no answer within {PATIENCE_SECONDS:g} s"
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -112,7 +115,7 @@ async def _ollama(
     base_url = endpoint.base_url.removesuffix("/v1")
     try:
         tags = await _get(session, f"{base_url}/api/tags", openai.headers(endpoint))
-        return _names(tags.get("models"), "name")
+        return _names(tags if isinstance(tags, list) else tags.get("models"), "name")
     except Exception:
         listed = await asyncio.to_thread(_ollama_program, base_url, environment)
         if not listed:
@@ -140,14 +143,21 @@ def _ollama_program(base_url: str, environment: Mapping[str, str]) -> list[str]:
     return sorted({line.split()[0] for line in done.stdout.splitlines()[1:] if line.split()})
 
 
-async def _get(session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str]) -> Mapping[str, Any]:
+async def _get(
+    session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str]
+) -> Mapping[str, Any] | list[Any]:
+    body = bytearray()
     async with session.get(url, headers=headers, allow_redirects=False) as response:
-        body = await response.content.read(LARGEST_LIST_BYTES)
         if response.status != 200:
             raise ValueError(f"it answered {response.status}")
-    listed = parse_json(body)
-    if not isinstance(listed, dict):
-        raise ValueError("it answered JSON that is no object")
+        # Lists are long, and come in pieces.
+        while chunk := await response.content.readany():
+            body += chunk
+            if len(body) > LARGEST_LIST_BYTES:
+                raise ValueError(f"its list has more than {LARGEST_LIST_BYTES >> 20} MiB")
+    listed = parse_json(bytes(body))
+    if not isinstance(listed, dict | list):
+        raise ValueError("it answered JSON that is no list of models")
     return listed
 
 

@@ -28,6 +28,9 @@ SLICE_SECONDS = 1.0
 """A wait of unknown length is told in slices, and corrected when it is over."""
 UNTOLD_TRIES = 20
 """A provider that keeps saying 429 and never says until when is given up after so many tries."""
+# Thirty years: no usage window is so long, and all moments since 2000 are later.
+_FIRST_MOMENT = 946_684_800
+_NUMBER = re.compile(r"\d{1,15}(\.\d{1,9})?")
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -261,12 +264,14 @@ class Pool:
         self._clean = 0
         self._leaping = False
         self._cut_at = self._clock()
-        if place.era == self._era:
+        is_first = place.era == self._era
+        if is_first:
             self._era += 1
             # What was really in use, not what would have been allowed, was too much.
             self.limit = max(1.0, min(self.limit, self._in_use / self.share) * self._pace.cut)
         if retry_after_seconds is None:
-            self._untold += 1
+            # Many that are refused together say it once: each counted, they would hold the pool for a minute.
+            self._untold += is_first
             retry_after_seconds = min(self._pace.longest_pause_seconds, 0.5 * 2.0 ** min(self._untold, 10))
         self.hold(retry_after_seconds)
 
@@ -290,13 +295,17 @@ class Pools:
     def pool(self, name: str, *, is_near: bool = False) -> Pool:
         """The pool of one provider and model; `is_near` when it is on this machine."""
         if name not in self._pools:
-            declared = self._most.get(name) or self._most.get(name.partition("/")[0])
+            declared = self.declared(name)
             most = declared or self._pace.most
             # Neither who told us a limit nor a server of their own has to be felt for one: a batch of a
             # thousand calls at once would wait half a second for that.
             first = most if declared or is_near else min(self._pace.first, most)
             self._pools[name] = Pool(name, replace(self._pace, first=first, most=most), clock=self._clock)
         return self._pools[name]
+
+    def declared(self, name: str) -> int | None:
+        """The user's own limit of a provider and model; None: there is none."""
+        return self._most.get(name) or self._most.get(name.partition("/")[0])
 
     @property
     def states(self) -> list[PoolState]:
@@ -322,14 +331,17 @@ def _sibling(headers: Mapping[str, str], remaining: str) -> str:
 
 
 def _duration(text: str, now: datetime) -> float | None:
-    """Seconds, from `6m0s`, `12.5`, or a moment such as `2026-11-15T08:00:00Z`."""
+    """Seconds, from `6m0s`, `12.5`, or a moment: `2026-11-15T08:00:00Z`, or seconds since 1970, or
+    thousandths of them."""
     text = text.strip()
     if parts := _PARTS.findall(text):
         return sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    try:
-        return max(0.0, float(text))
-    except ValueError:
-        pass
+    if _NUMBER.fullmatch(text):
+        number = float(text)
+        if number < _FIRST_MOMENT:
+            return number
+        moment = number / 1000 if number >= 1000 * _FIRST_MOMENT else number
+        return max(0.0, moment - now.timestamp())
     try:
         until = datetime.fromisoformat(text)
     except ValueError:

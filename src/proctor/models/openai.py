@@ -3,6 +3,7 @@
 Knows nothing of HTTP, prices or retries.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -95,8 +96,13 @@ def _tool_request(call: Mapping[str, Any]) -> ToolRequest:
     return ToolRequest(
         id=str(call.get("id") or ""),
         name=str(function["name"]),
-        arguments=function.get("arguments") or "{}",
+        arguments=written(function.get("arguments")) or "{}",
     )
+
+
+def written(arguments: Any) -> str:
+    """Arguments as text, which they should be; some servers send the object itself."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else ""
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
@@ -104,7 +110,8 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
     reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
     read, said = whole_number(usage.get("prompt_tokens")), whole_number(usage.get("completion_tokens"))
     # Gemini and xAI count their thoughts in the total only. They are paid for all the same.
-    thoughts = max(0, whole_number(usage.get("total_tokens")) - read - said) if read and said else 0
+    # One that was cut short in its thoughts has said nothing.
+    thoughts = max(0, whole_number(usage.get("total_tokens")) - read - said) if read else 0
     return Usage(
         input_tokens=read,
         # DeepSeek has a name of its own for it.

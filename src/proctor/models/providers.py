@@ -256,17 +256,35 @@ def _endpoint(name: str, provider: Provider, model: str, environment: Mapping[st
 def _tidy(provider: str, url: str) -> str:
     """Users write what other programs accept: `0.0.0.0:11434`, a trailing slash, `/v1` or not."""
     url = url.strip().rstrip("/")
+    if provider == "ollama":
+        return _ollama_url(url)
     if "://" not in url:
         url = f"http://{url}"
-    if provider == "ollama":
-        # OLLAMA_HOST is also the address the server listens on; one cannot connect to "any".
-        url = url.replace("://0.0.0.0", "://127.0.0.1").removesuffix("/v1")
-        return (url if urlsplit(url).port else f"{url}:11434") + "/v1"
     if provider == "anthropic":
         return url.removesuffix("/v1")
     if provider == "azure":
         return url.removesuffix("/v1").removesuffix("/openai") + "/openai"
     return url
+
+
+def _ollama_url(written: str) -> str:
+    """OLLAMA_HOST as Ollama reads it: any part may be missing; after a scheme its own port is meant."""
+    scheme, has_scheme, rest = written.rpartition("://")
+    address, _, path = rest.partition("/")
+    host, port = _host_and_port(address)
+    # It is also the address the server listens on; one cannot connect to "any".
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    port = port or ("" if has_scheme else "11434")
+    below = f"/{path}".removesuffix("/v1").rstrip("/")
+    return f"{scheme or 'http'}://{host}{f':{port}' if port else ''}{below}/v1"
+
+
+def _host_and_port(address: str) -> tuple[str, str]:
+    if address.count(":") > 1 and not address.startswith("["):
+        # An address of the sixth version by itself.
+        return f"[{address}]", ""
+    host, colon, port = address.rpartition(":")
+    return (host, port) if colon and not port.endswith("]") else (address, "")
 
 
 def _unknown_model(name: str) -> str:

@@ -20,6 +20,8 @@ CLIPPED_ERROR_CHARACTERS = 500
 KEY_SHAPES = re.compile(
     r"\b(?:sk|pk|gsk|xai|rk|key)[-_][\w*.-]{6,}|\bBearer [\w*.-]{6,}|[\w.-]+\*{3,}[\w*.-]*"
 )
+# As OpenAI says it with status 429, and Anthropic with 400; others have status 402.
+EMPTY_ACCOUNT = (b"insufficient_quota", b"credit balance is too low")
 NUMBER = re.compile(r"\s*\d{1,9}(\.\d{0,9})?\s*")
 
 
@@ -53,10 +55,10 @@ def parsed(raw: bytes, endpoint: Endpoint) -> Mapping[str, Any]:
 def refusal(status: int, headers: Mapping[str, str], raw: bytes, endpoint: Endpoint) -> Exception:
     """What to raise for a status that is no success: `Again` when another try may fare better."""
     said = f"{endpoint.provider} answered {status} for {endpoint.model}: {_said(raw, endpoint)}"
+    if status == 402 or (status < 500 and any(word in raw for word in EMPTY_ACCOUNT)):
+        # Waiting does not fill it.
+        return ModelError(said, reason="quota")
     if status == 429:
-        if b"insufficient_quota" in raw:
-            # The account is empty. Waiting does not fill it.
-            return ModelError(said, reason="quota")
         wait = _retry_after(headers)
         return Again(RateLimited(said, retry_after_seconds=wait), wait)
     if status in (401, 403):

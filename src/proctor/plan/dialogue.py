@@ -23,7 +23,6 @@ from proctor.plan.rubrics import criteria_of, documents, evaluator_of, expectati
 from proctor.plan.source import refuse
 
 DEFAULT_MODEL = ("OPENAI", "gpt-4o")
-DEFAULT_TEMPERATURE = 0.7
 MOST_ITEMS = 1_000_000
 UNDER_A_NAME_OF_ITS_OWN = ("scripted/", "replay/", "litellm/")
 

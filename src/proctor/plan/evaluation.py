@@ -18,11 +18,6 @@ from proctor.item import digest_of
 JUDGE = "openai/gpt-4o-mini"
 """Who judges where a request names nobody."""
 CONCURRENCY = 8
-OWN_MEMBERS = (
-    *("judge", "votes", "judgeParameters", "harmfulValue", "budget", "concurrency", "timeoutSec", "retries"),
-    *("maxSessions", "groundTruth", "prices"),
-)
-"""What a request may say that the service's interface has no member for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,18 +19,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import PlanError, Problem, UsageError
+from proctor.errors import PlanError, Problem
 from proctor.item import Item
 from proctor.plan import source as sources
 from proctor.plan.experiment_judges import judge_models, judges_of
 from proctor.plan.experiment_schema import ExperimentConfig, vocabulary
-from proctor.plan.reading import MOST_BYTES, read_source
+from proctor.plan.files import bytes_of
+from proctor.plan.reading import read_source
 from proctor.plan.scenario import Loaded, read_scenario
 from proctor.plan.source import Source
 from proctor.plan.validate import check_shape
 from proctor.plan.variations import Variation, expand_variations
 from proctor.scenario.changes import changed, flattened
-from proctor.scenario.definition import scenario_of
+from proctor.scenario.definition import Scenario, scenario_of
 
 DEFAULT_TIMEOUT_SECONDS = 1800
 KEPT_SCENARIO = "base-scenario"
@@ -151,18 +152,17 @@ class Experiment:
         `numbers` are the variations that an earlier state of the config has numbered, by their
         digest; they keep their number, and new ones get those behind.
         """
-        known = dict(numbers or {})
-        following = max(known.values(), default=0)
-        for variation in self.variations:
-            first = self._first(variation)
-            number = known.get(first.digest)
-            if number is None:
-                number = following = following + 1
+        for number, variation, first in self._numbered(numbers or {}):
             factors = {**variation.factors, "variation": f"var-{number:03d}"}
             for run in range(1, self.runs_per_variation + 1):
                 settings = {**first.settings, **self._of_run(number, run)}
                 # What is asked is one mapping for all of them: there may be many.
                 yield replace(first, settings=settings, factors=factors, repeat=run)
+
+    def renumbered(self, numbers: Mapping[str, int]) -> "Experiment":
+        """The same, its variations with the numbers that `items` would give them."""
+        numbered = [replace(one, number=number) for number, one, _ in self._numbered(numbers)]
+        return replace(self, variations=sorted(numbered, key=lambda one: one.number))
 
     def problem(self, path: sources.Path, problem: str, remedy: str = "") -> Problem:
         """Something wrong with the config, found by those who know more than it."""
@@ -176,14 +176,20 @@ class Experiment:
                     return self.problem(("variations", index, "values", position), problem, remedy)
         if model in judge_models(self.judges) and model not in self.loaded.scenario.models:
             return self.problem(("judge_model",), problem, remedy)
-        for short, actor in self.loaded.scenario.actors.items():
-            if actor.llm_model == model:
-                return self.loaded.problem(f"actors.{short}.llm_model", problem, remedy)
-        return self.loaded.problem("world_state_model", problem, remedy)
+        return self.loaded.problem(_named_at(self.loaded.scenario, model), problem, remedy)
 
     def _entries(self) -> list[dict[str, Any]]:
         written = self._get("variations") or []
         return written if isinstance(written, list) else []
+
+    def _numbered(self, known: Mapping[str, int]) -> Iterator[tuple[int, Variation, Item]]:
+        following = max(known.values(), default=0)
+        for variation in self.variations:
+            first = self._first(variation)
+            number = known.get(first.digest)
+            if number is None:
+                number = following = following + 1
+            yield number, variation, first
 
     def _first(self, variation: Variation) -> Item:
         """The first run of a variation, but for what its number decides."""
@@ -257,11 +263,7 @@ def read_config(path: Path) -> bytes:
     """The text of a config file, or of the one in a folder."""
     if path.is_dir():
         path = path / "batch-config.yaml"
-    try:
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"cannot read the config {path}: {error.strerror}\nGive a YAML file.") from error
+    return bytes_of(path, "the config", remedy="Give a YAML file.")
 
 
 def slug_of(name: str) -> str:
@@ -299,6 +301,20 @@ def _output(source: Source, path: Path, base: Path) -> Path:
 def _models(models: Sequence[str]) -> str:
     """The models of a run in one word; a run that rehearses in part is a rehearsal."""
     return ", ".join(sorted(models, key=lambda model: (not model.startswith(STAND_INS), model)))
+
+
+def _named_at(scenario: Scenario, model: str) -> str:
+    """The path of the setting of a scenario that names a model."""
+    for short, actor in scenario.actors.items():
+        if actor.llm_model == model:
+            return f"actors.{short}.llm_model"
+    for name, measure in scenario.metrics.items():
+        if measure.model == model:
+            return f"metrics.{name}.model"
+    if scenario.validation and scenario.validation.validation_model == model:
+        return "validation.validation_model"
+    is_summary = model == scenario.summarization_model != scenario.world_state_model
+    return "summarization_model" if is_summary else "world_state_model"
 
 
 def _refuse_twins(experiment: Experiment) -> None:

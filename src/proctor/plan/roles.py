@@ -26,7 +26,8 @@ from jsonschema import Draft202012Validator, SchemaError
 
 from proctor.dialogue.role import Role
 from proctor.errors import NotFound, Place, Problem, UsageError
-from proctor.plan.reading import MOST_BYTES, read_source
+from proctor.plan.files import bytes_of
+from proctor.plan.reading import read_source
 from proctor.plan.role_checks import problems_of
 from proctor.plan.role_schema import RoleFile, vocabulary
 from proctor.plan.source import Source, refuse
@@ -208,11 +209,7 @@ def new_role(name: str, folder: Path, *, plays: str) -> list[Path]:
 
 
 def _source(path: Path) -> Source:
-    try:
-        with path.open("rb") as file:
-            return read_source(file.read(MOST_BYTES + 1), file=str(path))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    return read_source(bytes_of(path), file=str(path))
 
 
 def _text(path: Path) -> str:

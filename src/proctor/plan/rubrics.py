@@ -21,6 +21,7 @@ from proctor.plan.suggest import did_you_mean
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(@(session|trace|tool_call))?")
 _DEFINITIONS = (".yaml", ".yml", ".json")
+SCALES = ("binary", "scalar", "categorical", "extraction")
 RUBRICS = Path(str(files("proctor").joinpath("rubrics")))
 
 
@@ -107,10 +108,14 @@ def _criterion(written: Mapping[str, Any], name: str, above: str) -> Criterion:
     scale = written.get("scale") or written.get("paradigm") or "scalar"
     low, high = written.get("range") or (1, 5)
     labels = tuple(written.get("labels") or ())
+    if scale not in SCALES:
+        remedy = did_you_mean(scale, SCALES) or f"There are: {', '.join(SCALES)}."
+        raise UsageError(f"the evaluator `{name}` has no scale `{scale}`\n{remedy}")
     if scale == "categorical" and len(labels) < 2:
         raise UsageError(f"the evaluator `{name}` is categorical and has no `labels`\nList two or more.")
     if low >= high:
         raise UsageError(f"the range of the evaluator `{name}` is empty: {low} to {high}")
+    _check_mark(name, scale, high, written.get("passes_at"))
     return Criterion(
         name=name,
         instructions="\n".join(part.strip() for part in (above, own or "") if part.strip()),
@@ -123,3 +128,20 @@ def _criterion(written: Mapping[str, Any], name: str, above: str) -> Criterion:
         sees_profile=bool(written.get("sees_profile")),
         passes_at=written.get("passes_at"),
     )
+
+
+def _check_mark(name: str, scale: str, high: float, passes_at: float | None) -> None:
+    """Raise when no session could ever pass, or none could fail for want of a number."""
+    if passes_at is None:
+        return
+    if scale == "categorical":
+        raise UsageError(
+            f"the evaluator `{name}` is categorical and has no number to hold against `passes_at`\n"
+            "Remove it, or choose another scale."
+        )
+    most = {"scalar": high, "binary": 1}.get(scale)
+    if most is not None and passes_at > most:
+        raise UsageError(
+            f"no session can pass the evaluator `{name}`: `passes_at` is {passes_at:g}, and it gives at most "
+            f"{most:g}\nChoose a lower one."
+        )

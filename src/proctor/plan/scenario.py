@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from proctor.errors import Problem, UsageError
 from proctor.plan.scenario_actors import read_actors
-from proctor.plan.scenario_events import black_swans, read_events
+from proctor.plan.scenario_events import black_swans, conditions_of, read_events
 from proctor.plan.scenario_measures import Metrics, read_metrics, read_validation
 from proctor.plan.scenario_sources import Findings, Steps, as_text, find_file, read_file, refuse
 from proctor.plan.source import Source, Spot
@@ -67,7 +67,7 @@ class Loaded:
 
 def read_scenario(folder: Path) -> Loaded:
     """Read and check a scenario folder. Raises `PlanError` with everything that is wrong."""
-    folders = [folder, folder / "definition"]
+    folders = scenario_folders(folder)
     main = find_file(folders, "scenario.yaml", "scenario.yml")
     if main is None:
         raise UsageError(f"{folder} is no scenario: it has no scenario.yaml\nGive the path of its folder.")
@@ -86,7 +86,7 @@ def read_scenario(folder: Path) -> Loaded:
     if metrics.as_csv:
         plain["metrics_csv"] = True
     events = read_events(folders, findings) if _is_on(features, "exogenous_events") else {}
-    plain["events"] = {**events, **black_swans(source, findings)}
+    plain["events"] = {**events, **black_swans(source, findings, known=events)}
     if _is_on(features, "quality_assurance"):
         plain["validation"] = read_validation(folders, findings)
     plain["prompts"] = _prompts(folders, findings)
@@ -97,6 +97,11 @@ def read_scenario(folder: Path) -> Loaded:
     return Loaded(
         folder=folder, plain=plain, scenario=made, remarks=tuple(findings.remarks), findings=findings
     )
+
+
+def scenario_folders(folder: Path) -> list[Path]:
+    """Where the files of a scenario may stand."""
+    return [folder, folder / "definition"]
 
 
 def checked(plain: Plain, findings: Findings) -> Scenario | None:
@@ -169,23 +174,6 @@ def _length(source: Source, plain: Plain, findings: Findings) -> None:
         plain.setdefault("turns", LONGEST_BY_CONDITION)
         plain["stop_when"] = conditions_of(length.get("condition"))
         findings.came_from(("stop_when",), source, ("scenario_length", "condition"))
-
-
-def conditions_of(written: Any) -> Any:
-    """Conditions by metric, from a mapping or from text such as `trust >= 7 and risk < 3`."""
-    if not isinstance(written, str):
-        return {} if written is None else written
-    found: dict[str, str] = {}
-    for part in written.replace(" AND ", " and ").split(" and "):
-        name = part.strip()
-        for mark in (">=", "<=", "==", "!=", ">", "<"):
-            if mark in part:
-                name, _, value = part.partition(mark)
-                found[name.strip()] = f"{mark} {value.strip()}"
-                break
-        else:
-            found[name] = ""
-    return found
 
 
 def _features(source: Source, plain: Plain, findings: Findings) -> None:

@@ -3,6 +3,7 @@
 Knows nothing of when anything happens in a run.
 """
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,8 @@ def read_events(folders: list[Path], findings: Findings) -> dict[str, Plain]:
     return found
 
 
-def black_swans(source: Source, findings: Findings) -> dict[str, Plain]:
-    """The rare events of scenario.yaml, where they are switched on."""
+def black_swans(source: Source, findings: Findings, *, known: Container[str] = ()) -> dict[str, Plain]:
+    """The rare events of scenario.yaml, where they are switched on. `known` are names that are taken."""
     written = source.data.get("black_swans")
     if not source.data.get("enable_black_swans") or not isinstance(written, list):
         return {}
@@ -57,10 +58,30 @@ def black_swans(source: Source, findings: Findings) -> dict[str, Plain]:
         at: Steps = ("black_swans", index)
         if isinstance(entry, dict):
             name = str(entry.get("name") or f"black swan {index + 1}")
+            if name in known or name in found:
+                findings.problems.append(source.problem(at, f"there are two events called `{name}`"))
+                continue
             findings.came_from(("events", name), source, at)
             found[name] = _event(source, at, name, "random", entry, findings)
         else:
             findings.problems.append(source.problem(at, "an event is a mapping"))
+    return found
+
+
+def conditions_of(written: Any) -> Any:
+    """Conditions by metric, from a mapping or from text such as `trust >= 7 and risk < 3`."""
+    if not isinstance(written, str):
+        return {} if written is None else written
+    found: dict[str, str] = {}
+    for part in written.replace(" AND ", " and ").split(" and "):
+        name = part.strip()
+        for mark in (">=", "<=", "==", "!=", ">", "<"):
+            if mark in part:
+                name, _, value = part.partition(mark)
+                found[name.strip()] = f"{mark} {value.strip()}"
+                break
+        else:
+            found[name] = ""
     return found
 
 
@@ -91,7 +112,7 @@ def _event(
         if known not in names_of(Event):
             findings.unknown(source, (*at, key), [*names_of(Event), *_SYNONYMS], "an event")
             continue
-        event[known] = _conditions(value) if known == "conditions" else value
+        event[known] = conditions_of(value) if known == "conditions" else value
         findings.came_from(("events", name, known), source, (*at, key))
     if "start_turn" in entry or "end_turn" in entry:
         event.setdefault("turn_range", [entry.get("start_turn", 1), entry.get("end_turn", 10_000)])
@@ -115,14 +136,6 @@ def _check(event: Plain, name: str, findings: Findings) -> None:
     needed = _NEEDED.get(kind)
     if needed and needed not in event:
         findings.problem(("events", name), f"the {kind} event `{name}` has no `{needed}`", f"Add `{needed}`.")
-
-
-def _conditions(value: Any) -> Any:
-    if isinstance(value, str):
-        parts = value.replace(" AND ", " and ").split(" and ")
-        split = [part.strip().split(None, 1) for part in parts]
-        return {part[0]: part[1] if len(part) > 1 else "" for part in split if part}
-    return value
 
 
 def _effects(effects: Any) -> str:

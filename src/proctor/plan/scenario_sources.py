@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import Place, PlanError, Problem, UsageError
+from proctor.errors import Place, PlanError, Problem
 from proctor.plan import source as sources
-from proctor.plan.reading import MOST_BYTES, read_source
+from proctor.plan.files import bytes_of
+from proctor.plan.reading import read_source
 from proctor.plan.source import Source
 from proctor.plan.suggest import did_you_mean
 
@@ -56,10 +57,7 @@ class Findings:
 def read_file(path: Path, findings: Findings) -> Source | None:
     """A YAML file that holds a mapping; None when there is none, or none that can be read."""
     try:
-        with path.open("rb") as opened:
-            source = read_source(opened.read(MOST_BYTES + 1), file=str(path))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        source = read_source(bytes_of(path), file=str(path))
     except PlanError as error:
         findings.problems += error.problems
         return None

@@ -76,6 +76,7 @@ def session_of(sample: Mapping[str, Any], header: Mapping[str, Any], source: str
         agent=a_text(about.get("agent")),
         agent_version=a_text(ours.get("agent_version")),
         model=a_text(about.get("model")),
+        is_stand_in=ours.get("is_stand_in") is True,
         status=status,
         end_reason=reason,
         error=error,

@@ -78,6 +78,7 @@ def _session(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]
         agent=a_text(ours.get("agent")) if ours else a_text(agent.get("name")),
         agent_version=a_text(ours.get("agent_version")) if ours else a_text(agent.get("version")),
         model=default_model,
+        is_stand_in=ours.get("is_stand_in") is True,
         status=status,
         end_reason=reason,
         error=error,

@@ -168,7 +168,6 @@ def line(
     points: Sequence[Point],
     *,
     x_axis: str = "",
-    say_x: Say = short,
     say_y: Say = short,
     fits: Sequence[Point] = (),
 ) -> str:
@@ -191,7 +190,7 @@ def line(
     band = [at(point, point.high) for point in points] + [at(point, point.low) for point in reversed(points)]
     drawn = [
         _y_axis(y_steps, left, zero, high, say_y),
-        _x_axis(x_steps, left, wide, plot_top, base, say_x),
+        _x_axis(x_steps, left, wide, plot_top, base, short),
         f'<polygon points="{" ".join(band)}" class="c-band"/>',
         f'<polyline points="{" ".join(at(point, None) for point in points)}" class="c-line"/>',
         _text(WIDTH - right, base + 36, x_axis, "c-tick", "end"),
@@ -236,9 +235,11 @@ def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
         kind = f"c-fill c-{entry.kind}" + (" c-estimate" if entry.low is not None else "")
         parts.append(_rect(left, y + 5, entry.value * scale, ROW - 12, kind, words))
     if entry.low is not None and entry.high is not None:
-        low, high, middle = left + entry.low * scale, left + entry.high * scale, y + ROW / 2 - 1
+        # What lies below 0 has no place among the names; a whisker without an end says that it goes on.
+        low, high, middle = left + max(0.0, entry.low) * scale, left + entry.high * scale, y + ROW / 2 - 1
+        ends = (low, high) if entry.low >= 0 else (high,)
         parts.append(_line(low, middle, high, middle, "c-whisker"))
-        parts += [_line(x, middle - 4, x, middle + 4, "c-whisker") for x in (low, high)]
+        parts += [_line(x, middle - 4, x, middle + 4, "c-whisker") for x in ends]
     parts.append(_text(WIDTH, y + 19, said, "c-number", "end"))
     return "".join(parts)
 

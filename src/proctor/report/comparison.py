@@ -53,6 +53,9 @@ def change(value: float | None, metric: str) -> str:
 def around(contrast: Contrast) -> str:
     """The interval of a difference in words."""
     found = contrast.difference
+    if found is None and None not in (contrast.baseline_mean.value, contrast.candidate_mean.value):
+        # There is enough on both sides, and it would mean nothing together: a remark says why.
+        return "not comparable"
     if found is None or found.low is None or found.high is None:
         return "too few to say"
     return f"{change(found.low, contrast.metric)} to {change(found.high, contrast.metric)}"

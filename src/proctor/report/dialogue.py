@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from proctor.figures import figure
 from proctor.report.charts import Bar, bars
 from proctor.report.plot_files import Drawn, filed
 from proctor.report.render import page, text
@@ -39,11 +40,6 @@ def _markdown(document: Mapping[str, Any], plots: Mapping[str, Sequence[Drawn]])
     return text("dialogue.md.j2", document=document, plots=plots, figure=figure, around=around)
 
 
-def figure(value: float | None) -> str:
-    """A measure's value with the digits that matter."""
-    return "–" if value is None else f"{value:.4g}"
-
-
 def around(estimate: Mapping[str, Any]) -> str:
     """An interval in words."""
     if estimate["low"] is None:
@@ -69,6 +65,7 @@ def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
             value=cell["mean"]["value"],
             low=cell["mean"]["low"],
             high=cell["mean"]["high"],
+            note=figure(cell["mean"]["value"]),
         )
         for cell in cells[:DRAWN_CELLS]
     ]
@@ -76,7 +73,7 @@ def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
     if any((entry.value or 0) < 0 for entry in entries):
         return []
     title = f"{measure} by combination: means with 95 % intervals"
-    return [(title, bars(title, entries, say=figure))]
+    return [(title, bars(title, entries))]
 
 
 def _shares(measure: str, components: Sequence[Mapping[str, Any]]) -> list[Drawn]:

@@ -12,10 +12,11 @@ from typing import Any
 from markupsafe import Markup
 
 from proctor.analyse.experiment import BatchAnalyzer
+from proctor.figures import figure
 from proctor.report.charts import Bar, Point, bars, line, scatter
 from proctor.report.plot_files import Drawn, filed
 from proctor.report.render import page, text
-from proctor.report.words import percent, usd
+from proctor.report.words import percent, short, usd
 
 DRAWN_VARIATIONS = 30
 DRAWN_METRICS = 12
@@ -61,11 +62,6 @@ def _values(analyzer: BatchAnalyzer) -> dict[str, Any]:
         "figure": figure,
         "chance": chance,
     }
-
-
-def figure(value: float | None) -> str:
-    """A metric's value with the digits that matter."""
-    return "–" if value is None else f"{value:.4g}"
 
 
 def chance(p: float | None) -> str:
@@ -125,7 +121,7 @@ def _by_variation(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> l
     if not entries or any((entry.value or 0) < 0 for entry in entries):
         return []
     title = f"{metric} by variation: means with 95 % intervals"
-    return [(title, bars(title, entries, say=figure))]
+    return [(title, bars(title, entries, say=short))]
 
 
 def _over_turns(metric: str, analyzer: BatchAnalyzer) -> list[Drawn]:
@@ -144,7 +140,7 @@ def _over_turns(metric: str, analyzer: BatchAnalyzer) -> list[Drawn]:
         if len(points) > 1:
             who = "all runs" if number is None else analyzer.study.descriptions[number]
             title = f"{metric} over the turns: {who}"
-            plots.append((title, line(title, points, x_axis="turn", say_y=figure, fits=everywhere)))
+            plots.append((title, line(title, points, x_axis="turn", say_y=short, fits=everywhere)))
     return plots
 
 
@@ -163,5 +159,5 @@ def _against_cost(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> l
     if len(points) < 2 or any(point.y < 0 for point in points):
         return []
     title = f"What a run costs against {metric}"
-    plot = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=figure)
+    plot = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=short)
     return [(title, plot)]

@@ -22,7 +22,7 @@ class Stem:
     """What stands at the right; empty: the value."""
 
 
-def forest(title: str, entries: Sequence[Stem], *, say: Say = short, axis: str = "") -> str:
+def forest(title: str, entries: Sequence[Stem], *, say: Say = short) -> str:
     """One row for each difference: a dot, its interval, and zero as a line through all rows."""
     left = min(max((len(entry.label) for entry in entries), default=0) * LETTER + 16, WIDTH * 0.36)
     right = max((len(entry.note or _said(entry.value, say)) for entry in entries), default=0) * LETTER + 14
@@ -39,8 +39,7 @@ def forest(title: str, entries: Sequence[Stem], *, say: Say = short, axis: str =
             drawn.append(_text(at, bottom + 17, say(share * reach / 1.08), "c-tick", "middle"))
     drawn.append(_text(middle, bottom + 17, "0", "c-tick", "middle"))
     drawn += [_row(entry, 8 + ROW * number, left, middle, scale, say) for number, entry in enumerate(entries)]
-    drawn.append(_text(WIDTH, bottom + 36, axis, "c-tick", "end"))
-    return _svg(title, bottom + (44 if axis else 26), drawn)
+    return _svg(title, bottom + 26, drawn)
 
 
 def _row(entry: Stem, y: float, left: float, middle: float, scale: float, say: Say) -> str:

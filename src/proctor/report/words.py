@@ -103,9 +103,9 @@ def moment(timestamp: str) -> str:
     return f"{timestamp[:10]} {timestamp[11:16]} UTC" if timestamp else UNKNOWN
 
 
-def plural(number: int, one: str, many: str = "") -> str:
+def plural(number: int, one: str) -> str:
     """1 item, 2 items."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {one if number == 1 else one + 's'}"
 
 
 def _escaped(mark: re.Match[str]) -> str:

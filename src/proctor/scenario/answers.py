@@ -22,8 +22,7 @@ def sections(text: str, labels: Sequence[str]) -> dict[str, str]:
     as_json = _from_json(text, labels)
     if as_json:
         return as_json
-    marks = [(found.start(), found.end(), label) for label in labels for found in _marks(label, text)]
-    marks.sort()
+    marks = _all_marks(text, labels)
     found: dict[str, str] = {}
     for index, (_, end, label) in enumerate(marks):
         until = marks[index + 1][0] if index + 1 < len(marks) else len(text)
@@ -32,6 +31,22 @@ def sections(text: str, labels: Sequence[str]) -> dict[str, str]:
         if said or label not in found:
             found[label] = said
     return found
+
+
+def unlabelled(text: str, labels: Sequence[str]) -> str:
+    """What stands under no label: all of an answer without any, else what comes before the first.
+
+    What has a label of its own may be meant for nobody else, and never stands in for what is missing.
+    """
+    text = text[:LONGEST_ANSWER]
+    if _from_json(text, labels):
+        return ""
+    marks = _all_marks(text, labels)
+    return (text[: marks[0][0]] if marks else text).strip()
+
+
+def _all_marks(text: str, labels: Sequence[str]) -> list[tuple[int, int, str]]:
+    return sorted((found.start(), found.end(), label) for label in labels for found in _marks(label, text))
 
 
 def _marks(label: str, text: str) -> list[re.Match[str]]:

@@ -9,12 +9,20 @@ Knows nothing of turns or files.
 import re
 from collections.abc import Mapping, Sequence
 
+from proctor.counting import count_words, is_unspaced
 from proctor.scenario.definition import Measure, Scenario
 from proctor.scenario.prompts import Prompts
 from proctor.scenario.state import Decision, Value
 from proctor.scenario.voices import Voices
 
-_NUMBER = re.compile(r"[-+−]?\d[\d,_ ]*(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+−]?\.\d+")
+# Groups of three digits, or digits alone: `12, 15` are two numbers, and `3,5` is none to be sure of.
+_NUMBER = re.compile(
+    r"[-+−]?(?:[1-9]\d{0,2}(?:[,_ \u00a0\u202f]\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?P<more>,\d)?"
+    r"|[-+−]?\.\d+"
+)
+# Groups that capture, the innermost; and what in one can hold an answer: a yes or no, a class, anything.
+_GROUPS = re.compile(r"\((?!\?)([^()]*)\)|\(\?P<\w+>([^()]*)\)")
+_ANY_WORD = re.compile(r"\b(?:true|yes|y|1|on|false|no|n|0|off|not)\b|\\[wWSd]|(?<!\\)[.\[]", re.IGNORECASE)
 _POWER = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(?:\^|\*\*)\s*([-+]?\d+(?:\.\d+)?)")
 _YES = frozenset({"true", "yes", "y", "1", "on"})
 _NO = frozenset({"false", "no", "n", "0", "off", "not"})
@@ -64,8 +72,8 @@ def read_text(rule: Measure, text: str) -> Value:
     if rule.method != "regex" or not rule.pattern:
         return None
     groups = [_group(found) for found in re.finditer(rule.pattern, text, re.IGNORECASE)]
-    if rule.type == "boolean" and not re.compile(rule.pattern).groups:
-        # Without a group the pattern does not read a value; it asks whether something is there.
+    if rule.type == "boolean" and not _reads_yes_or_no(rule.pattern):
+        # The pattern does not read a value; it asks whether something is there.
         return bool(groups)
     values = [value for value in (typed(rule, group) for group in groups) if value is not None]
     return _within(rule, _one_of(rule, values))
@@ -125,16 +133,28 @@ def _group(found: re.Match[str]) -> str:
     return next((group for group in found.groups() if group), found[0])
 
 
+def _reads_yes_or_no(pattern: str) -> bool:
+    """Whether a group of a pattern can hold a yes or a no: by name, or by anything goes."""
+    return any(_ANY_WORD.search(found[1] or found[2] or "") for found in _GROUPS.finditer(pattern))
+
+
 def _by_keywords(rule: Measure, text: str) -> Value:
     words = [word for word in rule.keywords if word]
-    pattern = "|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in words)
+    pattern = "|".join(map(_as_word, words))
     count = len(re.findall(pattern, text, re.IGNORECASE)) if words else 0
     if rule.scoring == "presence" or rule.type == "boolean":
         return bool(count) if rule.type == "boolean" else int(bool(count))
     if rule.scoring == "density":
-        total = len(text.split())
+        total = count_words(text)
         return count * 100 / total if total else None
     return count
+
+
+def _as_word(word: str) -> str:
+    """A pattern that finds a word where it stands alone; in scripts without spaces, anywhere."""
+    before = "" if is_unspaced(word[:1]) else r"(?<!\w)"
+    behind = "" if is_unspaced(word[-1:]) else r"(?!\w)"
+    return f"{before}{re.escape(word)}{behind}"
 
 
 def _one_of(rule: Measure, values: Sequence[Value]) -> Value:
@@ -158,9 +178,7 @@ def _category(rule: Measure, text: str) -> str | None:
     if not rule.categories:
         return text or None
     exact = [name for name in rule.categories if name.lower() == text.lower()]
-    held = [
-        name for name in rule.categories if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)
-    ]
+    held = [name for name in rule.categories if re.search(_as_word(name), text, re.IGNORECASE)]
     return exact[0] if exact else held[0] if len(held) == 1 else None
 
 
@@ -172,9 +190,9 @@ def _number(text: str) -> float | None:
             value = float(power[1]) ** float(power[2])
         else:
             found = _NUMBER.search(text)
-            if found is None:
+            if found is None or found["more"]:
                 return None
-            value = float(re.sub(r"[,_ ]", "", found[0]).replace("−", "-"))
+            value = float(re.sub(r"[,_\s]", "", found[0]).replace("−", "-"))
     except (ValueError, OverflowError, ZeroDivisionError):
         return None
     return value if isinstance(value, float) and abs(value) < float("inf") else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from proctor.scenario import events as happenings
 from proctor.scenario import measuring, talks, validation
-from proctor.scenario.answers import sections
+from proctor.scenario.answers import sections, unlabelled
 from proctor.scenario.conditions import all_hold
 from proctor.scenario.context import Moment
 from proctor.scenario.definition import Actor, Scenario
@@ -22,6 +22,7 @@ from proctor.scenario.state import Decision, Run, Turn, Value
 from proctor.scenario.voices import Voices, together
 
 _DECISION = ("LONG-TERM GOALS", "SHORT-TERM PRIORITIES", "REASONING", "STATEMENT", "ACTION")
+NO_ACTION = "(no action)"
 _WORLD = ("UPDATED STATE", "KEY CHANGES", "CONSEQUENCES")
 
 
@@ -102,7 +103,7 @@ class Simulation:
         said = sections(answer, _DECISION)
         return Decision(
             # Who ignores the headings has still said what it does.
-            action=said.get("ACTION") or answer.strip(),
+            action=said.get("ACTION") or unlabelled(answer, _DECISION) or NO_ACTION,
             reasoning=said.get("REASONING", ""),
             long_term_goals=said.get("LONG-TERM GOALS", ""),
             short_term_priorities=said.get("SHORT-TERM PRIORITIES", ""),
@@ -158,4 +159,4 @@ class Simulation:
         if rules is None or not (rules.run_after_each_turn or (rules.run_at_scenario_end and is_last)):
             return turn
         found = await validation.check_turn(self._scenario, self._prompts, self._voices, turn, before)
-        return replace(turn, issues=found.issues, checks_run=found.run)
+        return replace(turn, issues=found.issues, checks_run=found.run, checks_unread=found.unread)

@@ -84,6 +84,8 @@ class Turn:
     metrics: Mapping[str, Value] = field(default_factory=dict)
     issues: tuple[Issue, ...] = ()
     checks_run: int = 0
+    checks_unread: int = 0
+    """Checks whose verdict could not be read: they have found nothing, and say nothing."""
     summary: str = ""
     """Of all turns that have left the window, once there are any."""
     summarised: int = 0

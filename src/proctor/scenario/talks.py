@@ -6,7 +6,7 @@ lets it. A coalition comes about when all who are asked accept; then each member
 Knows nothing of decisions or of the world.
 """
 
-from proctor.scenario.answers import is_yes, listed, sections
+from proctor.scenario.answers import is_yes, listed, sections, unlabelled
 from proctor.scenario.context import Moment
 from proctor.scenario.definition import Actor
 from proctor.scenario.state import Talk
@@ -14,6 +14,7 @@ from proctor.scenario.voices import HUMAN, Voices
 
 _OPENING = ("INITIATE_BILATERAL", "TARGET_ACTOR", "PROPOSED_MESSAGE", "REASONING")
 _REPLY = ("RESPONSE", "INTERNAL_NOTES")
+NO_ANSWER = "(no answer)"
 _PROPOSAL = ("PROPOSE_COALITION", "COALITION_MEMBERS", "COALITION_PURPOSE", "REASONING")
 
 
@@ -62,7 +63,7 @@ async def _opened(moment: Moment, voices: Voices, actor: Actor, number: int) -> 
         about=f"{actor.short_name} {number}",
     )
     replied = sections(answer, _REPLY)
-    response = replied.get("RESPONSE") or answer.strip()
+    response = replied.get("RESPONSE") or unlabelled(answer, _REPLY) or NO_ANSWER
     notes = {
         actor.short_name: asked.get("REASONING", ""),
         target.short_name: replied.get("INTERNAL_NOTES", ""),

@@ -6,6 +6,7 @@ scenario says whether an issue is noted, warned of, or ends the run.
 Knows nothing of how a turn was made.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ DESCRIPTIONS = {
 }
 OF_THE_WORLD = ("world_state_coherence",)
 """Checks of a whole turn; the others look at one actor at a time."""
+_PASSED = ("pass", "ok", "yes", "consistent", "coherent", "no issue", "none", "not fail")
+_FAILED = ("fail", "no", "inconsistent", "incoherent")
+"""How a verdict begins, in the order in which they are tried: `no issues` is none."""
 GRAVE = ("high", "critical")
 
 
@@ -31,6 +35,8 @@ class Checked:
 
     issues: tuple[Issue, ...] = ()
     run: int = 0
+    unread: int = 0
+    """Of those run, the ones whose verdict could not be read."""
 
 
 async def check_turn(
@@ -41,7 +47,7 @@ async def check_turn(
     if rules is None:
         return Checked()
     issues: list[Issue] = []
-    run = 0
+    run, unread = 0, 0
     for name, check in rules.checks.items():
         if not check.enabled:
             continue
@@ -50,9 +56,10 @@ async def check_turn(
         )
         for actor in about:
             material = _material(scenario, turn, before, actor)
-            issues += await _asked(scenario, prompts, voices, turn.number, name, check, actor, material)
-            run += 1
-    return Checked(issues=tuple(issues), run=run)
+            found = await _asked(scenario, prompts, voices, turn.number, name, check, actor, material)
+            issues += found or ()
+            run, unread = run + 1, unread + (found is None)
+    return Checked(issues=tuple(issues), run=run, unread=unread)
 
 
 def halting(rules: Validation | None, issues: Sequence[Issue]) -> str:
@@ -78,7 +85,8 @@ async def _asked(
     check: Check,
     actor: Actor | None,
     material: dict[str, str],
-) -> list[Issue]:
+) -> list[Issue] | None:
+    """What one check found; None when its verdict cannot be read."""
     who = actor.short_name if actor else ""
     if check.prompt_template:
         asked = _filled(check.prompt_template, material)
@@ -98,8 +106,11 @@ async def _asked(
         about=who,
     )
     said = sections(answer, ("VERDICT", "ISSUES"))
-    if not said.get("VERDICT", "").strip().lower().startswith(("fail", "no", "inconsistent")):
+    verdict = re.sub(r"^\W+", "", said.get("VERDICT", "")).lower()
+    if verdict.startswith(_PASSED):
         return []
+    if not verdict.startswith(_FAILED):
+        return None
     found = listed(said.get("ISSUES", "")) or ["the check did not pass"]
     return [Issue(check=name, severity=check.severity, actor=who, text=text) for text in found]
 

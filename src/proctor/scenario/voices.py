@@ -15,6 +15,7 @@ from proctor.errors import AttemptError, ModelError
 from proctor.model import Model, Request
 from proctor.scenario.state import Call
 from proctor.session import Message, ModelCall, Record
+from proctor.thinking import spoken
 
 T = TypeVar("T")
 HUMAN = "human/"
@@ -70,9 +71,10 @@ class Voices:
             self._record(Message(role=message["role"], content=message["content"], name=f"{who}: {purpose}"))  # type: ignore[arg-type]
         self._record(Message(role="assistant", content=answer.text, name=who))
         self._note(who, purpose, turn, answer.call)
-        if not answer.text.strip():
+        said = spoken(answer.text)
+        if not said.strip():
             raise ModelError(f"{model} said nothing when asked for the {purpose} of {who}")
-        return answer.text
+        return said
 
     def _note(self, who: str, purpose: str, turn: int, call: ModelCall) -> None:
         usage = call.usage

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from proctor.imported import ImportedSession
 from proctor.store import imports
 from proctor.store.cleaning import clean
+from proctor.store.conditions import places
 from proctor.store.database import Connection, Row, insertion
 from proctor.store.reading import Reader
 from proctor.store.tables import COLUMNS
@@ -83,10 +84,9 @@ class Arrivals:
         wanted = list(trace_ids)
         found: dict[str, dict[str, None]] = {}
         for chunk in _chunks(wanted):
-            marks = ", ".join("?" * len(chunk))
             for row in self._read.query(
                 'SELECT DISTINCT a."traceId", a."sessionId" FROM "arrivals" a '
-                f'JOIN "sessions" s ON s."id" = a."sessionId" WHERE a."traceId" IN ({marks})',
+                f'JOIN "sessions" s ON s."id" = a."sessionId" WHERE a."traceId" IN ({places(chunk)})',
                 chunk,
             ):
                 found.setdefault(row["traceId"], {})[row["sessionId"]] = None
@@ -182,17 +182,15 @@ def _related(connection: Connection, traces: set[str]) -> list[Row]:
 def _rows_where(connection: Connection, column: str, values: Iterable[str]) -> Iterator[Row]:
     names = ", ".join(f'"{name}"' for name in _MARKED)
     for chunk in _chunks(values):
-        marks = ", ".join("?" * len(chunk))
-        yield from connection.rows(f'SELECT {names} FROM "arrivals" WHERE "{column}" IN ({marks})', chunk)
+        sql = f'SELECT {names} FROM "arrivals" WHERE "{column}" IN ({places(chunk)})'
+        yield from connection.rows(sql, chunk)
 
 
 def _traces_where(connection: Connection, column: str, values: Iterable[str]) -> Iterator[str]:
     for chunk in _chunks(values):
-        marks = ", ".join("?" * len(chunk))
         # The second condition is what the index is made for.
-        sql = (
-            f'SELECT DISTINCT "traceId" FROM "arrivals" WHERE "{column}" IN ({marks}) AND "{column}" <> \'\''
-        )
+        where = f'"{column}" IN ({places(chunk)}) AND "{column}" <> \'\''
+        sql = f'SELECT DISTINCT "traceId" FROM "arrivals" WHERE {where}'
         yield from (row["traceId"] for row in connection.rows(sql, chunk))
 
 
@@ -200,8 +198,9 @@ def _documents(connection: Connection, marks: Sequence[Mark]) -> list[Document]:
     wanted = {mark.key: number for number, mark in enumerate(marks)}
     found: list[tuple[int, Document]] = []
     for chunk in _chunks({mark.trace_id for mark in marks}):
-        places = ", ".join("?" * len(chunk))
-        sql = f'SELECT "traceId", "spanId", "part", "data" FROM "arrivals" WHERE "traceId" IN ({places})'
+        sql = (
+            f'SELECT "traceId", "spanId", "part", "data" FROM "arrivals" WHERE "traceId" IN ({places(chunk)})'
+        )
         for row in connection.rows(sql, chunk):
             number = wanted.get((row["traceId"], row["spanId"], row["part"]))
             if number is not None:

@@ -15,6 +15,7 @@ from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.session import Merge
 from proctor.store import ledger
+from proctor.store.conditions import places
 from proctor.store.database import Connection, Row, insertion
 from proctor.store.owner import is_alive
 from proctor.store.recorder import FREE
@@ -22,7 +23,9 @@ from proctor.store.rows import how_of, merge_row, row_of
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 from proctor.store.writer import timestamp
 
-UNFINISHED_REASONS = ("aborted", "interrupted", "halted")
+INTERRUPTED = "interrupted"
+"""What a batch is, and why its items ended, when its process went away."""
+UNFINISHED_REASONS = ("aborted", INTERRUPTED, "halted")
 """Reasons of items that ended without anyone having tried; resuming takes them up again."""
 
 
@@ -145,9 +148,8 @@ def take_up(
     cut_off = connection.rows(
         'SELECT * FROM "sessions" WHERE "runId" = ? AND "status" = ?', (run_id, RUNNING)
     )
-    _end_sessions(connection, run_id, "interrupted", "its process went away", claimed.last_seen)
-    reasons = ", ".join("?" * len(UNFINISHED_REASONS))
-    wanted = f'"status" = ? OR ("status" = ? AND "reason" IN ({reasons}))'
+    _end_sessions(connection, run_id, INTERRUPTED, "its process went away", claimed.last_seen)
+    wanted = f'"status" = ? OR ("status" = ? AND "reason" IN ({places(UNFINISHED_REASONS)}))'
     parameters: list[Any] = [QUEUED, "", "", run_id, RUNNING, ERROR, *UNFINISHED_REASONS]
     if again.errors:
         wanted += ' OR "status" = ?'
@@ -265,5 +267,12 @@ def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, 
 
 
 def moment(text: str | None) -> datetime | None:
-    """The moment a store's timestamp stands for."""
-    return None if text is None else datetime.fromisoformat(text)
+    """The moment a store's timestamp stands for; None for none."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def with_true_status(row: Row, now: datetime) -> Row:
+    """A batch with its status as it is now: one whose process died still says `running` in its row."""
+    if row["status"] == RUNNING and not is_alive(row["owner"], moment(row["heartbeatAt"]), now):
+        return row | {"status": INTERRUPTED, "reason": "its process went away"}
+    return row | {}

@@ -140,14 +140,6 @@ class Evaluations:
             (group, stream),
         )
 
-    def output_places(self) -> list[tuple[str, str]]:
-        """Every log group and stream that results belong into."""
-        rows = self._read.query(
-            'SELECT DISTINCT "outputGroup", "outputStream" FROM "evaluations" '
-            'ORDER BY "outputGroup", "outputStream"'
-        )
-        return [(row["outputGroup"], row["outputStream"]) for row in rows]
-
     def change_request(self, changed: NewEvaluation) -> None:
         """Ask for more in a job that there is: other evaluators, other sessions, more ground truth."""
 

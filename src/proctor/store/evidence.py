@@ -7,17 +7,17 @@ else as `call-7`, where 7 is its place among all events of the session.
 Knows nothing of evaluators, or of how the rows were come by.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from proctor.evaluator import Evidence, Reference, Trace
 from proctor.imported import ImportedSession
-from proctor.session import Event, Message, ModelCall, ToolCall, Usage
+from proctor.session import Event, Message, ModelCall, ToolCall
+from proctor.store.database import Row
+from proctor.store.events import message_of, model_call_of, parsed, tool_call_of
 from proctor.untrusted import parse_json
 
-Row = dict[str, Any]
 Happened = Message | ToolCall
 
 ATTRIBUTES = ("job", "agent", "model", "source", "service", "logGroup", "status", "runId", "itemId", "name")
@@ -28,8 +28,8 @@ def evidence_of(
     session: Row, rows_of: Callable[[str], Sequence[Row]], reference: Reference | None = None
 ) -> Evidence:
     """What is known of a session of the store; `rows_of` gives its rows of a table, in order."""
-    messages = [(row["position"], row["step"], _message(row)) for row in rows_of("messages")]
-    calls = [(row["position"], row["step"], _tool_call(row)) for row in rows_of("tool_calls")]
+    messages = [(row["position"], row["step"], message_of(row)) for row in rows_of("messages")]
+    calls = [(row["position"], row["step"], tool_call_of(row)) for row in rows_of("tool_calls")]
     named = {row["step"]: row["traceId"] for row in rows_of("iterations")}
     steps: dict[int, list[Happened]] = {step: [] for step in named}
     events: list[tuple[int, int, Happened]] = [*messages, *calls]
@@ -39,13 +39,13 @@ def evidence_of(
     return Evidence(
         messages=[message for *_, message in messages],
         tool_calls=[call for *_, call in calls],
-        model_calls=[_model_call(row) for row in rows_of("model_calls")],
+        model_calls=[model_call_of(row) for row in rows_of("model_calls")],
         session_id=session["externalId"] or session["id"],
         traces=traces,
         system_prompt=_system_prompt(message for *_, message in messages),
-        tools=[tool for tool in _parsed(session["toolsJson"], list) if isinstance(tool, dict)],
+        tools=[tool for tool in parsed(session["toolsJson"], list) if isinstance(tool, dict)],
         reference=reference,
-        attributes={**_known(session), **_parsed(session["attributesJson"], dict), "id": session["id"]},
+        attributes={**_known(session), **parsed(session["attributesJson"], dict), "id": session["id"]},
     )
 
 
@@ -139,57 +139,12 @@ def _numbered(steps: Sequence[Sequence[Event]]) -> list[list[Happened]]:
     return found
 
 
-def _message(row: Row) -> Message:
-    return Message(role=row["role"], content=row["content"], name=row["name"])
-
-
-def _tool_call(row: Row) -> ToolCall:
-    return ToolCall(
-        name=row["toolName"],
-        args=_parsed(row["argsJson"], dict),
-        success=None if row["success"] is None else bool(row["success"]),
-        result=row["result"],
-        duration_ms=row["durationMs"],
-        call_id=row["callId"] or f"call-{row['position']}",
-    )
-
-
-def _model_call(row: Row) -> ModelCall:
-    """What a call took. What was said in it is among the messages."""
-    return ModelCall(
-        model=row["model"],
-        provider=row["provider"],
-        usage=Usage(
-            input_tokens=row["promptTokens"],
-            cached_tokens=row["cachedTokens"],
-            output_tokens=row["completionTokens"],
-            reasoning_tokens=row["reasoningTokens"],
-        ),
-        cost_usd=row["costUsd"],
-        price_source=row["priceSource"],
-        latency_ms=row["latencyMs"],
-        waiting_ms=row["waitingMs"],
-        status=row["status"],
-        error=row["error"],
-        call_id=row["callId"],
-    )
-
-
 def _system_prompt(messages: Iterable[Message]) -> str:
     return next((message.content for message in messages if message.role == "system"), "")
 
 
 def _known(session: Mapping[str, Any]) -> Row:
     return {name: session[name] for name in ATTRIBUTES if session.get(name)}
-
-
-def _parsed(text: str, kind: type) -> Any:
-    """JSON that was kept; what cannot be read any more is nothing."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, kind) else kind()
 
 
 def _is_map(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Keep a session that another tool recorded, in place of what was kept of it before; and give it back.
+"""Keep a session that another tool recorded, in place of what was kept of it before.
 
 It becomes the same rows that a session of our own has, through the same recorder, so that whatever reads
 sessions reads these too. Its id is a digest of where it comes from: importing again replaces.
@@ -7,16 +7,15 @@ Knows nothing of foreign formats.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from proctor.imported import Happening, ImportedSession, ImportedStep
+from proctor.imported import ImportedSession, ImportedStep
 from proctor.item import digest_of
-from proctor.score import Score
-from proctor.session import Iteration, Message, ModelCall, Note, ToolCall, Usage
+from proctor.session import Iteration, ModelCall, Note
 from proctor.store.cleaning import clean
-from proctor.store.database import Connection, Row, insertion
+from proctor.store.database import Connection, insertion
 from proctor.store.recorder import Recorder
 from proctor.store.resealing import drop_unused_texts
 from proctor.store.tables import COLUMNS, OF_A_SESSION
@@ -73,118 +72,6 @@ def forget(connection: Connection, session_ids: Iterable[str]) -> None:
     drop_unused_texts(connection)
 
 
-def session_of_rows(
-    session: Mapping[str, Any], rows_of: Callable[[str], list[Row]], judged: Iterable[Row] = ()
-) -> ImportedSession:
-    """Any session of the store in the form in which sessions are imported and exported.
-
-    `rows_of` gives its rows of a table in the order they happened, long texts included; `judged` are the
-    rows of scores that are about it.
-    """
-    steps: dict[int, list[tuple[int, Happening]]] = {}
-    for position, step, happening in _happenings(rows_of):
-        steps.setdefault(step, []).append((position, happening))
-    ended = {row["step"]: row for row in rows_of("iterations")}
-    source = session["source"] or session["job"]
-    return ImportedSession(
-        external_id=session["externalId"] or session["id"],
-        source=source,
-        service=session["service"],
-        log_group=session["logGroup"],
-        name=session["name"],
-        agent=session["agent"],
-        agent_version=session["agentVersion"],
-        model=session["model"],
-        status=session["status"],
-        end_reason=session["endReason"],
-        error=session["error"],
-        started_at=_moment(session["startedAt"]),
-        finished_at=_moment(session["finishedAt"]),
-        steps=[
-            _step(number, ended.get(number), steps.get(number, ())) for number in sorted({*steps, *ended})
-        ],
-        tools=json.loads(session["toolsJson"] or "[]"),
-        attributes=json.loads(session["attributesJson"] or "{}"),
-        scores=[_score(row) for row in judged],
-        notes=json.loads(session["notes"]),
-    )
-
-
-def _step(number: int, row: Row | None, told: Any) -> ImportedStep:
-    return ImportedStep(
-        trace_id=(row["traceId"] if row else "") or f"turn-{number}",
-        happenings=[happening for _, happening in sorted(told, key=lambda each: each[0])],
-        started_at=_moment(row["startTime"]) if row else None,
-        finished_at=_moment(row["endTime"]) if row else None,
-    )
-
-
-def _happenings(rows_of: Callable[[str], list[Row]]) -> Iterator[tuple[int, int, Happening]]:
-    for table, made in _EVENTS.items():
-        for row in rows_of(table):
-            yield row["position"], row["step"], Happening(event=made(row), at=_moment(row["timestamp"]))
-
-
-def _message(row: Row) -> Message:
-    return Message(role=row["role"], content=row["content"], name=row["name"])
-
-
-def _tool_call(row: Row) -> ToolCall:
-    return ToolCall(
-        name=row["toolName"],
-        args=json.loads(row["argsJson"] or "{}"),
-        success=None if row["success"] is None else bool(row["success"]),
-        result=row["result"],
-        duration_ms=row["durationMs"],
-        call_id=row["callId"] or f"call-{row['position']}",
-    )
-
-
-def _model_call(row: Row) -> ModelCall:
-    return ModelCall(
-        model=row["model"],
-        usage=Usage(
-            input_tokens=row["promptTokens"],
-            cached_tokens=row["cachedTokens"],
-            output_tokens=row["completionTokens"],
-            reasoning_tokens=row["reasoningTokens"],
-        ),
-        provider=row["provider"],
-        cost_usd=row["costUsd"],
-        price_source=row["priceSource"],
-        latency_ms=row["latencyMs"],
-        waiting_ms=row["waitingMs"],
-        status=row["status"],
-        error=row["error"],
-        call_id=row["callId"] or f"call-{row['position']}",
-    )
-
-
-def _score(row: Row) -> Score:
-    return Score(
-        evaluator=row["evaluator"],
-        value=row["value"],
-        label=row["label"],
-        explanation=row["explanation"],
-        level=row["level"],
-        target=row["target"],
-        evaluator_digest=row["evaluatorDigest"],
-        error=row["error"],
-        cost_usd=row["costUsd"],
-        dimension=row["dimension"],
-        error_code=row["errorCode"],
-        input_tokens=row["inputTokens"],
-        output_tokens=row["outputTokens"],
-    )
-
-
-_EVENTS: dict[str, Callable[[Row], Message | ToolCall | ModelCall]] = {
-    "messages": _message,
-    "tool_calls": _tool_call,
-    "model_calls": _model_call,
-}
-
-
 def _session_row(session: ImportedSession, began: str) -> dict[str, Any]:
     return {
         "job": JOB,
@@ -192,6 +79,7 @@ def _session_row(session: ImportedSession, began: str) -> dict[str, Any]:
         "agent": clean(session.agent),
         "agentVersion": clean(session.agent_version),
         "model": clean(session.model),
+        "standIn": int(session.is_stand_in),
         "status": session.status,
         "source": session.source,
         "service": clean(session.service),
@@ -213,10 +101,6 @@ def _keep_step(recorder: Recorder, clock: "_Clock", step: ImportedStep) -> None:
             model = happening.event.model
     clock.moment = step.finished_at or clock.moment
     recorder.record(Iteration(model=model, trace_id=step.trace_id))
-
-
-def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
 
 
 class _Clock:

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from proctor.store.conditions import containing, places
 from proctor.store.database import Row
 from proctor.store.reading import Reader
-
-SESSION_ORDERS = ("lowest", "mean", "failed", "session", "position")
-"""What the sessions of a job can be sorted by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +29,7 @@ class JudgedFilter:
 def jobs_page(read: Reader, search: str, *, limit: int, offset: int) -> tuple[list[str], int]:
     """The ids of a page of jobs, newest first, and how many hold the text in their id."""
     wanted = '"deletedAt" IS NULL AND LOWER("id") LIKE ? ESCAPE \'!\''
-    given = (_like(search),)
+    given = (containing(search),)
     rows = read.query(
         f'SELECT "id" FROM "evaluations" WHERE {wanted} ORDER BY "createdAt" DESC, "id" DESC '
         "LIMIT ? OFFSET ?",
@@ -80,12 +78,12 @@ def sessions_page(
         'WHERE i."runId" = ? AND LOWER(i."prompt") LIKE ? ESCAPE \'!\' GROUP BY i."prompt") s '
         f'ORDER BY CASE WHEN {column} IS NULL THEN 1 ELSE 0 END, {column} {turn}, "mean", "position" '
         "LIMIT ? OFFSET ?",
-        (*parameters, run_id, _like(wanted.search), limit, offset),
+        (*parameters, run_id, containing(wanted.search), limit, offset),
     )
     (counted,) = read.query(
         'SELECT COUNT(DISTINCT "prompt") AS "n" FROM "batch_items" WHERE "runId" = ? '
         "AND LOWER(\"prompt\") LIKE ? ESCAPE '!'",
-        (run_id, _like(wanted.search)),
+        (run_id, containing(wanted.search)),
     )
     return [row | {"sessionId": json.loads(row["settings"])["session"]} for row in rows], counted["n"]
 
@@ -94,13 +92,12 @@ def scores_by_session(read: Reader, run_id: str, words: Sequence[str]) -> list[R
     """What each evaluator came to in these sessions: the mean, how many, how many failed, one label."""
     if not words:
         return []
-    marks = ", ".join("?" * len(words))
     return read.query(
         'SELECT i."prompt" AS "words", sc."evaluator", sc."dimension", AVG(sc."value") AS "mean", '
         'COUNT(*) AS "results", SUM(CASE WHEN sc."error" <> \'\' THEN 1 ELSE 0 END) AS "failed", '
         'MIN(sc."label") AS "label", COUNT(DISTINCT sc."label") AS "labels" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
-        f'WHERE i."runId" = ? AND i."prompt" IN ({marks}) '
+        f'WHERE i."runId" = ? AND i."prompt" IN ({places(words)}) '
         'GROUP BY i."prompt", sc."evaluator", sc."dimension"',
         (run_id, *words),
     )
@@ -118,7 +115,6 @@ def verdicts_of(read: Reader, run_id: str, session_id: str, *, limit: int = 500)
 
 def _joined(wanted: JudgedFilter) -> tuple[str, list[Any]]:
     """The scores that count, each with how good it is: a value, or what is left of it where high is bad."""
-    marks = ", ".join("?" * len(wanted.reversed_)) or "NULL"
     parameters: list[Any] = [*wanted.reversed_]
     condition = "1 = 1"
     if wanted.evaluator:
@@ -126,12 +122,7 @@ def _joined(wanted: JudgedFilter) -> tuple[str, list[Any]]:
         parameters += [wanted.evaluator, wanted.dimension]
     return (
         '(SELECT "sessionId", "judgedSessionId", "error", '
-        f'CASE WHEN "evaluator" IN ({marks}) THEN 1 - "value" ELSE "value" END AS "good" '
+        f'CASE WHEN "evaluator" IN ({places(wanted.reversed_)}) THEN 1 - "value" ELSE "value" END AS "good" '
         f'FROM "scores" WHERE {condition}) sc',
         parameters,
     )
-
-
-def _like(text: str) -> str:
-    escaped = text.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    return f"%{escaped}%"

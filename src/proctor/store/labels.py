@@ -13,6 +13,7 @@ from typing import Any
 from proctor.errors import UsageError
 from proctor.score import Level
 from proctor.store.cleaning import clean, finite, short
+from proctor.store.conditions import places
 from proctor.store.database import Connection, Row, insertion
 from proctor.store.reading import Reader
 from proctor.store.tables import COLUMNS
@@ -66,7 +67,7 @@ def labels(read: Reader, *, evaluator: str = "", session_ids: Sequence[str] = ()
         parts.append('"evaluator" = ?')
         parameters.append(evaluator)
     if session_ids:
-        parts.append(f'"sessionId" IN ({", ".join("?" * len(session_ids))})')
+        parts.append(f'"sessionId" IN ({places(session_ids)})')
         parameters += session_ids
     rows = read.query(
         f'SELECT * FROM "labels" WHERE {" AND ".join(parts)} '

@@ -6,18 +6,18 @@ runs is looked up first, and the rest of the question is put with their names.
 Knows nothing of how a list is shown.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from proctor.item import QUEUED, RUNNING, STATUSES
-from proctor.store.batches import moment
+from proctor.item import RUNNING
+from proctor.store.batches import INTERRUPTED, moment, with_true_status
+from proctor.store.conditions import containing, places
 from proctor.store.database import Row
 from proctor.store.owner import is_alive
-from proctor.store.reading import Reader
+from proctor.store.reading import Reader, summed
 
-INTERRUPTED = "interrupted"
 SEARCHED = ("runId", "planPath", "planText")
 SHOWN = ", ".join(
     f'"{name}"'
@@ -54,7 +54,7 @@ def page_of_batches(
         f'SELECT {SHOWN} FROM "batches" WHERE {where} ORDER BY "createdAt" DESC, "runId" LIMIT ? OFFSET ?',
         (*parameters, limit, offset),
     )
-    return [_now(row, now) for row in rows]
+    return [with_true_status(row, now) for row in rows]
 
 
 def batches_named(read: Reader, run_ids: Sequence[str], now: datetime) -> list[Row]:
@@ -62,13 +62,13 @@ def batches_named(read: Reader, run_ids: Sequence[str], now: datetime) -> list[R
     if not run_ids:
         return []
     rows = read.query(f'SELECT {SHOWN} FROM "batches" WHERE {_among("runId", run_ids)}', run_ids)
-    return [_now(row, now) for row in rows]
+    return [with_true_status(row, now) for row in rows]
 
 
 def standing_of_all(read: Reader, now: datetime) -> dict[str, tuple[str, str]]:
     """Every batch there is, by id, with what tells whether it has changed: its status, when it ended."""
     rows = read.query('SELECT "runId", "status", "finishedAt", "owner", "heartbeatAt" FROM "batches"')
-    return {row["runId"]: (_now(row, now)["status"], row["finishedAt"] or "") for row in rows}
+    return {row["runId"]: (with_true_status(row, now)["status"], row["finishedAt"] or "") for row in rows}
 
 
 def totals_of(read: Reader, run_ids: Sequence[str]) -> dict[str, Row]:
@@ -81,7 +81,7 @@ def totals_of(read: Reader, run_ids: Sequence[str]) -> dict[str, Row]:
         'GROUP BY "runId", "status"',
         run_ids,
     )
-    return {run_id: _summed([row for row in rows if row["runId"] == run_id]) for run_id in run_ids}
+    return {run_id: summed([row for row in rows if row["runId"] == run_id]) for run_id in run_ids}
 
 
 def jobs_there_are(read: Reader) -> list[str]:
@@ -95,19 +95,6 @@ def batch_from(read: Reader, plan_path: str) -> str | None:
     return str(rows[0]["runId"]) if rows else None
 
 
-def _summed(rows: Iterable[Mapping[str, Any]]) -> Row:
-    found = {row["status"]: row for row in rows}
-    counts = dict.fromkeys(STATUSES, 0) | {status: row["items"] for status, row in found.items()}
-    costs = [row["cost"] for row in found.values() if row["cost"] is not None]
-    return {
-        "counts": counts,
-        "items": sum(counts.values()),
-        "finished": sum(counts.values()) - counts[QUEUED] - counts[RUNNING],
-        "tokens": sum(row["tokens"] or 0 for row in found.values()),
-        "costUsd": sum(costs) if costs else None,
-    }
-
-
 def _where(read: Reader, wanted: BatchFilter, now: datetime) -> tuple[str, list[Any]]:
     parts, parameters = ["1 = 1"], list[Any]()
     if wanted.statuses:
@@ -118,9 +105,8 @@ def _where(read: Reader, wanted: BatchFilter, now: datetime) -> tuple[str, list[
         parts.append(_among("job", wanted.jobs))
         parameters += wanted.jobs
     if wanted.search:
-        escaped = wanted.search.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
         parts.append("(" + " OR ".join(f"LOWER(\"{name}\") LIKE ? ESCAPE '!'" for name in SEARCHED) + ")")
-        parameters += [f"%{escaped}%"] * len(SEARCHED)
+        parameters += [containing(wanted.search)] * len(SEARCHED)
     return " AND ".join(parts), parameters
 
 
@@ -138,10 +124,4 @@ def _status_where(read: Reader, statuses: Sequence[str], now: datetime) -> tuple
 
 
 def _among(column: str, values: Sequence[Any]) -> str:
-    return f'"{column}" IN ({", ".join("?" * len(values))})'
-
-
-def _now(row: Mapping[str, Any], now: datetime) -> Row:
-    if row["status"] == RUNNING and not is_alive(row["owner"], moment(row["heartbeatAt"]), now):
-        return dict(row) | {"status": INTERRUPTED, "reason": "its process went away"}
-    return dict(row)
+    return f'"{column}" IN ({places(values)})'

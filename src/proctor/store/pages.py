@@ -17,6 +17,7 @@ from typing import Any
 
 from proctor.errors import NotFound
 from proctor.item import RUNNING, STATUSES
+from proctor.store.conditions import places
 from proctor.store.database import Row
 from proctor.store.reading import ItemFilter, Reader, item_where
 
@@ -90,9 +91,8 @@ def rows_at(read: Reader, run_id: str, positions: Sequence[int]) -> list[Row]:
     """The items at these positions of the plan, in the order given."""
     if not positions:
         return []
-    marks = ", ".join("?" * len(positions))
     rows = read.query(
-        f'SELECT {COLUMNS} FROM "batch_items" WHERE "runId" = ? AND "position" IN ({marks})',
+        f'SELECT {COLUMNS} FROM "batch_items" WHERE "runId" = ? AND "position" IN ({places(positions)})',
         (run_id, *positions),
     )
     found = {row["position"]: _opened(row) for row in rows}
@@ -112,9 +112,9 @@ def items_by_id(read: Reader, run_id: str, ids: Sequence[str]) -> list[Row]:
     """Items by their whole ids, in plan order."""
     if not ids:
         return []
-    marks = ", ".join("?" * len(ids))
     rows = read.query(
-        f'SELECT {COLUMNS} FROM "batch_items" WHERE "runId" = ? AND "id" IN ({marks}) ORDER BY "position"',
+        f'SELECT {COLUMNS} FROM "batch_items" WHERE "runId" = ? AND "id" IN ({places(ids)}) '
+        'ORDER BY "position"',
         (run_id, *ids),
     )
     return [_opened(row) for row in rows]

@@ -8,7 +8,7 @@ Knows nothing of how the answers are shown.
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from proctor.errors import NotFound
 from proctor.evaluator import Evidence, Reference
 from proctor.item import QUEUED, RUNNING, STATUSES
-from proctor.store.batches import moment
+from proctor.store.batches import UNFINISHED_REASONS, with_true_status
+from proctor.store.conditions import beginning, containing, places
 from proctor.store.database import Connection, Readers, Row
 from proctor.store.ledger import OF_THE_STORE
-from proctor.store.owner import is_alive
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 from proctor.store.writer import timestamp
 
@@ -70,19 +70,19 @@ class Reader:
         found = self._connection.rows('SELECT * FROM "batches" WHERE "runId" = ?', (run_id,))
         if not found and run_id:
             found = self._connection.rows(
-                'SELECT * FROM "batches" WHERE "runId" LIKE ? ESCAPE \'!\' LIMIT 2', (_like_start(run_id),)
+                'SELECT * FROM "batches" WHERE "runId" LIKE ? ESCAPE \'!\' LIMIT 2', (beginning(run_id),)
             )
         if len(found) != 1:
             several = "several runs begin with" if found else "there is no run"
             raise NotFound(f"{several} {run_id}\n`proctor runs` lists the runs there are.")
-        return _with_true_status(found[0], now)
+        return with_true_status(found[0], now)
 
-    def batches(self, now: datetime, *, limit: int = 1000, offset: int = 0) -> list[Row]:
+    def batches(self, now: datetime, *, limit: int = 1000) -> list[Row]:
         """The batches, newest first, each with its counts by status, tokens and cost."""
         rows = self._connection.rows(
-            'SELECT * FROM "batches" ORDER BY "createdAt" DESC, "runId" LIMIT ? OFFSET ?', (limit, offset)
+            'SELECT * FROM "batches" ORDER BY "createdAt" DESC, "runId" LIMIT ?', (limit,)
         )
-        return [_with_true_status(row, now) | {"totals": self.totals(row["runId"])} for row in rows]
+        return [with_true_status(row, now) | {"totals": self.totals(row["runId"])} for row in rows]
 
     def batch_of_plan(self, plan_path: str, plan_digest: str) -> str | None:
         """The newest batch made from this plan: the same file, or the same text."""
@@ -101,16 +101,7 @@ class Reader:
             'FROM "batch_items" WHERE "runId" = ? GROUP BY "status"',
             (run_id,),
         )
-        counts = dict.fromkeys(STATUSES, 0) | {row["status"]: row["items"] for row in found}
-        costs = [row["cost"] for row in found if row["cost"] is not None]
-        return {
-            "counts": counts,
-            "items": sum(counts.values()),
-            "finished": sum(counts.values()) - counts[QUEUED] - counts[RUNNING],
-            "tokens": sum(row["tokens"] or 0 for row in found),
-            "toolCalls": sum(row["tools"] or 0 for row in found),
-            "costUsd": sum(costs) if costs else None,
-        }
+        return summed(found) | {"toolCalls": sum(row["tools"] or 0 for row in found)}
 
     def reserved_and_spent(self, run_id: str) -> tuple[float, float]:
         """The money a batch holds back for attempts under way, and what it has spent, in USD."""
@@ -130,19 +121,13 @@ class Reader:
         run_id: str,
         wanted: ItemFilter = ItemFilter(),  # noqa: B008  it is frozen
         *,
-        order: str = "position",
-        descending: bool = False,
         limit: int = 100,
         offset: int = 0,
     ) -> list[Row]:
-        """One page of a batch's items."""
-        if order not in COLUMNS["batch_items"]:
-            raise NotFound(f"items have no column {order}")
+        """One page of a batch's items, in plan order."""
         where, parameters = item_where(run_id, wanted)
-        direction = "DESC" if descending else "ASC"
         return self._connection.rows(
-            f'SELECT * FROM "batch_items" WHERE {where} ORDER BY "{order}" {direction}, "position" '
-            "LIMIT ? OFFSET ?",
+            f'SELECT * FROM "batch_items" WHERE {where} ORDER BY "position" LIMIT ? OFFSET ?',
             (*parameters, limit, offset),
         )
 
@@ -158,13 +143,12 @@ class Reader:
         """The next items to do, in plan order, each with what its earlier attempts came to."""
         # Counted for the page alone: a join would count the attempts of the whole batch each time.
         attempts = 'SELECT COUNT(*) FROM "sessions" s WHERE s."runId" = i."runId" AND s."itemId" = i."id"'
-        cut_off = "('interrupted', 'aborted', 'halted')"
         return self._connection.rows(
             f'SELECT i.*, ({attempts}) AS "attempts", '
-            f'({attempts} AND s."endReason" NOT IN {cut_off}) AS "tries" '
+            f'({attempts} AND s."endReason" NOT IN ({places(UNFINISHED_REASONS)})) AS "tries" '
             'FROM "batch_items" i WHERE i."runId" = ? AND i."status" = ? AND i."position" > ? '
             'ORDER BY i."position" LIMIT ?',
-            (run_id, QUEUED, after, limit),
+            (*UNFINISHED_REASONS, run_id, QUEUED, after, limit),
         )
 
     def item_inputs(self, run_id: str) -> Iterator[Row]:
@@ -180,7 +164,7 @@ class Reader:
         return self._connection.rows(
             'SELECT * FROM "batch_items" WHERE "id" LIKE ? ESCAPE \'!\' AND ("runId" = ? OR ? = \'\') '
             'ORDER BY "startedAt" DESC LIMIT 20',
-            (_like_start(item_id), run_id, run_id),
+            (beginning(item_id), run_id, run_id),
         )
 
     def attempts(self, run_id: str, item_id: str) -> list[Row]:
@@ -195,7 +179,7 @@ class Reader:
         found = self._connection.rows(
             'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' OR "name" = ? OR "branch" = ? '
             'OR "externalId" = ? LIMIT 2',
-            (_like_start(session_id), session_id, session_id, session_id),
+            (beginning(session_id), session_id, session_id, session_id),
         )
         if len(found) != 1 or not session_id:
             several = "several sessions begin with" if found else "there is no session"
@@ -240,7 +224,7 @@ class Reader:
 
     def recorded(self, session_id: str) -> "ImportedSession":
         """A session, ours or another tool's, in the form in which sessions come in and go out."""
-        from proctor.store.imports import session_of_rows
+        from proctor.store.recorded import session_of_rows
 
         exact = self._connection.rows('SELECT * FROM "sessions" WHERE "id" = ?', (session_id,))
         (session,) = self.whole(exact or [self.session(session_id)])
@@ -317,7 +301,7 @@ def session_where(scope: Scope) -> tuple[str, list[Any]]:
         parts.append('s."runId" = ?')
         parameters.append(scope.run_id)
     if scope.session_ids:
-        parts.append(f's."id" IN ({", ".join("?" * len(scope.session_ids))})')
+        parts.append(f's."id" IN ({places(scope.session_ids)})')
         parameters += scope.session_ids
     if scope.start:
         parts.append('s."startedAt" >= ?')
@@ -332,30 +316,29 @@ def item_where(run_id: str, wanted: ItemFilter) -> tuple[str, list[Any]]:
     """A condition on `batch_items` that a filter stands for, and its parameters."""
     parts, parameters = ['"runId" = ?'], [run_id]
     if wanted.statuses:
-        parts.append(f'"status" IN ({", ".join("?" * len(wanted.statuses))})')
+        parts.append(f'"status" IN ({places(wanted.statuses)})')
         parameters += wanted.statuses
     if wanted.search:
         parts.append("(" + " OR ".join(f"LOWER(\"{name}\") LIKE ? ESCAPE '!'" for name in SEARCHED) + ")")
-        parameters += [f"%{_escaped(wanted.search.lower())}%"] * len(SEARCHED)
+        parameters += [containing(wanted.search)] * len(SEARCHED)
     return " AND ".join(parts), parameters
 
 
-def _with_true_status(row: Row, now: datetime) -> Row:
-    """A batch whose process died still says `running` in its row; nobody was left to change it."""
-    if row["status"] == RUNNING and not is_alive(row["owner"], moment(row["heartbeatAt"]), now):
-        return row | {"status": "interrupted", "reason": "its process went away"}
-    return row | {}
+def summed(by_status: Iterable[Row]) -> Row:
+    """The items of one batch, from their number, tokens and cost in each status there is."""
+    found = {row["status"]: row for row in by_status}
+    counts = dict.fromkeys(STATUSES, 0) | {status: row["items"] for status, row in found.items()}
+    costs = [row["cost"] for row in found.values() if row["cost"] is not None]
+    return {
+        "counts": counts,
+        "items": sum(counts.values()),
+        "finished": sum(counts.values()) - counts[QUEUED] - counts[RUNNING],
+        "tokens": sum(row["tokens"] or 0 for row in found.values()),
+        "costUsd": sum(costs) if costs else None,
+    }
 
 
 def _known(table: str) -> str:
     if table not in OF_A_SESSION:
         raise NotFound(f"there is no table {table}\nThere are: {', '.join(COLUMNS)}.")
     return table
-
-
-def _escaped(text: str) -> str:
-    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-
-
-def _like_start(text: str) -> str:
-    return _escaped(text) + "%"

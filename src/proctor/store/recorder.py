@@ -34,8 +34,8 @@ from proctor.store.writer import timestamp
 
 MOST_NOTES = 100
 """An agent may ask for a permission a thousand times; all of them are counted, these are kept."""
-FREE = frozenset({"rate_limit", "auth", "bad_request", "model_failed"})
-"""How calls end that no provider charges for: it refused, or did not answer."""
+FREE = frozenset({"rate_limit", "auth", "bad_request", "model_failed", "quota", "cost_limit", "halted"})
+"""How calls end that no provider charges for: it refused, or did not answer, or never was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ class Recorder:
         usage = self._usage
         values = {
             "status": status,
-            "endReason": reason,
+            "endReason": self.line(reason),
             "error": self.line(error),
             "finishedAt": self._stamp(),
             "workSeconds": work_seconds,
@@ -199,7 +199,7 @@ class Recorder:
             self._cost = (self._cost or 0.0) + cost
             self._step_cost = (self._step_cost or 0.0) + cost
         tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
-        price = (cost, event.price_source, json.dumps(dict(event.price)) if event.price else "{}")
+        price = (cost, self.line(event.price_source), json.dumps(dict(event.price)) if event.price else "{}")
         timing = (finite(event.latency_ms), finite(event.waiting_ms) or 0.0)
         bodies = (*self._kept(event.request), *self._kept(event.response))
         head = (

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from proctor.store.conditions import places
 from proctor.store.database import Connection, Row, insertion
 from proctor.store.sealed_columns import EMPTY, LEVELS, SEALED, is_digest
 from proctor.store.sealed_values import KEYED, is_sealed, parts_of
@@ -181,9 +182,8 @@ def _counted(connection: Connection, sealer: Sealer, table: str) -> Counted:
         cases, parameters = list[str](), list[Any]()
         for kind in ("current", "retired", "own"):
             begins = _beginnings(table, column, kinds[kind] or ["-" * 12])
-            marks = ", ".join("?" * len(begins))
             head = f'SUBSTR("{column}", 1, {len(begins[0])})'
-            cases.append(f'SUM(CASE WHEN {head} IN ({marks}) THEN 1 ELSE 0 END) AS "{kind}"')
+            cases.append(f'SUM(CASE WHEN {head} IN ({places(begins)}) THEN 1 ELSE 0 END) AS "{kind}"')
             parameters += begins
         (found,) = connection.rows(
             f'SELECT {", ".join(cases)}, COUNT(*) AS "all" FROM "{table}" WHERE {_says(column, table)}',

@@ -124,7 +124,7 @@ def calls_of(values: Any) -> tuple[Call, ...]:
 def _call(block: Mapping[str, Any]) -> Call | None:
     use = block.get("toolUse") or block.get("functionCall")
     kind = block.get("type")
-    if use is None and kind in _CALL_TYPES:
+    if use is None and str(kind) in _CALL_TYPES:
         use = block
     if use is None and kind is None:
         use = block.get("function_call")
@@ -137,7 +137,7 @@ def _call(block: Mapping[str, Any]) -> Call | None:
 
 def _result(block: Mapping[str, Any]) -> Result | None:
     found = _first(block, "toolResult", "functionResponse", "function_response")
-    if found is None and block.get("type") in _RESULT_TYPES:
+    if found is None and str(block.get("type")) in _RESULT_TYPES:
         found = block
     if not isinstance(found, Mapping):
         return None

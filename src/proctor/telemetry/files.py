@@ -48,7 +48,8 @@ def files_in(path: Path) -> list[Path]:
 def recognises(path: Path) -> bool:
     """Whether a file looks as if it held spans."""
     try:
-        head = _head(path)
+        # A pipe would be waited for, and what is looked at in it is gone.
+        head = _head(path) if path.is_file() else b""
     except (OSError, EOFError, zlib.error):
         return False
     return any(word in head for word in _TELLTALES) or (_is_binary(head) and path.suffix in SUFFIXES)

@@ -8,7 +8,7 @@ Knows no dialect.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from proctor.session import ModelCall, ToolCall, Usage
@@ -64,6 +64,8 @@ class Reading:
     """The call itself, where the span says everything of it. None: it has to be put together."""
     trace_id: str = ""
     """What the turn was called before it became a trace; empty when that is the trace's id."""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """Members of the session as a whole that the span says outright: they win over what is found out."""
 
 
 class Dialect(Protocol):

@@ -9,6 +9,7 @@ Knows nothing of encodings, files or databases.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -87,7 +88,7 @@ def session_of(
     ]
     roots = [(root, turn.read[root.span_id]) for turn in turns for root in turn.roots]
     failed = next((span for span, reading in roots if reading.has_failed), None)
-    return ImportedSession(
+    found = ImportedSession(
         external_id=external_id,
         source=SOURCE,
         service=service,
@@ -105,6 +106,7 @@ def session_of(
         attributes=_attributes(documents, {key for turn in turns for key in turn.keys}),
         notes=[f"{left_out:,} more spans and records were left out"] if left_out else [],
     )
+    return replace(found, **{name: each for _, reading in roots for name, each in reading.told.items()})
 
 
 def moment(nanoseconds: int) -> datetime | None:

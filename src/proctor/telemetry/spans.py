@@ -101,7 +101,14 @@ class _Maker:
             "gen_ai.output.messages": _messages(answers[-1:]),
             "gen_ai.tool.definitions": _definitions(session.tools),
             "proctor.trace.id": step.trace_id,
+            "proctor.session.name": session.name,
+            "proctor.session.stand_in": session.is_stand_in,
         }
+        if session.status != "success":
+            own |= {
+                "proctor.session.status": session.status,
+                "proctor.session.end_reason": session.end_reason,
+            }
         failed = is_last and session.status != "success"
         return {
             "name": f"invoke_agent {session.agent}".strip(),

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from proctor import __version__
 from proctor.errors import NotFound, PlanError, ProctorError, StoreError, UsageError
+from proctor.web.security import HEADERS
 
 NAVIGATION = (
     ("/", "Batches"),
@@ -47,6 +48,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         (400, "It cannot be had so."),
         (404, "There is no such thing."),
         (422, "The request is not well formed."),
+        (500, "The server, or its machine, could not do it."),
+        (502, "Whoever was asked for it did not answer well."),
+        (503, "The store cannot be read, or not without its key."),
     )
 }
 """For `responses=` of a route that can fail."""
@@ -90,9 +94,35 @@ def install_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
-        answer = _answer(request, error.status_code, str(error.detail), "")
+        answer = _answer(request, error.status_code, *_in_words(request, error))
         answer.headers.update(error.headers or {})
         return answer
+
+    @app.exception_handler(OSError)
+    async def _machine(request: Request, error: OSError) -> Response:
+        where = f" at {error.filename}" if error.filename else ""
+        problem = f"the machine did not let the server do it{where}: {error.strerror or type(error).__name__}"
+        remedy = "Look whether Proctor's home is there, may be written to, and has room left."
+        return _answer(request, 500, problem, remedy)
+
+    @app.exception_handler(Exception)
+    async def _unforeseen(request: Request, _: Exception) -> Response:
+        # Nothing of the error itself: it may hold what somebody said. Where the server runs, it is printed.
+        problem, remedy = "the server made a mistake", "What it was is told where `proctor serve` runs."
+        answer = _answer(request, 500, problem, remedy)
+        # Sent from outside of the guard, which would else put them on.
+        answer.headers.update({**HEADERS, "cache-control": "no-store"})
+        return answer
+
+
+def _in_words(request: Request, error: HTTPException) -> tuple[str, str]:
+    """Problem and remedy of what no route of ours has said."""
+    path, every = request.url.path, "Every address of the HTTP interface is told at /api/docs."
+    if error.status_code == 404:
+        return f"there is nothing at {path}", every
+    if error.status_code == 405:
+        return f"{path} does not take {request.method}", every
+    return str(error.detail), ""
 
 
 def _answer(request: Request, status: int, problem: str, remedy: str) -> Response:

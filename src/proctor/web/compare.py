@@ -14,12 +14,14 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request
+from pydantic import Field
 from starlette.responses import HTMLResponse, Response
 
 from proctor.analyse.compared_items import Compared, Groups, groups_of_runs, groups_within
 from proctor.analyse.comparing import Comparison, Contrast, compare_groups
 from proctor.analyse.disagreeing import disagreements
 from proctor.analyse.evaluation import high_is_bad
+from proctor.analyse.gates import gate_of
 from proctor.batch.evaluation import evaluation_of
 from proctor.errors import NotFound, UsageError
 from proctor.report.comparison import around, change, comparison_html, figure, finding
@@ -33,6 +35,7 @@ from proctor.web.compare_shapes import (
     DifferenceShape,
     DisagreementsAnswer,
     DisagreementShape,
+    GateShape,
     MeanShape,
 )
 from proctor.web.compare_words import is_better, sentence
@@ -59,6 +62,10 @@ Metrics = Annotated[
     Query(alias="metric", max_length=50, description="success, cost, time, tokens, score:NAME, metric:NAME."),
 ]
 Pair = Annotated[Literal["", "item", "scenario", "session"], Query(description="Empty: what fits.")]
+Gates = Annotated[
+    list[Annotated[str, Field(max_length=300)]],
+    Query(alias="gate", max_length=20, description="What must hold of the difference: success>=-0.02."),
+]
 Mixed = Annotated[bool, Query(description="Also compare scores of different versions of an evaluator.")]
 
 
@@ -100,9 +107,10 @@ def router(site: Site) -> APIRouter:
         metric: Metrics = [],  # noqa: B006
         pair: Pair = "",
         mixed: Mixed = False,
+        gate: Gates = [],  # noqa: B006
     ) -> ComparisonAnswer:
         """Paired by task, with intervals; all comparisons of one answer are corrected together."""
-        found = kept.comparison(_Asked(tuple(run), by, pair), tuple(metric), mixed)
+        found = kept.comparison(_Asked(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
         return comparison_answer(found, _high_is_bad(site, run))
 
     @made.get(
@@ -117,8 +125,9 @@ def router(site: Site) -> APIRouter:
         metric: Metrics = [],  # noqa: B006
         pair: Pair = "",
         mixed: Mixed = False,
+        gate: Gates = [],  # noqa: B006
     ) -> Response:
-        found = kept.comparison(_Asked(tuple(run), by, pair), tuple(metric), mixed)
+        found = kept.comparison(_Asked(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
         return HTMLResponse(comparison_html(found), headers={"content-security-policy": REPORT_POLICY})
 
     @made.get("/api/compare/items", summary="The tasks on which two groups came to something different")
@@ -187,14 +196,21 @@ class _Kept:
 
         return self._found(self._groups, asked, asked, make)
 
-    def comparison(self, asked: _Asked, metrics: tuple[str, ...], mixed: bool) -> Comparison:
-        """What the differences are worth."""
+    def comparison(
+        self, asked: _Asked, metrics: tuple[str, ...], mixed: bool, gates: tuple[str, ...] = ()
+    ) -> Comparison:
+        """What the differences are worth, and whether they are what they must be."""
+        conditions = [gate_of(text) for text in gates]
         groups = self.groups(asked)
+        if conditions and not metrics:
+            # A gate takes nothing away from what is compared without it.
+            plain = self.comparison(asked, (), mixed)
+            metrics = tuple(dict.fromkeys(each.metric for each in plain.contrasts))
 
         def make() -> Comparison:
-            return compare_groups(groups, metrics=metrics, mixed=mixed)
+            return compare_groups(groups, metrics=metrics, gates=conditions, mixed=mixed)
 
-        return self._found(self._comparisons, asked, (asked, metrics, mixed), make)
+        return self._found(self._comparisons, asked, (asked, metrics, mixed, gates), make)
 
     def _found(self, kept: Shelf[T], asked: _Asked, key: Hashable, make: Callable[[], T]) -> T:
         state = self._state(asked.runs)
@@ -239,6 +255,8 @@ def comparison_answer(found: Comparison, bad: Sequence[str]) -> ComparisonAnswer
         metrics=list(found.metrics),
         contrasts=[_contrast(each, bad) for each in found.contrasts],
         charts=[_chart(found.contrasts, metric, found.groups[0]) for metric in metrics],
+        verdict=found.verdict if found.verdicts else None,
+        gates=[GateShape.model_validate(asdict(each)) for each in found.verdicts],
     )
 
 

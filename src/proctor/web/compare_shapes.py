@@ -58,6 +58,16 @@ class ContrastShape(Shape):
     remarks: list[str]
 
 
+class GateShape(Shape):
+    """What a condition says of a candidate."""
+
+    gate: str
+    candidate: str
+    verdict: str = Field(description="`pass`, `fail` or `inconclusive`.")
+    words: str = Field(description="Why.")
+    more_pairs: int | None = Field(description="About how many more would decide it; null: cannot be said.")
+
+
 class ComparisonAnswer(Shape):
     """What a difference is worth."""
 
@@ -68,6 +78,10 @@ class ComparisonAnswer(Shape):
     metrics: list[str] = Field(description="All that could be compared.")
     contrasts: list[ContrastShape]
     charts: list[ChartShape] = Field(description="One for each metric.")
+    verdict: str | None = Field(
+        description="Of all gates together: one that fails fails all. Null: there are none."
+    )
+    gates: list[GateShape]
 
 
 class ComparedSide(Shape):

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from proctor.analyse.evaluation import EvaluationResults, EvaluatorResult, results_of
+from proctor.analyse.insights import insights_of
 from proctor.analyse.intervals import Estimate, Rate
 from proctor.batch.evaluation import Evaluation, evaluation_of
 from proctor.batch.online import is_online
@@ -24,11 +25,14 @@ from proctor.web.judging_shapes import (
     EvaluationAnswer,
     EvaluationLine,
     EvaluatorSummary,
+    InsightShape,
 )
 from proctor.web.run_list import RunLine, RunLines
 from proctor.web.site import Site
 
 MOST_KEPT = 500
+MOST_INSIGHTS = 100
+"""That a page shows; files and the command line have them all."""
 REST = 5
 """Times as long as adding up took, before it is done again for a job under way."""
 NO_COUNTS = {"queued": 0, "running": 0, "success": 0, "fail": 0, "timeout": 0, "error": 0}
@@ -71,7 +75,18 @@ class EvaluationLines:
             tokens=results.tokens,
             remarks=list(results.remarks),
             chart=averages_chart(results.summaries) if _have_averages(results.summaries) else "",
+            insights=self._insights(job, results),
         )
+
+    def _insights(self, job: Evaluation, results: EvaluationResults) -> list[InsightShape]:
+        asked = (each.asked_as for each in results.summaries)
+        found = insights_of(self._site.store.read, job.id, asked)[:MOST_INSIGHTS]
+        return [
+            InsightShape(
+                insight=each.insight, found=each.found, example=each.example, sessions=[*each.sessions]
+            )
+            for each in found
+        ]
 
     def results(self, job: Evaluation) -> EvaluationResults:
         """What a job came to, as far as it is."""

@@ -62,7 +62,15 @@ def router(site: Site) -> APIRouter:
         job = evaluation_of(site.store, evaluation_id, site.now())
         if job.id != evaluation_id:
             return RedirectResponse(f"/evaluations/{job.id}")
-        return page(request, "evaluation.html", title=job.name, evaluation_id=job.id, name=job.name)
+        is_sealed = site.store.data_keys.is_sealed
+        return page(
+            request,
+            "evaluation.html",
+            title=job.name,
+            evaluation_id=job.id,
+            name=job.name,
+            is_sealed=is_sealed,
+        )
 
     @made.get("/api/evaluations", summary="The jobs there are, newest first")
     def listed(

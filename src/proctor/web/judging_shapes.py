@@ -97,6 +97,15 @@ class EvaluationPage(Shape):
     all: int
 
 
+class InsightShape(Shape):
+    """Something an insight found in one session or in several."""
+
+    insight: str
+    found: str = Field(description="A failure's kind, an intent, an approach.")
+    example: str = Field(description="What the judge said about one of the sessions.")
+    sessions: list[str] = Field(description="As their source calls them.")
+
+
 class EvaluationAnswer(EvaluationLine):
     """A job, what it was asked and what it came to."""
 
@@ -112,6 +121,7 @@ class EvaluationAnswer(EvaluationLine):
     tokens: int
     remarks: list[str]
     chart: str = Field(description="The averages, as SVG; empty when there are none.")
+    insights: list[InsightShape] = Field(description="The most frequent first.")
 
 
 class SessionScore(Shape):

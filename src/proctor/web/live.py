@@ -145,7 +145,11 @@ class _Tab:
 
     async def _listen(self) -> None:
         while True:
-            await self._take(await self._socket.receive_text())
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                raise WebSocketDisconnect(message["code"])
+            # Bytes instead of a text make no more sense than a text that does not.
+            await self._take(message.get("text") or "")
 
     async def _take(self, text: str) -> None:
         entries = _entries(text)

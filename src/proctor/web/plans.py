@@ -7,6 +7,7 @@ Knows nothing of how items are carried out.
 """
 
 import asyncio
+import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,8 @@ from proctor.web.launching import Launched, asked, launch
 from proctor.web.site import Site
 
 MOST_SECONDS_LOOKING = 120
+_RUN_ID = re.compile(r"""^["'{]*runId""", re.MULTILINE)
+"""Where a plan names its run: at the top, which is where a line begins."""
 IN_THE_STORE = ("coding", "evaluation")
 """Jobs that need their plan's file no more once they have begun."""
 MOST_SECONDS_STARTING = 30
@@ -151,10 +154,10 @@ def router(site: Site) -> APIRouter:
     def check(typed: Typed) -> Checked:
         job = typed.kind
         try:
-            items = job.read(site, typed.text, typed.overrides.given).item_count
+            reading = _readable(site, typed)
         except UsageError as error:
             return Checked(job=job.name, title=job.title, problems=problems_of(error))
-        return Checked(job=job.name, title=job.title, problems=[], itemCount=items)
+        return Checked(job=job.name, title=job.title, problems=[], itemCount=reading.item_count)
 
     @made.post("/api/plans/validate", summary="Look at all a plan names; start nothing", responses=ERRORS)
     async def validate(typed: Typed) -> Validated:
@@ -162,8 +165,8 @@ def router(site: Site) -> APIRouter:
 
     @made.post("/api/runs", status_code=201, summary="Start a plan", responses=ERRORS, tags=["runs"])
     async def start(typed: Typed) -> Started:
-        reading = await asyncio.to_thread(typed.kind.read, site, typed.text, typed.overrides.given)
-        return Started(runId=await _started(site, typed, reading))
+        await asyncio.to_thread(_readable, site, typed)
+        return Started(runId=await _started(site, typed))
 
     return made
 
@@ -186,11 +189,25 @@ def _placed(file: str, line: int, column: int, problem: str, remedy: str) -> Pla
     return PlanProblem(problem=problem, remedy=remedy, file=f"{file}:{line}")
 
 
+def _readable(site: Site, typed: Typed) -> Reading:
+    """What the text comes to. Raises for what is wrong with it, and for a name that another run has."""
+    reading = typed.kind.read(site, typed.text, typed.overrides.given)
+    if reading.run_id and listing.batches_named(site.store.read, [reading.run_id], site.now()):
+        problem = f"there is already a run called {reading.run_id}"
+        remedy = "Give it another name: the run's name under Overrides, or `runId` in the plan."
+        named = None if typed.overrides.runId else _RUN_ID.search(typed.text)
+        if named is None:
+            raise UsageError(f"{problem}\n{remedy}")
+        line, column = typed.text.count("\n", 0, named.start()) + 1, named.end() - named.start() - 4
+        raise PlanError([Problem(at=Place("plan", line, column), problem=problem, remedy=remedy)])
+    return reading
+
+
 def _read(site: Site, typed: Typed) -> Validated | None:
     """What is wrong with the text by itself; None when nothing is."""
     job = typed.kind
     try:
-        job.read(site, typed.text, typed.overrides.given)
+        _readable(site, typed)
     except UsageError as error:
         return Validated(job=job.name, title=job.title, problems=problems_of(error))
     return None
@@ -246,14 +263,9 @@ def _foreseen(site: Site, job: Job, reading: Reading) -> Foreseen | None:
     return Foreseen(costUsd=found.cost_usd, seconds=found.seconds, basis=found.basis)
 
 
-async def _started(site: Site, typed: Typed, reading: Reading) -> str:
+async def _started(site: Site, typed: Typed) -> str:
     """Start the plan; the id of its run, as soon as that is in the store."""
     job = typed.kind
-    if reading.run_id and listing.batches_named(site.store.read, [reading.run_id], site.now()):
-        raise UsageError(
-            f"there is already a run called {reading.run_id}\n"
-            "Give it another name: the run's name under Overrides, or `runId` in the plan."
-        )
     name = f"{site.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     path = _kept(site.kept / "plans", f"{name}{job.suffix}", typed.text)
     begun = launch(site, job.words(site, path, typed.overrides.given, ("--json",)), name)

@@ -10,7 +10,7 @@ from typing import Any
 from proctor.analyse.concerns import stand_ins
 from proctor.analyse.progress import Progress, progress
 from proctor.analyse.selection import select
-from proctor.item import RUNNING
+from proctor.item import ERROR, RUNNING
 from proctor.store import Scope, pages
 from proctor.web.kept import KeptAnswers
 from proctor.web.run_shapes import Maker, PoolShape, RunAnswer, RunningShape, Standing, StandInShape
@@ -48,7 +48,7 @@ def standing_of(
         budget_usd=seen.budget_usd,
         spent_usd=spent,
         reserved_usd=reserved,
-        elapsed_seconds=round(seen.elapsed_seconds, 1),
+        elapsed_seconds=round(seen.elapsed_seconds, 3),
         items_per_minute=None if rate is None else round(rate * 60, 2),
         eta_seconds=None if seen.eta_seconds is None else round(seen.eta_seconds),
         pools=[PoolShape.model_validate(pool) for pool in seen.pools],
@@ -118,5 +118,6 @@ class _Fixed:
 
 
 def _overall(seen: Progress) -> float | None:
-    """Of a run that has ended: what it did in all its time."""
-    return seen.finished / seen.elapsed_seconds if seen.finished and seen.elapsed_seconds > 0 else None
+    """Of a run that has ended: what it did in all its time, without what an abort kept it from doing."""
+    done = seen.finished - (seen.counts[ERROR] if seen.status == "aborted" else 0)
+    return done / seen.elapsed_seconds if done and seen.elapsed_seconds > 0 else None

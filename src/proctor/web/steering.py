@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query
 
 from proctor.batch.abort import abort_run
 from proctor.errors import UsageError
-from proctor.item import ERROR, FAIL, RUNNING, TIMEOUT
+from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT
 from proctor.store import pages
 from proctor.web.answers import ERRORS
 from proctor.web.launching import launch
@@ -56,6 +56,10 @@ def router(site: Site) -> APIRouter:
     async def resume(run_id: RunId) -> SteeringAnswer:
         """Finished items are not repeated. Answers as soon as a process has taken the run over."""
         batch = await asyncio.to_thread(_at_rest, site, run_id)
+        counts = await asyncio.to_thread(pages.status_counts, site.store.read, batch["runId"])
+        if batch["status"] == "completed" and not counts[QUEUED]:
+            # It would be taken up, end at once, and from then on have taken until today.
+            raise UsageError(f"run {batch['runId']} is completed\nWhat failed in it can be tried again.")
         return await _take_up(site, batch["runId"], [])
 
     @made.post("/{run_id}/retry", summary="Try again what did not succeed")

@@ -1,7 +1,9 @@
 """`proctor gateway`, as one uses it by hand."""
 
+import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -85,8 +87,37 @@ async def test_one_model_answers_for_all(proctor):
     assert "asked for the model `gpt-4o`, was given `scripted/echo`" in told["said"]
 
 
+async def test_a_limit_of_ones_own_holds_for_it_too(proctor, provider):
+    at_once, most = 0, 0
+
+    async def slowly(_):
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.05)
+        at_once -= 1
+        return completion("Paris")
+
+    provider.answers = [slowly]
+    (proctor.folder / "proctor.toml").write_text("[limits.openai]\nconcurrency = 2\n")
+    with serving(
+        proctor, environment={"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": KEY}
+    ) as told:
+        answers = await asyncio.gather(*(ask(told) for _ in range(8)))
+
+    assert [status for status, _ in answers] == [200] * 8
+    assert most == 2
+
+
 def test_what_cannot_be_is_said_before_anything_starts(proctor, tmp_path):
     assert proctor("gateway", "--model", "nobody/x").returncode == 2
     assert proctor("gateway", "--replay", "none.ndjson").returncode == 2
     both = proctor("gateway", "--replay", "a", "--record", "b")
     assert both.returncode == 2 and "exclude each other" in both.stderr
+
+
+def test_a_port_that_is_taken_is_said_with_what_to_do(proctor):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = proctor("gateway", "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 2
+    assert "Address already in use\nPort 0 is any that is free" in done.stderr

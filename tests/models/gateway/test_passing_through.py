@@ -7,6 +7,8 @@ import pytest
 from aiohttp import web
 from loopback import KEY, completion, sse, streaming
 
+from proctor.session import ToolCall
+
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Capital of France?"}]}
 MESSAGES = CHAT | {"max_tokens": 50}
 
@@ -323,3 +325,67 @@ async def test_a_stream_that_ends_with_an_error_is_recorded_as_cut_off(provider,
     assert await attempt.post("/v1/messages", MESSAGES | {"stream": True}) == (200, raw)
     (call,) = attempt.calls
     assert (call.status, call.usage.input_tokens) == ("cut_off", 100)
+
+
+async def test_what_was_said_before_a_stream_broke_off_is_counted(provider, begin):
+    said = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "word " * 600}}
+    provider.answers = [streaming(sse(*ANTHROPIC_EVENTS[:2], said, names=True))]
+    attempt = begin(model="anthropic/tiny")
+    await attempt.post("/v1/messages", MESSAGES | {"stream": True})
+    (call,) = attempt.calls
+    # The provider's own count so far was 1; what it had said is 3,000 bytes long.
+    assert (call.status, call.usage.input_tokens, call.usage.output_tokens) == ("cut_off", 100, 1000)
+
+
+async def test_an_answer_whose_tokens_nobody_counts_is_not_free(provider, begin):
+    choice = {"index": 0, "message": {"role": "assistant", "content": "word " * 600}, "finish_reason": "stop"}
+    provider.answers = [web.json_response({"id": "x", "choices": [choice]})]
+    attempt = begin()
+    for _ in range(2):
+        await attempt.asked("/v1/chat/completions", CHAT)
+    assert [(call.status, call.usage.output_tokens) for call in attempt.calls] == [("ok", 1000)] * 2
+    assert all(call.cost_usd > 0.01 for call in attempt.calls)
+    assert attempt.notes == ["openai/tiny does not say how many tokens it used: they are estimated"]
+
+
+@pytest.mark.parametrize("raw", [b"<html>Sign in</html>", b'{"choices": [', b"{}", b"[]"])
+async def test_what_is_no_answer_is_handed_on_and_not_recorded_as_one(provider, begin, raw):
+    provider.answers = [web.Response(body=raw, content_type="application/json")]
+    attempt = begin()
+    assert await attempt.post("/v1/chat/completions", CHAT) == (200, raw)
+    (call,) = attempt.calls
+    assert (call.status, call.error) == ("cut_off", "what came is no answer")
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_response_that_failed_is_not_recorded_as_an_answer(provider, begin, streams):
+    failed = {"id": "r", "status": "failed", "output": [], "error": {"code": "server_error"}}
+    raw = sse({"type": "response.failed", "response": failed})
+    provider.answers = [streaming(raw) if streams else web.json_response(failed)]
+    attempt = begin()
+    status, _ = await attempt.post("/v1/responses", {"input": "?", "stream": streams})
+    assert (status, attempt.calls[0].status) == (200, "cut_off")
+
+
+async def test_a_prompt_that_gemini_blocks_was_answered(provider, begin):
+    blocked = {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 9}}
+    provider.answers = [web.json_response(blocked)]
+    attempt = begin(model="gemini/tiny")
+    body = {"contents": [{"parts": [{"text": "?"}]}]}
+    await attempt.asked("/v1beta/models/tiny:generateContent", body)
+    assert [(call.status, call.usage.input_tokens) for call in attempt.calls] == [("ok", 9)]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_tool_call_written_as_an_object_is_recorded_like_any_other(provider, begin, streams):
+    call = {"index": 0, "id": "c1", "function": {"name": "run", "arguments": {"command": "ls"}}}
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    end = {"index": 0, "finish_reason": "tool_calls"}
+    raw = sse({"choices": [end | {"delta": said}]}, "[DONE]")
+    whole = web.json_response({"choices": [end | {"message": said}]})
+    provider.answers = [streaming(raw) if streams else whole]
+    attempt = begin(tell=True)
+    await attempt.post("/v1/chat/completions", CHAT | {"stream": streams})
+    attempt.gateway.shut(attempt.access.token)
+    assert [recorded.status for recorded in attempt.calls] == ["ok"]
+    assert [(used.name, used.args) for used in attempt.of(ToolCall)] == [("run", {"command": "ls"})]

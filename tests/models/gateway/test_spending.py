@@ -68,6 +68,16 @@ async def test_an_answer_is_kept_as_short_as_was_granted(provider, begin, path, 
     assert attempt.notes == ["answers were kept shorter than was asked for, to stay within the cost limit"]
 
 
+async def test_a_reasoning_model_gets_its_limit_by_the_name_it_knows(provider, begin):
+    provider.answers = [completion()]
+    attempt = begin(model="openai/gpt-5", spend=Purse(most_output_tokens=50))
+    for limit in ({}, {"max_tokens": 1000}, {"max_completion_tokens": 1000}):
+        body = {"model": "openai/gpt-5", "messages": CHAT["messages"]}
+        await attempt.post("/v1/chat/completions", body | limit)
+    assert [sent.get("max_completion_tokens") for sent in provider.bodies] == [50, 50, 50]
+    assert not any("max_tokens" in sent for sent in provider.bodies)
+
+
 async def test_a_longer_grant_than_was_asked_for_changes_nothing(provider, begin):
     provider.answers = [completion()]
     attempt = begin(spend=Purse(most_output_tokens=5000))

@@ -314,6 +314,46 @@ async def test_what_a_provider_does_not_take_is_said_once(provider, begin):
     ]
 
 
+async def test_a_client_that_wants_one_tool_at_a_time_or_a_certain_one_gets_it(provider, begin):
+    provider.answers = [completion()]
+    attempt = begin()
+    schema = {"type": "object", "properties": {}}
+    messages = {"max_tokens": 9, "tools": [{"name": "look", "input_schema": schema}]}
+    one = {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
+    await attempt.asked("/v1/messages", CHAT | messages | one)
+    for names in (["look"], ["look", "hear"]):
+        calling = {"mode": "ANY", "allowedFunctionNames": names}
+        body = {
+            "contents": [{"parts": [{"text": "?"}]}],
+            "tools": [{"functionDeclarations": [{"name": "look"}, {"name": "hear"}]}],
+            "toolConfig": {"functionCallingConfig": calling},
+        }
+        await attempt.asked("/v1beta/models/tiny:generateContent", body)
+
+    alone, demanded, any_of_two = provider.bodies
+    assert (alone["tool_choice"], alone["parallel_tool_calls"]) == ("auto", False)
+    assert demanded["tool_choice"] == {"type": "function", "function": {"name": "look"}}
+    assert any_of_two["tool_choice"] == "required"
+    assert attempt.notes == ["openai/tiny was not sent allowedFunctionNames: openai does not take it"]
+
+
+async def test_a_picture_that_a_tool_showed_is_said_to_be_left_out(provider, begin):
+    provider.answers = [completion()]
+    attempt = begin()
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    shown = [{"type": "text", "text": "a chart"}, picture]
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": shown}
+    use = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+    turns = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+
+    await attempt.asked("/v1/messages", {"model": "tiny", "max_tokens": 9, "messages": turns})
+
+    assert provider.bodies[0]["messages"][-1]["content"] == "a chart"
+    assert attempt.notes == [
+        "openai/tiny was not sent content of type image in the result of a tool: openai does not take it"
+    ]
+
+
 async def test_pictures_and_choices_of_tools_are_translated(provider, begin):
     answer = {"content": [], "usage": {"input_tokens": 3, "output_tokens": 2}}
     provider.answers = [web.json_response(answer), completion()]

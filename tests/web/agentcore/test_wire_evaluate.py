@@ -136,6 +136,7 @@ def test_targets_of_another_level_or_session_are_refused(judged, evaluator, targ
     answer = refused(evaluate, judged, evaluator, spans("s-1"), evaluationTarget=target)
 
     assert answer["Error"]["Code"] == "ValidationException"
+    assert answer["fieldList"][0]["name"].startswith("evaluationTarget")
 
 
 @pytest.mark.parametrize(

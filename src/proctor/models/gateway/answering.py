@@ -114,6 +114,10 @@ class Answering:
         body = dict(call.body)
         if call.wanted.wire != "gemini":
             body["model"] = endpoint.model
+        if call.wanted.wire == "chat" and "max_tokens" in body and openai.wants_renamed_limit(endpoint):
+            # Agents know the model by a name that does not tell them.
+            limit = body.pop("max_tokens")
+            body.setdefault("max_completion_tokens", limit)
         if asks_usage:
             body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
         sent = encode(body).encode("utf-8", "replace")
@@ -141,7 +145,7 @@ async def _pass_on(call: Call, flow: Flow, endpoint: Endpoint, *, hides_usage: b
             else:
                 await call.delivery.write(without_key(piece, endpoint))
     if gathered and gathered.rest:
-        await call.delivery.write(gathered.rest)
+        await call.delivery.write(without_key(gathered.rest, endpoint))
     call.status = "ok"
 
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from proctor.models.gateway import chat, gemini, messages, responses
@@ -32,6 +33,7 @@ DIALECTS: Mapping[str, Dialect] = {
     "gemini": gemini,
 }
 CUT_OFF = ("", "cut_off")
+STREAM_ENDED = "the stream ended before the answer did"
 
 
 class Call:
@@ -121,15 +123,29 @@ class Call:
         if self.status == "cancelled" and reading.finish_reason not in CUT_OFF:
             # The client went once it had all it wanted, before the provider closed.
             self.status = "ok"
-        if self.status == "ok" and self.delivery.is_stream and reading.finish_reason in CUT_OFF:
-            self.status, self.error = "cut_off", "the stream ended before the answer did"
-        if reading.usage.total_tokens == 0 and self.status != "ok":
-            # Nobody will say how many tokens a broken-off answer had; they are charged all the same.
+        if self.status == "ok" and reading.finish_reason in CUT_OFF:
+            self.status = "cut_off"
+            self.error = STREAM_ENDED if self.delivery.is_stream else "what came is no answer"
+        return reading._replace(usage=self._counted(reading))
+
+    def _counted(self, reading: Reading) -> Usage:
+        """The tokens of an answer; estimated where nobody says them, since they are charged all the same."""
+        usage = reading.usage
+        if self.status != "ok":
+            # What was counted before an answer broke off is its beginning.
             self.error = self.error or "it was broken off; its tokens are estimated"
-            said = len(reading.text.encode("utf-8", "replace")) // BYTES_A_TOKEN
-            usage = Usage(input_tokens=estimated_tokens(self.body), output_tokens=said)
-            reading = reading._replace(usage=usage)
-        return reading
+        elif usage.total_tokens == 0 and (reading.text or reading.tool_requests):
+            if self.provider != "replay":
+                self.access.say_once(f"{self.model} does not say how many tokens it used: they are estimated")
+        else:
+            return usage
+        arguments = "".join(each.arguments for each in reading.tool_requests)
+        said = len((reading.text + arguments).encode("utf-8", "replace")) // BYTES_A_TOKEN
+        return replace(
+            usage,
+            input_tokens=usage.input_tokens or estimated_tokens(self.body),
+            output_tokens=max(usage.output_tokens, said),
+        )
 
     def _recorded(self, reading: Reading, received: bytes) -> ModelCall:
         price = self.price

@@ -160,4 +160,4 @@ def _add_call(calls: dict[int, dict[str, Any]], piece: Mapping[str, Any]) -> Non
     call["id"] = piece.get("id") or call["id"]
     function = piece.get("function") or {}
     call["function"]["name"] += function.get("name") or ""
-    call["function"]["arguments"] += function.get("arguments") or ""
+    call["function"]["arguments"] += openai.written(function.get("arguments"))

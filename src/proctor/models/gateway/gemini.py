@@ -64,6 +64,10 @@ def asked(body: Mapping[str, Any], model: str) -> Asked:
         messages += _turn(content, ids, left_out)
     settings = body.get("generationConfig") or {}
     left_out |= {name for name in settings if name not in SETTINGS and name not in SHAPE_SETTINGS}
+    calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
+    if len(calling.get("allowedFunctionNames") or ()) > 1:
+        # Elsewhere one tool can be demanded, or any; not one of several.
+        left_out.add("allowedFunctionNames")
     seed = settings.get("seed")
     request = Request(
         model=model,
@@ -204,6 +208,9 @@ def _parameters(body: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[st
     calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
     if mode := MODES.get(calling.get("mode", "")):
         kept["tool_choice"] = mode
+        names = list(calling.get("allowedFunctionNames") or ())
+        if mode == "required" and len(names) == 1:
+            kept["tool_choice"] = {"type": "function", "function": {"name": names[0]}}
     if schema := settings.get("responseJsonSchema") or _schema(settings.get("responseSchema")):
         kept["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
     elif settings.get("responseMimeType") == "application/json":
@@ -242,6 +249,9 @@ def _reading(pieces: Sequence[Mapping[str, Any]]) -> Reading:
     text, wanted, usage, reason = list[str](), list[ToolRequest](), dict[str, Any](), "cut_off"
     for piece in pieces:
         usage = piece.get("usageMetadata") or usage
+        if (piece.get("promptFeedback") or {}).get("blockReason"):
+            # An answer too, though without a candidate.
+            reason = "SAFETY"
         for candidate in (piece.get("candidates") or ())[:1]:
             for part in (candidate.get("content") or {}).get("parts") or ():
                 if isinstance(part.get("text"), str) and not part.get("thought"):

@@ -134,6 +134,7 @@ def _turn(turn: Mapping[str, Any], failed: set[str], left_out: set[str]) -> list
             calls.append({"id": block["id"], "type": "function", "function": function})
         elif kind == "tool_result":
             said = text_of(block.get("content"))
+            left_out.update(_unread(block.get("content")))
             results.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": said})
             if block.get("is_error"):
                 failed.add(block["tool_use_id"])
@@ -141,6 +142,13 @@ def _turn(turn: Mapping[str, Any], failed: set[str], left_out: set[str]) -> list
             # A model is not shown the thoughts of another; all else is missed.
             left_out.add(f"content of type {kind}")
     return [*results, *_said(turn["role"], parts, calls)]
+
+
+def _unread(content: Any) -> Iterator[str]:
+    """The kinds of a tool's results that are no text, for which others have no place."""
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, Mapping) and part.get("type") != "text":
+            yield f"content of type {part.get('type')} in the result of a tool"
 
 
 def _said(role: str, parts: list[dict[str, Any]], calls: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
@@ -174,6 +182,8 @@ def _parameters(body: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(choice := body.get("tool_choice"), Mapping):
         named = {"type": "function", "function": {"name": choice.get("name", "")}}
         kept["tool_choice"] = {"any": "required", "tool": named}.get(choice["type"], choice["type"])
+        if choice.get("disable_parallel_tool_use") and body.get("tools"):
+            kept["parallel_tool_calls"] = False
     shape = (body.get("output_config") or {}).get("format")
     if isinstance(shape, Mapping) and shape.get("type") == "json_schema":
         schema = {"name": "answer", "schema": shape.get("schema") or {}}

@@ -161,9 +161,7 @@ def _reading(response: Mapping[str, Any]) -> Reading:
         _tool_request(item) for item in items if item.get("type") in ("function_call", "custom_tool_call")
     )
     status = str(response.get("status"))
-    reason = {"completed": "tool_calls" if wanted else "stop", "incomplete": "length"}.get(
-        status, str(status)
-    )
+    ends = {"completed": "tool_calls" if wanted else "stop", "incomplete": "length", "failed": "cut_off"}
     usage = response.get("usage") or {}
     return Reading(
         "".join(text_of(item.get("content")) for item in items if item.get("type") == "message"),
@@ -174,7 +172,7 @@ def _reading(response: Mapping[str, Any]) -> Reading:
             reasoning_tokens=whole_number((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
         ),
         wanted,
-        reason,
+        ends.get(status, status),
     )
 
 

@@ -8,6 +8,7 @@ Knows nothing of batches or stores.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -73,7 +74,10 @@ class Gateway:
             await web.TCPSite(self._runner, host, port, backlog=4096).start()
         except OSError as error:
             await self._runner.cleanup()
-            raise UsageError(f"the gateway cannot listen on {host}:{port}: {error.strerror}") from error
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise UsageError(
+                f"the gateway cannot listen on {host}:{port}: {why}\nPort 0 is any that is free."
+            ) from error
         address, chosen = self._runner.addresses[0][:2]
         self._url = f"http://[{address}]:{chosen}" if ":" in address else f"http://{address}:{chosen}"
 

@@ -1,12 +1,15 @@
 """Our own spans: everything that was said stands in the events of the agent's span, in order."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from proctor.item import FINISHED
 from proctor.session import ModelCall, Role, ToolCall
 from proctor.telemetry.blocks import Said, args_of
 from proctor.telemetry.dialects import _otel
 from proctor.telemetry.reading import Reading, Span, model_of, provider_of, usage_of
 from proctor.telemetry.spans import SCOPE
+from proctor.untrusted import MOST
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -34,7 +37,20 @@ def read(span: Span) -> Reading | None:
         tools=_otel.tools_on(span.attributes),
         transcript=[_said(event["attributes"], event["timeUnixNano"]) for event in span.events],
         trace_id=str(span.attributes.get("proctor.trace.id") or ""),
+        told=dict(_told(span.attributes)),
     )
+
+
+def _told(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for member, named in (("name", "proctor.session.name"), ("model", "gen_ai.request.model")):
+        if text := attributes.get(named):
+            yield member, str(text)
+    if attributes.get("proctor.session.stand_in") is True:
+        yield "is_stand_in", True
+    status = str(attributes.get("proctor.session.status") or "")
+    if status in FINISHED:
+        yield "status", status
+        yield "end_reason", str(attributes.get("proctor.session.end_reason") or "")
 
 
 def _said(fields: dict[str, Any], at: int) -> tuple[Said, int]:
@@ -44,13 +60,13 @@ def _said(fields: dict[str, Any], at: int) -> tuple[Said, int]:
 
 
 def _tool(span: Span) -> ToolCall:
-    attributes = span.attributes
+    attributes, success = span.attributes, span.attributes.get("proctor.success")
     return ToolCall(
         name=str(attributes.get("gen_ai.tool.name") or ""),
         args=args_of(attributes.get("gen_ai.tool.call.arguments")),
-        success=attributes.get("proctor.success"),
+        success=success if isinstance(success, bool) else None,
         result=str(attributes.get("gen_ai.tool.call.result") or ""),
-        duration_ms=attributes.get("proctor.duration_ms"),
+        duration_ms=_amount(attributes.get("proctor.duration_ms")),
         call_id=_call_id(span),
     )
 
@@ -61,10 +77,10 @@ def _model(span: Span) -> ModelCall:
         model=model_of(span),
         usage=usage_of(span),
         provider=provider_of(span),
-        cost_usd=attributes.get("proctor.cost_usd"),
+        cost_usd=_amount(attributes.get("proctor.cost_usd")),
         price_source=str(attributes.get("proctor.price_source") or ""),
-        latency_ms=attributes.get("proctor.latency_ms"),
-        waiting_ms=attributes.get("proctor.waiting_ms") or 0.0,
+        latency_ms=_amount(attributes.get("proctor.latency_ms")),
+        waiting_ms=_amount(attributes.get("proctor.waiting_ms")) or 0.0,
         status=str(attributes.get("proctor.status") or "ok"),
         error=str(attributes.get("proctor.error") or ""),
         call_id=_call_id(span),
@@ -73,3 +89,9 @@ def _model(span: Span) -> ModelCall:
 
 def _call_id(span: Span) -> str:
     return str(span.attributes.get("proctor.call.id", span.span_id))
+
+
+def _amount(value: Any) -> float | None:
+    """A figure as we wrote it. Anyone may call a scope `proctor` and write anything."""
+    is_figure = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_figure and 0 <= value <= MOST else None

@@ -23,7 +23,7 @@ OPERATIONS: Mapping[str, Kind] = {
 
 def speaks(span: Span) -> int:
     """Anything that names one of its operations."""
-    return 3 if span.attributes.get("ai.operationId") in OPERATIONS else 0
+    return 3 if str(span.attributes.get("ai.operationId")) in OPERATIONS else 0
 
 
 def read(span: Span) -> Reading | None:

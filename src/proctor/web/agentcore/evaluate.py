@@ -107,13 +107,13 @@ def _targets(evaluator: Evaluator, evidence: Evidence, given: Mapping[str, Any])
             raise told([Flaw("evaluationTarget", f"Member must be {rather} for this evaluator")])
     ids = [each.lower() for each in given.get(wanted or "", ())]
     found = targets_of(replace(evidence, targets=frozenset(ids)), evaluator.level)
-    if not found:
-        raise ValidationException("no spans to evaluate")
     missing = [each for each in ids if each not in {target.id for target in found}]
     if missing:
         raise told(
             [Flaw(f"evaluationTarget.{wanted}", f"Member must be in the provided spans: {missing[0]}")]
         )
+    if not found:
+        raise ValidationException("no spans to evaluate")
     return found
 
 

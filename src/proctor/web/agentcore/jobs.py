@@ -141,7 +141,6 @@ def stop(service: Service, asked: Members) -> Mapping[str, Any]:
 def delete(service: Service, asked: Members) -> Mapping[str, Any]:
     """Take a finished job off the list. Its results stay readable."""
     job = delete_evaluation(service.store, _job(service, asked).id, service.now)
-    service.store.definitions.untag(job.arn)
     return {**_identity(job), "status": job.state}
 
 

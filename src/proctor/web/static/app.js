@@ -39,11 +39,14 @@ byId("theme-button")?.addEventListener("click", () => chooseTheme(theme() === "d
 // A short break is no news: pages catch up by themselves.
 let broken = 0;
 onConnection((connected) => {
-  clearTimeout(broken);
   const shown = byId("connection");
-  if (connected) shown.hidden = true;
-  else
-    broken = setTimeout(() => {
+  if (connected) {
+    clearTimeout(broken);
+    broken = 0;
+    shown.hidden = true;
+  } else
+    // Counted from the first that was lost: each try that fails tells the same again.
+    broken ||= setTimeout(() => {
       shown.textContent = "Reconnecting…";
       shown.hidden = false;
     }, 2000);

@@ -2,6 +2,7 @@
 
 import { api, attempt, byId, DataTable, debounced, el, format, query, toast } from "./app.js";
 import { chartCard } from "./charts.js";
+import { gatesSection } from "./gates.js";
 import { visible } from "./texts.js";
 
 const { number, plural } = format;
@@ -13,10 +14,13 @@ const wanted = {
   metric: address.getAll("metric"),
   pair: address.get("pair") || "",
   mixed: address.get("mixed") || "",
+  gate: address.getAll("gate"),
 };
 const looked = { metric: address.get("at") || "", candidate: address.get("candidate") || "", search: "", direction: "", offset: 0 };
 const NAMES = { success: "Success", cost: "Cost", time: "Time", tokens: "Tokens" };
 const named = (metric) => NAMES[metric] || visible(metric.replace(/^(score|metric):/, "").replace(/^Builtin\./, ""));
+/** Whether a gate is about something every run has; others may not have what it is about. */
+const isOfAnyRun = (gate) => Object.keys(NAMES).some((name) => gate.trim().startsWith(name));
 let asked = 0;
 let comparison = null;
 
@@ -31,7 +35,7 @@ function chosenRun(id, place) {
 
 function choose(runs) {
   const isOther = runs.length !== 1 || runs[0] !== wanted.run[0];
-  Object.assign(wanted, { run: runs, metric: [], mixed: "" });
+  Object.assign(wanted, { run: runs, metric: [], mixed: "", gate: wanted.gate.filter(isOfAnyRun) });
   if (isOther) wanted.by = "";
   Object.assign(looked, { metric: "", candidate: "", offset: 0 });
   changed();
@@ -58,7 +62,7 @@ async function drawChooser() {
 }
 
 byId("by").addEventListener("change", () => {
-  Object.assign(wanted, { by: byId("by").value, metric: [], mixed: "" });
+  Object.assign(wanted, { by: byId("by").value, metric: [], mixed: "", gate: wanted.gate.filter(isOfAnyRun) });
   Object.assign(looked, { metric: "", candidate: "", offset: 0 });
   changed();
 });
@@ -170,8 +174,28 @@ function show() {
   if (!metrics.includes(looked.metric)) looked.metric = metrics[0] || "";
   const candidates = comparison.groups.slice(1);
   if (!candidates.includes(looked.candidate)) looked.candidate = candidates[0] || "";
-  const parts = [notices(), metricChips(), findings(), el("section", { "aria-labelledby": "plots-title" }, el("h2", { id: "plots-title" }, "Differences"), el("div", { class: "charts" }, comparison.charts.map((chart) => chartCard({ ...chart, caption: named(chart.caption) })))), disagreements(metrics, candidates)];
+  const parts = [notices(), metricChips(), findings(), gatesSection(comparison, { add: addGate, remove: removeGate }), el("section", { "aria-labelledby": "plots-title" }, el("h2", { id: "plots-title" }, "Differences"), el("div", { class: "charts" }, comparison.charts.map((chart) => chartCard({ ...chart, caption: named(chart.caption) })))), disagreements(metrics, candidates)];
   byId("result").replaceChildren(el("div", { class: "stack result" }, parts.filter(Boolean)));
+}
+
+function addGate(text, button) {
+  const before = wanted.gate;
+  // Asked for first: one that cannot be read is told, and changes nothing.
+  return attempt(button, async () => {
+    const answer = await api.get(`/api/compare${query({ ...wanted, gate: [...before, text] })}`);
+    if (wanted.gate !== before) return;
+    wanted.gate = [...before, text];
+    comparison = answer;
+    remember();
+    byId("report").href = `/api/compare/report${asQuery()}`;
+    show();
+    byId("gate").focus();
+  });
+}
+
+function removeGate(text) {
+  wanted.gate = wanted.gate.filter((gate) => gate.trim() !== text);
+  changed();
 }
 
 function notices() {

@@ -87,6 +87,14 @@ function summary(one, open) {
     one.labelsChart ? el("details", { open: open.has(key) || job.averages.length < 4, dataset: { key } }, el("summary", {}, "Labels"), drawn(one.labelsChart)) : null);
 }
 
+function showInsights() {
+  byId("insights-part").hidden = !job.insights.length;
+  const named = (sessions) => `${sessions.slice(0, 5).map(visible).join(", ")}${sessions.length > 5 ? " …" : ""}`;
+  const rows = job.insights.map((one) => el("tr", {}, el("td", {}, shortName(one.insight).replace("Insight.", "")), el("td", {}, visible(one.found)), el("td", { class: "n" }, number(one.sessions.length)), el("td", {}, named(one.sessions)), el("td", {}, visible(one.example))));
+  const heads = ["Insight", "Found", "Sessions", "Which", "For example"].map((head) => el("th", { scope: "col", class: head === "Sessions" ? "n" : null }, head));
+  byId("insights").replaceChildren(el("div", { class: "table-frame" }, el("table", { "aria-label": "Insights" }, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows))));
+}
+
 /** The average between 0 and 1 with its interval; nothing for other scales. */
 function meter(average) {
   if (average.value < 0 || average.value > 1) return null;
@@ -252,6 +260,7 @@ async function load() {
   }
   showHead();
   showSummaries();
+  showInsights();
   fillControls();
   await loadSessions();
 }

@@ -92,8 +92,19 @@ async function loadSources() {
   }
 }
 
+let listed = 0;
 async function loadRuns() {
-  const { runs } = await api.get(`/api/runs${query({ search: byId("run-search").value.trim(), limit: 30 })}`);
+  const mine = ++listed;
+  const search = byId("run-search").value.trim();
+  let runs = [];
+  try {
+    ({ runs } = await api.get(`/api/runs${query({ search, limit: 30 })}`));
+  } catch (error) {
+    if (mine === listed) byId("runs").replaceChildren(el("p", { class: "problem" }, visible(error.message)));
+    return;
+  }
+  // An answer that was long on its way replaces nothing newer.
+  if (mine !== listed) return;
   const shown = runs.filter((run) => run.job !== "evaluation");
   byId("runs").replaceChildren(
     ...(shown.length
@@ -107,7 +118,7 @@ async function loadRuns() {
           });
           return pick(input, visible(run.runId), `${run.job} · ${plural(run.itemCount, "item")} · ${format.ago(run.createdAt)}`);
         })
-      : [el("p", { class: "soft" }, "No run is called that.")]),
+      : [el("p", { class: "soft" }, search ? "No run is called that." : "There are no runs yet whose sessions could be judged.")]),
   );
 }
 
@@ -133,7 +144,7 @@ const preview = debounced(async () => {
     place.className = `preview ${found.problem ? "problem" : ""}`;
     if (found.problem) place.replaceChildren(visible(found.problem));
     else if (wanted.kind === "files") place.replaceChildren("The sessions in them are counted when they are imported; Check does that.");
-    else place.replaceChildren(el("b", { class: "figures" }, plural(found.sessions, "session")), el("span", { class: "soft" }, ` · ${found.examples.map(visible).join(" · ")}${found.sessions > found.examples.length ? " …" : ""}`));
+    else place.replaceChildren(wanted.kind === "arrived" && !chosen.groups.size ? "All that has arrived: " : "", el("b", { class: "figures" }, plural(found.sessions, "session")), el("span", { class: "soft" }, ` · ${found.examples.map(visible).join(" · ")}${found.sessions > found.examples.length ? " …" : ""}`));
   } catch (error) {
     if (mine !== looked) return;
     place.className = "preview problem";
@@ -279,13 +290,13 @@ for (const input of document.querySelectorAll("input[name=kind]")) input.addEven
 for (const id of ["paths", "session-ids", "from", "until", "file-kind"]) byId(id).addEventListener("input", preview);
 byId("others").addEventListener("input", tellChosen);
 byId("evaluator-search").addEventListener("input", drawEvaluators);
-byId("run-search").addEventListener("input", debounced(() => loadRuns().catch(() => {}), 200));
+byId("run-search").addEventListener("input", debounced(loadRuns, 200));
 const from = new URLSearchParams(location.search).getAll("run");
 for (const run of from) chosen.runs.add(run);
 if (from.length) document.querySelector("input[value=runs]").checked = true;
 chooseKind();
 tellChosen();
 loadEvaluators();
-loadRuns().catch((error) => byId("runs").replaceChildren(el("p", { class: "problem" }, visible(error.message))));
+loadRuns();
 if (from.length) preview();
 loadSources();

@@ -148,9 +148,19 @@ async function start() {
   const button = byId("start");
   const begun = await attempt(button, () => api.post("/api/runs", typed()));
   if (begun) {
-    sessionStorage.removeItem(DRAFT);
+    leaveBehind();
     location.assign(`/runs/${encodeURIComponent(begun.runId)}`);
   } else validate();
+}
+
+/** The next New Batch begins afresh; who goes back to this page finds what they had written. */
+function leaveBehind() {
+  sessionStorage.removeItem(DRAFT);
+  try {
+    history.replaceState(typed(), "");
+  } catch {
+    // What is too large for the browser to remember is in the plan of the run.
+  }
 }
 
 async function take(file) {
@@ -164,6 +174,13 @@ function begin(example) {
   editor.value = example.text;
   setJob(example.job);
   drawOverrides(state.jobs.find((each) => each.name === example.job)?.overrides || [], example.overrides);
+}
+
+function takeUp({ text, job, overrides: given }) {
+  byId("job").value = job;
+  if (job) setJob(job);
+  drawOverrides(state.jobs.find((each) => each.name === state.job)?.overrides || [], given);
+  editor.value = text;
 }
 
 byId("validate").addEventListener("click", validate);
@@ -207,7 +224,9 @@ async function open() {
   byId("example").append(...state.examples.map((example, number) => el("option", { value: number }, example.name)));
   setJob(state.jobs[0].name);
   const draft = sessionStorage.getItem(DRAFT);
+  const before = history.state;
   if (draft) editor.value = draft;
+  else if (before?.text) takeUp(before);
   else begin(state.examples[1]);
 }
 

@@ -73,7 +73,7 @@ function showTiles() {
   const judged = run.counts.success + run.counts.fail + run.counts.timeout;
   const left = run.etaSeconds === null ? null : Math.max(0, run.etaSeconds - passed);
   byId("tiles").replaceChildren(
-    tile(judged ? `${Math.round((100 * run.counts.success) / judged)} %` : "–", "passed", "Of the items that were judged; errors are left out."),
+    tile(judged ? `${Math.round((100 * run.counts.success) / judged)} %` : "–", run.counts.error ? `passed; ${plural(run.counts.error, "error")} left out` : "passed", "Of the items that were judged; errors are left out."),
     tile(seconds(run.elapsedSeconds + (isRunning ? passed : 0)), isRunning ? "so far" : "took"),
     isRunning ? tile(left === null ? "–" : `~${seconds(left)}`, "left at this rate") : tile(ago(run.finishedAt || run.createdAt), "ended", moment(run.finishedAt)),
     tile(run.itemsPerMinute === null ? "–" : short(run.itemsPerMinute), "items a minute"),
@@ -341,7 +341,10 @@ async function load() {
 async function begin() {
   const first = itemsOf(RUN);
   first.catch(() => {});
-  if (!(await load())) return;
+  if (!(await load())) {
+    page.classList.add("unknown");
+    return;
+  }
   showFacts();
   columns = columnsFor(run.factors, run.job);
   byId("items").replaceChildren(grid);

@@ -65,7 +65,7 @@ function scoreRow(score, id) {
       about ? el("div", {}, linkTo(score.judgedSessionId, "about another session")) : null,
     ),
     el("td", {}, scoreValue(score)),
-    el("td", {}, score.level === "session" ? "session" : el("span", { title: score.level }, visible(score.target || score.level))),
+    el("td", {}, score.level === "session" ? "session" : target(score)),
     el(
       "td",
       { class: "why" },
@@ -73,4 +73,10 @@ function scoreRow(score, id) {
       score.costUsd ? el("span", { class: "soft figures" }, money(score.costUsd)) : null,
     ),
   );
+}
+
+/** What of the session was judged. Ids of traces are long, and their beginning tells them apart. */
+function target({ level, target: id }) {
+  const whole = visible(id);
+  return el("span", { title: whole || null }, [level.replace("_", " "), whole.length > 16 ? `${whole.slice(0, 12)}…` : whole].filter(Boolean).join(" "));
 }

@@ -3,10 +3,10 @@
 Knows nothing of how a run is played or of prices.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proctor.analyse.intervals import Estimate, mean
+from proctor.analyse.intervals import Estimate, mean_of
+from proctor.item import SUCCESS
 from proctor.store import Reader
 
 
@@ -20,27 +20,21 @@ class Experience:
     cost_usd: Estimate
 
 
-def experience(read: Reader, scenario: str, models: Sequence[str] = ()) -> Experience:
-    """Look up earlier runs of a scenario; with `models`, only those in which just these took part."""
+def experience(read: Reader, scenario: str) -> Experience:
+    """Look up what earlier runs of a scenario took, to say what further ones may take."""
     rows = read.query(
-        'SELECT i."model", i."tokensTotal", i."costUsd", '
+        'SELECT i."tokensTotal", i."costUsd", '
         '(SELECT SUM(s."modelCalls") FROM "sessions" s WHERE s."runId" = i."runId" AND s."itemId" = i."id") '
         'AS "calls" FROM "batch_items" i JOIN "batches" b ON b."runId" = i."runId" '
         'WHERE b."job" = ? AND i."status" = ? AND i."prompt" = ?',
-        ("scenario", "success", scenario),
+        ("scenario", SUCCESS, scenario),
     )
-    wanted = sorted(models)
-    mine = [row for row in rows if not wanted or sorted(row["model"].split(", ")) == wanted]
     return Experience(
-        runs=len(mine),
-        calls=_estimate([float(row["calls"] or 0) for row in mine]),
-        tokens=_estimate([float(row["tokensTotal"]) for row in mine]),
-        cost_usd=_estimate([row["costUsd"] for row in mine if row["costUsd"] is not None]),
+        runs=len(rows),
+        calls=mean_of([float(row["calls"] or 0) for row in rows]),
+        tokens=mean_of([float(row["tokensTotal"]) for row in rows]),
+        cost_usd=mean_of([row["costUsd"] for row in rows if row["costUsd"] is not None]),
     )
-
-
-def _estimate(values: Sequence[float]) -> Estimate:
-    return mean(len(values), sum(values), sum(value * value for value in values))
 
 
 def as_document(found: Experience) -> dict[str, object]:

@@ -1,0 +1,134 @@
+"""`proctor resume`: go on with a run of any job, by its id alone.
+
+A job that keeps files of its own goes on in its own module, which is loaded only then: what that takes,
+the others need not wait for.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from proctor.batch.leftovers import clear_leftovers
+from proctor.cli.carry_out import Shown, carry_out
+from proctor.cli.house import Places, make_models, now, places
+from proctor.cli.options import JsonAtEnd, Jsonl, RetryErrors, RetryFailed
+from proctor.models import Models
+from proctor.store import Again, Store
+from proctor.store.owner import this_process
+
+resume_app = typer.Typer(add_completion=False)
+apps = {"resume": resume_app}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What is asked of a run that goes on."""
+
+    batch: dict[str, Any]
+    """Its row."""
+    changes: dict[str, Any]
+    """Columns of the row that have another value from now on."""
+    again: Again
+    shown: Shown
+
+    @property
+    def run_id(self) -> str:
+        return str(self.batch["runId"])
+
+
+@resume_app.command()
+def resume(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="The run's id, or an unambiguous beginning of it.")],
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Items at a time from now on.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0, help="USD the whole run may spend from now on.")
+    ] = None,
+    retry_errors: RetryErrors = False,
+    retry_failed: RetryFailed = False,
+    as_json: JsonAtEnd = False,
+    as_jsonl: Jsonl = False,
+) -> int:
+    """Go on with a run that was stopped, halted or killed. Finished items are not repeated.
+
+    Example:  proctor resume nightly-42 --budget 40
+    """
+    where = places(context.obj)
+    changes = {"concurrency": concurrency, "budgetUsd": budget}
+    with where.open_store() as store:
+        wanted = _Wanted(
+            batch=store.read.batch(run, now()),
+            changes={name: value for name, value in changes.items() if value is not None},
+            again=Again(errors=retry_errors, failures=retry_failed),
+            shown=Shown(as_json=as_json, as_jsonl=as_jsonl),
+        )
+        go_on = _JOBS.get(wanted.batch["job"], _batch)
+        return go_on(store, where, wanted)
+
+
+def _batch(store: Store, where: Places, wanted: _Wanted) -> int:
+    run_id, owner = wanted.run_id, this_process()
+    models = _taken_over(store, where, wanted, owner)
+    return asyncio.run(carry_out(store, where.home, run_id, owner, models, wanted.shown))
+
+
+def _benchmark(store: Store, where: Places, wanted: _Wanted) -> int:
+    from proctor.cli.bench import go_on_with
+
+    return go_on_with(
+        store,
+        where,
+        wanted.run_id,
+        wanted.changes.get("concurrency", wanted.batch["concurrency"]),
+        budget=wanted.changes.get("budgetUsd"),
+        retry_failed=wanted.again.failures,
+        as_json=wanted.shown.as_json,
+    )
+
+
+def _scenario(store: Store, where: Places, wanted: _Wanted) -> int:
+    from proctor.cli.experiment_run import resume_run
+
+    return resume_run(store, where, wanted.batch, wanted.changes, wanted.again, wanted.shown)
+
+
+def _evaluation(store: Store, where: Places, wanted: _Wanted) -> int:
+    from proctor.cli.evaluating import resume_evaluation
+
+    return resume_evaluation(store, where, wanted.run_id, wanted.changes, wanted.again, wanted.shown)
+
+
+def _dialogue(store: Store, where: Places, wanted: _Wanted) -> int:
+    from proctor.cli.simulating import finish_files, house_of, prepare_files
+
+    batch, owner = wanted.batch, this_process()
+    models = _taken_over(store, where, wanted, owner)
+    prepare_files(store, batch)
+    house = house_of(store, where, batch, models)
+    code = asyncio.run(carry_out(store, where.home, wanted.run_id, owner, models, wanted.shown, house=house))
+    finish_files(store, batch)
+    return code
+
+
+_JOBS = {"benchmark": _benchmark, "scenario": _scenario, "evaluation": _evaluation, "dialogue": _dialogue}
+"""Who goes on with the runs of a job; without an entry, they are a batch and nothing else."""
+
+
+def _taken_over(store: Store, where: Places, wanted: _Wanted, owner: str) -> Models:
+    """Make a run ours, and find the models it asks."""
+    clear_leftovers(store.resume_batch(wanted.run_id, owner, wanted.again, now()), where.home)
+    store.change_batch(wanted.run_id, wanted.changes)
+    options = json.loads(wanted.batch["optionsJson"])
+    # Where its relative paths begin.
+    folder = Path(options.get("folder") or Path(wanted.batch["planPath"]).parent)
+    return make_models(
+        where,
+        [folder, Path.cwd()],
+        prices=options.get("prices"),
+        record=options.get("record"),
+        replay=options.get("replay"),
+    )

@@ -1,0 +1,33 @@
+// Gates: what must hold of a difference, as `proctor compare --gate` has it, and what came of it.
+
+import { el } from "./dom.js";
+import { plural } from "./format.js";
+import { visible } from "./texts.js";
+
+const KINDS = { pass: "s-success", fail: "s-fail", inconclusive: "s-queued" };
+const WORDS = { pass: "All gates pass.", fail: "A gate fails.", inconclusive: "There is too little to say whether all gates hold." };
+
+/** The gates of a comparison; `add(text, button)` and `remove(text)` change which there are. */
+export function gatesSection({ gates, verdict }, { add, remove }) {
+  const field = el("input", { type: "text", id: "gate", "aria-label": "What must hold", placeholder: "success>=-0.02", autocomplete: "off", spellcheck: "false", maxlength: 300, required: true });
+  const button = el("button", { type: "submit" }, "Add gate");
+  const form = el("form", { class: "tools" }, field, button);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (field.value.trim()) add(field.value.trim(), button);
+  });
+  return el("section", { "aria-labelledby": "gates-title" },
+    el("h2", { id: "gates-title" }, "Gates"),
+    el("p", { class: "soft" }, verdict ? el("b", {}, WORDS[verdict]) : "What must hold of the difference, in its own unit or as a share of the baseline: success>=-0.02, cost<=10%. It passes when all of the interval meets it."),
+    gates.length ? el("ul", { class: "gates", "aria-label": "Gates" }, gates.map((gate) => line(gate, remove))) : null,
+    form);
+}
+
+function line({ gate, candidate, verdict, words, morePairs }, remove) {
+  const more = morePairs ? ` About ${plural(morePairs, "more shared task")} would decide it.` : "";
+  return el("li", {},
+    el("span", { class: `status ${KINDS[verdict]}` }, verdict),
+    el("code", {}, visible(gate)),
+    el("span", { class: "gate-words" }, el("b", {}, visible(candidate)), `: ${visible(words)}.${more}`),
+    el("button", { type: "button", class: "quiet icon small-icon", "aria-label": `Remove ${visible(gate)}`, onclick: () => remove(gate) }, "×"));
+}
