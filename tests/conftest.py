@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from databases import server as server
 from proctor.agents import find_agent
@@ -27,6 +28,10 @@ from proctor.plan import NO_OVERRIDES, Plan, read_plan
 from proctor.runners import find_runner
 from proctor.store import Again, Store
 from proctor.store.owner import this_process
+
+# The same examples each time, however slow the machine is.
+settings.register_profile("proctor", derandomize=True, deadline=None)
+settings.load_profile("proctor")
 
 
 def now() -> datetime:

@@ -4,7 +4,7 @@ import math
 import statistics
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.analyse.intervals import mean, median, median_ranks, student_quantile, wilson
@@ -48,7 +48,6 @@ def test_a_rate_of_nothing_is_unknown_and_not_zero():
     assert (rate.value, rate.low, rate.high) == (None, None, None)
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_a_rates_interval_holds_the_rate_and_stays_between_0_and_1(case):
     rate = wilson(*case)
@@ -56,7 +55,6 @@ def test_a_rates_interval_holds_the_rate_and_stays_between_0_and_1(case):
     assert 0 <= rate.low <= rate.value <= rate.high <= 1
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
 def test_a_mean_from_sums_is_the_mean_of_the_numbers(values):
     found = mean(len(values), sum(values), sum(value * value for value in values))
@@ -88,7 +86,6 @@ def test_the_order_statistics_around_a_median_are_the_ones_in_the_tables(n, rank
     assert median_ranks(n) == ranks
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.integers(6, 1500))
 def test_the_ranks_around_a_median_cover_it_often_enough_and_no_more_than_needed(n):
     low, high = median_ranks(n)

@@ -549,7 +549,7 @@ plans = st.fixed_dictionaries(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(plans)
 def test_no_plan_makes_anything_worse_than_a_plan_error(data):
     try:

@@ -5,7 +5,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import PlanError
@@ -125,7 +125,6 @@ def test_an_exclusion_may_only_name_what_can_vary():
 axis = st.lists(st.sampled_from("abc"), min_size=1, max_size=4)
 
 
-@settings(derandomize=True, deadline=None)
 @given(axis, axis, axis, st.integers(1, 3))
 def test_no_two_items_of_a_plan_share_an_id_and_all_are_counted(repos, prompts, models, runs):
     grid = f"{{repo: {repos}, prompt: {prompts}, model: {models}, runs: {runs}}}"

@@ -11,9 +11,6 @@ from proctor.errors import PlanError
 from proctor.plan.reading import MOST_BYTES, read_source
 from proctor.plan.source import MOST_PROBLEMS
 
-# The same examples every time, and no stop-watch: other tests share the machine.
-repeatable = settings(derandomize=True, deadline=None)
-
 
 def data(text: str | bytes):
     source = read_source(text, file="plan.yaml")
@@ -250,7 +247,6 @@ plain = st.recursive(
 )
 
 
-@repeatable
 @given(plain, st.sampled_from([True, False, None]))
 def test_plain_data_survives_being_written_and_read(value, flow):
     text = yaml.safe_dump(value, default_flow_style=flow)
@@ -262,7 +258,7 @@ tricky = st.text(
 )
 
 
-@settings(repeatable, max_examples=400)
+@settings(max_examples=400)
 @given(st.one_of(st.text(), tricky, st.binary()))
 def test_no_text_makes_anything_worse_than_a_plan_error(text):
     try:
@@ -272,7 +268,7 @@ def test_no_text_makes_anything_worse_than_a_plan_error(text):
     assert source.problems or source.place(("a", 0), of_key=True).line >= 1
 
 
-@settings(repeatable, max_examples=300)
+@settings(max_examples=300)
 @given(tricky)
 def test_a_machine_without_libyaml_reads_the_same(text):
     def outcome(loader):

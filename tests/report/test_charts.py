@@ -3,7 +3,7 @@
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.report import charts
@@ -87,7 +87,6 @@ def test_ticks_are_round_numbers_that_reach_the_top(top, expected):
     assert charts.ticks(top) == pytest.approx(expected)
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.floats(1e-9, 1e15))
 def test_there_are_never_too_many_ticks(top):
     found = charts.ticks(top)
@@ -96,7 +95,6 @@ def test_there_are_never_too_many_ticks(top):
     assert found[-1] >= top * (1 - 1e-9)
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.floats(0, 1e9), st.floats(-1e9, 0))
 def test_ticks_from_below_nothing_go_through_nothing(top, bottom):
     found = charts.ticks(top, bottom=bottom)
@@ -123,7 +121,6 @@ def test_a_line_below_nothing_stays_in_the_plot(heights):
     assert [y > float(axis) + 0.1 for y in circles] == [height < 0 for height in heights]
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.text(), st.floats(0, 1e9))
 def test_any_label_gives_a_well_formed_plot(label, value):
     for plot in (

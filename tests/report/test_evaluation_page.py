@@ -97,7 +97,7 @@ def test_a_job_that_ended_early_is_not_in_progress():
         results=replace(shown.results, in_progress=5),
     )
 
-    assert "5 sessions were not judged" in evaluation_html(stopped)
+    assert "5 sessions not judged" in evaluation_html(stopped)
     assert "5 not judged" in evaluation_markdown(stopped)
 
 

@@ -107,7 +107,7 @@ def told(evidence: Evidence):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(evidences())
 def test_what_an_evaluator_sees_survives_being_written_as_spans(session):
     evidence = evidence_of_import(session)
@@ -118,7 +118,7 @@ def test_what_an_evaluator_sees_survives_being_written_as_spans(session):
     assert told(evidence_of_import(back)) == told(evidence)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(evidences())
 def test_a_session_survives_the_wire_with_ids_of_its_own(session):
     line = json.dumps(encode_spans(documents_of(session)))

@@ -11,7 +11,7 @@ from typed import PROMPTS
 
 CHECKS = [not_a_server_error, response_schema_conformance, status_code_conformance]
 
-LIMITS = settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+LIMITS = settings(max_examples=10, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture

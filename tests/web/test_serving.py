@@ -76,6 +76,18 @@ def test_an_address_beyond_this_machine_needs_a_token(proctor, host):
     assert "--token" in refused.stderr
 
 
+def test_a_server_on_all_addresses_says_one_that_a_browser_can_go_to(proctor):
+    server = proctor.start("serve", "--host", "0.0.0.0", "--token", "let-me-in", "--port", "0", "--json")
+    told = json.loads(server.stdout.readline())
+    try:
+        assert told["url"] == f"http://127.0.0.1:{told['port']}"
+        assert urlopen(f"{told['url']}/login", timeout=20).status == 200
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+        server.stdout.close()
+
+
 def test_somebody_who_waits_for_a_run_to_stop_does_not_keep_the_server(proctor):
     with proctor.open_store() as store:
         # A run of a process that lives and does not listen: this one.

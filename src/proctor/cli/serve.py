@@ -81,7 +81,9 @@ def serve(
             evaluation=config.evaluation,
             **config.serve,
         )
-        address = f"http://{_bracketed(host)}:{listener.getsockname()[1]}"
+        # An address that stands for all of this machine's is none that a browser can go to.
+        reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        address = f"http://{_bracketed(reached)}:{listener.getsockname()[1]}"
         server = _Server(site, address, token=token, open_page=open_page, as_json=as_json)
         return _run(server.run(listener))
 

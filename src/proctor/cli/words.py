@@ -25,6 +25,8 @@ def money(usd: float | None) -> str:
     """An amount in dollars; a price that is not known is not 0."""
     if usd is None:
         return "unknown"
+    if 0 < usd < 0.0001:
+        return "< $0.0001"
     return f"${usd:,.2f}" if usd >= 1 or usd == 0 else f"${usd:.4f}"
 
 

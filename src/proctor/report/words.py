@@ -6,6 +6,7 @@ out here, whatever it is shown in.
 Knows nothing of summaries or pages.
 """
 
+import math
 import re
 
 UNKNOWN = "–"
@@ -68,12 +69,14 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def usd(amount: float | None) -> str:
-    """$1,234.50, $0.0042: money with the digits that matter."""
+    """$1,234.50, $0.0042, $0.0000029: money with the digits that matter."""
     if amount is None:
         return UNKNOWN
-    if amount == 0 or amount >= 0.1:
+    if amount <= 0 or amount >= 0.1:
         return f"${amount:,.2f}"
-    return f"${amount:.4f}".removesuffix("0") if amount >= 0.0001 else f"${amount:.1e}"
+    # Two digits behind the noughts, of which the smallest price of a token has seven.
+    places = 4 if amount >= 0.0001 else min(10, 1 - math.floor(math.log10(amount)))
+    return f"${amount:.{places}f}".removesuffix("0")
 
 
 def seconds(amount: float | None) -> str:

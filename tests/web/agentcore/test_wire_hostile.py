@@ -47,7 +47,7 @@ JSON = some.recursive(
     max_leaves=15,
 )
 PRINTABLE = some.characters(min_codepoint=33, max_codepoint=126, exclude_characters="#")
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 class Caller:
