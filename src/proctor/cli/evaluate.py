@@ -20,11 +20,12 @@ from proctor.batch.evaluation_process import start_evaluation
 from proctor.cli import ending as codes
 from proctor.cli.carry_out import Shown
 from proctor.cli.evaluate_files import import_cloudwatch
-from proctor.cli.evaluate_look import Id, Json, get, list_jobs, results, watch
+from proctor.cli.evaluate_look import Id, get, list_jobs, results, watch
 from proctor.cli.evaluate_plan import dry_run, extended, prepared
 from proctor.cli.evaluate_request import Asked, Flags, asked_by
 from proctor.cli.evaluating import carry_out_evaluation
 from proctor.cli.house import Places, configuration, environment, now, places
+from proctor.cli.options import Json
 from proctor.cli.words import print_json, printable, say
 from proctor.errors import UsageError
 from proctor.export.evaluation import evaluation_document

@@ -14,13 +14,13 @@ from proctor.batch.evaluation import PENDING, Evaluation, evaluation_of, evaluat
 from proctor.cli import ending as codes
 from proctor.cli.evaluating import print_insights, print_results
 from proctor.cli.house import now, places
-from proctor.cli.runs import watch as watch_run
+from proctor.cli.options import Json
 from proctor.cli.tables import print_table
+from proctor.cli.watch import watch as watch_run
 from proctor.cli.words import money, print_json, printable, say
 from proctor.export.evaluation import evaluation_document, write_results
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id, its ARN, or the beginning of its id.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PATIENCE_SECONDS = 30
 """How long the process of a job may take until it is heard of."""
 

@@ -16,6 +16,7 @@ from proctor.cli import ending as codes
 from proctor.cli.evaluators_found import Seat, session_from, tell_stand_in
 from proctor.cli.evaluators_labels import Labels, Thing, kept_labels, labels_from_file
 from proctor.cli.house import places
+from proctor.cli.options import Json
 from proctor.cli.tables import print_table
 from proctor.cli.words import count, money, print_json, printable, say
 from proctor.counting import count_words
@@ -40,7 +41,7 @@ def calibrate(
     votes: Annotated[int, typer.Option(min=1, help="Ask the judge so often each time.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Judge everything so often, to see how it wavers.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the drawing that gives the intervals.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Say how far an evaluator agrees with people: agreement, kappa, alpha, confusion, leanings and noise.
 

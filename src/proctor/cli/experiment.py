@@ -11,6 +11,7 @@ from proctor.cli.carry_out import Shown
 from proctor.cli.experiment_run import Wanted, check_models, find_judges, foresee, models_for, start
 from proctor.cli.extending import foreseen_document, tell_foreseen
 from proctor.cli.house import places
+from proctor.cli.options import JsonAtEnd
 from proctor.cli.tables import print_table
 from proctor.cli.words import count, money, print_json, printable, say
 from proctor.item import Item
@@ -49,7 +50,7 @@ def experiment(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="With --resume: also repeat runs that failed or timed out.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")] = False,
+    as_json: JsonAtEnd = False,
     as_jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print a JSON record for the launch, each run and the end.")
     ] = False,

@@ -26,7 +26,7 @@ COMMANDS = {
     "abort-run": ("runs", "Stop a run, wherever it is being carried out."),
     "runs": ("runs", "List the runs there are."),
     "show": ("show", "Show a run, an item or a session."),
-    "watch": ("runs", "Watch a run until it ends."),
+    "watch": ("watch", "Watch a run until it ends."),
     "delete": ("runs", "Delete a run with its branches, work trees and rows."),
     "sessions": ("sessions", "List, diff, squash, rebase, merge and clean up sessions."),
     "export": ("export", "Write a run's tables as JSON, NDJSON, CSV or Parquet."),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+Run = Annotated[str, typer.Argument(help="The run's id, or an unambiguous beginning of it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")]
 Jsonl = Annotated[

@@ -15,7 +15,7 @@ import typer
 from proctor.batch.leftovers import clear_leftovers
 from proctor.cli.carry_out import Shown, carry_out
 from proctor.cli.house import Places, make_models, now, places
-from proctor.cli.options import JsonAtEnd, Jsonl, RetryErrors, RetryFailed
+from proctor.cli.options import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run
 from proctor.models import Models
 from proctor.store import Again, Store
 from proctor.store.owner import this_process
@@ -43,7 +43,7 @@ class _Wanted:
 @resume_app.command()
 def resume(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The run's id, or an unambiguous beginning of it.")],
+    run: Run,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Items at a time from now on.")] = None,
     budget: Annotated[
         float | None, typer.Option(min=0, help="USD the whole run may spend from now on.")

@@ -1,7 +1,5 @@
-"""`proctor runs`, `watch`, `abort-run` and `delete`: what there is, and what becomes of it."""
+"""`proctor runs`, `abort-run` and `delete`: what there is, and what becomes of it."""
 
-import asyncio
-import sys
 import time
 from typing import Annotated, Any
 
@@ -11,23 +9,17 @@ from proctor.batch.abort import abort_run
 from proctor.batch.removal import delete_run
 from proctor.cli import ending as codes
 from proctor.cli.asking import is_sure
-from proctor.cli.carry_out import summary
 from proctor.cli.house import environment, now, places
-from proctor.cli.live import REFRESH_SECONDS, LiveView
-from proctor.cli.options import Json
+from proctor.cli.options import Json, Run
 from proctor.cli.tables import print_table
 from proctor.cli.words import count, money, print_json, printable, say
 from proctor.errors import UsageError
 from proctor.item import RUNNING, SUCCESS
-from proctor.store import Store
 
 runs_app = typer.Typer(add_completion=False)
-watch_app = typer.Typer(add_completion=False)
 abort_app = typer.Typer(add_completion=False)
 delete_app = typer.Typer(add_completion=False)
-apps = {"runs": runs_app, "watch": watch_app, "abort-run": abort_app, "delete": delete_app}
-
-Run = Annotated[str, typer.Argument(help="The run's id, or an unambiguous beginning of it.")]
+apps = {"runs": runs_app, "abort-run": abort_app, "delete": delete_app}
 
 
 @runs_app.command()
@@ -51,27 +43,6 @@ def runs(
             ("RUN", "CREATED", "JOB", "STATUS", "DONE", "PASSED", "TOKENS", "COST"), map(_run_cells, found)
         )
     return codes.SUCCEEDED
-
-
-@watch_app.command()
-def watch(context: typer.Context, run: Run, as_json: Json = False) -> int:
-    """Watch a run until it ends, wherever it is carried out. Ctrl-C stops watching, not the run.
-
-    Example:  proctor watch nightly-42
-    """
-    with places(context.obj).open_store() as store:
-        run_id = store.read.batch(run, now())["runId"]
-        asyncio.run(_watch(store, run_id, as_json=as_json))
-        batch = store.read.batch(run_id, now())
-        document = summary(store, batch)
-    if as_json:
-        print_json(document)
-    say(
-        f"{printable(run_id)} {batch['status']}: {document['successCount']} of {document['itemCount']} passed"
-    )
-    if batch["status"] != "completed":
-        return codes.CUT_SHORT
-    return codes.SUCCEEDED if document["successCount"] == document["itemCount"] else codes.SOME_DID_NOT
 
 
 @abort_app.command()
@@ -119,16 +90,6 @@ def delete(
     for remark in told.kept:
         say(f"note: {printable(remark)}")
     return codes.SUCCEEDED
-
-
-async def _watch(store: Store, run_id: str, *, as_json: bool) -> None:
-    if as_json or not sys.stderr.isatty():
-        while store.read.batch(run_id, now())["status"] == RUNNING:
-            await asyncio.sleep(REFRESH_SECONDS)
-        return
-    async with LiveView(store, run_id) as view:
-        while (await view.refresh()).status == RUNNING:
-            await asyncio.sleep(REFRESH_SECONDS)
 
 
 def _run_document(row: dict[str, Any]) -> dict[str, Any]:

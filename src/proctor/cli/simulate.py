@@ -11,6 +11,7 @@ from proctor.batch.launch import Extension
 from proctor.cli.carry_out import exit_code, notify, summary, tell_end
 from proctor.cli.extending import foreseen_document, tell_foreseen
 from proctor.cli.house import now, places
+from proctor.cli.options import JsonAtEnd
 from proctor.cli.simulating import Done, Order, foresee, house_for, simulate
 from proctor.cli.views import view_for
 from proctor.cli.words import count, print_json, printable, say
@@ -69,7 +70,7 @@ def simulate_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the dialogues, check what they name, start nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")] = False,
+    as_json: JsonAtEnd = False,
     as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print a JSON record for each dialogue.")] = False,
 ) -> int:
     """Let every client talk to every therapist, and write each dialogue to a file.
