@@ -36,6 +36,19 @@ def test_the_interval_of_a_difference_of_rates_is_newcombes():
     assert (found.low, found.high) == pytest.approx((0.0524, 0.3339), abs=1e-4)
 
 
+def test_how_many_runs_would_find_such_a_difference_is_told():
+    # Half a standard deviation takes 64 of each, as every table of sample sizes has it.
+    values = [-1.0, 1.0] * 100
+    half = contrasts.welch([value + 0.5 for value in values], values)
+    assert half.runs_needed == pytest.approx(64, abs=2)
+    fewer = contrasts.welch([value + 0.5 for value in values], values[:20])
+    assert fewer.runs_needed == pytest.approx(64, abs=8)
+    # From 40 to 50 of a hundred: 388 of each.
+    assert contrasts.rates(50, 100, 40, 100).runs_needed == pytest.approx(388, rel=0.03)
+    assert contrasts.rates(50, 100, 50, 100).runs_needed is None
+    assert contrasts.paired([1.0, 2.0, 4.0], [1.0, 2.0, 4.0]).runs_needed is None
+
+
 def test_several_tests_are_corrected_by_holm():
     assert contrasts.holm([0.01, 0.04, None, 0.03]) == pytest.approx([0.03, 0.06, None, 0.06])
 

@@ -189,6 +189,16 @@ def test_a_session_is_found_by_id_name_or_branch(two_batches):
             two_batches.read.session(nothing)
 
 
+def test_a_session_that_is_called_exactly_so_comes_before_those_that_begin_so(two_batches):
+    writer = two_batches.writer()
+    session(writer, "zz9", "first", name="1")
+    for number in range(2):
+        session(writer, f"1{number}", "first")
+    writer.close()
+
+    assert two_batches.read.session("1")["id"] == "zz9"
+
+
 def test_batches_are_listed_newest_first_with_their_totals(store):
     add_batch(store, "old", 2)
     add_batch(store, "new", 3, createdAt=timestamp(NOW + timedelta(days=1)))

@@ -33,6 +33,8 @@ class Difference:
     """In standard deviations."""
     smallest_detectable: float | None = None
     """What a test of this size would find in four of five cases."""
+    runs_needed: int | None = None
+    """Values of each group, or pairs, with which one as large as `value` would be found so often."""
     n: tuple[int, int] = (0, 0)
     is_paired: bool = False
     test: str = ""
@@ -76,13 +78,15 @@ def rates(successes: int, trials: int, other_successes: int, other_trials: int) 
     pooled = (successes + other_successes) / (trials + other_trials)
     spread = math.sqrt(max(pooled * (1 - pooled), 0.25 / (trials + other_trials)))
     reach = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)
+    smallest = reach * spread * math.sqrt(1 / trials + 1 / other_trials)
     return Difference(
         value=value,
         low=value - math.hypot(a - one.low, other.high - b),
         high=value + math.hypot(one.high - a, b - other.low),
         p=fisher(successes, trials - successes, other_successes, other_trials - other_successes),
         effect_size=2 * math.asin(math.sqrt(a)) - 2 * math.asin(math.sqrt(b)),
-        smallest_detectable=min(1.0, reach * spread * math.sqrt(1 / trials + 1 / other_trials)),
+        smallest_detectable=min(1.0, smallest),
+        runs_needed=_needed(value, smallest, n),
         n=n,
         test=FISHER,
     )
@@ -153,17 +157,28 @@ def _tested(
         p = 1.0 if value == 0 else None
         return Difference(value=value, low=value, high=value, p=p, n=n, is_paired=is_paired, test=test)
     reach = student_quantile(1 - LEVEL / 2, freedom)
+    smallest = (reach + student_quantile(POWER, freedom)) * error
     return Difference(
         value=value,
         low=value - reach * error,
         high=value + reach * error,
         p=2 * (1 - student_cdf(abs(value / error), freedom)),
         effect_size=value / spread if spread else None,
-        smallest_detectable=(reach + student_quantile(POWER, freedom)) * error,
+        smallest_detectable=smallest,
+        runs_needed=_needed(value, smallest, n),
         n=n,
         is_paired=is_paired,
         test=test,
     )
+
+
+def _needed(value: float, smallest: float, n: tuple[int, int]) -> int | None:
+    """What can be found shrinks with the root of the number of values. None: there is nothing to find."""
+    if abs(value) <= 1e-9 * smallest:
+        return None
+    # Of groups of different size, what their error is as small as: two of their harmonic mean.
+    size = 2 / (1 / n[0] + 1 / n[1])
+    return max(2, math.ceil(size * (smallest / value) ** 2))
 
 
 def _log_choose(n: int, k: int) -> float:

@@ -176,10 +176,13 @@ class Reader:
 
     def session(self, session_id: str) -> Row:
         """One session, by its id or an unambiguous beginning, its name, its branch, or its source's id."""
+        names = ("id", "name", "branch", "externalId")
+        called = " OR ".join(f'"{name}" = ?' for name in names)
+        # What is called exactly so comes before what only begins so.
         found = self._connection.rows(
-            'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' OR "name" = ? OR "branch" = ? '
-            'OR "externalId" = ? LIMIT 2',
-            (beginning(session_id), session_id, session_id, session_id),
+            f'SELECT * FROM "sessions" WHERE {called} LIMIT 2', (session_id,) * len(names)
+        ) or self._connection.rows(
+            'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' LIMIT 2', (beginning(session_id),)
         )
         if len(found) != 1 or not session_id:
             several = "several sessions begin with" if found else "there is no session"

@@ -28,6 +28,7 @@ class DifferenceShape(Shape):
     p: float | None = Field(description="Before the correction for all comparisons made together.")
     effect_size: float | None
     smallest_detectable: float | None
+    runs_needed: int | None = Field(description="Of each group, or pairs, to find one of this size.")
     is_paired: bool
     test: str
     said: str = Field(default="", description="The difference as people read it, with its sign.")

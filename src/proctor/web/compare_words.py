@@ -70,4 +70,6 @@ def _would_settle(contrast: Contrast) -> str:
         parts.append(f" A difference of {least} would have been found in four of five cases.")
     if contrast.pairs_needed and contrast.pairs_needed > contrast.pairs:
         parts.append(f" One of this size needs about {contrast.pairs_needed:,} shared tasks.")
+    elif not contrast.pairs and (needed := difference.runs_needed) and needed > min(difference.n):
+        parts.append(f" One of this size needs about {needed:,} of each.")
     return "".join(parts)
