@@ -438,19 +438,22 @@ def test_a_folder_from_another_machine_is_gone_on_with(desk: Desk) -> None:
     assert json.loads(desk.command("runs", "--json").stdout)["runs"][0]["job"] == "benchmark"
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"runs": [{"item_id": 7}]}', '{"model": "x"}'])
-def test_a_damaged_result_file_is_named_set_aside_and_run_again(desk: Desk, damage: str) -> None:
-    desk.bench("--models", "solver-mini,idler")
-    name = "ollama_solver-mini_latest_result.json"
-    (desk.results / name).write_text(damage)
+def test_a_damaged_result_file_is_named_set_aside_and_run_again(desk: Desk) -> None:
+    damages = ["", "{", "[]", '{"runs": [{"item_id": 7}]}', '{"model": "x"}']
+    desk.ollama.models = [*(f"solver:{number}" for number in range(len(damages))), "idler:latest"]
+    desk.bench("--models", ",".join(desk.ollama.models))
+    names = [f"ollama_solver_{number}_result.json" for number in range(len(damages))]
+    for name, damage in zip(names, damages, strict=True):
+        (desk.results / name).write_text(damage)
     asked = desk.ollama.calls_of("idler:latest")
 
     done = desk.bench("--resume", desk.results.name)
 
-    assert f"{name} is damaged" in done.stderr
-    assert (desk.results / f"{name}.damaged").read_text() == damage
-    assert desk.read(name)["success"] is True
-    assert desk.ollama.calls_of("solver-mini:latest") == 4
+    for number, (name, damage) in enumerate(zip(names, damages, strict=True)):
+        assert f"{name} is damaged" in done.stderr
+        assert (desk.results / f"{name}.damaged").read_text() == damage
+        assert desk.read(name)["success"] is True
+        assert desk.ollama.calls_of(f"solver:{number}") == 4
     assert desk.ollama.calls_of("idler:latest") == asked
 
 

@@ -42,16 +42,15 @@ class ErrorAnswer(BaseModel):
     error: Wrong
 
 
+# Declared for one status, referred to for the others: for each anew, it would take most of a server's start.
+_ERROR = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}}}
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorAnswer, "description": said}
-    for status, said in (
-        (400, "It cannot be had so."),
-        (404, "There is no such thing."),
-        (422, "The request is not well formed."),
-        (500, "The server, or its machine, could not do it."),
-        (502, "Whoever was asked for it did not answer well."),
-        (503, "The store cannot be read, or not without its key."),
-    )
+    400: {"description": "It cannot be had so.", "model": ErrorAnswer},
+    404: {"description": "There is no such thing.", "content": _ERROR},
+    422: {"description": "The request is not well formed.", "content": _ERROR},
+    500: {"description": "The server, or its machine, could not do it.", "content": _ERROR},
+    502: {"description": "Whoever was asked for it did not answer well.", "content": _ERROR},
+    503: {"description": "The store cannot be read, or not without its key.", "content": _ERROR},
 }
 """For `responses=` of a route that can fail."""
 
