@@ -88,7 +88,7 @@ async def test_ignored_files_are_not_part_of_the_work(tmp_path):
 
 
 async def test_binary_files_count_as_changed_and_a_moved_file_counts_once(tmp_path, repo):
-    work = attempt(tmp_path, repo, "head -c 1000 /dev/urandom > 'a b.bin'; git mv hello.txt bye.txt")
+    work = attempt(tmp_path, repo, "printf 'a\\000b' > 'a b.bin'; git mv hello.txt bye.txt")
 
     await work.run()
 

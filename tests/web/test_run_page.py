@@ -208,9 +208,13 @@ def test_an_answer_that_was_long_on_its_way_does_not_replace_what_is_newer(serve
     expect(page.locator("#status")).to_contain_text("running")
     old, held = served.get("/api/runs/talk").text, []
     page.route("**/api/runs/talk", lambda route: held.append(route))
+    page.route("**/api/runs/talk/abort", lambda route: route.fulfill(json={"status": "running"}))
 
+    # The page asks how the run is, and is told that it has ended before the answer comes.
     page.get_by_role("button", name="Abort").click()
-    page.get_by_role("dialog").get_by_role("button", name="Abort run").click()
+    with page.expect_request("**/api/runs/talk"):
+        page.get_by_role("dialog").get_by_role("button", name="Abort run").click()
+    served.post("/api/runs/talk/abort")
     expect(page.locator("#status")).to_contain_text("aborted")
     with page.expect_response("**/api/runs/talk"):
         held[0].fulfill(body=old, content_type="application/json")
