@@ -19,6 +19,5 @@ def load(name: str) -> ModuleType:
     try:
         return import_module(name)
     finally:
-        gc.freeze()
         if was_looking:
             gc.enable()

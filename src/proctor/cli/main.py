@@ -4,6 +4,7 @@ Only the module of the command that was called is loaded; `proctor --help` loads
 answers in the time Python itself takes to start.
 """
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -69,6 +70,8 @@ def _run(words: list[str]) -> int:
         if not words or words[0] not in COMMANDS:
             raise ending.unknown_command(words[0] if words else "", COMMANDS)
         module: Any = load(f"proctor.cli.{COMMANDS[words[0]][0]}")
+        # All of that stays: it need not be looked through again and again.
+        gc.freeze()
         end.code = module.apps[words[0]](
             args=words[1:], prog_name=f"proctor {words[0]}", standalone_mode=False, obj=options
         )
