@@ -350,6 +350,23 @@ def test_underscores_and_dashes_in_options_are_the_same(proctor, plan):
     assert proctor("batch", "plan.yaml", "--dry_run").returncode == 0
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["--help"], ["runs", "--json"]])
+def test_a_reader_who_has_gone_is_no_problem(proctor, words, unbuffered):
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        [sys.executable, "-m", "proctor", *words],
+        stdout=writes,
+        stderr=subprocess.PIPE,
+        env=proctor.environment | {"PYTHONUNBUFFERED": unbuffered},
+        timeout=60,
+    )
+    os.close(writes)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_help_needs_no_more_than_python_itself(proctor):
     loaded = subprocess.run(
         [

@@ -56,8 +56,8 @@ def told(*, as_json: bool) -> Iterator[End]:
         end.code = _say(str(error), SOME_DID_NOT, as_json=as_json)
     except KeyboardInterrupt:
         end.code = CTRL_C
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`); Python would complain once more at exit.
+    except (BrokenPipeError, SystemExit):
+        # The reader of our output has gone (`| head`), at which typer exits; Python would complain once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         end.code = SUCCEEDED
 

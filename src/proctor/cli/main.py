@@ -129,7 +129,3 @@ def _globals(words: list[str]) -> tuple[dict[str, str], list[str]]:
         else:
             rest.append(word)
     return found, rest
-
-
-if __name__ == "__main__":
-    sys.exit(main())
