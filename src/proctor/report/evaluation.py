@@ -15,8 +15,8 @@ from proctor.report.charts import Bar, bars, stacked
 from proctor.report.render import page, text
 
 DRAWN_LABELS = 8
-KINDS = ("main", "success", "timeout", "fail", "error", "running", "queued")
-"""Colours for labels, in the order of how often they were given."""
+KINDS = ("main", "timeout", "error", "running", "queued")
+"""Colours for labels, the commonest first. None of them means good or bad, as green and red would."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
