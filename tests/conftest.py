@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from cloud import aws as aws
 from databases import server as server
 from proctor.agents import find_agent
 from proctor.batch.coding import create_batch

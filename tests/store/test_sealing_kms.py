@@ -1,11 +1,9 @@
 """A store under a key of AWS KMS, on a stand-in for it on this machine."""
 
-from collections.abc import Iterator
 from urllib.request import Request, urlopen
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from stocked import add_batch
 
 from proctor.errors import KeyMissing, KeyUnusable
@@ -16,21 +14,12 @@ NOBODYS = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000
 LOCAL = Keys(own=LocalKey(secret=b"k" * 32))
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture
-def arn(address, monkeypatch):
+def arn(aws, monkeypatch):
     """A key that is there."""
     for name, value in {"ACCESS_KEY_ID": "testing", "SECRET_ACCESS_KEY": "testing"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_KMS", address)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KMS", aws)
     return boto3.client("kms", region_name="us-east-1").create_key()["KeyMetadata"]["Arn"]
 
 
@@ -38,7 +27,7 @@ def prompts(store):
     return [row["prompt"] for row in store.read.items("run")]
 
 
-def test_a_store_under_a_key_of_kms_is_read_as_long_as_the_key_is_there(tmp_path, arn, address):
+def test_a_store_under_a_key_of_kms_is_read_as_long_as_the_key_is_there(tmp_path, arn, aws):
     url, keys = str(tmp_path / "a.db"), read_keys({"kms_key": arn}, {})
     with Store(url, keys) as store:
         add_batch(store, count=2)
@@ -46,7 +35,7 @@ def test_a_store_under_a_key_of_kms_is_read_as_long_as_the_key_is_there(tmp_path
         assert prompts(store) == ["question 0", "question 1"]
         assert [row["masterKeyId"] for row in store.data_keys.rows] == [arn]
 
-    urlopen(Request(f"{address}/moto-api/reset", method="POST")).close()
+    urlopen(Request(f"{aws}/moto-api/reset", method="POST")).close()
     with pytest.raises(KeyMissing, match=f"the key {arn} cannot be used"):
         Store(url, keys)
 

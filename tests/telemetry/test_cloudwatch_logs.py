@@ -1,12 +1,10 @@
 """Sessions in CloudWatch Logs, read from a stand-in for AWS on this machine."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from spans_by_hand import as_json, record, span, text
 
 from proctor.batch.importing import import_log_groups
@@ -18,20 +16,11 @@ NOW = datetime.now(UTC)
 KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture
-def logs(address, monkeypatch):
+def logs(aws, monkeypatch):
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
-    client = boto3.client("logs", region_name="us-east-1", endpoint_url=address)
+    client = boto3.client("logs", region_name="us-east-1", endpoint_url=aws)
     yield client
     for group in client.describe_log_groups()["logGroups"]:
         client.delete_log_group(logGroupName=group["logGroupName"])
@@ -136,12 +125,12 @@ def test_a_group_that_is_not_there_is_said(logs, store):
         import_log_groups(store, logs, LogGroups(prefixes=["/missing"]), NOW)
 
 
-def test_the_command_reads_a_group(logs, address, proctor):
+def test_the_command_reads_a_group(logs, aws, proctor):
     put(logs, RUNTIME, agent("s-1"))
 
     done = proctor(
         *("import", "cloudwatch", "--log-group", RUNTIME, "--service", "Calc.DEFAULT"),
-        *("--region", "us-east-1", "--endpoint-url", address, "--json"),
+        *("--region", "us-east-1", "--endpoint-url", aws, "--json"),
         environment=KEYS,
     )
 
@@ -149,9 +138,9 @@ def test_the_command_reads_a_group(logs, address, proctor):
     assert len(json.loads(done.stdout)["sessions"]) == 1
 
 
-def test_log_groups_are_fetched_and_judged_in_one_command(address, logs, proctor):
+def test_log_groups_are_fetched_and_judged_in_one_command(aws, logs, proctor):
     put(logs, RUNTIME, agent("s-1"), agent("s-2"))
-    proctor.environment |= KEYS | {"AWS_ENDPOINT_URL": address, "AWS_DEFAULT_REGION": "us-east-1"}
+    proctor.environment |= KEYS | {"AWS_ENDPOINT_URL": aws, "AWS_DEFAULT_REGION": "us-east-1"}
     asked = ["--name", "fetched", "--evaluator", "Builtin.TrajectoryAnyOrderMatch", "--log-group", RUNTIME]
 
     done = proctor.json("evaluate", "start", *asked, "--service", "Calc.DEFAULT", "--cloudwatch")

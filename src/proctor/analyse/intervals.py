@@ -46,11 +46,11 @@ class Rate:
         return self.successes / self.trials if self.trials else None
 
 
-def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> Rate:
+def wilson(successes: int, trials: int) -> Rate:
     """A success rate with Wilson's score interval."""
     if trials <= 0:
         return Rate(successes=0, trials=0)
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
     share, weight = successes / trials, z * z / trials
     centre = (share + weight / 2) / (1 + weight)
     reach = z / (1 + weight) * math.sqrt(share * (1 - share) / trials + weight / (4 * trials))
@@ -60,7 +60,7 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> Rate:
     return Rate(successes=successes, trials=trials, low=low, high=high)
 
 
-def mean(n: int, total: float, squares: float, confidence: float = CONFIDENCE) -> Estimate:
+def mean(n: int, total: float, squares: float) -> Estimate:
     """The mean of `n` numbers from their sum and the sum of their squares, with Student's interval."""
     if n <= 0:
         return Estimate(value=None)
@@ -68,17 +68,17 @@ def mean(n: int, total: float, squares: float, confidence: float = CONFIDENCE) -
     std = sample_std(n, total, squares)
     if std is None:
         return Estimate(value=value, n=n)
-    reach = student_quantile(0.5 + confidence / 2, n - 1) * std / math.sqrt(n)
+    reach = student_quantile(0.5 + CONFIDENCE / 2, n - 1) * std / math.sqrt(n)
     return Estimate(value=value, low=value - reach, high=value + reach, n=n)
 
 
-def mean_of(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+def mean_of(values: Sequence[float]) -> Estimate:
     """As `mean`, of the numbers themselves: also where they are large and lie close together."""
     if not values:
         return Estimate(value=None)
     # Squares of large numbers differ only in digits that are lost; those of their distances do not.
     centre = fmean(values)
-    around = mean(len(values), 0.0, sum((value - centre) ** 2 for value in values), confidence)
+    around = mean(len(values), 0.0, sum((value - centre) ** 2 for value in values))
     if around.low is None or around.high is None:
         return Estimate(value=centre, n=around.n)
     return Estimate(value=centre, low=centre + around.low, high=centre + around.high, n=around.n)
@@ -92,23 +92,23 @@ def sample_std(n: int, total: float, squares: float) -> float | None:
     return math.sqrt(max(0.0, (squares - total * total / n) / (n - 1)))
 
 
-def median(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+def median(values: Sequence[float]) -> Estimate:
     """The median of some numbers with the order statistics that enclose the true one."""
     ordered, n = sorted(values), len(values)
     if not n:
         return Estimate(value=None)
     middle = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
-    ranks = median_ranks(n, confidence)
+    ranks = median_ranks(n)
     if ranks is None:
         return Estimate(value=middle, n=n)
     return Estimate(value=middle, low=ordered[ranks[0] - 1], high=ordered[ranks[1] - 1], n=n)
 
 
-def median_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
+def median_ranks(n: int) -> tuple[int, int] | None:
     """Which two of `n` ordered numbers, counted from 1, enclose the median; None when too few."""
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     if n > EXACT_RANKS:
-        z = NormalDist().inv_cdf(0.5 + confidence / 2)
+        z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
         low = math.floor((n + 1 - z * math.sqrt(n)) / 2)
         return low, n + 1 - low
     low, below = 0, 0.0

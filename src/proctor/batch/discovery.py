@@ -16,6 +16,7 @@ from proctor.errors import UsageError
 from proctor.item import ERROR, RUNNING
 from proctor.plan.evaluation import Files, LogGroups, OwnSessions, Period, Sessions
 from proctor.store import Reader, timestamp
+from proctor.store.conditions import literally, places
 
 PAGE = 200
 """Sessions that are looked at together: many enough to be quick, few enough to stay small."""
@@ -231,8 +232,7 @@ def _of_store(wanted: OwnSessions) -> tuple[str, list[Any]]:
 
 def _as_level(role: str) -> str:
     """A pattern for factors, which are JSON, of which one has this value."""
-    text = json.dumps(role, ensure_ascii=False)
-    return f"%:{text.replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
+    return f"%:{literally(json.dumps(role, ensure_ascii=False))}%"
 
 
 def _within(period: Period, parts: list[str], parameters: list[Any]) -> tuple[str, list[Any]]:
@@ -251,4 +251,4 @@ def _within(period: Period, parts: list[str], parameters: list[Any]) -> tuple[st
 
 
 def _one_of(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
-    return f"{column} IN ({', '.join('?' * len(values))})" if values else "1 = 0", list(values)
+    return f"{column} IN ({places(values)})", list(values)

@@ -64,8 +64,6 @@ class Evaluation:
     error_details: tuple[str, ...] = ()
     """Why it failed or stopped, or how many sessions could not be judged. At most one sentence."""
     sessions_found: int = 0
-    sessions_ignored: int = 0
-    """Found beyond the most recent ones that a job may have."""
     is_new: bool = False
     """True only from `open_evaluation`: this call has made it."""
 
@@ -232,7 +230,6 @@ def _as_it_stands(store: Store, row: Mapping[str, Any], now: datetime) -> Evalua
         output_stream=row["outputStream"],
         error_details=_details(store, row, batch, state),
         sessions_found=row["sessionsFound"],
-        sessions_ignored=row["sessionsIgnored"],
     )
 
 

@@ -69,7 +69,6 @@ class _Dialogue:
         self.seats = {side: self._seat(side) for side in SIDES}
         self.judges: Judges | None = None
         self._under_test = item.settings.get("underTest", THERAPIST)
-        self._told_metrics: set[str] = set()
 
     async def talk(self) -> None:
         details = self.item.details

@@ -2,13 +2,11 @@
 
 import sqlite3
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from test_wire_evaluators import JUDGE, create
 from test_wire_jobs import EXACT, arrive, ended, refused, start, truth
 
@@ -18,33 +16,24 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing
 NOBODYS = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture
-def there(address, monkeypatch):
+def there(aws, monkeypatch):
     """What whoever uses the keys has in the environment."""
-    found = {**CREDENTIALS, "AWS_ENDPOINT_URL_KMS": address}
+    found = {**CREDENTIALS, "AWS_ENDPOINT_URL_KMS": aws}
     for name, value in found.items():
         monkeypatch.setenv(name, value)
     return found
 
 
 @pytest.fixture
-def key(there, address):
-    kms = boto3.client("kms", region_name="us-east-1", endpoint_url=address)
+def key(there, aws):
+    kms = boto3.client("kms", region_name="us-east-1", endpoint_url=aws)
     return kms.create_key()["KeyMetadata"]["Arn"]
 
 
-def lose(address):
+def lose(aws):
     """Take every key away."""
-    urlopen(Request(f"{address}/moto-api/reset", method="POST")).close()
+    urlopen(Request(f"{aws}/moto-api/reset", method="POST")).close()
 
 
 def on_disk(served):
@@ -82,13 +71,13 @@ def test_the_results_of_a_job_with_a_key_of_its_own_are_sealed_under_it(serve, t
     assert len(events) == 2
 
 
-def test_a_job_whose_key_is_gone_is_told_without_its_results(serve, there, address, key):
+def test_a_job_whose_key_is_gone_is_told_without_its_results(serve, there, aws, key):
     served = serve(environment=there)
     arrive(served, "s-1")
     started = start(served.data, kmsKeyArn=key, evaluationMetadata=truth("s-1"))
     job_id = started["batchEvaluationId"]
     assert "evaluationResults" in ended(served.data, job_id)
-    lose(address)
+    lose(aws)
 
     served = serve(environment=there)
     job = served.data.get_batch_evaluation(batchEvaluationId=job_id)
@@ -100,10 +89,10 @@ def test_a_job_whose_key_is_gone_is_told_without_its_results(serve, there, addre
     assert served.data.delete_batch_evaluation(batchEvaluationId=job_id)["status"] == "DELETING"
 
 
-def test_a_job_that_waits_can_be_stopped_though_its_key_is_gone(serve, there, address, key):
+def test_a_job_that_waits_can_be_stopped_though_its_key_is_gone(serve, there, aws, key):
     held = serve(command=["true"], environment=there)
     job_id = start(held.data, kmsKeyArn=key)["batchEvaluationId"]
-    lose(address)
+    lose(aws)
 
     held = serve(command=["true"], environment=there)
     assert held.data.stop_batch_evaluation(batchEvaluationId=job_id)["status"] == "STOPPED"
@@ -133,7 +122,7 @@ def test_a_key_of_kms_can_be_stood_in_for(tmp_path, serve, there):
     assert b"unheard-of" not in on_disk(held)
 
 
-def test_an_evaluator_with_a_key_of_its_own_lies_open_nowhere(serve, there, address, key):
+def test_an_evaluator_with_a_key_of_its_own_lies_open_nowhere(serve, there, aws, key):
     served = serve(command=["true"], environment=there)
     made = create(served.control, kmsKeyArn=key, description="How polite")
     evaluator_id = made["evaluatorId"]
@@ -144,7 +133,7 @@ def test_an_evaluator_with_a_key_of_its_own_lies_open_nowhere(serve, there, addr
     assert b"Is this polite?" not in on_disk(served)
     start(served.data, evaluators=[{"evaluatorId": evaluator_id}])
     assert b"Is this polite?" not in on_disk(served)
-    lose(address)
+    lose(aws)
     served = serve(command=["true"], environment=there)
     known = served.control.get_evaluator(evaluatorId=evaluator_id, includedData="METADATA_ONLY")
     assert (known["evaluatorName"], known["description"]) == ("polite", "How polite")

@@ -1,0 +1,569 @@
+"""One conversation as each framework writes it: a question about the weather, a tool, an answer."""
+
+from spans_by_hand import STRANDS, as_json, event, record, span, text
+
+ASKED, ANSWERED = "How is the weather in Bonn?", "It is sunny in Bonn."
+TOOL = {"name": "weather", "description": "Looks out of the window.", "parameters": {"type": "object"}}
+
+
+def genai_inline():
+    return [
+        span(
+            "invoke_agent Forecaster",
+            gen_ai__operation__name="invoke_agent",
+            gen_ai__agent__name="Forecaster",
+            gen_ai__input__messages=as_json([text("user", ASKED)]),
+            gen_ai__output__messages=as_json([text("assistant", ANSWERED)]),
+            gen_ai__system_instructions=as_json([{"type": "text", "content": "Be brief."}]),
+            gen_ai__tool__definitions=as_json([{"type": "function", **TOOL}]),
+            seconds=9,
+        ),
+        span(
+            "chat one",
+            parent="invoke_agent Forecaster",
+            at=1,
+            gen_ai__operation__name="chat",
+            gen_ai__provider__name="acme",
+            gen_ai__request__model="large",
+            gen_ai__response__model="large-2026",
+            gen_ai__usage__input_tokens=100,
+            gen_ai__usage__output_tokens=20,
+            **{"gen_ai.usage.cache_read.input_tokens": 60, "gen_ai.usage.reasoning.output_tokens": 5},
+        ),
+        weather_tool(),
+    ]
+
+
+def weather_tool(**more):
+    given = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "weather",
+        "gen_ai.tool.call.id": "call_1",
+        "gen_ai.tool.call.arguments": as_json({"city": "Bonn"}),
+        "gen_ai.tool.call.result": "sunny",
+    }
+    return span("execute_tool weather", parent="invoke_agent Forecaster", at=3, **{**given, **more})
+
+
+def genai_details_as_records():
+    """Spans without content, and one event record a span with the current event."""
+    asked = {
+        "gen_ai.input.messages": [text("user", ASKED)],
+        "gen_ai.output.messages": [text("assistant", ANSWERED)],
+    }
+    return [
+        span("invoke_agent Forecaster", gen_ai__operation__name="invoke_agent", seconds=9),
+        span("chat one", parent="invoke_agent Forecaster", at=4, gen_ai__operation__name="chat"),
+        record("chat one", event="gen_ai.client.inference.operation.details", **asked),
+        weather_tool(),
+    ]
+
+
+def genai_details_as_span_event():
+    return [
+        span("invoke_agent Forecaster", gen_ai__operation__name="invoke_agent", seconds=9),
+        span(
+            "chat one",
+            parent="invoke_agent Forecaster",
+            at=4,
+            gen_ai__operation__name="chat",
+            events=[
+                event(
+                    "gen_ai.client.inference.operation.details",
+                    **{
+                        "gen_ai.input.messages": as_json([text("user", ASKED)]),
+                        "gen_ai.output.messages": as_json([text("assistant", ANSWERED)]),
+                    },
+                )
+            ],
+        ),
+        weather_tool(),
+    ]
+
+
+def genai_message_records():
+    """The older events, one for each message, with their fields in the body of the log record."""
+    return [
+        span("chat one", at=4, gen_ai__operation__name="chat"),
+        record("chat one", event="gen_ai.user.message", body={"content": ASKED}),
+        record(
+            "chat one",
+            event="gen_ai.choice",
+            body={"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ANSWERED}},
+        ),
+        weather_tool(),
+    ]
+
+
+def strands_unified():
+    return [
+        span(
+            "invoke_agent Forecaster",
+            scope=STRANDS,
+            gen_ai__operation__name="invoke_agent",
+            gen_ai__agent__tools=as_json(["weather"]),
+            seconds=9,
+            events=[
+                event("gen_ai.user.message", content=as_json([{"text": ASKED}])),
+                event("gen_ai.choice", 9, message=ANSWERED + "\n", finish_reason="end_turn"),
+            ],
+        ),
+        span("execute_event_loop_cycle", scope=STRANDS, parent="invoke_agent Forecaster", at=0.5, seconds=8),
+        span(
+            "chat",
+            scope=STRANDS,
+            parent="execute_event_loop_cycle",
+            at=1,
+            gen_ai__operation__name="chat",
+            events=[
+                event("gen_ai.user.message", content=as_json([{"text": ASKED}])),
+                event(
+                    "gen_ai.choice",
+                    message=as_json(
+                        [{"toolUse": {"toolUseId": "call_1", "name": "weather", "input": {"city": "Bonn"}}}]
+                    ),
+                    finish_reason="tool_use",
+                ),
+            ],
+        ),
+        span(
+            "execute_tool weather",
+            scope=STRANDS,
+            parent="execute_event_loop_cycle",
+            at=3,
+            gen_ai__operation__name="execute_tool",
+            gen_ai__tool__name="weather",
+            gen_ai__tool__call__id="call_1",
+            gen_ai__tool__status="success",
+            events=[
+                event("gen_ai.tool.message", role="tool", content=as_json({"city": "Bonn"}), id="call_1"),
+                event("gen_ai.choice", message=as_json([{"text": "sunny"}]), id="call_1"),
+            ],
+        ),
+        span(
+            "chat two",
+            scope=STRANDS,
+            parent="execute_event_loop_cycle",
+            at=5,
+            gen_ai__operation__name="chat",
+            events=[
+                event("gen_ai.user.message", content=as_json([{"text": ASKED}])),
+                event(
+                    "gen_ai.assistant.message",
+                    content=as_json(
+                        [{"toolUse": {"toolUseId": "call_1", "name": "weather", "input": {"city": "Bonn"}}}]
+                    ),
+                ),
+                event(
+                    "gen_ai.tool.message",
+                    content=as_json(
+                        [{"toolResult": {"toolUseId": "call_1", "content": [{"text": "sunny"}]}}]
+                    ),
+                ),
+                event("gen_ai.choice", message=as_json([{"text": ANSWERED}]), finish_reason="end_turn"),
+            ],
+        ),
+    ]
+
+
+def strands_split():
+    """Spans in one place, their content in event records in another."""
+    return [
+        span("invoke_agent Forecaster", scope=STRANDS, gen_ai__operation__name="invoke_agent", seconds=9),
+        record(
+            "invoke_agent Forecaster",
+            event=STRANDS,
+            body={
+                "input": {"messages": [{"role": "user", "content": {"content": as_json([{"text": ASKED}])}}]},
+                "output": {
+                    "messages": [
+                        {"role": "assistant", "content": {"message": ANSWERED, "finish_reason": "end_turn"}}
+                    ]
+                },
+            },
+        ),
+        span(
+            "execute_tool weather",
+            scope=STRANDS,
+            parent="invoke_agent Forecaster",
+            at=3,
+            gen_ai__operation__name="execute_tool",
+            gen_ai__tool__name="weather",
+        ),
+        record(
+            "execute_tool weather",
+            event=STRANDS,
+            body={
+                "input": {
+                    "messages": [
+                        {"role": "tool", "content": {"content": as_json({"city": "Bonn"}), "id": "c"}}
+                    ]
+                },
+                "output": {
+                    "messages": [
+                        {"role": "assistant", "content": {"message": as_json([{"text": "sunny"}]), "id": "c"}}
+                    ]
+                },
+            },
+        ),
+    ]
+
+
+def strands_parts():
+    """What Strands writes under `gen_ai_latest_experimental`."""
+
+    def details(asked, answered):
+        return [
+            event(
+                "gen_ai.client.inference.operation.details",
+                **{"gen_ai.input.messages": as_json(asked), "gen_ai.output.messages": as_json(answered)},
+            )
+        ]
+
+    call = {"type": "tool_call", "name": "weather", "id": "call_1", "arguments": {"city": "Bonn"}}
+    response = {"type": "tool_call_response", "id": "call_1", "response": [{"text": "sunny"}]}
+    return [
+        span(
+            "invoke_agent Forecaster",
+            scope=STRANDS,
+            gen_ai__operation__name="invoke_agent",
+            seconds=9,
+            events=details([text("user", ASKED)], [text("assistant", ANSWERED)]),
+        ),
+        span(
+            "execute_tool weather",
+            scope=STRANDS,
+            parent="invoke_agent Forecaster",
+            at=3,
+            gen_ai__operation__name="execute_tool",
+            gen_ai__tool__name="weather",
+            events=details([{"role": "tool", "parts": [call]}], [{"role": "tool", "parts": [response]}]),
+        ),
+    ]
+
+
+def constructor(kind, content, **more):
+    return {
+        "lc": 1,
+        "type": "constructor",
+        "id": ["langchain", "schema", "messages", kind],
+        "kwargs": {"content": content, **more},
+    }
+
+
+def langgraph_traceloop():
+    scope = "opentelemetry.instrumentation.langchain"
+    messages = [
+        constructor("HumanMessage", ASKED),
+        constructor(
+            "AIMessage", "", tool_calls=[{"name": "weather", "args": {"city": "Bonn"}, "id": "call_1"}]
+        ),
+        constructor("ToolMessage", "sunny", tool_call_id="call_1"),
+        constructor("AIMessage", ANSWERED),
+    ]
+    return [
+        span(
+            "LangGraph.workflow",
+            scope=scope,
+            traceloop__span__kind="workflow",
+            traceloop__entity__name="LangGraph",
+            traceloop__entity__input=as_json({"inputs": {"messages": [["user", ASKED]]}, "tags": []}),
+            traceloop__entity__output=as_json({"outputs": {"messages": messages}, "kwargs": {}}),
+            seconds=9,
+        ),
+        span(
+            "ChatOpenAI.chat",
+            scope=scope,
+            parent="LangGraph.workflow",
+            at=1,
+            llm__request__type="chat",
+            **{
+                "gen_ai.prompt.0.role": "user",
+                "gen_ai.prompt.0.content": ASKED,
+                "gen_ai.completion.0.role": "assistant",
+                "gen_ai.completion.0.content": "",
+                "gen_ai.completion.0.tool_calls.0.id": "call_1",
+                "gen_ai.completion.0.tool_calls.0.name": "weather",
+                "gen_ai.completion.0.tool_calls.0.arguments": as_json({"city": "Bonn"}),
+                "llm.request.functions.0.name": "weather",
+                "llm.request.functions.0.description": TOOL["description"],
+                "llm.request.functions.0.parameters": as_json(TOOL["parameters"]),
+            },
+        ),
+        span(
+            "weather.tool",
+            scope=scope,
+            parent="LangGraph.workflow",
+            at=3,
+            traceloop__span__kind="tool",
+            traceloop__entity__name="weather",
+            traceloop__entity__input=as_json({"input_str": "{'city': 'Bonn'}", "inputs": {"city": "Bonn"}}),
+            traceloop__entity__output=as_json({"output": messages[2], "kwargs": {"name": "weather"}}),
+        ),
+    ]
+
+
+def langgraph_openinference():
+    scope = "openinference.instrumentation.langchain"
+    return [
+        span(
+            "LangGraph",
+            scope=scope,
+            openinference__span__kind="CHAIN",
+            input__value=as_json({"messages": [{"type": "human", "data": {"content": ASKED}}]}),
+            output__value=as_json(
+                {
+                    "messages": [
+                        {"type": "human", "data": {"content": ASKED}},
+                        {"type": "ai", "data": {"content": ANSWERED}},
+                    ]
+                }
+            ),
+            seconds=9,
+        ),
+        span(
+            "weather",
+            scope=scope,
+            parent="LangGraph",
+            at=3,
+            openinference__span__kind="TOOL",
+            tool__name="weather",
+            input__value="{'city': 'Bonn'}",
+            output__value="content='sunny' name='weather' tool_call_id='call_1'",
+        ),
+    ]
+
+
+def openai_agents_openinference():
+    scope = "openinference.instrumentation.openai_agents"
+    return [
+        span("Agent workflow", scope=scope, openinference__span__kind="AGENT", seconds=9),
+        span(
+            "response",
+            scope=scope,
+            parent="Agent workflow",
+            at=1,
+            openinference__span__kind="LLM",
+            llm__model_name="large",
+            **{
+                "llm.token_count.prompt": 100,
+                "llm.token_count.completion": 20,
+                "llm.token_count.prompt_details.cache_read": 60,
+                "llm.input_messages.0.message.role": "system",
+                "llm.input_messages.0.message.content": "Be brief.",
+                "llm.input_messages.1.message.role": "user",
+                "llm.input_messages.1.message.content": ASKED,
+                "llm.output_messages.0.message.role": "assistant",
+                "llm.output_messages.0.message.tool_calls.0.tool_call.id": "call_1",
+                "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "weather",
+                "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": as_json(
+                    {"city": "Bonn"}
+                ),
+                "llm.tools.0.tool.json_schema": as_json({"type": "function", "function": TOOL}),
+            },
+        ),
+        span(
+            "weather",
+            scope=scope,
+            parent="Agent workflow",
+            at=3,
+            openinference__span__kind="TOOL",
+            tool__name="weather",
+            input__value=as_json({"city": "Bonn"}),
+            output__value="sunny",
+        ),
+        span(
+            "response two",
+            scope=scope,
+            parent="Agent workflow",
+            at=5,
+            openinference__span__kind="LLM",
+            **{
+                "llm.output_messages.0.message.role": "assistant",
+                "llm.output_messages.0.message.contents.0.message_content.type": "text",
+                "llm.output_messages.0.message.contents.0.message_content.text": ANSWERED,
+            },
+        ),
+    ]
+
+
+def openai_agents_traceloop():
+    scope = "opentelemetry.instrumentation.openai_agents"
+    return [
+        span("Agent Workflow", scope=scope, traceloop__span__kind="workflow", seconds=9),
+        span(
+            "openai.response",
+            scope=scope,
+            parent="Agent Workflow",
+            at=4,
+            llm__request__type="chat",
+            **{
+                "gen_ai.prompt.0.role": "user",
+                "gen_ai.prompt.0.content": ASKED,
+                "gen_ai.completion.0.role": "assistant",
+                "gen_ai.completion.0.content": ANSWERED,
+            },
+        ),
+        span(
+            "weather.tool",
+            scope=scope,
+            parent="Agent Workflow",
+            at=3,
+            traceloop__span__kind="tool",
+            gen_ai__tool__name="weather",
+            gen_ai__tool__call__arguments=as_json({"city": "Bonn"}),
+            gen_ai__tool__call__result="sunny",
+        ),
+    ]
+
+
+def llama_index():
+    scope = "openinference.instrumentation.llama_index"
+    return [
+        span(
+            "AgentWorkflow.run",
+            scope=scope,
+            openinference__span__kind="CHAIN",
+            input__value=as_json({"user_msg": ASKED}),
+            output__value=as_json({"response": {"role": "assistant", "content": ANSWERED}}),
+            seconds=9,
+        ),
+        span(
+            "FunctionTool.acall",
+            scope=scope,
+            parent="AgentWorkflow.run",
+            at=3,
+            openinference__span__kind="TOOL",
+            tool__name="weather",
+            input__value=as_json({"city": "Bonn"}),
+            output__value="sunny",
+        ),
+    ]
+
+
+def google_adk():
+    scope = "openinference.instrumentation.google_adk"
+    response = {"function_response": {"id": "call_1", "name": "weather", "response": "sunny"}}
+    return [
+        span(
+            "invocation [app]",
+            scope=scope,
+            openinference__span__kind="CHAIN",
+            input__value=as_json(
+                {"user_id": "u", "new_message": {"parts": [{"text": ASKED}], "role": "user"}}
+            ),
+            output__value=as_json({"content": {"parts": [{"text": ANSWERED}], "role": "model"}}),
+            seconds=9,
+        ),
+        span(
+            "execute_tool weather",
+            scope=scope,
+            parent="invocation [app]",
+            at=3,
+            openinference__span__kind="TOOL",
+            tool__name="weather",
+            input__value=as_json({"city": "Bonn"}),
+            output__value=as_json({"content": {"parts": [response], "role": "user"}}),
+        ),
+    ]
+
+
+def claude_agent_sdk():
+    scope = "openinference.instrumentation.claude_agent_sdk"
+    return [
+        span(
+            "ClaudeAgentSDK.query",
+            scope=scope,
+            openinference__span__kind="AGENT",
+            input__value=ASKED,
+            output__value=ANSWERED,
+            seconds=9,
+        ),
+        span(
+            "weather",
+            scope=scope,
+            parent="ClaudeAgentSDK.query",
+            at=3,
+            openinference__span__kind="TOOL",
+            tool__name="weather",
+            input__value=as_json({"city": "Bonn"}),
+            output__value=as_json([{"type": "text", "text": "sunny"}]),
+        ),
+    ]
+
+
+def vercel_ai():
+    call = {"toolCallId": "call_1", "toolName": "weather", "input": as_json({"city": "Bonn"})}
+    return [
+        span(
+            "ai.generateText",
+            scope="ai",
+            ai__operationId="ai.generateText",
+            ai__prompt=as_json({"system": "Be brief.", "messages": [{"role": "user", "content": ASKED}]}),
+            seconds=9,
+            **{"ai.response.text": ANSWERED},
+        ),
+        span(
+            "ai.generateText.doGenerate",
+            scope="ai",
+            parent="ai.generateText",
+            at=1,
+            ai__operationId="ai.generateText.doGenerate",
+            **{
+                "ai.prompt.messages": as_json(
+                    [{"role": "user", "content": [{"type": "text", "text": ASKED}]}]
+                ),
+                "ai.response.toolCalls": as_json([call]),
+                "ai.prompt.tools": [as_json({"type": "function", **TOOL})],
+                "ai.model.id": "large",
+                "ai.usage.promptTokens": 100,
+            },
+        ),
+        span(
+            "ai.toolCall",
+            scope="ai",
+            parent="ai.generateText",
+            at=3,
+            ai__operationId="ai.toolCall",
+            **{
+                "ai.toolCall.name": "weather",
+                "ai.toolCall.id": "call_1",
+                "ai.toolCall.args": as_json({"city": "Bonn"}),
+                "ai.toolCall.result": "sunny",
+            },
+        ),
+    ]
+
+
+def invocation_attributes():
+    """Two attributes that any span may have, also one that only carries requests."""
+    return [
+        span(
+            "POST /invocations",
+            scope="opentelemetry.instrumentation.starlette",
+            seconds=9,
+            agentcore__invocation__user_prompt=ASKED,
+            agentcore__invocation__agent_response=ANSWERED,
+        ),
+        weather_tool(),
+    ]
+
+
+DIALECTS = [
+    genai_inline,
+    genai_details_as_records,
+    genai_details_as_span_event,
+    genai_message_records,
+    strands_unified,
+    strands_split,
+    strands_parts,
+    langgraph_traceloop,
+    langgraph_openinference,
+    openai_agents_openinference,
+    openai_agents_traceloop,
+    llama_index,
+    google_adk,
+    claude_agent_sdk,
+    vercel_ai,
+    invocation_attributes,
+]
