@@ -7,7 +7,6 @@ Knows nothing of how items are carried out.
 """
 
 import asyncio
-import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from starlette.responses import Response
 
 from proctor.analyse.forecast import forecast
 from proctor.errors import Place, PlanError, Problem, UsageError
-from proctor.plan.reading import MOST_BYTES
+from proctor.plan.reading import MOST_BYTES, read_source
 from proctor.store import listing
 from proctor.web.answers import ERRORS, page
 from proctor.web.examples import Example, examples
@@ -28,8 +27,6 @@ from proctor.web.launching import Launched, asked, launch
 from proctor.web.site import Site
 
 MOST_SECONDS_LOOKING = 120
-_RUN_ID = re.compile(r"""^["'{]*runId""", re.MULTILINE)
-"""Where a plan names its run: at the top, which is where a line begins."""
 IN_THE_STORE = ("coding", "evaluation")
 """Jobs that need their plan's file no more once they have begun."""
 MOST_SECONDS_STARTING = 30
@@ -195,11 +192,10 @@ def _readable(site: Site, typed: Typed) -> Reading:
     if reading.run_id and listing.batches_named(site.store.read, [reading.run_id], site.now()):
         problem = f"there is already a run called {reading.run_id}"
         remedy = "Give it another name: the run's name under Overrides, or `runId` in the plan."
-        named = None if typed.overrides.runId else _RUN_ID.search(typed.text)
-        if named is None:
+        if typed.overrides.runId:
             raise UsageError(f"{problem}\n{remedy}")
-        line, column = typed.text.count("\n", 0, named.start()) + 1, named.end() - named.start() - 4
-        raise PlanError([Problem(at=Place("plan", line, column), problem=problem, remedy=remedy)])
+        at = read_source(typed.text, file="plan").place(("runId",), of_key=True)
+        raise PlanError([Problem(at=at, problem=problem, remedy=remedy)])
     return reading
 
 
