@@ -1,6 +1,7 @@
 """A judge is held against people, and its own noise is part of what it says."""
 
 import random
+from statistics import NormalDist, fmean
 
 import pytest
 
@@ -217,3 +218,57 @@ def test_a_single_session_has_the_interval_of_the_judges_noise_alone():
     assert found.mean.n == 1
     assert found.mean.high - 0.5 == pytest.approx(1.959964 * (0.25 / 3) ** 0.5, abs=1e-4)
     assert judged_mean([Judgement(session="a", value=0.5)]).mean.low is None
+
+
+def test_the_noise_of_a_session_shrinks_with_the_number_of_its_judged_targets():
+    # Votes about one target have a variance of 0.5: two votes leave 1/2 of it in a target, two targets 1/4.
+    targets = [Judgement(session="a", target=name, value=0.5, votes=(0.0, 1.0)) for name in ("t0", "t1")]
+
+    result = judged_mean(targets)
+
+    assert result.noise_variance == pytest.approx(0.5)
+    assert result.mean.high - result.mean.value == pytest.approx(1.959964 * 0.125**0.5, abs=1e-5)
+
+
+def test_targets_with_fewer_votes_leave_more_noise_in_a_session():
+    votes = {"t0": (0.0, 1.0), "t1": (), "t2": ()}
+    judgements = [
+        Judgement(session=session, target=target, value=0.5, votes=each)
+        for session in ("a", "b")
+        for target, each in votes.items()
+    ]
+
+    result = judged_mean(judgements, noise_variance=0.9)
+
+    # (1/2 + 1 + 1) / 9 of the noise is left in each of two sessions; t is 12.706205 at 1 degree of freedom.
+    assert result.mean.high - result.mean.value == pytest.approx(12.706205 * (0.25 / 2) ** 0.5, abs=1e-4)
+
+
+def test_a_resampled_interval_leaves_out_a_fortieth_of_the_draws_at_either_end():
+    values = [NormalDist().inv_cdf((n + 0.5) / 100) for n in range(100)]
+    sessions = {str(n): [value] for n, value in enumerate(values)}
+
+    estimate = bootstrapped(sessions, fmean, seed=1)
+
+    error = (fmean(value * value for value in values) / 100) ** 0.5
+    assert estimate.value == pytest.approx(0, abs=1e-12)
+    assert (estimate.low, estimate.high) == pytest.approx((-1.96 * error, 1.96 * error), rel=0.05)
+
+
+def test_values_without_a_label_are_compared_as_they_are_written():
+    judged = [
+        Judged(session=str(n), human={"ana": Opinion(value=0.5)}, machine=[Opinion(value=value)])
+        for n, value in enumerate([0.5, 0.5, 0.5, 0.25])
+    ]
+
+    result = calibrate(judged)
+
+    assert (result.agreement.successes, result.agreement.trials) == (3, 4)
+    assert result.confusion == {("0.5", "0.5"): 3, ("0.5", "0.25"): 1}
+    assert list(result.words) == ["0.25", "0.5"]
+
+
+def test_a_label_is_compared_rather_than_its_value_and_an_opinion_may_have_neither():
+    assert Opinion(label="Yes", value=1.0).word == "Yes"
+    assert Opinion(value=0.0).word == "0"
+    assert Opinion().word == ""

@@ -79,3 +79,12 @@ def test_a_measure_is_shown_by_combination_with_its_interval() -> None:
     assert (cbt.mean.value, cbt.mean.n, cbt.std) == (6, 3, 2)
     assert cbt.mean.low is not None and cbt.mean.low < 6
     assert (mi.mean.value, mi.mean.low, mi.std) == (9, None, None)
+
+
+def test_two_observations_of_the_same_pairing_give_the_variance_of_repeats() -> None:
+    assert found([Observation("a", "x", 1.0), Observation("a", "x", 3.0)]) == {
+        "row": None,
+        "column": None,
+        "pairing": None,
+        "repeat": pytest.approx(2.0),
+    }

@@ -212,3 +212,18 @@ def test_where_harm_counts_as_nothing_its_low_values_are_the_bad_ones(harmful, b
     names = high_is_bad({} if harmful is None else {"harmfulValue": harmful})
 
     assert ("Builtin.Harmfulness" in names, "Builtin.Refusal" in names) == (bad, True)
+
+
+def test_two_sessions_are_enough_for_an_interval(store):
+    (summary,) = judged(store, [[0.3], [0.7]]).summaries
+
+    # Student's, with t = 12.706205 at one degree of freedom and a standard error of 0.2.
+    assert summary.average.value == pytest.approx(0.5)
+    assert (summary.average.low, summary.average.high) == pytest.approx((-2.041241, 3.041241), abs=1e-5)
+
+
+def test_two_equal_sessions_of_a_judge_without_votes_have_an_interval_without_width(store):
+    (summary,) = judged(store, [[0.5], [0.5]]).summaries
+
+    assert (summary.average.low, summary.average.high) == (0.5, 0.5)
+    assert not summary.is_noise

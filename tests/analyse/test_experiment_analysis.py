@@ -278,3 +278,51 @@ def test_a_level_that_makes_no_difference_is_not_said_to_be_lower(tmp_path):
     patterns = two_models(tmp_path).identify_patterns()
 
     assert "the success rate is the same" in patterns["tested_levels"][0]["statement"]
+
+
+def with_variations(folder, number, *, repeats):
+    """Variations 1 to `number` of one factor, each with the mean of its number."""
+    runs = [
+        (f"var-{n:03d}-run-{run:03d}", "completed", {"trust": n + run / 10}, 0.1, {})
+        for n in range(1, number + 1)
+        for run in range(1, repeats + 1)
+    ]
+    variations = [
+        {"variation_id": n, "description": f"turns={n}", "factors": {"turns": str(n)}}
+        for n in range(1, number + 1)
+    ]
+    return write_runs(folder, runs, variations)
+
+
+def test_up_to_twelve_variations_are_all_compared_with_each_other(tmp_path):
+    pairs = with_variations(tmp_path, 12, repeats=2).compare_pairs("trust")
+
+    assert len(pairs) == 66
+    assert [pair["variations"] for pair in pairs[:2]] == [[1, 2], [1, 3]]
+    assert pairs[-1]["variations"] == [11, 12]
+
+
+def test_more_than_twelve_variations_are_compared_with_the_first_only(tmp_path):
+    pairs = with_variations(tmp_path, 13, repeats=2).compare_pairs("trust")
+
+    assert [pair["variations"] for pair in pairs] == [[1, other] for other in range(2, 14)]
+    assert [pair["value"] for pair in pairs] == pytest.approx([1.0 - other for other in range(2, 14)])
+    assert pairs[0]["descriptions"] == ["turns=1", "turns=2"]
+
+
+def test_fewer_than_three_runs_have_no_effects_of_factors(tmp_path):
+    assert with_variations(tmp_path / "two", 2, repeats=1).factor_effects("trust") == []
+    (effect,) = with_variations(tmp_path / "three", 3, repeats=1).factor_effects("trust")
+    assert (effect["factor"], effect["n"], effect["freedom"], effect["p"]) == ("turns", 3, 2, None)
+
+
+def test_failures_are_listed_with_the_most_frequent_first(tmp_path):
+    errors = ["rare", "often", "often", "often", "at times", "at times"]
+    runs = [
+        (f"var-001-run-{n:03d}", "failed", {}, 0, {"halt_reason": "model_failed", "error": error})
+        for n, error in enumerate(errors, 1)
+    ]
+
+    clusters = write_runs(tmp_path, runs).identify_patterns()["failure_modes"]
+
+    assert [(one["message"], one["runs"]) for one in clusters] == [("often", 3), ("at times", 2), ("rare", 1)]

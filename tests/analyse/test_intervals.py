@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.analyse.intervals import mean, median, median_ranks, student_quantile, wilson
+from proctor.analyse.intervals import f_tail, mean, median, median_ranks, student_quantile, wilson
 
 
 @pytest.mark.parametrize(
@@ -100,3 +100,21 @@ def test_a_median_stands_between_its_bounds():
     found = median([5, 1, 4, 2, 3, 6, 8, 7])
 
     assert (found.low, found.value, found.high) == (1, 4.5, 8)
+
+
+@pytest.mark.parametrize(
+    ("value", "above", "below", "p"),
+    [
+        (4.10282, 2, 10, 0.05),
+        (3.09839, 3, 20, 0.05),
+        (5.63633, 5, 10, 0.01),
+        (161.4476, 1, 1, 0.05),
+        (5 * (0.95**-0.2 - 1), 2, 10, 0.95),
+        (1 / 8.66019, 3, 20, 0.95),
+        (1.0, 7, 7, 0.5),
+        (0.5, 2, 10, 1.1**-5),
+        (0.0, 3, 20, 1.0),
+    ],
+)
+def test_the_tail_of_f_is_the_one_in_the_tables(value, above, below, p):
+    assert f_tail(value, above, below) == pytest.approx(p, abs=1e-5)

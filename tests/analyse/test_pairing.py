@@ -125,3 +125,14 @@ def test_a_gate_may_speak_of_any_metric():
 def test_what_is_no_gate_is_told_with_an_example(text):
     with pytest.raises(UsageError, match=r"is no gate\nWrite a metric"):
         gate_of(text)
+
+
+@pytest.mark.parametrize("pairs", [20, 30, 60])
+def test_many_pairs_that_all_point_one_way_have_the_smallest_chance_that_draws_can_show(pairs):
+    # No draw of 4000 reaches them all; the observed signs count as one more.
+    assert sign_flips([float(n) for n in range(1, pairs + 1)]) == pytest.approx(1 / 4001)
+    assert sign_flips([-1.0] * pairs) == pytest.approx(1 / 4001)
+
+
+def test_many_pairs_without_a_difference_on_average_have_a_chance_of_one():
+    assert sign_flips([1.0, -1.0] * 10) == 1.0
