@@ -450,3 +450,24 @@ async def test_a_judge_that_costs_money_stops_at_the_budget_and_goes_on_with_mor
     await carry_on(workshop, request, run_id)
     assert evaluation_of(workshop.store, run_id, now()).state == "COMPLETED"
     assert results_of(workshop.store, run_id).completed == 8
+
+
+def test_the_definition_that_is_copied_into_a_job_is_the_one_of_that_name(tmp_path):
+    labels = {"Bad": 0, "Good": 1}
+    scale = {"numerical": [{"value": at, "label": label, "definition": "d"} for label, at in labels.items()]}
+    for name in ("brevity", "politeness", "warmth"):
+        config = {
+            "instructions": f"How much {name} is there? {{assistant_turn}}",
+            "ratingScale": scale,
+            "modelConfig": {"bedrockEvaluatorModelConfig": {"modelId": "scripted/judge"}},
+        }
+        document = {"evaluatorName": name, "level": "TRACE", "evaluatorConfig": {"llmAsAJudge": config}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    bench = Bench(folder=tmp_path, environment={}, folders=[tmp_path])
+
+    copies = bench.copies(["politeness", "warmth", "missing"])
+
+    assert {name: copy["evaluatorName"] for name, copy in copies.items()} == {
+        "politeness": "politeness",
+        "warmth": "warmth",
+    }

@@ -3,6 +3,7 @@
 import pytest
 
 from proctor.cli.config import read_config
+from proctor.cli.house import places
 from proctor.errors import UsageError
 from proctor.models.providers import find_endpoint
 
@@ -167,3 +168,26 @@ def test_what_is_wrong_with_a_key_is_said(tmp_path, text, said):
         read_config([tmp_path], {})
 
     assert said in str(told.value)
+
+
+def test_the_store_is_where_the_option_the_environment_or_the_home_folder_has_it(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    monkeypatch.setenv("PROCTOR_HOME", str(home))
+    monkeypatch.delenv("PROCTOR_STORE", raising=False)
+    assert places(None).store == places({}).store == str(home / "proctor.db")
+
+    monkeypatch.setenv("PROCTOR_STORE", "postgresql://db/team")
+    assert places({}).store == "postgresql://db/team"
+    assert places({"store": "mine.db"}).store == "mine.db"
+
+
+def test_the_home_folder_is_the_option_the_variable_or_the_users_data_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("PROCTOR_HOME", raising=False)
+    monkeypatch.delenv("PROCTOR_STORE", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert places({}).home == tmp_path / "data" / "proctor"
+    assert places({}).store == str(tmp_path / "data" / "proctor" / "proctor.db")
+
+    monkeypatch.setenv("PROCTOR_HOME", str(tmp_path / "variable"))
+    assert places({}).home == tmp_path / "variable"
+    assert places({"home": str(tmp_path / "option")}).home == tmp_path / "option"

@@ -8,6 +8,7 @@ from judged_sessions import Judge, called, says, session, turn, weather
 from proctor.errors import CostLimit, ModelError, RateLimited, UsageError
 from proctor.evaluator import Reference
 from proctor.evaluators import EvaluationSettings, builtin_names, find_evaluator
+from proctor.evaluators.model_judge import estimated_tokens
 from proctor.session import ToolCall
 
 FIVE = {
@@ -360,3 +361,10 @@ async def test_a_real_request_over_http_gives_a_real_score(tmp_path):
     assert (score.label, score.input_tokens, score.output_tokens) == ("Yes", 321, 12)
     assert score.cost_usd and score.cost_usd > 0
     assert server.requests[0]["response_format"]["type"] == "json_schema"
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"), [("", 0), ("abcdefgh", 2), ("名前", 2), ("abcdefgh名前", 4), ("né", 1), ("abcdé", 2)]
+)
+def test_letters_beyond_ascii_count_as_a_token_each(text, tokens):
+    assert estimated_tokens(text) == tokens

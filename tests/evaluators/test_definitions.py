@@ -376,3 +376,13 @@ def test_a_session_written_as_a_document_is_the_same_session_when_read():
 
     assert session_document(again) == session_document(evidence)
     assert again.reference == evidence.reference
+
+
+def test_expected_responses_of_several_turns_are_written_at_their_turns():
+    truth = Reference(responses={0: "first", 2: "third"})
+
+    document = reference_document(truth)
+
+    first, third = {"expectedResponse": {"text": "first"}}, {"expectedResponse": {"text": "third"}}
+    assert document == {"turns": [first, {}, third]}
+    assert reference_of(document) == truth

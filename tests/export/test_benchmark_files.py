@@ -1,6 +1,7 @@
 """The files of a benchmark, and reading them back."""
 
 import json
+import platform
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -69,3 +70,22 @@ def test_the_machine_is_described_with_what_is_known_of_it(tmp_path: Path) -> No
     assert (info["ollama"]["models_count"], len(info["ollama"]["models"])) == (12, 10)
     assert machine_info(datetime(2026, 3, 1, tzinfo=UTC), tmp_path)["ollama"] is None
     json.dumps(info)
+
+
+@pytest.mark.parametrize(
+    ("system", "processor", "graphics"),
+    [
+        ("Darwin", "arm64", {"apple_silicon": True}),
+        ("Darwin", "x86_64", None),
+        ("Linux", "arm64", None),
+        ("Linux", "x86_64", None),
+    ],
+)
+def test_only_a_mac_with_an_arm_processor_has_apples_graphics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, processor: str, graphics: object
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: processor)
+
+    assert machine_info(datetime(2026, 3, 1, tzinfo=UTC), tmp_path)["gpu"] == graphics

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import sys
 from importlib.resources import files
 
 import duckdb
@@ -11,7 +12,7 @@ from filled import HOSTILE, NOW, add_batch, carry_out, items, new_store
 
 from proctor.errors import UsageError
 from proctor.export import TABLES, export_tables
-from proctor.export.formats import parquet_type
+from proctor.export.formats import parquet_type, write_parquet
 from proctor.export.rows import columns
 from proctor.store import Scope
 
@@ -225,3 +226,21 @@ def test_an_export_that_breaks_leaves_nothing_behind(store, tmp_path):
         export(store, tmp_path, "ndjson", ["sessions", "batch_items"])
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["sessions-compare.ndjson"]
     assert (tmp_path / "out" / "sessions-compare.ndjson").read_bytes() == before
+
+
+def test_parquet_without_duckdb_is_refused_with_what_to_install(tmp_path, monkeypatch):
+    # None in the table of modules makes an import fail as if nothing were installed.
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+
+    with pytest.raises(UsageError, match=r"Parquet needs duckdb\n.*proctor\[parquet\].*json, ndjson, csv"):
+        write_parquet(tmp_path / "sessions.parquet", ["id"], [{"id": "a"}])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parquet_takes_a_row_of_more_than_16_megabytes(tmp_path):
+    long = "x" * 17_000_000
+
+    write_parquet(tmp_path / "t.parquet", ["id", "prompt"], [{"id": "a", "prompt": long}])
+
+    rows = duckdb.read_parquet(str(tmp_path / "t.parquet")).project("id, length(prompt)").fetchall()
+    assert rows == [("a", len(long))]

@@ -103,3 +103,26 @@ def test_the_noop_does_nothing() -> None:
 def test_without_a_solution_there_is_no_oracle() -> None:
     with pytest.raises(UsageError, match="no reference solution"):
         script_of(stand_in("oracle"), TASK)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{model} {model}",
+        "{seed}{seed}{seed} and {seed}\n",
+        "a {prompt} b {model} c {prompt} d {model} e",
+        "no hole at all {modal}",
+        "",
+    ],
+)
+def test_the_oracle_writes_text_that_has_the_same_placeholder_several_times(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "a.py").write_text(text)
+    task = replace(TASK, solution=Folder(path=tmp_path, digest="s"))
+
+    contents = [next(iter(step.values()))["content"] for step in script_of(stand_in("oracle"), task)]
+
+    assert "".join(contents) == text
+    for placeholder in ("{prompt}", "{model}", "{seed}"):
+        assert not any(placeholder in content for content in contents)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from records_by_hand import events, only, sessions, write_every_kind
 
 from proctor.export import atif, inspect
+from proctor.export.said import said_in
 from proctor.imported import Happening, ImportedSession, ImportedStep
 from proctor.records import find_kind, kind_names
 from proctor.score import Score
@@ -420,3 +421,34 @@ def test_exporting_a_session_in_which_nothing_happened_makes_no_trajectory(tmp_p
     empty = replace(a_session("s-1"), steps=[])
 
     assert written(atif, [empty], tmp_path) == []
+
+
+def test_tool_calls_go_with_the_message_before_them_and_model_calls_with_what_follows():
+    ask, think = Message(role="user", content="2 + 2?"), ModelCall(model="m", call_id="m1")
+    add, again = ToolCall(name="add", call_id="t1"), ToolCall(name="add", call_id="t1")
+    reply, alone = Message(role="assistant", content="4"), ToolCall(name="save", call_id="t2")
+    session = ImportedSession(
+        external_id="s", source="test", steps=[step([ask, think, add, again, reply]), step([alone], 2)]
+    )
+
+    parts = [
+        (
+            (part.turn, part.role, part.text, part.is_silent),
+            [call for call, _ in part.model_calls],
+            [call for call, _ in part.tool_calls],
+            part.ours,
+        )
+        for part in said_in(session)
+    ]
+
+    assert parts == [
+        (("turn-1", "user", "2 + 2?", False), [], [], {"turn": "turn-1"}),
+        (
+            (None, "assistant", "", True),
+            [think],
+            [add, again],
+            {"is_silent": True, "call_ids": {"t1#2": "t1"}},
+        ),
+        ((None, "assistant", "4", False), [], [], {}),
+        (("turn-2", "assistant", "", True), [], [alone], {"turn": "turn-2", "is_silent": True}),
+    ]

@@ -2,10 +2,13 @@
 
 import json
 import os
+from datetime import UTC, datetime
 
 from records_by_hand import SESSION, claude_lines, write_every_kind, write_json, write_lines
 
+from proctor.batch.importing import import_paths
 from proctor.records import kind_names
+from proctor.store import Store
 
 
 def test_a_folder_of_everything_is_recognised_and_imported(proctor, tmp_path):
@@ -130,3 +133,21 @@ def test_a_session_of_a_run_is_deleted_with_its_run_alone(proctor, tmp_path):
 
     assert done.returncode == 2
     assert "proctor delete mine" in done.stderr
+
+
+def test_records_in_folders_of_folders_get_the_service_and_the_log_group_they_do_not_name(tmp_path):
+    write_every_kind(tmp_path / "outer" / "inner")
+
+    with Store(str(tmp_path / "proctor.db")) as store:
+        done = import_paths(
+            store,
+            [tmp_path / "outer"],
+            "auto",
+            datetime(2026, 5, 1, tzinfo=UTC),
+            service="travel",
+            log_group="/agents/travel",
+        )
+        rows = [store.read.session(session_id) for session_id in done.session_ids]
+
+    assert len(rows) == len(kind_names())
+    assert {(row["service"], row["logGroup"]) for row in rows} == {("travel", "/agents/travel")}

@@ -228,3 +228,24 @@ def test_a_file_that_is_no_zip_is_named(tmp_path, data):
     path.write_bytes(data)
 
     assert len(problems("inspect", path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("used", "input_tokens"),
+    [
+        # The total shows whether cached tokens are part of the prompt's count or beside it.
+        ({"input_tokens": 20, "input_tokens_cache_read": 30, "input_tokens_cache_write": 10}, 60),
+        ({"input_tokens": 60, "input_tokens_cache_read": 30, "input_tokens_cache_write": 10}, 60),
+        ({"input_tokens": 60, "input_tokens_cache_read": 0, "input_tokens_cache_write": 50}, 60),
+        ({"input_tokens": 10, "input_tokens_cache_read": 0, "input_tokens_cache_write": 50}, 60),
+    ],
+)
+def test_tokens_that_were_written_to_a_cache_are_counted_once(tmp_path, used, input_tokens):
+    used = {**used, "output_tokens": 5, "total_tokens": 65}
+    sample = inspect_sample(events=[], model_usage={"anthropic/claude": used})
+
+    (call,) = model_calls(only("inspect", write_eval(tmp_path / "a.eval", sample)))
+
+    assert (call.usage.input_tokens, call.usage.output_tokens) == (input_tokens, 5)
+    assert call.usage.cached_tokens == used["input_tokens_cache_read"]
+    assert call.usage.cache_write_tokens == used["input_tokens_cache_write"]

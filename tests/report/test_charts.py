@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.report import charts
-from proctor.report.charts import Bar, Point
+from proctor.report.charts import Bar, Point, line
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -168,3 +168,28 @@ def test_a_whisker_that_goes_below_zero_stays_off_the_names_and_has_no_end_there
     assert (len(within), len(beyond)) == (3, 2)
     bar = float(rects(charts.bars("t", [Bar(label="name", value=2)], top=4))[0].attrib["x"])
     assert min(float(line.attrib["x1"]) for line in beyond) == pytest.approx(bar, abs=0.1)
+
+
+def test_the_ticks_of_a_line_stand_under_the_points_they_name():
+    points = [Point(label=f"turn {x}", x=x, y=x) for x in (0, 2, 4)]
+    plot = parsed(line("t", points))
+
+    places = [
+        (float(circle.attrib["cx"]), float(circle.attrib["cy"])) for circle in plot.iter(f"{SVG}circle")
+    ]
+    texts = [text for text in plot.iter(f"{SVG}text") if text.attrib.get("class") == "c-tick"]
+    below = [text for text in texts if text.attrib.get("text-anchor") == "middle"]
+    at = {text.text: float(text.attrib["x"]) for text in below}
+
+    assert [at["0"], at["2"], at["4"]] == pytest.approx([x for x, _ in places], abs=0.1)
+    lowest, highest = max(y for _, y in places), min(y for _, y in places)
+    assert [float(text.attrib["y"]) for text in below] == pytest.approx([lowest + 17] * len(below), abs=0.1)
+    upright = [
+        (float(each.attrib["y1"]), float(each.attrib["y2"]))
+        for each in plot.iter(f"{SVG}line")
+        if each.attrib["x1"] == each.attrib["x2"]
+    ]
+    assert len(upright) == len(below)
+    assert [end for ends in upright for end in ends] == pytest.approx(
+        [highest, lowest] * len(upright), abs=0.1
+    )

@@ -25,6 +25,7 @@ from proctor.store.evaluations import NewEvaluation
 from proctor.store.labels import Label
 from proctor.store.logs import LogEvent
 from proctor.store.sealed_columns import ALIKE, PLAIN, SEALED
+from proctor.store.sealing import Sealer
 from proctor.store.tables import COLUMNS
 
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
@@ -440,3 +441,38 @@ def test_without_a_key_nothing_of_sealing_is_loaded(tmp_path):
         "assert not {'cryptography', 'boto3', 'botocore'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "a.db")], check=True)
+
+
+def test_without_the_key_an_object_with_a_sealed_text_names_the_key_it_needs(url, sealed):
+    fill(sealed)
+
+    with Store(url) as locked:
+        (row,) = locked.read.items("run")
+        with pytest.raises(KeyMissing, match=f"sealed under the key {KEYS.own.id}, which is not here"):
+            row["factors"]
+
+
+class CountingKey(LocalKey):
+    """A master key that counts how often it is used to unwrap a data key."""
+
+    unwrapped = 0
+
+    def unwrap(self, wrapped, context):
+        CountingKey.unwrapped += 1
+        return super().unwrap(wrapped, context)
+
+
+@pytest.mark.parametrize("scope", ["", "run:nightly"])
+def test_a_data_key_is_unwrapped_once_and_then_kept_for_a_while(monkeypatch, scope):
+    monkeypatch.setattr(CountingKey, "unwrapped", 0)
+    keys = Keys(own=CountingKey(secret=bytes(range(32))))
+    rows = []
+    sealer = Sealer(keys, lambda: rows)
+    rows.append(sealer.new_row(scope, keys.own, {"run": "nightly"}, "2026-03-01T12:00:00.000Z"))
+    sealer.reload()
+
+    for number in range(3):
+        value = sealer.seal(sealer.key_for(scope), "messages.content", f"text {number}", is_alike=False)
+        assert sealer.open(value, "content", 'SELECT "content" FROM "messages"') == f"text {number}"
+
+    assert CountingKey.unwrapped == 1

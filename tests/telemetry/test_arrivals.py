@@ -342,3 +342,17 @@ def test_a_session_that_cannot_be_read_fails_alone_and_says_so(store, monkeypatc
     assert "cannot be read: KeyError" in bad["error"]
     assert good["status"] == "success"
     assert not store.arrivals.has_new()
+
+
+def test_an_imported_session_took_as_long_as_from_its_start_to_its_end(store):
+    session_id = store.keep_imported(imported(finished_at=NOW + timedelta(seconds=90)), NOW)
+
+    row = store.read.session(session_id)
+    assert (row["workSeconds"], row["waitingSeconds"]) == (90, 0)
+    assert (row["startedAt"], row["finishedAt"]) == ("2026-05-01T00:00:00.000Z", "2026-05-01T00:01:30.000Z")
+
+
+def test_an_imported_session_that_ends_before_it_starts_took_no_time(store):
+    session_id = store.keep_imported(imported(finished_at=NOW - timedelta(seconds=90)), NOW)
+
+    assert store.read.session(session_id)["workSeconds"] == 0
