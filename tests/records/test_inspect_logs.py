@@ -238,6 +238,7 @@ def test_a_file_that_is_no_zip_is_named(tmp_path, data):
         ({"input_tokens": 60, "input_tokens_cache_read": 30, "input_tokens_cache_write": 10}, 60),
         ({"input_tokens": 60, "input_tokens_cache_read": 0, "input_tokens_cache_write": 50}, 60),
         ({"input_tokens": 10, "input_tokens_cache_read": 0, "input_tokens_cache_write": 50}, 60),
+        ({"input_tokens": 60, "input_tokens_cache_read": 0, "input_tokens_cache_write": 8}, 60),
     ],
 )
 def test_tokens_that_were_written_to_a_cache_are_counted_once(tmp_path, used, input_tokens):

@@ -171,7 +171,7 @@ def test_a_whisker_that_goes_below_zero_stays_off_the_names_and_has_no_end_there
 
 
 def test_the_ticks_of_a_line_stand_under_the_points_they_name():
-    points = [Point(label=f"turn {x}", x=x, y=x) for x in (0, 2, 4)]
+    points = [Point(label=f"turn {x}", x=x, y=25 * x) for x in (0, 2, 4)]
     plot = parsed(line("t", points))
 
     places = [
