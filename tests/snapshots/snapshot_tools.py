@@ -16,7 +16,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,18 @@ RECORDED = Path(__file__).parent / "recorded"
 RECORD_VARIABLE = "PROCTOR_RECORD_SNAPSHOTS"
 """Set it to 1 to rewrite the recorded files instead of comparing with them."""
 
-MASKED_KEYS = re.compile(
-    r"(?i)(sec|secs|seconds|ms|duration\w*|latency\w*|\w+_time|time|\w+At|timestamp\w*|owner|url|port|pid"
-    r"|\w*version|created|started|finished|ended|elapsed\w*|\w+_seconds|\w+(?<!max)Sec|\w+Seconds|\w+Ms)$"
+MEASURED_KEYS = re.compile(
+    r"(\w+_|\w*[a-z])?([sS]ec|[sS]econds|[mM]s|[dD]urations?|[lL]atency|[tT]ime|[eE]lapsed|times|pid|fastest)(_\w+)?$"
 )
-"""Members whose values are moments, durations, versions or belong to this process."""
-KEPT_KEYS = {"timeoutSec", "timeoutSeconds", "timeout_seconds", "requestTimeoutSec"}
+"""Numbers under such a name were measured: durations, and ids of processes."""
+SETTING_KEYS = re.compile(r"(?i)(request_?)?timeout\w*|.*_turns|default_timeout$")
+"""Numbers under such a name are settings, whatever unit they have."""
+PROCESS_KEYS = re.compile(r"owner|url|version|\w*_version|\w*Version|hostname$")
+"""Texts under such a name belong to this process or this machine."""
+COUNT_KEYS = {"n", "rank", "worst_rank", "runs", "count"}
+"""Numbers that are counted even beside measured ones."""
+MACHINE_KEYS = {"machine_info", "machine"}
+"""Objects that describe this machine: only their keys and types are recorded."""
 PROSE_KEYS = {
     *("said", "remedy", "remark", "problem", "judges", "error", "explanation", "statement", "statements"),
     *("description", "about", "note", "notes", "remarks", "warnings", "warning", "message", "conclusion"),
@@ -40,10 +47,17 @@ PROSE_KEYS = {
 """Members that hold sentences for people: only their type is recorded, since wording may change."""
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T _]\d\d[:-]\d\d(?:[:-]\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?")
-_PACKED_MOMENT = re.compile(r"(?<!\d)20\d{6}[_T-]?\d{6}(?!\d)")
+_PACKED_MOMENT = re.compile(r"(?<!\d)20\d{6}[_T-]?\d{6}(?!\d)(-[0-9a-f]{4}\b)?")
 _COMMIT = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost):\d+")
+_VOLATILE = (
+    (_MOMENT, "<moment>"),
+    (_PACKED_MOMENT, "<moment>"),
+    (_COMMIT, "<commit>"),
+    (_UUID, "<uuid>"),
+    (_LOOPBACK, "<loopback>"),
+)
 
 
 class Desk:
@@ -58,7 +72,6 @@ class Desk:
             "GIT_CONFIG_NOSYSTEM": "1",
             "TZ": "UTC",
         }
-        self._names: dict[str, str] = {}
 
     def copy(self, *names: str, to: str = "") -> None:
         """Copy folders of `examples/` (with `/*`: the files in them) to the folder `to`."""
@@ -98,56 +111,152 @@ class Desk:
         code, output = self.run(*words, "--json")
         return {"exitCode": code, "document": self.masked(json.loads(output)) if output else None}
 
+    def served(self, path: str) -> Any:
+        """The JSON document at `path` of `proctor serve`, in a process of its own."""
+        server = subprocess.Popen(
+            [sys.executable, "-m", "proctor", "serve", "--port", "0", "--json"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            assert server.stdout is not None
+            url = printed = ""
+            while not url:
+                line = server.stdout.readline()
+                assert line, "the server ended before it listened"
+                printed += line
+                with contextlib.suppress(json.JSONDecodeError):
+                    url = json.loads(printed)["url"]
+            with urllib.request.urlopen(url.rstrip("/") + path, timeout=30) as response:
+                return json.load(response)
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+            server.stdout.close()
+
+    def path_without_agents(self) -> str:
+        """A PATH with git and Python only, so that no installed agent is seen."""
+        folder = self.folder / "bin"
+        folder.mkdir()
+        for program in ("git", "python3", "sh"):
+            (folder / program).symlink_to(shutil.which(program) or program)
+        return str(folder)
+
     def query(self, statement: str, *values: Any) -> list[dict[str, Any]]:
         """Rows of the store."""
         with contextlib.closing(sqlite3.connect(self.folder / "home" / "proctor.db")) as connection:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(statement, values)]
 
-    def items(self) -> dict[str, list[dict[str, Any]]]:
-        """The identity of every item, by run, in the order of the plan."""
-        rows = self.query('SELECT * FROM "batch_items" ORDER BY "runId", "position"')
-        items: dict[str, list[dict[str, Any]]] = {}
-        for row in rows:
-            identity = {key: row[key] for key in ("id", "digest", "runner", "repeat", "agent", "model")}
-            items.setdefault(self.masked(row["runId"]), []).append(identity)
+    def items(self) -> dict[str, list[str]]:
+        """Id, digest, runner, repeat, agent and model of every item, by run, in the order of the plan."""
+        members = ("id", "digest", "runner", "repeat", "agent", "model")
+        masked = self._masking()
+        items: dict[str, list[str]] = {}
+        for row in self.query('SELECT * FROM "batch_items" ORDER BY "runId", "position"'):
+            identity = " ".join(str(row[member]) or "-" for member in members)
+            items.setdefault(masked.text(row["runId"]), []).append(masked.text(identity))
         return items
 
-    def request_digests(self) -> list[list[Any]]:
-        """A digest of each recorded request to a model: `[item, model, digest]`, sorted."""
+    def request_digests(self) -> dict[str, str]:
+        """Of each item and model: how many requests the store has, and a digest of all of them."""
         rows = self.query(
-            'SELECT s."itemId" AS "item", c."provider", c."model", c."request", b."data" FROM "model_calls" c '
-            'JOIN "sessions" s ON s."id" = c."sessionId" LEFT JOIN "blobs" b ON b."digest" = c."requestBlob"'
+            'SELECT s."itemId", c."provider", c."model", c."request", b."data" FROM "model_calls" c '
+            'JOIN "sessions" s ON s."id" = c."sessionId" '
+            'LEFT JOIN "blobs" b ON b."digest" = c."requestBlob"'
         )
-        digests = []
+        masked = self._masking()
+        requests: dict[str, list[str]] = {}
         for row in rows:
-            assert row["data"] is None or not row["request"]
-            text = row["request"] if row["data"] is None else _unpacked(row["data"])
-            masked = _mask_text(text, self._texts())
-            digest = hashlib.sha256(masked.encode()).hexdigest()
-            digests.append([row["item"], f"{row['provider']}/{row['model']}", digest])
-        return sorted(digests)
+            text = row["request"] if row["data"] is None else row["data"].decode()
+            asked = f"{masked.text(row['itemId'])} {row['provider']}/{row['model']}"
+            requests.setdefault(asked, []).append(masked.text(text))
+        return {asked: _digest_of_all(texts) for asked, texts in sorted(requests.items())}
+
+    def recorded_requests(self, file: str) -> dict[str, str]:
+        """Of each item, wire and model in a recording: how many requests, and a digest of their digests."""
+        masked = self._masking()
+        requests: dict[str, list[str]] = {}
+        for line in map(json.loads, (self.folder / file).read_text().splitlines()):
+            asked = " ".join(line[member] for member in ("item", "wire", "operation", "model"))
+            requests.setdefault(masked.text(asked), []).append(line["digest"])
+        return {asked: _digest_of_all(digests) for asked, digests in sorted(requests.items())}
+
+    def score_digests(self) -> list[list[Any]]:
+        """Each evaluator that scored: `[evaluator, digest, level, dimension]`, sorted."""
+        members = '"evaluator", "evaluatorDigest", "level", "dimension"'
+        rows = self.query(f'SELECT DISTINCT {members} FROM "scores"')
+        return sorted([value or "" for value in row.values()] for row in rows)
 
     def masked(self, value: Any) -> Any:
         """`value` without moments, durations, folders, ids of sessions and sentences for people."""
-        return _mask(value, self._texts())
+        return self._masking().value(value)
 
-    def files(self, folder: str) -> dict[str, Any]:
-        """Every file below `folder`: the header of a CSV file, the shape of a JSON file."""
-        root = self.folder / folder
-        found: dict[str, Any] = {}
+    def files(self, folder: str) -> list[dict[str, Any]]:
+        """Every file below `folder`, those of equal contents together.
+
+        Of a CSV file the header counts, of a JSON file its shape, of a text its headings and tables.
+        """
+        root, masked = self.folder / folder, self._masking()
+        groups: dict[str, dict[str, Any]] = {}
         for path in sorted(path for path in root.rglob("*") if path.is_file()):
-            name = _mask_text(path.relative_to(root).as_posix(), self._texts())
-            found[name] = _contents(path)
-        return found
+            contents = masked.text(json.dumps(_contents(path), ensure_ascii=False))
+            group = groups.setdefault(contents, {"names": [], "contents": json.loads(contents)})
+            group["names"].append(masked.text(path.relative_to(root).as_posix()))
+        return list(groups.values())
 
-    def _texts(self) -> dict[str, str]:
-        """Texts of this run that are replaced wherever they occur, longest first."""
-        replaced = {str(self.folder): "<folder>", sys.executable: "<python>"}
+    def _masking(self) -> "Masking":
+        texts = {str(self.folder): "<folder>", sys.executable: "<python>"}
         if (self.folder / "home" / "proctor.db").exists():
-            for row in self.query('SELECT "id", "itemId", "attempt" FROM "sessions"'):
-                replaced[row["id"]] = f"<session of {row['itemId']}, attempt {row['attempt']}>"
-        return dict(sorted(replaced.items(), key=lambda pair: -len(pair[0])))
+            for row in self.query('SELECT "id", "name" FROM "evaluations"'):
+                texts[row["id"]] = f"<evaluation {row['name']}>"
+            for row in self.query('SELECT "id", "itemId", "attempt", "externalId" FROM "sessions"'):
+                name = row["externalId"] or f"of {row['itemId']}, attempt {row['attempt']}"
+                texts[row["id"]] = f"<session {name}>"
+        return Masking(texts)
+
+
+class Masking:
+    """Replaces what differs between two runs of one command."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        """`texts` are replaced wherever they occur, longest first."""
+        self._texts = texts
+        self._known = re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
+
+    def text(self, text: str) -> str:
+        """A text without folders, ids, moments, commits and ports."""
+        text = self._known.sub(lambda match: self._texts[match[0]], text)
+        for pattern, mask in _VOLATILE:
+            text = pattern.sub(mask, text)
+        return text
+
+    def value(self, value: Any, key: str = "", measured: bool = False) -> Any:
+        """A JSON value, masked by the names of its members and by what its texts look like."""
+        if key in MACHINE_KEYS:
+            return "<machine>"
+        measured = measured or bool(MEASURED_KEYS.match(key) and not SETTING_KEYS.match(key))
+        if isinstance(value, Mapping):
+            return {self.text(name): self.value(part, name, measured) for name, part in value.items()}
+        if key in PROSE_KEYS and value and isinstance(value, str | list):
+            return "<text>" if isinstance(value, str) else "<texts>"
+        if isinstance(value, list):
+            return [self.value(part, key, measured) for part in value]
+        if isinstance(value, bool) or value is None:
+            return value
+        if isinstance(value, int | float):
+            if measured and key not in COUNT_KEYS:
+                return "<number>"
+            return float(f"{value:.9g}") if isinstance(value, float) else value
+        return "<string>" if value and PROCESS_KEYS.match(key) else self.text(value)
+
+
+def _digest_of_all(texts: Sequence[str]) -> str:
+    whole = hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()
+    return f"{len(texts)} {whole[:32]}"
 
 
 def run_command(words: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
@@ -274,36 +383,19 @@ def html_structure(text: str) -> dict[str, int]:
     return {tag: len(re.findall(rf"<{tag}[\s>]", text)) for tag in tags}
 
 
-def _mask(value: Any, texts: Mapping[str, str], key: str = "") -> Any:
-    if isinstance(value, Mapping):
-        return {_mask_text(name, texts): _mask(part, texts, name) for name, part in value.items()}
-    if key in PROSE_KEYS and value not in (None, "", [], {}) and not isinstance(value, bool | int | float):
-        return f"<{'texts' if isinstance(value, list) else 'text'}>"
-    if isinstance(value, list):
-        return [_mask(part, texts, key) for part in value]
-    if key not in KEPT_KEYS and MASKED_KEYS.match(key) and value not in (None, ""):
-        return f"<{_type_name(value)}>"
-    if isinstance(value, float):
-        return float(f"{value:.9g}")
-    return _mask_text(value, texts) if isinstance(value, str) else value
+def openapi_structure(document: Mapping[str, Any]) -> Any:
+    """An OpenAPI document without its prose: titles, descriptions, summaries, tags and versions."""
+    prose = {"title", "description", "summary", "tags", "example", "examples", "info"}
 
+    def kept(value: Any, *, names: bool) -> Any:
+        # Below `properties` and `schemas` the keys are names of the interface, not words of OpenAPI.
+        if isinstance(value, Mapping):
+            named = ("properties", "schemas", "paths", "parameters", "responses", "headers")
+            return {
+                key: kept(part, names=not names and key in named)
+                for key, part in sorted(value.items())
+                if names or key not in prose
+            }
+        return [kept(part, names=False) for part in value] if isinstance(value, list) else value
 
-def _mask_text(text: str, texts: Mapping[str, str]) -> str:
-    for found, mask in texts.items():
-        text = text.replace(found, mask)
-    for pattern, mask in (
-        (_MOMENT, "<moment>"),
-        (_PACKED_MOMENT, "<moment>"),
-        (_COMMIT, "<commit>"),
-        (_UUID, "<uuid>"),
-        (_LOOPBACK, "<loopback>"),
-    ):
-        text = pattern.sub(mask, text)
-    return text
-
-
-def _unpacked(data: bytes) -> str:
-    return data.decode()
-
-
-Snapshot = Callable[..., dict[str, Any]]
+    return kept(document, names=False)
