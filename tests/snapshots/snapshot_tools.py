@@ -16,8 +16,11 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,8 @@ RECORD_VARIABLE = "PROCTOR_RECORD_SNAPSHOTS"
 """Set it to 1 to rewrite the recorded files instead of comparing with them."""
 
 MEASURED_KEYS = re.compile(
-    r"(\w+_|\w*[a-z])?([sS]ec|[sS]econds|[mM]s|[dD]urations?|[lL]atency|[tT]ime|[eE]lapsed|times|pid|fastest)(_\w+)?$"
+    r"(\w+_)?(seconds|secs?|ms|duration|latency|time|times|elapsed|fastest|pid)(_\w+)?$"
+    r"|\w+(Sec|Seconds|Ms|Duration|Latency|Time|Elapsed)$"
 )
 """Numbers under such a name were measured: durations, and ids of processes."""
 SETTING_KEYS = re.compile(r"(?i)(request_?)?timeout\w*|.*_turns|default_timeout$")
@@ -141,7 +145,7 @@ class Desk:
         """A PATH with git and Python only, so that no installed agent is seen."""
         folder = self.folder / "bin"
         folder.mkdir()
-        for program in ("git", "python3", "sh"):
+        for program in ("git", "python3", "sh", "sleep"):
             (folder / program).symlink_to(shutil.which(program) or program)
         return str(folder)
 
@@ -172,9 +176,35 @@ class Desk:
         requests: dict[str, list[str]] = {}
         for row in rows:
             text = row["request"] if row["data"] is None else row["data"].decode()
-            asked = f"{masked.text(row['itemId'])} {row['provider']}/{row['model']}"
-            requests.setdefault(asked, []).append(masked.text(text))
+            if text:
+                asked = f"{masked.text(row['itemId'])} {row['provider']}/{row['model']}"
+                requests.setdefault(asked, []).append(masked.text(text))
         return {asked: _digest_of_all(texts) for asked, texts in sorted(requests.items())}
+
+    @contextlib.contextmanager
+    def model_server(self) -> Iterator["ModelServer"]:
+        """A server of models on loopback, which the command finds as `openai/NAME`."""
+        server = ModelServer(("127.0.0.1", 0), _ModelHandler)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        self.environment |= {"OPENAI_BASE_URL": address, "OPENAI_API_KEY": "sk-loopback-0123456789"}
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    def sent_requests(self, server: "ModelServer") -> list[str]:
+        """Path, model, keys and digest of each request that a server got, with its count; sorted."""
+        masked = self._masking()
+        lines = Counter(
+            f"{path} {body['model']} {','.join(sorted(body))} "
+            + hashlib.sha256(masked.text(json.dumps(body, sort_keys=True)).encode()).hexdigest()[:32]
+            for path, body in server.requests
+        )
+        return [f"{line} ×{count}" for line, count in sorted(lines.items())]
 
     def recorded_requests(self, file: str) -> dict[str, str]:
         """Of each item, wire and model in a recording: how many requests, and a digest of their digests."""
@@ -257,6 +287,55 @@ class Masking:
 def _digest_of_all(texts: Sequence[str]) -> str:
     whole = hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()
     return f"{len(texts)} {whole[:32]}"
+
+
+class ModelServer(ThreadingHTTPServer):
+    """Speaks OpenAI's chat completions, answers every request alike, and keeps what it was sent."""
+
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+
+
+class _ModelHandler(BaseHTTPRequestHandler):
+    server: ModelServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        return None
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append((self.path, body))
+        form = body.get("response_format", {}).get("json_schema", {}).get("schema")
+        content = (
+            json.dumps(_example_of(form)) if form else "ACTION: wait\nUPDATED STATE: cooperation level: 5"
+        )
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": content},
+            "finish_reason": "stop",
+        }
+        usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+        answer = {"id": "1", "object": "chat.completion", "choices": [choice], "usage": usage}
+        data = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _example_of(schema: Mapping[str, Any]) -> Any:
+    """A value that a JSON schema accepts."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    kind = schema.get("type")
+    if kind == "object":
+        return {name: _example_of(part) for name, part in schema.get("properties", {}).items()}
+    return {"boolean": True, "integer": 3, "number": 3.0, "array": []}.get(str(kind), "because")
 
 
 def run_command(words: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:

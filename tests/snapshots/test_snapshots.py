@@ -152,21 +152,67 @@ def test_evaluation_keeps_its_ids_documents_files_and_requests(desk: Desk) -> No
 
 def test_builtin_evaluators_keep_their_digests_and_requests(desk: Desk) -> None:
     desk.copy("evaluation")
+    sessions = (desk.folder / "evaluation" / "sessions.jsonl").read_text()
+    skilled = sessions.replace("search_flights", "load_skill").replace('\\"to\\"', '\\"skill\\"')
+    (desk.folder / "skills.jsonl").write_text(skilled.replace("oslo-", "skilled-"))
     names = [row["id"] for row in desk.document("evaluators", "list")["evaluators"]]
+    given = ("--ground-truth", "evaluation/truth.yaml", "--judge", "openai/judge")
 
-    code, _ = desk.run(
-        *("evaluate", "start", "--name", "all", "--files", "evaluation/sessions.jsonl", "--votes", "2"),
-        *("--ground-truth", "evaluation/truth.yaml", "--judge", "scripted/evaluation/judge"),
-        *(f"--evaluator={name}" for name in names),
-    )
+    with desk.model_server() as server:
+        everything = desk.snapshot(
+            *("evaluate", "start", "--name", "all", "--files", "evaluation/sessions.jsonl", *given),
+            *(f"--evaluator={name}" for name in names),
+        )
+        skills = desk.snapshot(
+            *("evaluate", "start", "--name", "skills", "--files", "skills.jsonl", *given, "--votes", "2"),
+            *("--evaluator=Builtin.SkillSelectionAccuracy", "--evaluator=Builtin.SkillInstructionFollowing"),
+        )
 
+    scores = desk.score_digests()
+    assert {name for name, *_ in scores} == set(names)
     snapshot = {
-        "exitCode": code,
+        "all": everything,
+        "skills": skills,
         "items": desk.items(),
-        "scores": desk.score_digests(),
-        "requests": desk.request_digests(),
+        "scores": scores,
+        "sent": desk.sent_requests(server),
     }
     check_snapshot("builtin-evaluators", snapshot)
+
+
+def test_runners_keep_the_requests_they_send(desk: Desk) -> None:
+    desk.copy("scenarios", "benchmark", "plans/*", "dialogues/*")
+    members = ("actors.port.llm_model", "actors.ferry.llm_model", "world_state_model")
+
+    with desk.model_server() as server:
+        commands = {
+            "prompt": ("batch", "prompts.yaml"),
+            "dialogue": (
+                *("simulate", "--model", "openai/talker", "--num-runs", "1", "--max-turns", "2"),
+                *("--seed", "3", "--output-dir", "out/dialogue"),
+            ),
+            "scenario": (
+                *("scenario", "run", "scenarios/harbour-fee", "--max-turns", "2", "--output", "out/scenario"),
+                *(f"--set={member}=openai/{member.split('.')[-2:][0]}" for member in members),
+            ),
+            "bench": (
+                "bench",
+                "--task",
+                "benchmark/tasks/smoke",
+                "--models",
+                "openai/worker",
+                "--output=out/b",
+            ),
+        }
+        plan = desk.folder / "prompts.yaml"
+        plan.write_text(plan.read_text().replace("scripted/geography", "openai/geography"))
+        snapshot = {}
+        for job, words in commands.items():
+            server.requests.clear()
+            code, _ = desk.run(*words)
+            snapshot[job] = {"exitCode": code, "sent": desk.sent_requests(server)}
+
+    check_snapshot("requests", snapshot)
 
 
 @pytest.mark.parametrize(
