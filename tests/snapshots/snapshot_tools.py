@@ -51,9 +51,11 @@ PROSE_KEYS = {
 """Members that hold sentences for people: only their type is recorded, since wording may change."""
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T _]\d\d[:-]\d\d(?:[:-]\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?")
-_PACKED_MOMENT = re.compile(r"(?<!\d)20\d{6}[_T-]?\d{6}(?!\d)(-[0-9a-f]{4}\b)?")
+_PACKED_MOMENT = re.compile(r"(?<![0-9a-zA-Z])20\d{6}[_T-]?\d{6}(?![0-9a-zA-Z])(-[0-9a-f]{4}\b)?")
 _COMMIT = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+# A file of one session: its id is masked by then, what follows is derived from the id.
+_SESSION_FILE = re.compile(r"(?<=>)-[0-9a-f]{8}(?=\.json\b)")
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost):\d+")
 _VOLATILE = (
     (_MOMENT, "<moment>"),
@@ -61,6 +63,7 @@ _VOLATILE = (
     (_COMMIT, "<commit>"),
     (_UUID, "<uuid>"),
     (_LOOPBACK, "<loopback>"),
+    (_SESSION_FILE, "-<hex>"),
 )
 
 
@@ -236,7 +239,9 @@ class Desk:
             contents = masked.text(json.dumps(_contents(path), ensure_ascii=False))
             group = groups.setdefault(contents, {"names": [], "contents": json.loads(contents)})
             group["names"].append(masked.text(path.relative_to(root).as_posix()))
-        return list(groups.values())
+        for group in groups.values():
+            group["names"].sort()
+        return sorted(groups.values(), key=lambda group: group["names"])
 
     def _masking(self) -> "Masking":
         texts = {str(self.folder): "<folder>", sys.executable: "<python>"}

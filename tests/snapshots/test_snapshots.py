@@ -101,6 +101,9 @@ def test_bench_keeps_its_ids_documents_files_and_requests(desk: Desk, options: s
     check_snapshot(f"bench-{options.strip('-').partition('=')[0]}", snapshot)
 
 
+TABLES = (
+    "sessions,iterations,tool_calls,merge_history,batches,batch_items,messages,model_calls,metrics,scores"
+)
 RUBRICS = [
     *("CBT_adherence", "MI_adherence", "client_consistency", "profile_consistency", "safety"),
     "signs_of_distress",
@@ -228,7 +231,8 @@ def test_what_there_is_keeps_its_documents(desk: Desk, words: list[str]) -> None
 def test_commands_that_read_a_run_keep_their_documents_and_files(desk: Desk) -> None:
     desk.copy("plans/*", "demo/*")
     desk.make_repositories()
-    desk.run("batch", "any-program.yaml")
+    # One at a time: where sessions are listed, they are in the order in which they began.
+    desk.run("batch", "any-program.yaml", "--concurrency=1")
     desk.run("batch", "budget.yaml")
     shown = desk.snapshot("show", "any-program")
     (finished,) = desk.query(
@@ -255,6 +259,9 @@ def test_commands_that_read_a_run_keep_their_documents_and_files(desk: Desk) -> 
             kind: desk.snapshot("export", "--run", "any-program", f"--format={kind}", f"--out=tables/{kind}")
             for kind in ("json", "ndjson", "csv", "otlp", "atif")
         },
+        "exportTables": desk.snapshot(
+            *("export", "--run", "any-program", "--format=csv", "--out=tables/all", f"--tables={TABLES}")
+        ),
         "exported": desk.files("tables"),
         "reports": desk.files("reports"),
     }
