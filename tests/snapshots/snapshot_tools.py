@@ -1,0 +1,485 @@
+"""Run `proctor` on the examples, mask what differs between runs, and compare with recorded files.
+
+Nothing here depends on how the package is laid out: commands go through the entry point, the store is
+read with `sqlite3`. Only `run_command` imports `proctor`.
+"""
+
+import contextlib
+import csv
+import difflib
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RECORDED = Path(__file__).parent / "recorded"
+RECORD_VARIABLE = "PROCTOR_RECORD_SNAPSHOTS"
+"""Set it to 1 to rewrite the recorded files instead of comparing with them."""
+
+MEASURED_KEYS = re.compile(
+    r"(\w+_)?(seconds|secs?|ms|duration|latency|time|times|elapsed|fastest|pid)(_\w+)?$"
+    r"|\w+(Sec|Seconds|Ms|Duration|Latency|Time|Elapsed)$"
+)
+"""Numbers under such a name were measured: durations, and ids of processes."""
+SETTING_KEYS = re.compile(r"(?i)(request_?)?timeout\w*|.*_turns|default_timeout$")
+"""Numbers under such a name are settings, whatever unit they have."""
+PROCESS_KEYS = re.compile(r"owner|url|version|\w*_version|\w*Version|hostname$")
+"""Texts under such a name belong to this process or this machine."""
+COUNT_KEYS = {"n", "rank", "worst_rank", "runs", "count"}
+"""Numbers that are counted even beside measured ones."""
+MACHINE_KEYS = {"machine_info", "machine"}
+"""Objects that describe this machine: only their keys and types are recorded."""
+PROSE_KEYS = {
+    *("said", "remedy", "remark", "problem", "judges", "error", "explanation", "statement", "statements"),
+    *("description", "about", "note", "notes", "remarks", "warnings", "warning", "message", "conclusion"),
+    *("verdict_text", "summary_text", "report", "markdown", "html", "caveats", "text", "sentence", "means"),
+    *("interpretation", "question", "title", "errorMessage", "caption", "reading", "hint"),
+}
+"""Members that hold sentences for people: only their type is recorded, since wording may change."""
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T _]\d\d[:-]\d\d(?:[:-]\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?")
+_PACKED_MOMENT = re.compile(r"(?<![0-9a-zA-Z])20\d{6}[_T-]?\d{6}(?![0-9a-zA-Z])(-[0-9a-f]{4}\b)?")
+_COMMIT = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
+_UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+# A file of one session: its id is masked by then, what follows is derived from the id.
+_SESSION_FILE = re.compile(r"(?<=>)-[0-9a-f]{8}(?=\.json\b)")
+_LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost):\d+")
+_VOLATILE = (
+    (_MOMENT, "<moment>"),
+    (_PACKED_MOMENT, "<moment>"),
+    (_COMMIT, "<commit>"),
+    (_UUID, "<uuid>"),
+    (_LOOPBACK, "<loopback>"),
+    (_SESSION_FILE, "-<hex>"),
+)
+
+
+class Desk:
+    """A folder with a copy of the examples, a home of its own, and the `proctor` command."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "PROCTOR_HOME": str(self.folder / "home"),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "TZ": "UTC",
+        }
+
+    def copy(self, *names: str, to: str = "") -> None:
+        """Copy folders of `examples/` (with `/*`: the files in them) to the folder `to`."""
+        for name in names:
+            if name.endswith("/*"):
+                for file in sorted((EXAMPLES / name[:-2]).glob("*.yaml")):
+                    (self.folder / to).mkdir(parents=True, exist_ok=True)
+                    shutil.copy(file, self.folder / to / file.name)
+            else:
+                ignored = shutil.ignore_patterns("__pycache__", "results")
+                shutil.copytree(EXAMPLES / name, self.folder / to / name, ignore=ignored)
+
+    def make_repositories(self) -> None:
+        """Commit the demo's repositories to `repos/`."""
+        identity = {
+            f"GIT_{who}_{what}": "test" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+        }
+        for files in sorted((EXAMPLES / "demo" / "repos").iterdir()):
+            folder = self.folder / "repos" / files.name
+            shutil.copytree(files, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            (folder / ".gitignore").write_text("__pycache__/\n")
+            for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "initial")):
+                subprocess.run(("git", *words), cwd=folder, check=True, env=self.environment | identity)
+
+    def run(self, *words: str) -> tuple[int, str]:
+        """Run a command in this process; its exit code and standard output."""
+        return run_command(words, folder=self.folder, environment=self.environment)
+
+    def document(self, *words: str) -> Any:
+        """The JSON document that a command prints with `--json`."""
+        code, output = self.run(*words, "--json")
+        assert output, f"`proctor {' '.join(words)}` exited with {code} and printed no document"
+        return json.loads(output)
+
+    def snapshot(self, *words: str) -> dict[str, Any]:
+        """The exit code of a command and the masked JSON document that it prints."""
+        code, output = self.run(*words, "--json")
+        return {"exitCode": code, "document": self.masked(json.loads(output)) if output else None}
+
+    def served(self, path: str) -> Any:
+        """The JSON document at `path` of `proctor serve`, in a process of its own."""
+        server = subprocess.Popen(
+            [sys.executable, "-m", "proctor", "serve", "--port", "0", "--json"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            assert server.stdout is not None
+            url = printed = ""
+            while not url:
+                line = server.stdout.readline()
+                assert line, "the server ended before it listened"
+                printed += line
+                with contextlib.suppress(json.JSONDecodeError):
+                    url = json.loads(printed)["url"]
+            with urllib.request.urlopen(url.rstrip("/") + path, timeout=30) as response:
+                return json.load(response)
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+            server.stdout.close()
+
+    def path_without_agents(self) -> str:
+        """A PATH with git and Python only, so that no installed agent is seen."""
+        folder = self.folder / "bin"
+        folder.mkdir()
+        for program in ("git", "python3", "sh", "sleep"):
+            (folder / program).symlink_to(shutil.which(program) or program)
+        return str(folder)
+
+    def query(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """Rows of the store."""
+        with contextlib.closing(sqlite3.connect(self.folder / "home" / "proctor.db")) as connection:
+            connection.row_factory = sqlite3.Row
+            return [dict(row) for row in connection.execute(statement, values)]
+
+    def items(self) -> dict[str, list[str]]:
+        """Id, digest, runner, repeat, agent and model of every item, by run, in the order of the plan."""
+        members = ("id", "digest", "runner", "repeat", "agent", "model")
+        masked = self._masking()
+        items: dict[str, list[str]] = {}
+        for row in self.query('SELECT * FROM "batch_items" ORDER BY "runId", "position"'):
+            identity = " ".join(str(row[member]) or "-" for member in members)
+            items.setdefault(masked.text(row["runId"]), []).append(masked.text(identity))
+        return items
+
+    def request_digests(self) -> dict[str, str]:
+        """Of each item and model: how many requests the store has, and a digest of all of them."""
+        rows = self.query(
+            'SELECT s."itemId", c."provider", c."model", c."request", b."data" FROM "model_calls" c '
+            'JOIN "sessions" s ON s."id" = c."sessionId" '
+            'LEFT JOIN "blobs" b ON b."digest" = c."requestBlob"'
+        )
+        masked = self._masking()
+        requests: dict[str, list[str]] = {}
+        for row in rows:
+            text = row["request"] if row["data"] is None else row["data"].decode()
+            if text:
+                asked = f"{masked.text(row['itemId'])} {row['provider']}/{row['model']}"
+                requests.setdefault(asked, []).append(masked.text(text))
+        return {asked: _digest_of_all(texts) for asked, texts in sorted(requests.items())}
+
+    @contextlib.contextmanager
+    def model_server(self) -> Iterator["ModelServer"]:
+        """A server of models on loopback, which the command finds as `openai/NAME`."""
+        server = ModelServer(("127.0.0.1", 0), _ModelHandler)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        self.environment |= {"OPENAI_BASE_URL": address, "OPENAI_API_KEY": "sk-loopback-0123456789"}
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    def sent_requests(self, server: "ModelServer") -> list[str]:
+        """Path, model, keys and digest of each request that a server got, with its count; sorted."""
+        masked = self._masking()
+        lines = Counter(
+            f"{path} {body['model']} {','.join(sorted(body))} "
+            + hashlib.sha256(masked.text(json.dumps(body, sort_keys=True)).encode()).hexdigest()[:32]
+            for path, body in server.requests
+        )
+        return [f"{line} ×{count}" for line, count in sorted(lines.items())]
+
+    def recorded_requests(self, file: str) -> dict[str, str]:
+        """Of each item, wire and model in a recording: how many requests, and a digest of their digests."""
+        masked = self._masking()
+        requests: dict[str, list[str]] = {}
+        for line in map(json.loads, (self.folder / file).read_text().splitlines()):
+            asked = " ".join(line[member] for member in ("item", "wire", "operation", "model"))
+            requests.setdefault(masked.text(asked), []).append(line["digest"])
+        return {asked: _digest_of_all(digests) for asked, digests in sorted(requests.items())}
+
+    def score_digests(self) -> list[list[Any]]:
+        """Each evaluator that scored: `[evaluator, digest, level, dimension]`, sorted."""
+        members = '"evaluator", "evaluatorDigest", "level", "dimension"'
+        rows = self.query(f'SELECT DISTINCT {members} FROM "scores"')
+        return sorted([value or "" for value in row.values()] for row in rows)
+
+    def masked(self, value: Any) -> Any:
+        """`value` without moments, durations, folders, ids of sessions and sentences for people."""
+        return self._masking().value(value)
+
+    def files(self, folder: str) -> list[dict[str, Any]]:
+        """Every file below `folder`, those of equal contents together.
+
+        Of a CSV file the header counts, of a JSON file its shape, of a text its headings and tables.
+        """
+        root, masked = self.folder / folder, self._masking()
+        groups: dict[str, dict[str, Any]] = {}
+        for path in sorted(path for path in root.rglob("*") if path.is_file()):
+            contents = masked.text(json.dumps(_contents(path), ensure_ascii=False))
+            group = groups.setdefault(contents, {"names": [], "contents": json.loads(contents)})
+            group["names"].append(masked.text(path.relative_to(root).as_posix()))
+        for group in groups.values():
+            group["names"].sort()
+        return sorted(groups.values(), key=lambda group: group["names"])
+
+    def _masking(self) -> "Masking":
+        texts = {str(self.folder): "<folder>", sys.executable: "<python>"}
+        if (self.folder / "home" / "proctor.db").exists():
+            for row in self.query('SELECT "id", "name" FROM "evaluations"'):
+                texts[row["id"]] = f"<evaluation {row['name']}>"
+            for row in self.query('SELECT "id", "itemId", "attempt", "externalId" FROM "sessions"'):
+                name = row["externalId"] or f"of {row['itemId']}, attempt {row['attempt']}"
+                texts[row["id"]] = f"<session {name}>"
+        return Masking(texts)
+
+
+class Masking:
+    """Replaces what differs between two runs of one command."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        """`texts` are replaced wherever they occur, longest first."""
+        self._texts = texts
+        self._known = re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
+
+    def text(self, text: str) -> str:
+        """A text without folders, ids, moments, commits and ports."""
+        text = self._known.sub(lambda match: self._texts[match[0]], text)
+        for pattern, mask in _VOLATILE:
+            text = pattern.sub(mask, text)
+        return text
+
+    def value(self, value: Any, key: str = "", measured: bool = False) -> Any:
+        """A JSON value, masked by the names of its members and by what its texts look like."""
+        if key in MACHINE_KEYS:
+            return "<machine>"
+        measured = measured or bool(MEASURED_KEYS.match(key) and not SETTING_KEYS.match(key))
+        if isinstance(value, Mapping):
+            return {self.text(name): self.value(part, name, measured) for name, part in value.items()}
+        if key in PROSE_KEYS and value and isinstance(value, str | list):
+            return "<text>" if isinstance(value, str) else "<texts>"
+        if isinstance(value, list):
+            return [self.value(part, key, measured) for part in value]
+        if isinstance(value, bool) or value is None:
+            return value
+        if isinstance(value, int | float):
+            if measured and key not in COUNT_KEYS:
+                return "<number>"
+            return float(f"{value:.9g}") if isinstance(value, float) else value
+        return "<string>" if value and PROCESS_KEYS.match(key) else self.text(value)
+
+
+def _digest_of_all(texts: Sequence[str]) -> str:
+    whole = hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()
+    return f"{len(texts)} {whole[:32]}"
+
+
+class ModelServer(ThreadingHTTPServer):
+    """Speaks OpenAI's chat completions, answers every request alike, and keeps what it was sent."""
+
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+
+
+class _ModelHandler(BaseHTTPRequestHandler):
+    server: ModelServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        return None
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append((self.path, body))
+        form = body.get("response_format", {}).get("json_schema", {}).get("schema")
+        content = (
+            json.dumps(_example_of(form)) if form else "ACTION: wait\nUPDATED STATE: cooperation level: 5"
+        )
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": content},
+            "finish_reason": "stop",
+        }
+        usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+        answer = {"id": "1", "object": "chat.completion", "choices": [choice], "usage": usage}
+        data = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _example_of(schema: Mapping[str, Any]) -> Any:
+    """A value that a JSON schema accepts."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    kind = schema.get("type")
+    if kind == "object":
+        return {name: _example_of(part) for name, part in schema.get("properties", {}).items()}
+    return {"boolean": True, "integer": 3, "number": 3.0, "array": []}.get(str(kind), "because")
+
+
+def run_command(words: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    """Run `proctor WORDS` in this process with this environment and working folder."""
+    from proctor.__main__ import main
+
+    output, errors = io.StringIO(), io.StringIO()
+    with _replaced_environment(environment), contextlib.chdir(folder):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+            code = main(list(words))
+    print(errors.getvalue(), file=sys.stderr)
+    return code, output.getvalue()
+
+
+@contextlib.contextmanager
+def _replaced_environment(environment: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def check_snapshot(name: str, document: Any) -> None:
+    """Compare a masked document with the one recorded as `name`, or record it."""
+    file = RECORDED / f"{name}.json"
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    if os.environ.get(RECORD_VARIABLE) == "1":
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return
+    recorded = file.read_text()
+    if recorded != text:
+        lines = difflib.unified_diff(
+            recorded.splitlines(), text.splitlines(), f"recorded/{file.name}", "now", lineterm="", n=4
+        )
+        shown = "\n".join(list(lines)[:200])
+        raise AssertionError(
+            f"{name} differs from its snapshot ({RECORD_VARIABLE}=1 records it anew)\n{shown}"
+        )
+
+
+def shape(value: Any) -> Any:
+    """Keys and types of a JSON value; the elements of a list are merged."""
+    if isinstance(value, Mapping):
+        return {key: shape(value[key]) for key in value}
+    if isinstance(value, list):
+        merged: Any = None
+        for element in value:
+            merged = shape(element) if merged is None else _merge(merged, shape(element))
+        return [] if merged is None else [merged]
+    return _type_name(value)
+
+
+def _type_name(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    return "number" if isinstance(value, int | float) else "string"
+
+
+def _merge(one: Any, other: Any) -> Any:
+    if one == other:
+        return one
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = [*one, *(key for key in other if key not in one)]
+        absent = "absent"
+        return {key: _merge(one.get(key, absent), other.get(key, absent)) for key in keys}
+    if isinstance(one, list) and isinstance(other, list):
+        return [_merge(one[0], other[0])] if one and other else one or other
+    names = {
+        name for part in (one, other) for name in (part if isinstance(part, str) else _kind(part)).split("|")
+    }
+    if all(isinstance(part, str) for part in (one, other)):
+        return "|".join(sorted(names))
+    complex_part = one if not isinstance(one, str) else other
+    if isinstance(complex_part, dict) and "either" in complex_part:
+        return complex_part
+    return {"either": [complex_part, "|".join(sorted(names - {_kind(complex_part)}))]}
+
+
+def _kind(part: Any) -> str:
+    return "object" if isinstance(part, dict) else "array"
+
+
+def _contents(path: Path) -> Any:
+    if path.suffix == ".csv":
+        with path.open(newline="") as lines:
+            rows = list(csv.reader(lines))
+        return {"columns": rows[0] if rows else [], "rows": max(0, len(rows) - 1)}
+    if path.suffix == ".json":
+        return shape(json.loads(path.read_text()))
+    if path.suffix in (".jsonl", ".ndjson"):
+        values = [json.loads(line) for line in path.read_text().splitlines()]
+        return {"lines": len(values), "each": shape(values)}
+    if path.suffix == ".md":
+        return markdown_structure(path.read_text())
+    if path.suffix == ".html":
+        return html_structure(path.read_text())
+    return "file"
+
+
+def markdown_structure(text: str) -> dict[str, Any]:
+    """Headings by level and the sizes of tables: what stays when the wording changes."""
+    levels = [len(match[1]) for match in re.finditer(r"^(#+) ", text, re.MULTILINE)]
+    tables: list[list[int]] = []
+    columns = rows = 0
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("|"):
+            columns, rows = max(columns, len(re.split(r"(?<!\\)\|", line)) - 2), rows + 1
+        elif rows:
+            tables.append([columns, rows])
+            columns = rows = 0
+    return {"headings": levels, "tables": tables}
+
+
+def html_structure(text: str) -> dict[str, int]:
+    """How many headings, tables, rows, cells and figures a page has."""
+    tags = ("h1", "h2", "h3", "table", "tr", "th", "td", "svg", "details", "script", "style")
+    return {tag: len(re.findall(rf"<{tag}[\s>]", text)) for tag in tags}
+
+
+def openapi_structure(document: Mapping[str, Any]) -> Any:
+    """An OpenAPI document without its prose: titles, descriptions, summaries, tags and versions."""
+    prose = {"title", "description", "summary", "tags", "example", "examples", "info"}
+
+    def kept(value: Any, *, names: bool) -> Any:
+        # Below `properties` and `schemas` the keys are names of the interface, not words of OpenAPI.
+        if isinstance(value, Mapping):
+            named = ("properties", "schemas", "paths", "parameters", "responses", "headers")
+            return {
+                key: kept(part, names=not names and key in named)
+                for key, part in sorted(value.items())
+                if names or key not in prose
+            }
+        return [kept(part, names=False) for part in value] if isinstance(value, list) else value
+
+    return kept(document, names=False)
