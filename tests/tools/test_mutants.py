@@ -124,11 +124,8 @@ FILES = {
             return cost * cost
         """,
     "src/proctor/clock.py": """
-        def hours(minutes):
-            return minutes / 60
-
-        if __name__ == "__main__":
-            print(hours(120))
+        def half(hours):
+            return hours / 2
         """,
     "tests/money/test_limits.py": """
         from proctor.money.limits import allowed
@@ -142,11 +139,11 @@ FILES = {
         """,
     "tests/test_others.py": """
         import subprocess, sys
-        from proctor.clock import hours
+        from proctor import clock
 
         def test_the_program_divides():
-            command = [sys.executable, "-m", "proctor.clock"]
-            assert subprocess.run(command, env={}, capture_output=True, text=True).stdout == "2.0\\n"
+            command = [sys.executable, "-c", "from proctor.clock import half; print(half(6))"]
+            assert subprocess.run(command, env={}, capture_output=True, text=True).stdout == "3.0\\n"
         """,
 }
 
@@ -172,7 +169,7 @@ def sample(root: Path, **options: Any) -> list[tuple[str, str]]:
 def test_a_sample_depends_on_its_seed_only(project: Path) -> None:
     everything = sample(project)
 
-    assert len(everything) == 7
+    assert len(everything) == 4
     assert sample(project) == everything
     assert sample(project, count=3) == everything[:3]
     other = sample(project, seed=2)
@@ -233,10 +230,10 @@ def test_survivors_and_the_share_detected_are_reported(
 
     figures = json.loads(capsys.readouterr().out)
     assert figures["packages"] == {
-        "clock": {"tested": 4, "killed": 4, "share": 1.0},
+        "clock": {"tested": 2, "killed": 2, "share": 1.0},
         "money": {"tested": 2, "killed": 1, "share": 0.5},
     }
-    assert (figures["tested"], figures["killed"], figures["sampled"]) == (6, 5, 6)
+    assert (figures["tested"], figures["killed"], figures["sampled"]) == (4, 3, 4)
     (survivor,) = figures["survivors"]
     assert survivor == {
         "file": "src/proctor/money/unchecked.py",
@@ -266,11 +263,10 @@ def test_a_hanging_test_kills_a_mutant_and_the_end_of_its_time_does_not(
     )
     (project / "tests/test_others.py").write_text("import time\n\ndef test_slow():\n    time.sleep(60)\n")
     copy = mutants.WorkCopy(project, tmp_path / "copy", workers=1, test_seconds=3)
-    (limit,) = mutants.draw_sample(project, seed=1, count=1, packages=["money"])[:1]
     limit, unchecked = sorted(
         mutants.draw_sample(project, seed=1, count=9, packages=["money"]), key=lambda mutant: mutant.path
     )
-    sampler = mutants.Sampler(copy, mutants.TestFiles(project), 60, float("inf"))
+    sampler = mutants.Sampler(copy, mutants.TestFiles(project), 300, float("inf"))
 
     assert sampler.test(limit) == mutants.Result(limit, killed=True)
 
