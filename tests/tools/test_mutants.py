@@ -222,7 +222,14 @@ def test_list_prints_the_sample_and_tests_nothing(project: Path, capsys: pytest.
 def test_survivors_and_the_share_detected_are_reported(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A process started by a test runs the mutated code; a test that always fails kills nothing."""
+    """A process started by a test runs the mutated code; a test that fails always or once kills nothing."""
+    (project / "tests/money/test_flaky.py").write_text(
+        "from pathlib import Path\n\n"
+        "def test_that_fails_once():\n"
+        "    marker = Path(__file__).with_suffix('.marker')\n"
+        "    first, _ = not marker.exists(), marker.touch()\n"
+        "    assert not first\n"
+    )
     before = {file: file.read_bytes() for file in project.rglob("*.py")}
     arguments = ["--json", "--workers", "1", "--seed", "1", "--count", "100"]
 
@@ -273,6 +280,16 @@ def test_a_hanging_test_kills_a_mutant_and_the_end_of_its_time_does_not(
     copy.test_seconds = 100
     sampler.mutant_seconds = 6
     assert sampler.test(unchecked) == mutants.Result(unchecked, killed=False, complete=False)
+
+
+@pytest.mark.slow
+def test_mutants_left_over_when_the_time_ends_are_counted_as_untested(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mutants.main(["--minutes", "0", "--json"], root=project) == 0
+
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["sampled"], figures["tested"], figures["share"]) == (4, 0, None)
 
 
 def test_the_report_for_a_terminal() -> None:
