@@ -14,7 +14,7 @@ INSPECT := build/inspect
 # The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check format bench docs screenshots constraints browser inspect test-agents clean
+.PHONY: help setup demo test check format bench docs screenshots constraints browser inspect test-agents mutants clean
 
 help:
 	@echo "make demo          run a small batch with stand-in agents: no key, no network, a minute"
@@ -23,6 +23,7 @@ help:
 	@echo "make check         lint and types only"
 	@echo "make format        put the code in order"
 	@echo "make test-agents   install every agent and try each for real on a model on loopback"
+	@echo "make mutants       change the code at random and report how many changes the tests detect"
 	@echo "make bench         measure speed against bare loops"
 	@echo "make docs          write docs/commands.md from the commands' own help"
 	@echo "make screenshots   make the pictures of the web app in docs/pictures"
@@ -69,6 +70,10 @@ inspect: $(DEV_STAMP)
 test-agents: $(DEV_STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/install_agents.py
 	@PROCTOR_REAL_AGENTS=1 $(BIN)/python -m pytest tests/real_agents -n $(WORKERS) --dist worksteal
+
+# An hour unless told otherwise: make mutants MUTANTS="--package store --count 20 --minutes 10"
+mutants: $(DEV_STAMP) browser inspect
+	@$(BIN)/python tools/mutants.py --workers $(WORKERS) $(MUTANTS)
 
 format: $(DEV_STAMP)
 	@$(BIN)/ruff check --fix src tests benchmarks examples tools

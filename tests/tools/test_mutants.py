@@ -1,0 +1,317 @@
+"""`make mutants`: which changes are made to the code, and which of them count as detected."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _load() -> Any:
+    spec = importlib.util.spec_from_file_location("mutants", ROOT / "tools" / "mutants.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mutants"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+mutants = _load()
+
+
+def changes(source: str) -> list[tuple[str, str]]:
+    """Kind and changed line of each mutant of a source text."""
+    found = mutants.mutants_of("src/proctor/store/rows.py", dedent(source))
+    return [(mutant.kind, mutant.after) for mutant in found]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x = a < b", [("comparison", "x = a <= b")]),
+        ("x = a >= b", [("comparison", "x = a > b")]),
+        ("x = a == b != c", [("comparison", "x = a != b != c"), ("comparison", "x = a == b == c")]),
+        ("x = a is  not b", [("comparison", "x = a is b")]),
+        ("x = a not in b", [("comparison", "x = a in b")]),
+        ("x = (a) + (b)", [("arithmetic", "x = (a) - (b)")]),
+        ("x = a // b", [("arithmetic", "x = a * b")]),
+        ("x -= y", [("arithmetic", "x += y")]),
+        ("x = a and b", [("boolean", "x = a or b")]),
+        ("x = not a", [("negation", "x = a")]),
+        ("x = not(a)", [("negation", "x = (a)")]),
+        ("x = 41", [("constant", "x = 42")]),
+        ("x = 0.5", [("constant", "x = 1.5")]),
+        ("x = 1e300", [("constant", "x = 5e+299")]),
+        ("save(a)", [("removed statement", "pass")]),
+        ("raise Wrong", [("removed statement", "pass")]),
+        ("self.x = y", [("removed statement", "pass")]),
+        ("self.x: int = y", [("removed statement", "pass")]),
+        ("x = f(a, b)", [("swapped arguments", "x = f(b, a)")]),
+        ("x = max(a)", [("min/max", "x = min(a)")]),
+    ],
+)
+def test_each_kind_of_change(source: str, expected: list[tuple[str, str]]) -> None:
+    assert changes(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Documentation."""',
+        "x: Literal[1]",
+        "def f(x: 'a < 1' = None) -> Literal[1]:\n    '''Documentation.'''",
+        "Scale = Literal[1, 2]",
+        "if TYPE_CHECKING:\n    x = 1",
+        "class A(Protocol):\n    x = 1\n    def f(self):\n        raise NotImplementedError",
+        "class A(typing.Protocol[T]):\n    x = 1",
+        "@overload\ndef f(x=1):\n    ...",
+        "logger.info('%s of %s', 1 + n, n)",
+        "x = f'{a + 1}'",
+        "x = a + 'text'",
+        "x = isinstance(a, b)",
+        "x = f(a, 'text')",
+        "x = f(*a, *b)",
+        "x = True",
+    ],
+)
+def test_code_without_effect_at_run_time_is_not_changed(source: str) -> None:
+    assert changes(source) == []
+
+
+def test_a_class_for_asyncio_is_not_a_typing_protocol() -> None:
+    assert changes("class A(asyncio.Protocol):\n    x = 1") == [("constant", "x = 2")]
+
+
+def test_a_change_leaves_the_rest_of_the_file_as_it_is() -> None:
+    source = "name = 'Grüße'; x = (\n    'ß'  # < is in a comment\n    < b\n)\n"
+    (mutant,) = mutants.mutants_of("src/proctor/git.py", source)
+
+    assert mutant.apply(source) == source.replace("    < b", "    <= b")
+    assert (mutant.line, mutant.before, mutant.after) == (3, "< b", "<= b")
+
+
+@pytest.mark.parametrize(
+    ("path", "package", "module"),
+    [
+        ("src/proctor/git.py", "git", "proctor.git"),
+        ("src/proctor/store/reading.py", "store", "proctor.store.reading"),
+        ("src/proctor/models/gateway/__init__.py", "models", "proctor.models.gateway"),
+        ("src/proctor/__init__.py", "__init__", "proctor"),
+    ],
+)
+def test_a_package_is_the_first_folder_or_the_name_of_a_module(path: str, package: str, module: str) -> None:
+    (mutant,) = mutants.mutants_of(path, "x = 1")
+
+    assert (mutant.package, mutant.module) == (package, module)
+
+
+FILES = {
+    ".gitignore": "/ignored/\n__pycache__/\n",
+    "src/proctor/__init__.py": "",
+    "src/proctor/money/__init__.py": "",
+    "src/proctor/money/limits.py": """
+        def allowed(cost, limit):
+            return cost <= limit
+        """,
+    "src/proctor/money/unchecked.py": """
+        def doubled(cost):
+            return cost * cost
+        """,
+    "src/proctor/clock.py": """
+        def half(hours):
+            return hours / 2
+        """,
+    "tests/money/test_limits.py": """
+        from proctor.money.limits import allowed
+
+        def test_the_limit_itself_is_allowed():
+            assert allowed(1, 1)
+        """,
+    "tests/money/test_broken.py": """
+        def test_that_always_fails():
+            assert not "fixed yet"
+        """,
+    "tests/test_others.py": """
+        import subprocess, sys
+        from proctor import clock
+
+        def test_the_program_divides():
+            command = [sys.executable, "-c", "from proctor.clock import half; print(half(6))"]
+            assert subprocess.run(command, env={}, capture_output=True, text=True).stdout == "3.0\\n"
+        """,
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A small project in a git repository."""
+    root = tmp_path / "project"
+    for name, text in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(dedent(text).lstrip())
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    return root
+
+
+def sample(root: Path, **options: Any) -> list[tuple[str, str]]:
+    return [
+        (mutant.path, mutant.after)
+        for mutant in mutants.draw_sample(root, **{"seed": 1, "count": 100} | options)
+    ]
+
+
+def test_a_sample_depends_on_its_seed_only(project: Path) -> None:
+    everything = sample(project)
+
+    assert len(everything) == 4
+    assert sample(project) == everything
+    assert sample(project, count=3) == everything[:3]
+    other = sample(project, seed=2)
+    assert other != everything and sorted(other) == sorted(everything)
+
+
+def test_edits_elsewhere_leave_the_order_of_a_sample_unchanged(project: Path) -> None:
+    before = sample(project)
+    file = project / "src/proctor/clock.py"
+    file.write_text("START = 7\n\n" + file.read_text())
+
+    after = sample(project)
+
+    assert [entry for entry in after if entry[1] != "START = 8"] == before
+
+
+def test_a_sample_can_be_limited_to_packages(project: Path) -> None:
+    assert {path for path, _ in sample(project, packages=["clock"])} == {"src/proctor/clock.py"}
+    with pytest.raises(SystemExit, match="no code to mutate in package nowhere"):
+        sample(project, packages=["clock", "nowhere"])
+
+
+def test_tests_of_the_same_package_run_first_then_those_that_import_the_module(project: Path) -> None:
+    (project / "tests/test_all.py").write_text("from proctor.money import limits\n")
+    files = mutants.TestFiles(project)
+    (limit,) = mutants.mutants_of("src/proctor/money/limits.py", "x = 1")
+    (clock,) = mutants.mutants_of("src/proctor/clock.py", "x = 1")
+
+    assert files.stages(limit) == [
+        ["tests/money/test_limits.py", "tests/money/test_broken.py"],
+        ["tests/test_all.py"],
+        ["tests/test_others.py"],
+    ]
+    assert files.stages(clock)[0] == ["tests/test_others.py"]
+
+
+def test_list_prints_the_sample_and_tests_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert mutants.main(["--list", "--package", "money", "--count", "9"], root=project) == 0
+    text = capsys.readouterr().out
+    assert (
+        "src/proctor/money/limits.py:2: comparison\n  - return cost <= limit\n  + return cost < limit\n"
+        in text
+    )
+
+    mutants.main(["--list", "--package", "money", "--json"], root=project)
+    assert {row["line"] for row in json.loads(capsys.readouterr().out)} == {2}
+
+
+@pytest.mark.slow
+def test_survivors_and_the_share_detected_are_reported(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process started by a test runs the mutated code; a test that fails always or once kills nothing."""
+    (project / "tests/money/test_flaky.py").write_text(
+        "from pathlib import Path\n\n"
+        "def test_that_fails_once():\n"
+        "    marker = Path(__file__).with_suffix('.marker')\n"
+        "    first, _ = not marker.exists(), marker.touch()\n"
+        "    assert not first\n"
+    )
+    before = {file: file.read_bytes() for file in project.rglob("*.py")}
+    arguments = ["--json", "--workers", "1", "--seed", "1", "--count", "100"]
+
+    assert mutants.main(arguments, root=project) == 0
+
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["packages"] == {
+        "clock": {"tested": 2, "killed": 2, "share": 1.0},
+        "money": {"tested": 2, "killed": 1, "share": 0.5},
+    }
+    assert (figures["tested"], figures["killed"], figures["sampled"]) == (4, 3, 4)
+    (survivor,) = figures["survivors"]
+    assert survivor == {
+        "file": "src/proctor/money/unchecked.py",
+        "line": 2,
+        "package": "money",
+        "kind": "arithmetic",
+        "before": "return cost * cost",
+        "after": "return cost / cost",
+        "allTestsRan": True,
+    }
+    assert {row["test"] for row in figures["kills"]} == {
+        "tests/money/test_limits.py::test_the_limit_itself_is_allowed",
+        "tests/test_others.py::test_the_program_divides",
+    }
+    assert figures["broken"] == ["tests/money/test_broken.py::test_that_always_fails"]
+    assert before == {file: file.read_bytes() for file in project.rglob("*.py")}
+
+
+@pytest.mark.slow
+def test_a_hanging_test_kills_a_mutant_and_the_end_of_its_time_does_not(
+    project: Path, tmp_path: Path
+) -> None:
+    (project / "tests/money/test_broken.py").unlink()
+    (project / "tests/money/test_limits.py").write_text(
+        "import time\nfrom proctor.money.limits import allowed\n\n"
+        "def test_waits():\n    while not allowed(1, 1):\n        time.sleep(0.01)\n"
+    )
+    (project / "tests/test_others.py").write_text("import time\n\ndef test_slow():\n    time.sleep(60)\n")
+    copy = mutants.WorkCopy(project, tmp_path / "copy", workers=1, test_seconds=3)
+    limit, unchecked = sorted(
+        mutants.draw_sample(project, seed=1, count=9, packages=["money"]), key=lambda mutant: mutant.path
+    )
+    sampler = mutants.Sampler(copy, mutants.TestFiles(project), 300, float("inf"))
+
+    assert sampler.test(limit) == mutants.Result(limit, killed=True)
+
+    copy.test_seconds = 100
+    sampler.mutant_seconds = 6
+    assert sampler.test(unchecked) == mutants.Result(unchecked, killed=False, complete=False)
+
+
+@pytest.mark.slow
+def test_mutants_left_over_when_the_time_ends_are_counted_as_untested(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mutants.main(["--minutes", "0", "--json"], root=project) == 0
+
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["sampled"], figures["tested"], figures["share"]) == (4, 0, None)
+
+
+def test_the_report_for_a_terminal() -> None:
+    first, second = mutants.mutants_of("src/proctor/git.py", "x = 1\ny = 2")
+    results = [
+        mutants.Result(first, killed=True, killer="t"),
+        mutants.Result(second, killed=False, complete=False),
+    ]
+
+    text = mutants.as_text(mutants.report(results, seed=1, sampled=5, broken=["tests/test_a.py::test_b"]))
+
+    assert text == dedent("""\
+        package  killed  tested  share
+        git           1       2    50%
+        overall       1       2    50%
+
+        3 of 5 sampled mutants were not tested: the time ended.
+
+        Tests that fail on the unchanged code and were ignored:
+        tests/test_a.py::test_b
+
+        Survivors:
+        src/proctor/git.py:2: constant (time limit reached: not all tests ran)
+          - y = 2
+          + y = 3""")
