@@ -53,9 +53,8 @@ def turn(number: int) -> str:
 
 
 def scenario_item() -> Item:
-    return Item(
-        runner="scenario", prompt="harbor", details={"turns": 2}, settings={"label": "var-001-run-001"}
-    )
+    details, settings = {"turns": 2, "seed": 7}, {"label": "var-001-run-001"}
+    return Item(runner="scenario", prompt="harbor", details=details, settings=settings)
 
 
 @pytest.mark.parametrize("damaged", DAMAGED)

@@ -335,7 +335,7 @@ def test_definitions_are_found_by_path_and_by_the_name_of_their_file(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "why"),
     [
-        ("bad.yaml", b"evaluatorName: [", "expected the node content"),
+        ("bad.yaml", b"evaluatorName: [", "did not find expected node content"),
         ("bad.json", b"{", "Expecting property name"),
         ("deep.json", b"[" * 100_000, "recursion"),
         ("latin.yaml", b"evaluatorName: \xff", "'utf-8' codec"),
@@ -354,7 +354,7 @@ def test_a_broken_file_is_said_with_its_path_and_why(tmp_path, file, content, wh
 def test_a_file_that_the_system_does_not_let_us_read_is_said_with_its_path():
     unreadable = Path("/proc/self/mem")
 
-    with pytest.raises(UsageError, match="/proc/self/mem: .*Input/output error"):
+    with pytest.raises(UsageError, match=r"/proc/self/mem: .*Input/output error"):
         read_document(unreadable)
 
 
