@@ -211,6 +211,12 @@ def test_data_that_cannot_be_read_is_refused_with_its_file(file: str, said: str,
     assert said in told
 
 
+def test_data_that_says_one_thing_twice_is_refused_at_its_line(tmp_path: Path) -> None:
+    told = broken(tmp_path, GOOD + "  - {end: x}\n", data__doctor_dot_yaml="rules: []\nrules: []\n")
+
+    assert "doctor.yaml:2:1" in told
+
+
 def test_a_schema_that_is_none_is_refused(tmp_path: Path) -> None:
     told = broken(tmp_path, GOOD + "  - {end: x}\n", profile_dot_schema_dot_yaml="{type: thing}")
 
