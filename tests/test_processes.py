@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from proctor.processes import Clip, CouldNotStart, end_attempt, run, started, warden
+from proctor.processes.program import undisturbed
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
@@ -273,6 +274,45 @@ async def test_cancelling_at_any_moment_of_the_start_leaves_nothing(tmp_path, at
     with pytest.raises(asyncio.CancelledError):
         await task
     assert running(mark) == []
+
+
+async def test_what_must_not_be_disturbed_is_finished_and_then_the_cancellation_passes():
+    begun, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work():
+        begun.set()
+        await may_end.wait()
+        ended.set()
+
+    task = asyncio.create_task(undisturbed(work()))
+    await begun.wait()
+    task.cancel()
+    may_end.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+
+
+async def test_a_standard_error_that_someone_else_keeps_open_is_not_waited_for(tmp_path, attempt):
+    gate = tmp_path / "gate"
+    command = f"echo $$; echo problem >&2; while [ ! -e {gate} ]; do sleep 0.01; done; exit 3"
+    async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
+        pid = await anext(program.lines())
+        with Path(f"/proc/{pid}/fd/2").open("wb"):
+            gate.touch()
+            assert await asyncio.wait_for(program.ended(), 20) == 3
+            assert program.stderr == "problem\n"
+
+
+async def test_only_the_program_itself_keeps_its_streams_open(tmp_path, attempt):
+    command = "echo $PPID; cat >/dev/null; exec sleep 1000"
+    async with started(
+        command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, typed="hello"
+    ) as program:
+        above = await anext(program.lines())
+        streams = [Path(f"/proc/{above}/fd/{stream}").readlink() for stream in (0, 1, 2)]
+    assert streams == [Path(os.devnull)] * 3
 
 
 async def test_leaving_the_block_early_ends_the_program(tmp_path, attempt):

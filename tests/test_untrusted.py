@@ -37,9 +37,11 @@ def test_what_could_not_be_stored_is_replaced(text, value):
 @given(st.text() | st.binary())
 def test_anything_else_is_a_value_error(text):
     try:
-        json.dumps(parse_json(text), allow_nan=False, ensure_ascii=False).encode()
+        value = parse_json(text)
     except ValueError:
-        pass
+        return
+    written = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    assert parse_json(written) == value
 
 
 def test_deep_nesting_is_a_value_error():

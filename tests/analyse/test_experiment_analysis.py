@@ -228,6 +228,16 @@ def test_the_list_dialect_of_metrics_is_read_too(tmp_path):
     assert [one["mean"] for one in analyzer.turns_of("trust")] == [3.0, 6.0]
 
 
+def test_entries_of_a_list_of_metrics_that_are_none_are_left_out(tmp_path):
+    analyzer = write_runs(tmp_path, [("var-001-run-001", "completed", {}, 0.1, {})])
+    metrics = ["name", {"value": 9.0, "turn": 1}, {"name": "trust", "value": 3.0, "turn": 1}, None]
+    (tmp_path / "runs" / "var-001-run-001" / "metrics.json").write_text(json.dumps(metrics))
+
+    statistics = analyzer.calculate_metric_statistics()
+
+    assert {name: one["mean"] for name, one in statistics.items()} == {"trust": 3.0}
+
+
 def test_a_damaged_run_counts_as_failed_and_spoils_nothing(tmp_path):
     analyzer = two_models(tmp_path, n=3)
     (tmp_path / "runs" / "var-001-run-001" / "scenario-state.json").write_text("{broken")

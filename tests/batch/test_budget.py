@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from stand_ins import call, doing, until
 
-from proctor.errors import ModelError
+from proctor.errors import ModelError, OwnershipLost
 from proctor.model import Answer, Request
 from proctor.session import ModelCall, Usage
 
@@ -215,7 +215,7 @@ async def test_money_held_by_a_process_that_died_is_settled_for_what_it_spent(sh
     shop.store.change_batch("run", {"owner": "gone:1:1:x", "heartbeatAt": None})
     with sqlite3.connect(shop.store.url.removeprefix("sqlite:///")) as raw:
         raw.execute('UPDATE "ledger" SET "holder" = ?', ("gone:1:1:x",))
-    with pytest.raises(Exception, match="taken over"):
+    with pytest.raises(OwnershipLost, match="taken over"):
         await running
     assert shop.store.read.reserved_and_spent("run")[0] > 0
 

@@ -162,6 +162,22 @@ async def test_an_item_that_passes_its_own_limit_with_its_last_call_has_still_pa
     assert workshop.outcomes() == [("fail", "cost_limit"), *[("success", "completed")] * 2]
 
 
+async def test_a_runner_that_ends_normally_after_its_cut_off_does_not_stop_the_items_that_follow(workshop):
+    async def spend(item, services):
+        services.record(call(0.2))
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            if item.repeat != 1:
+                raise
+
+    plan = "concurrency: 1\nmatrix: [{prompt: hello, model: scripted/echo, budget: 0.1, runs: 3}]"
+    ending = await workshop.run(plan, find_runner=doing(spend))
+
+    assert ending.status == "completed"
+    assert workshop.outcomes() == [("fail", "cost_limit")] * 3
+
+
 async def test_a_model_is_not_asked_once_another_call_would_pass_the_limit(workshop):
     (workshop.folder / "dear.yaml").write_text(
         "[{reply: ok, usage: {input_tokens: 1000000, output_tokens: 0}}]"

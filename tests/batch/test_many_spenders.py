@@ -2,13 +2,15 @@
 
 import asyncio
 import random
+import threading
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from proctor.batch.budget import Budget
 from proctor.batch.till import Till
-from proctor.store import MoneyLimits, Ownership, Store, ledger, timestamp
+from proctor.store import Drawn, MoneyLimits, Ownership, Store, ledger, timestamp
 from proctor.store.owner import this_process
 
 
@@ -121,3 +123,61 @@ async def test_two_batches_on_one_store_spend_to_the_limit_and_not_beyond(store:
     settled = [store.read.reserved_and_spent(spender.run_id) for spender in spenders]
     assert [reserved for reserved, _ in settled] == [pytest.approx(0, abs=1e-9)] * 2
     assert sum(paid for _, paid in settled) == pytest.approx(spent)
+
+
+def till_of(store: Store, limit: float = 0.8) -> Till:
+    """The till of a batch that has begun and spent nothing."""
+    owner = this_process()
+    row = {"runId": "run", "job": "coding", "status": "running", "owner": owner}
+    store.create_batch({**row, "createdAt": timestamp(now()), "heartbeatAt": timestamp(now())}, [])
+    return Till(store, "run", owner, MoneyLimits(run_usd=limit), now)
+
+
+async def test_two_that_are_short_of_the_same_money_at_once_draw_it_once(store: Store) -> None:
+    till = till_of(store)
+
+    def short() -> float:
+        return 0.1 - till.drawn_usd
+
+    assert await asyncio.gather(till.draw(short), till.draw(short)) == [True, True]
+
+    assert till.drawn_usd == pytest.approx(0.1)
+    assert drawn(store) == pytest.approx(0.1)
+
+
+async def test_what_is_free_is_known_only_when_a_draw_under_way_has_ended(store: Store) -> None:
+    till = till_of(store)
+
+    await asyncio.gather(till.draw(lambda: 0.1), till.give_back(lambda: till.drawn_usd))
+
+    assert till.drawn_usd == pytest.approx(0)
+    assert drawn(store) == pytest.approx(0)
+
+
+class SlowStore(Store):
+    """A store that keeps whoever draws money waiting."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.asked, self.may_go_on = threading.Event(), threading.Event()
+
+    def draw_money(self, *args: Any, **kwargs: Any) -> Drawn:
+        self.asked.set()
+        assert self.may_go_on.wait(20)
+        return super().draw_money(*args, **kwargs)
+
+
+async def test_money_drawn_for_someone_who_has_gone_meanwhile_is_not_forgotten(store: Store) -> None:
+    with SlowStore(store.url) as slow:
+        till = till_of(slow)
+        drawing = asyncio.create_task(till.draw(lambda: 0.1))
+        await asyncio.to_thread(slow.asked.wait, 20)
+
+        drawing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await drawing
+        slow.may_go_on.set()
+        await till.idle()
+
+        assert till.drawn_usd == pytest.approx(0.1)
+        assert drawn(slow) == pytest.approx(0.1)

@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from stand_ins import doing, echo, forever, until
+from stand_ins import call, doing, echo, forever, until
 
 from proctor.batch.abort import abort_run
 from proctor.errors import OwnershipLost, StoreError, UsageError
@@ -201,3 +201,36 @@ async def test_a_watcher_who_fails_does_not_stop_the_batch_for_ever(workshop):
 
     assert ending.status == "completed"
     assert workshop.outcomes() == [("success", "completed")] * 3
+
+
+async def test_an_abort_that_meets_an_attempt_at_its_cost_limit_stops_the_batch_all_the_same(workshop):
+    plan = "concurrency: 1\nmatrix: [{prompt: hello, model: scripted/echo, budget: 0.1, runs: 2}]"
+    owner = workshop.launch(plan)
+
+    async def spend(item, services):
+        if item.repeat > 1:
+            return
+        services.record(call(0.2))
+        try:
+            await forever(item, services)
+        finally:
+            # While it cleans up after the cut-off.
+            conductor.abort()
+            await forever(item, services)
+
+    conductor = workshop.conductor(owner, find_runner=doing(spend))
+    ending = await asyncio.wait_for(conductor.run(), 20)
+
+    assert ending.status == "aborted"
+    assert workshop.outcomes() == [("error", "aborted")] * 2
+    assert [row["endReason"] for row in workshop.rows("sessions")] == ["aborted"], "nothing more was begun"
+
+
+async def test_a_store_that_fails_an_attempt_ends_the_batch_and_is_no_outcome_of_the_item(workshop):
+    async def read(item, services):
+        raise StoreError("the disk is full")
+
+    with pytest.raises(StoreError, match="the disk is full"):
+        await workshop.run(echo(2, 1), find_runner=doing(read))
+
+    assert {item["reason"] for item in workshop.items()} == {""}, "the items are not to blame"

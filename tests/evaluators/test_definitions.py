@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from proctor.evaluator import Reference
 from proctor.evaluators import EvaluationSettings, NoSuchEvaluator, find_evaluator, problems_of
 from proctor.evaluators.documents import evidence_of_document, reference_of
 from proctor.evaluators.event import reference_document, session_document
+from proctor.evaluators.find import read_document
 
 NUMERICAL = {
     "numerical": [
@@ -248,6 +250,18 @@ def test_what_is_wrong_is_said_with_its_place(document, name, words):
     assert [flaw for flaw in flaws if flaw.name == name and words in flaw.message], flaws
 
 
+@pytest.mark.parametrize(("count", "is_refused"), [(0, True), (1, False), (50, False), (51, True)])
+def test_a_scale_has_one_to_fifty_dimensions(count, is_refused):
+    dimensions = [
+        {"dimensionName": f"D{number}", "dimensionInstruction": "i", "dimensionRatingScale": NUMERICAL}
+        for number in range(count)
+    ]
+
+    flaws = problems_of(judge_document(scale={"multiDimensional": dimensions}))
+
+    assert [flaw.message for flaw in flaws] == ["should be a list of 1 to 50 dimensions"] * is_refused
+
+
 def test_a_good_definition_has_no_problems_and_the_wire_wants_a_model():
     document = judge_document()
     del document["evaluatorConfig"]["llmAsAJudge"]["modelConfig"]
@@ -318,11 +332,30 @@ def test_definitions_are_found_by_path_and_by_the_name_of_their_file(tmp_path):
     assert by_path.digest == by_name.digest
 
 
-def test_a_broken_file_is_said_with_its_path(tmp_path):
-    (tmp_path / "bad.yaml").write_text("evaluatorName: [")
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("bad.yaml", b"evaluatorName: [", "did not find expected node content"),
+        ("bad.json", b"{", "Expecting property name"),
+        ("deep.json", b"[" * 100_000, "recursion"),
+        ("latin.yaml", b"evaluatorName: \xff", "'utf-8' codec"),
+    ],
+)
+def test_a_broken_file_is_said_with_its_path_and_why(tmp_path, file, content, why):
+    (tmp_path / file).write_bytes(content)
 
-    with pytest.raises(UsageError, match=r"bad\.yaml"):
-        find_evaluator("bad.yaml", models=Judge(""), settings=EvaluationSettings(folder=tmp_path))
+    with pytest.raises(UsageError) as refused:
+        find_evaluator(file, models=Judge(""), settings=EvaluationSettings(folder=tmp_path))
+
+    assert str(refused.value).startswith(f"{tmp_path / file}: ")
+    assert why in str(refused.value)
+
+
+def test_a_file_that_the_system_does_not_let_us_read_is_said_with_its_path():
+    unreadable = Path("/proc/self/mem")
+
+    with pytest.raises(UsageError, match=r"/proc/self/mem: .*Input/output error"):
+        read_document(unreadable)
 
 
 @pytest.mark.parametrize(

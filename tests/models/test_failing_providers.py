@@ -100,6 +100,16 @@ async def test_a_retry_after_given_as_a_date_counts_on_the_providers_clock(provi
     assert raised.value.retry_after_seconds == 3600
 
 
+async def test_a_retry_after_given_in_milliseconds_comes_before_one_in_whole_seconds(provider, models):
+    headers = {"retry-after-ms": "3600500", "Retry-After": "3601"}
+    provider.answers = [failed(429, headers=headers)]
+
+    with pytest.raises(RateLimited) as raised:
+        await models.answer(ask())
+
+    assert raised.value.retry_after_seconds == 3600.5
+
+
 @pytest.mark.parametrize(
     ("status", "error"),
     [

@@ -34,6 +34,9 @@ def test_without_its_packages_it_says_what_to_install(bare):
 
 
 def test_a_server_of_the_users_own_needs_none_of_them(bare):
+    with pytest.raises(UsageError):
+        Models({}).check("local/smollm2")
+
     Models({"LOCAL_BASE_URL": "http://127.0.0.1:9/v1"}).check("local/smollm2")
     Models({}).check("local/another")
 

@@ -241,10 +241,12 @@ def test_agent_and_budget_can_be_said_at_run_time_too():
         {"concurrency": 0},
         {"retries": -1},
         {"timeout_sec": 0},
+        {"timeout_sec": float("inf")},
         {"model": " "},
         {"agent": ""},
         {"budget_usd": 0},
         {"budget_usd": float("nan")},
+        {"budget_usd": float("inf")},
     ],
 )
 def test_an_override_that_no_plan_could_say_is_refused(bad):

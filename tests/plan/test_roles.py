@@ -199,6 +199,24 @@ def test_rules_that_could_not_answer_are_refused(rules: str, said: str, tmp_path
     assert said in broken(tmp_path, GOOD + "  - {rules: doctor}\n", data__doctor_dot_yaml=rules)
 
 
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [("doctor.yaml", "doctor.yaml:3:1: this is not YAML"), ("doctor.json", "doctor.json: this is not JSON")],
+)
+def test_data_that_cannot_be_read_is_refused_with_its_file(file: str, said: str, tmp_path: Path) -> None:
+    told = broken(
+        tmp_path, GOOD + "  - {end: x}\n", **{f"data__{file.replace('.', '_dot_')}": "rules: [\n  {match: a"}
+    )
+
+    assert said in told
+
+
+def test_data_that_says_one_thing_twice_is_refused_at_its_line(tmp_path: Path) -> None:
+    told = broken(tmp_path, GOOD + "  - {end: x}\n", data__doctor_dot_yaml="rules: []\nrules: []\n")
+
+    assert "doctor.yaml:2:1" in told
+
+
 def test_a_schema_that_is_none_is_refused(tmp_path: Path) -> None:
     told = broken(tmp_path, GOOD + "  - {end: x}\n", profile_dot_schema_dot_yaml="{type: thing}")
 

@@ -268,6 +268,24 @@ def test_no_text_makes_anything_worse_than_a_plan_error(text):
     assert source.problems or source.place(("a", 0), of_key=True).line >= 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\nb: [x, 2.5, null, true]\n",
+        "a: |\n  one\n  two\nb: >-\n  folded\n  text\n",
+        "base: &base {x: 1}\nmatrix: [*base, {<<: *base, y: '2'}]\n",
+        'prompt: "é 🙂 \\n"\n# a comment\nmodel: a/b:c\n',
+    ],
+)
+def test_either_parser_reads_a_plan_and_finds_the_same(text):
+    pure, fast = (
+        read_source(text, file="plan.yaml", loader=loader) for loader in (yaml.SafeLoader, yaml.CSafeLoader)
+    )
+
+    assert pure.data == fast.data == yaml.safe_load(text)
+    assert pure.place(("a",)) == fast.place(("a",))
+
+
 @settings(max_examples=300)
 @given(tricky)
 def test_a_machine_without_libyaml_reads_the_same(text):

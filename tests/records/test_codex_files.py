@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from records_by_hand import (
     THREAD,
     codex_line,
@@ -119,6 +120,29 @@ def test_old_files_without_envelopes_are_read_too(tmp_path):
     assert order(session) == ["suTa"]
     (call,) = tool_calls(session)
     assert (call.result, call.success) == ("no such file", False)
+
+
+@pytest.mark.parametrize(
+    ("output", "result", "success"),
+    [
+        ('{"output": "made", "metadata": {"exit_code": 0}}', "made", True),
+        ('{"output": "no rule", "metadata": {"exit_code": 2}}', "no rule", False),
+        ('{"output": "made"}', '{"output": "made"}', None),
+        ('{"output": "made", "metadata": {"exit_code": "0"}}', None, None),
+        ('{"output": 3, "metadata": {"exit_code": 0}}', None, None),
+        ("{broken", "{broken", None),
+    ],
+)
+def test_an_output_in_json_is_unpacked_when_it_has_text_and_an_exit_code(tmp_path, output, result, success):
+    made = {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "s"}
+    done = {"type": "function_call_output", "call_id": "s", "output": output}
+    items = [codex_line("response_item", item, "02.500") for item in (made, done)]
+
+    calls = tool_calls(read(tmp_path, codex_lines()[:10] + items + codex_lines()[10:]))
+
+    assert [(call.result, call.success) for call in calls if call.name == "shell"] == [
+        (output if result is None else result, success)
+    ]
 
 
 def test_its_other_tools_are_calls_as_well(tmp_path):

@@ -5,6 +5,8 @@ import asyncio
 import pytest
 from coding_sessions import attempt, git, repository, snapshot
 
+from proctor.errors import WorkspaceError
+
 
 @pytest.fixture
 def repo(tmp_path):
@@ -224,5 +226,5 @@ async def test_an_agent_that_removes_its_whole_tree_has_deleted_everything(tmp_p
 
 async def test_a_branch_called_batch_is_named_as_what_stands_in_the_way(tmp_path, repo):
     git(repo, "-c", "core.hooksPath=/dev/null", "branch", "batch")
-    with pytest.raises(Exception, match="has a branch `batch`"):
+    with pytest.raises(WorkspaceError, match="has a branch `batch`"):
         await attempt(tmp_path, repo, "true").run()

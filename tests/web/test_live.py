@@ -80,7 +80,7 @@ def test_who_watches_what_is_not_there_is_told_so(served):
 def test_a_message_that_makes_no_sense_ends_the_channel_and_nothing_else(served, message):
     with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
         live.send(message)
-        with pytest.raises(Exception, match="4400"):
+        with pytest.raises(ConnectionClosedError, match="4400"):
             live.recv(timeout=10)
 
     assert served.get("/api/runs").status == 200

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientError, web
 from loopback import KEY, Attempt, completion, sse, streaming
 
 from proctor.errors import ModelError, RateLimited, UsageError
@@ -185,7 +185,7 @@ async def test_a_stream_that_the_client_broke_off_is_broken_off_again(provider, 
     attempt = begin(await replaying(open_gateway, tape), item_id="i")
     response = await attempt.open("/v1/chat/completions", chat("Go.", stream=True))
     assert await response.content.readuntil(b"\n\n") == CHUNKS[0]
-    with pytest.raises(Exception, match=r"payload|closed"):
+    with pytest.raises(ClientError, match=r"payload|closed"):
         await response.read()
 
 

@@ -301,6 +301,35 @@ async def test_a_freeform_tool_of_codex_is_a_function_to_others_and_comes_back_f
     assert attempt.notes == ["acme/tiny was not sent tool web_search: acme does not take it"]
 
 
+@pytest.mark.parametrize(
+    "arguments", ["*** Begin", '{"patch": "*** Begin"}', '["*** Begin"]', "3", '{"input"'], ids=repr
+)
+async def test_what_is_said_to_a_freeform_tool_in_no_known_form_comes_as_it_is(provider, begin, arguments):
+    call = {"id": "c9", "function": {"name": "apply_patch", "arguments": arguments}}
+    provider.answers = [completion(None, tool_calls=[call])]
+    tools = [{"type": "custom", "name": "apply_patch"}]
+
+    answer = await begin(model="acme/tiny").asked(
+        "/v1/responses", {"model": "tiny", "input": "Fix it.", "tools": tools}
+    )
+
+    assert [item["input"] for item in answer["output"]] == [arguments]
+
+
+async def test_tools_of_gemini_that_others_do_not_have_are_said_to_be_left_out(provider, begin):
+    provider.answers = [completion()]
+    attempt = begin(model="acme/tiny")
+    tools = [{"functionDeclarations": [{"name": "run"}]}, {"googleSearch": {}}]
+
+    await attempt.asked(
+        "/v1beta/models/x:generateContent", {"contents": [{"parts": [{"text": "Go."}]}], "tools": tools}
+    )
+
+    assert [tool["function"]["name"] for tool in provider.bodies[0]["tools"]] == ["run"]
+    assert "acme/tiny was not sent tool googleSearch: acme does not take it" in attempt.notes
+    assert not [note for note in attempt.notes if "functionDeclarations" in note]
+
+
 async def test_what_a_provider_does_not_take_is_said_once(provider, begin):
     answer = {"content": [], "usage": {"input_tokens": 3, "output_tokens": 2}}
     provider.answers = [web.json_response(answer)]

@@ -10,6 +10,8 @@ from wire_spans import spans
 
 from proctor.batch.arrivals import keep_arrivals, tell_arrivals
 from proctor.batch.online import OnlineWatch, Watching, does_match, is_sampled
+from proctor.store import timestamp
+from proctor.store.owner import this_process
 from proctor.telemetry import normalised
 
 GROUP, SERVICE = "/aws/bedrock-agentcore/runtimes/Calc", "Calc.DEFAULT"
@@ -259,6 +261,22 @@ def test_the_job_grows_when_it_is_done_and_each_session_is_taken_up_once(unwatch
     assert busy == [run_id] == [again], "the one that nobody carries out is told again"
     second = sessions_of(unwatched, run_id)
     assert len(first) == len(second) == 1 and first != second
+
+
+def test_a_job_whose_process_has_died_is_told_again_and_one_at_work_is_not(unwatched):
+    create(unwatched.control)
+    looking = watch(unwatched, quiet_seconds=0)
+    arrive(unwatched.store, "s-1")
+    (run_id,) = looking.look(datetime.now(UTC))
+
+    now = datetime.now(UTC)
+    alive = {"owner": this_process(), "heartbeatAt": timestamp(now), "status": "running"}
+    unwatched.store.change_batch(run_id, alive)
+    at_work = list(looking.look(now))
+    unwatched.store.change_batch(run_id, {"owner": "gone:1:1:x", "heartbeatAt": None})
+    died = list(looking.look(now))
+
+    assert (at_work, died) == ([], [run_id])
 
 
 def test_a_share_is_sampled_and_always_the_same():

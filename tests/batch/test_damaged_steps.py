@@ -1,0 +1,89 @@
+"""A step of a session that holds no turn of ours is passed over, whatever is wrong with it."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from proctor.analyse.prediction import earlier_runs
+from proctor.batch.checkpoints import write_checkpoints
+from proctor.batch.experiment import run_from_store
+from proctor.dialogue.checkpoint import Side, Standing
+from proctor.item import Item
+from proctor.scenario.state import Call, Turn, turn_as_plain
+from proctor.session import Iteration
+from proctor.store import Recorder, Store, timestamp
+
+NOON = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
+CALL = Call(who="port", purpose="decision", model="a", turn=1, input_tokens=100, output_tokens=20)
+
+DAMAGED = [
+    pytest.param("{broken", id="no JSON"),
+    pytest.param("{}", id="no member"),
+    pytest.param("[1]", id="a list"),
+    pytest.param("null", id="nothing"),
+]
+
+
+def write_session(store: Store, item: Item, outputs: Sequence[str], *, status: str) -> dict[str, object]:
+    """A batch of one item with one session, whose steps hold these outputs; the row of the item."""
+    batch = {"runId": "run", "job": item.runner, "status": "running", "createdAt": timestamp(NOON)}
+    store.create_batch(batch, [item])
+    writer = store.writer()
+    head = {"runId": "run", "itemId": item.id, "attempt": 1, "job": item.runner, "agent": "", "model": ""}
+    row = {**head, "standIn": 0, "status": "running", "source": "batch", "startedAt": timestamp(NOON)}
+    recorder = Recorder(writer, "session", row, lambda: NOON)
+    for output in outputs:
+        recorder.record(Iteration(output=output))
+    ended = ("success", "completed") if status == "success" else ("error", "interrupted")
+    recorder.end(*ended, "", work_seconds=0.0, waiting_seconds=0.0)
+    change = {"status": status, "sessionId": "session", "finishedAt": timestamp(NOON)}
+    writer.change("batch_items", ("run", item.id), change)
+    writer.close()
+    (written,) = store.read.items("run", limit=10)
+    return written
+
+
+def turn(number: int) -> str:
+    """A turn of a scenario as it is written behind a step."""
+    played = Turn(number=number, decisions={}, world_state="calm", calls=(CALL,))
+    return json.dumps(turn_as_plain(played))
+
+
+def scenario_item() -> Item:
+    details, settings = {"turns": 2, "seed": 7}, {"label": "var-001-run-001"}
+    return Item(runner="scenario", prompt="harbor", details=details, settings=settings)
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_a_run_has_the_turns_that_can_be_read(store: Store, damaged: str) -> None:
+    row = write_session(store, scenario_item(), [damaged, turn(1), damaged, turn(2)], status="queued")
+
+    assert [played.number for played in run_from_store(store.read, row).turns] == [1, 2]
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_a_prediction_rests_on_the_turns_that_can_be_read(store: Store, damaged: str) -> None:
+    write_session(store, scenario_item(), [damaged, turn(1), turn(2), damaged], status="success")
+
+    ((part,),) = earlier_runs(store.read, "harbor")
+
+    assert (part.who, part.calls, part.input_tokens) == ("port", 1.0, 100)
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_a_dialogue_goes_on_behind_the_last_turn_that_can_be_read(
+    store: Store, tmp_path: Path, damaged: str
+) -> None:
+    standing = Standing(
+        turns=1, seed=7, sides={"client": Side(state={}, usage={})}, end_reason="", ended_by=""
+    )
+    item = Item(runner="dialogue", prompt="visit", settings={"file": "visit.json"})
+    write_session(store, item, [standing.written(), damaged], status="queued")
+
+    assert write_checkpoints(store.read, "run", tmp_path) == 1
+
+    (path,) = tmp_path.rglob("visit.json")
+    assert json.loads(json.loads(path.read_text())["standing"])["turn"] == 1
