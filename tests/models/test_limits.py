@@ -100,7 +100,7 @@ async def test_waiting_is_told_and_adds_up_to_the_time_really_waited():
     began = loop.time()
     await ask(pool, Provider(seconds=0.05), 4, told.append)
     took = loop.time() - began
-    # Three wait for one, two for another, one for a third: half of what four take one after the other.
+    # Three wait for the first call, two for the second, one for the third; nobody longer than all of it took.
     assert 0.05 * (1 + 2 + 3) * 0.95 <= sum(told) <= took * 3
     assert pool.state.waited_seconds == pytest.approx(sum(told), abs=0.05)
 
