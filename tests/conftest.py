@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from cloud import aws as aws
+from command_server import CommandServer
 from databases import server as server
 from proctor.agents import find_agent
 from proctor.batch.coding import create_batch
@@ -156,15 +157,25 @@ def repository(tmp_path: Path) -> Path:
 
 
 class Command:
-    """The real `proctor`, in processes of its own, with a home in the test's folder."""
+    """The command `proctor`, with a home in the test's folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server: CommandServer) -> None:
         self.folder = folder
         self.environment = clean_environment(folder)
+        self._server = server
 
     def __call__(
+        self, *words: str, environment: Mapping[str, str] = MappingProxyType({}), stdin: str = ""
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run it to its end, in a fork of a process that has loaded it already."""
+        return self._server.run(
+            words, folder=self.folder, environment=self.environment | environment, stdin=stdin, timeout=120
+        )
+
+    def process(
         self, *words: str, environment: Mapping[str, str] = MappingProxyType({})
     ) -> "subprocess.CompletedProcess[str]":
+        """Run it to its end as a shell would, for tests of how it starts."""
         return subprocess.run(
             [sys.executable, "-m", "proctor", *words],
             cwd=self.folder,
@@ -176,7 +187,7 @@ class Command:
         )
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
-        """Start it and go on; whoever starts it ends it."""
+        """Start it as a shell would and go on; whoever starts it ends it."""
         return subprocess.Popen(
             [sys.executable, "-m", "proctor", *words],
             cwd=self.folder,
@@ -197,10 +208,18 @@ class Command:
         )
 
 
+@pytest.fixture(scope="session")
+def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandServer]:
+    """Runs commands; one for all tests of a worker."""
+    server = CommandServer(clean_environment(tmp_path_factory.mktemp("command-server")))
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def proctor(tmp_path: Path) -> Command:
+def proctor(tmp_path: Path, command_server: CommandServer) -> Command:
     """`proctor("runs", "--json")` runs the command."""
-    return Command(tmp_path)
+    return Command(tmp_path, command_server)
 
 
 def clean_environment(folder: Path) -> dict[str, str]:
