@@ -30,6 +30,9 @@ from proctor.plan import NO_OVERRIDES, Plan, read_plan
 from proctor.runners import find_runner
 from proctor.store import Again, Store
 from proctor.store.owner import this_process
+from proctor.testing import make_git_repository
+
+pytest_plugins = ["proctor.testing.fixtures", "pytester"]
 
 # Ahead of the scripts that a version manager puts there: they take three times as long to start as Python.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.base_prefix) / "bin"), os.environ["PATH"]])
@@ -130,10 +133,9 @@ class Workshop:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store in a file of its own."""
-    with Store(str(tmp_path / "proctor.db")) as opened:
-        yield opened
+def store(proctor_store: Store) -> Store:
+    """An empty store. Folders whose tests need another have a fixture of this name."""
+    return proctor_store
 
 
 @pytest.fixture
@@ -147,13 +149,7 @@ async def workshop(tmp_path: Path, store: Store) -> AsyncIterator[Workshop]:
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A git repository with one commit on `main`."""
-    folder = tmp_path / "shop"
-    made = "git init -q -b main && echo 'total = 1 - 1' > shop.py && git add . && git commit -qm first"
-    names = (f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL"))
-    folder.mkdir()
-    environment = clean_environment(tmp_path) | dict.fromkeys(names, "shop@localhost")
-    subprocess.run(made, shell=True, cwd=folder, check=True, env=environment)
-    return folder
+    return make_git_repository(tmp_path / "shop", {"shop.py": "total = 1 - 1\n"})
 
 
 class Command:
