@@ -32,6 +32,7 @@ def ask(server, words):
 
 
 def test_a_user_gets_the_fixtures_by_naming_the_plugin(pytester):
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     pytester.makeconftest('pytest_plugins = ["proctor.testing.fixtures"]')
     pytester.makepyfile(TESTS_OF_A_USER)
 
