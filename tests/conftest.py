@@ -165,7 +165,7 @@ class Command:
     ) -> "subprocess.CompletedProcess[str]":
         """Run it to its end, in a fork of a process that has loaded it already."""
         return self._server.run(
-            words, folder=self.folder, environment=self.environment | environment, stdin=stdin, timeout=120
+            words, folder=self.folder, environment=self.environment | environment, stdin=stdin
         )
 
     def process(
@@ -198,6 +198,11 @@ class Command:
         """What it prints with `--json`, read."""
         return json.loads(self(*words, "--json").stdout)
 
+    @property
+    def program(self) -> list[str]:
+        """What code under test can start in place of `python -m proctor`; it loads nothing again."""
+        return self._server.program
+
     def open_store(self) -> Store:
         return Store(
             self.environment.get("PROCTOR_STORE") or str(self.folder / "proctor-home" / "proctor.db")
@@ -207,7 +212,7 @@ class Command:
 @pytest.fixture(scope="session")
 def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandServer]:
     """Runs commands; one for all tests of a worker."""
-    server = CommandServer(clean_environment(tmp_path_factory.mktemp("command-server")))
+    server = CommandServer(clean_environment(tmp_path_factory.mktemp("commands")))
     yield server
     server.close()
 
