@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from cloud import aws as aws
+from command_server import CommandServer
 from databases import server as server
 from proctor.agents import find_agent
 from proctor.batch.coding import create_batch
@@ -29,6 +30,9 @@ from proctor.plan import NO_OVERRIDES, Plan, read_plan
 from proctor.runners import find_runner
 from proctor.store import Again, Store
 from proctor.store.owner import this_process
+from proctor.testing import make_git_repository
+
+pytest_plugins = ["proctor.testing.fixtures", "pytester"]
 
 # Ahead of the scripts that a version manager puts there: they take three times as long to start as Python.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.base_prefix) / "bin"), os.environ["PATH"]])
@@ -129,10 +133,9 @@ class Workshop:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store in a file of its own."""
-    with Store(str(tmp_path / "proctor.db")) as opened:
-        yield opened
+def store(proctor_store: Store) -> Store:
+    """An empty store. Folders whose tests need another have a fixture of this name."""
+    return proctor_store
 
 
 @pytest.fixture
@@ -146,25 +149,29 @@ async def workshop(tmp_path: Path, store: Store) -> AsyncIterator[Workshop]:
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A git repository with one commit on `main`."""
-    folder = tmp_path / "shop"
-    made = "git init -q -b main && echo 'total = 1 - 1' > shop.py && git add . && git commit -qm first"
-    names = (f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL"))
-    folder.mkdir()
-    environment = clean_environment(tmp_path) | dict.fromkeys(names, "shop@localhost")
-    subprocess.run(made, shell=True, cwd=folder, check=True, env=environment)
-    return folder
+    return make_git_repository(tmp_path / "shop", {"shop.py": "total = 1 - 1\n"})
 
 
 class Command:
-    """The real `proctor`, in processes of its own, with a home in the test's folder."""
+    """The command `proctor`, with a home in the test's folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server: CommandServer) -> None:
         self.folder = folder
         self.environment = clean_environment(folder)
+        self._server = server
 
     def __call__(
+        self, *words: str, environment: Mapping[str, str] = MappingProxyType({}), stdin: str = ""
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run it to its end, in a fork of a process that has loaded it already."""
+        return self._server.run(
+            words, folder=self.folder, environment=self.environment | environment, stdin=stdin
+        )
+
+    def process(
         self, *words: str, environment: Mapping[str, str] = MappingProxyType({})
     ) -> "subprocess.CompletedProcess[str]":
+        """Run it to its end as a shell would, for tests of how it starts."""
         return subprocess.run(
             [sys.executable, "-m", "proctor", *words],
             cwd=self.folder,
@@ -176,7 +183,7 @@ class Command:
         )
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
-        """Start it and go on; whoever starts it ends it."""
+        """Start it as a shell would and go on; whoever starts it ends it."""
         return subprocess.Popen(
             [sys.executable, "-m", "proctor", *words],
             cwd=self.folder,
@@ -191,16 +198,29 @@ class Command:
         """What it prints with `--json`, read."""
         return json.loads(self(*words, "--json").stdout)
 
+    @property
+    def program(self) -> list[str]:
+        """What code under test can start in place of `python -m proctor`; it loads nothing again."""
+        return self._server.program
+
     def open_store(self) -> Store:
         return Store(
             self.environment.get("PROCTOR_STORE") or str(self.folder / "proctor-home" / "proctor.db")
         )
 
 
+@pytest.fixture(scope="session")
+def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandServer]:
+    """Runs commands; one for all tests of a worker."""
+    server = CommandServer(clean_environment(tmp_path_factory.mktemp("commands")))
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def proctor(tmp_path: Path) -> Command:
+def proctor(tmp_path: Path, command_server: CommandServer) -> Command:
     """`proctor("runs", "--json")` runs the command."""
-    return Command(tmp_path)
+    return Command(tmp_path, command_server)
 
 
 def clean_environment(folder: Path) -> dict[str, str]:

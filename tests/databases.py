@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from proctor.store import Store
+
+ROOM_BYTES = 8 << 30
+"""A database takes 8 MB; a worker makes some hundred of them."""
 MISSING = "no PostgreSQL here; on Debian `apt-get install postgresql` brings it"
 
 
@@ -20,8 +24,9 @@ def server() -> Iterator[str]:
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not programs:
         pytest.skip(MISSING)
-    # Not in pytest's folder: as root we have to be someone else, who may not look in there.
-    folder = Path(tempfile.mkdtemp(prefix="proctor-postgres-"))
+    # Not in pytest's folder: as root we have to be someone else, who may not look in there. In memory where
+    # there is room: a database is three hundred files, and each test makes one.
+    folder = Path(tempfile.mkdtemp(prefix="proctor-postgres-", dir=_in_memory()))
     become = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.geteuid() == 0 else []
     if become:
         shutil.chown(folder, "nobody", "nogroup")
@@ -29,7 +34,9 @@ def server() -> Iterator[str]:
     subprocess.run(made, check=True, capture_output=True)
     # It dies with us, however we end.
     parent = ["setpriv", "--pdeathsig=KILL", *become[1:]]
-    options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=16MB"]
+    settings = ("listen_addresses=", "shared_buffers=16MB", "fsync=off", "full_page_writes=off")
+    settings += ("wal_level=minimal", "max_wal_senders=0", "autovacuum=off", "max_wal_size=256MB")
+    options = [word for setting in settings for word in ("-c", setting)]
     process = subprocess.Popen(
         [
             *parent,
@@ -52,6 +59,11 @@ def server() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _in_memory() -> Path | None:
+    shared = Path("/dev/shm")
+    return shared if shared.is_dir() and shutil.disk_usage(shared).free > ROOM_BYTES else None
+
+
 def _wait_for(socket: Path, process: "subprocess.Popen[bytes]") -> None:
     import psycopg
 
@@ -69,9 +81,25 @@ def _wait_for(socket: Path, process: "subprocess.Popen[bytes]") -> None:
 
 def new_database(server: str) -> str:
     """The address of an empty database on a server."""
+    return _create(server, "template1")
+
+
+def new_store(server: str) -> str:
+    """The address of an empty store on a server: a copy of one that was made once for all tests."""
+    if server not in _templates:
+        made = new_database(server)
+        Store(made).close()
+        _templates[server] = made.partition("?")[0].rpartition("/")[2]
+    return _create(server, _templates[server])
+
+
+_templates: dict[str, str] = {}
+
+
+def _create(server: str, template: str) -> str:
     import psycopg
 
     name = f"t{uuid.uuid4().hex}"
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     return server.replace("/postgres?", f"/{name}?")

@@ -13,10 +13,10 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"web"},
+    {"web", "testing"},
     {"report", "export"},
     {"batch", "analyse"},
-    {"plan", "agents", "models", "runners", "evaluators", "store", "testing"},
+    {"plan", "agents", "models", "runners", "evaluators", "store"},
     {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
     {"agent", "runner", "evaluator", "model"},
     {"item", "session", "score", "errors", "__init__"}

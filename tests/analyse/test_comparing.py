@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from databases import new_database
+from databases import new_store
 from proctor.analyse.comparing import compare_runs, compare_within
 from proctor.analyse.gates import gate_of
 from proctor.errors import NotFound, UsageError
@@ -20,7 +20,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 def store(request, tmp_path):
     """An empty store, in each of the databases."""
     is_file = request.param == "sqlite"
-    url = str(tmp_path / "proctor.db") if is_file else new_database(request.getfixturevalue("server"))
+    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
     with Store(url) as opened:
         yield opened
 

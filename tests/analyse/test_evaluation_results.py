@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from databases import new_database
+from databases import new_store
 from proctor.analyse.evaluation import high_is_bad, results_of
 from proctor.analyse.evaluation_targets import failed_targets, worst_targets
 from proctor.item import Item
@@ -19,7 +19,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 def store(request, tmp_path):
     """An empty store, in each of the databases."""
     is_file = request.param == "sqlite"
-    url = str(tmp_path / "proctor.db") if is_file else new_database(request.getfixturevalue("server"))
+    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
     with Store(url) as opened:
         yield opened
 

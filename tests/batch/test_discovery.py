@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from recorded_sessions import NOON, keep, recorded
 
-from databases import new_database
+from databases import new_store
 from proctor.batch.discovery import discover, found_sessions
 from proctor.errors import UsageError
 from proctor.plan.evaluation import Files, LogGroups, OwnSessions, Period
@@ -16,7 +16,7 @@ from proctor.store import Store
 def store(request, tmp_path):
     """An empty store, in each of the databases."""
     is_file = request.param == "sqlite"
-    url = str(tmp_path / "proctor.db") if is_file else new_database(request.getfixturevalue("server"))
+    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
     with Store(url) as opened:
         yield opened
 

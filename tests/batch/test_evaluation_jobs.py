@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from recorded_sessions import keep, recorded
 
-from databases import new_database
+from databases import new_store
 from proctor.analyse.evaluation import results_of
 from proctor.analyse.evaluation_targets import worst_targets
 from proctor.batch.evaluation import (
@@ -48,7 +48,7 @@ rules:
 def store(request, tmp_path):
     """An empty store, in each of the databases."""
     is_file = request.param == "sqlite"
-    url = str(tmp_path / "proctor.db") if is_file else new_database(request.getfixturevalue("server"))
+    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
     with Store(url) as opened:
         yield opened
 

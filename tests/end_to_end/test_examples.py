@@ -1,7 +1,6 @@
 """Each plan in examples/ does what it says when a user starts from it, and the benchmarks run."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -28,26 +27,17 @@ OUTCOMES = {
 class Desk:
     """A folder with the example plans and the repositories they name."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, command: Any) -> None:
+        self.command, self.folder = command, command.folder
         for source in (EXAMPLES / "plans", EXAMPLES / "demo"):
             for file in source.glob("*.yaml"):
-                shutil.copy(file, folder)
+                shutil.copy(file, self.folder)
         for files in (EXAMPLES / "demo" / "repos").iterdir():
-            _commit(files, folder / "repos" / files.name)
+            _commit(files, self.folder / "repos" / files.name)
 
     def proctor(self, *words: str) -> tuple[int, Any]:
         """The exit code of a command, and the JSON document it printed."""
-        environment = {"PATH": os.environ["PATH"], "PROCTOR_HOME": str(self.folder / "home")}
-        environment["HOME"] = str(self.folder)
-        done = subprocess.run(
-            [sys.executable, "-m", "proctor", *words, "--json"],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        done = self.command(*words, "--json")
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
 
@@ -65,8 +55,8 @@ def _commit(files: Path, folder: Path) -> None:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def desk(proctor: Any) -> Desk:
+    return Desk(proctor)
 
 
 def _counts(document: Any) -> dict[str, int]:
@@ -94,7 +84,7 @@ def test_a_dry_run_of_an_example_plan_finds_all_it_names(plan: Path, desk: Desk)
 
     assert code == 0
     assert listed["itemCount"] == sum(OUTCOMES[plan.stem][1].values())
-    assert not (desk.folder / "home").exists()
+    assert not (desk.folder / "proctor-home").exists()
 
 
 def test_a_halted_budget_goes_on_with_more_money(desk: Desk) -> None:

@@ -1,10 +1,7 @@
 """Each example scenario runs as it is, on scripted models, and its experiment shows something."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,19 +11,24 @@ NAMES = sorted(path.stem for path in (EXAMPLES / "experiments").glob("*.yaml"))
 RUNS = {"flood-crisis": 20, "harbour-fee": 20, "school-committee": 32}
 
 
-def proctor(folder, *words):
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PROCTOR_HOME": str(folder / "home")}
-    command = [sys.executable, "-m", "proctor", *words, "--json"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+class Desk:
+    """A folder with the example scenarios and experiments, and the command in it."""
+
+    def __init__(self, command):
+        self.command, self.folder = command, command.folder
+        for name in ("scenarios", "experiments"):
+            shutil.copytree(EXAMPLES / name, self.folder / "examples" / name)
+
+    def proctor(self, *words):
+        """The JSON document of a command that succeeds."""
+        done = self.command(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
 
 @pytest.fixture
-def desk(tmp_path):
-    for name in ("scenarios", "experiments"):
-        shutil.copytree(EXAMPLES / name, tmp_path / "examples" / name)
-    return tmp_path
+def desk(proctor):
+    return Desk(proctor)
 
 
 def test_each_example_scenario_has_its_experiment():
@@ -35,20 +37,20 @@ def test_each_example_scenario_has_its_experiment():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_runs_and_is_analysed(desk, name):
-    assert proctor(desk, "scenario", "validate", f"examples/scenarios/{name}")["remarks"] == []
+    assert desk.proctor("scenario", "validate", f"examples/scenarios/{name}")["remarks"] == []
 
-    told = proctor(desk, "experiment", f"examples/experiments/{name}.yaml")
-    analysed = proctor(desk, "analyze", f"experiments/{name}", "--report")
+    told = desk.proctor("experiment", f"examples/experiments/{name}.yaml")
+    analysed = desk.proctor("analyze", f"experiments/{name}", "--report")
 
     assert told["successCount"] == told["itemCount"] == RUNS[name]
     assert analysed["metrics_analysis"] and analysed["patterns"]["stand_ins"]
-    assert "Rehearsal" in (desk / "experiments" / name / "analysis" / "analysis-report.md").read_text()
+    assert "Rehearsal" in (desk.folder / "experiments" / name / "analysis" / "analysis-report.md").read_text()
 
 
 def test_a_patient_port_gets_further(desk):
-    proctor(desk, "experiment", "examples/experiments/harbour-fee.yaml")
+    desk.proctor("experiment", "examples/experiments/harbour-fee.yaml")
 
-    effects = proctor(desk, "analyze", "experiments/harbour-fee")["patterns"]["metric_effects"]
+    effects = desk.proctor("analyze", "experiments/harbour-fee")["patterns"]["metric_effects"]
 
     assert "With port = scripted/models/patient, cooperation_level is" in " ".join(
         e["statement"] for e in effects
@@ -59,8 +61,8 @@ def test_equal_seeds_give_byte_equal_worlds(desk):
     worlds = []
     for output in ("one", "other"):
         scenario = "examples/scenarios/school-committee"
-        proctor(desk, "scenario", "run", scenario, "--runs", "2", "--seed", "9", "--output", output)
-        found = sorted((desk / output / "runs").rglob("world-state-*.md"))
+        desk.proctor("scenario", "run", scenario, "--runs", "2", "--seed", "9", "--output", output)
+        found = sorted((desk.folder / output / "runs").rglob("world-state-*.md"))
         worlds.append([path.read_bytes() for path in found])
 
     assert worlds[0] == worlds[1] and len(worlds[0]) > 4

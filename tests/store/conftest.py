@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from databases import new_database
+from databases import new_database, new_store
 from proctor.store import Store
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a new store can be made."""
+    """Where a new store can be made; with `store`, the address of that one."""
     if request.param == "sqlite":
         return str(tmp_path / "proctor.db")
-    return new_database(request.getfixturevalue("server"))
+    make = new_store if "store" in request.fixturenames else new_database
+    return make(request.getfixturevalue("server"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from spans_by_hand import as_json, hexed, record, span, text
 
-from databases import new_database
+from databases import new_store
 from proctor.batch.arrivals import keep_arrivals, tell_arrivals
 from proctor.batch.forgetting import forget_sessions, imported_sessions
 from proctor.errors import NotFound
@@ -25,7 +25,7 @@ AGENT = {"gen_ai.operation.name": "invoke_agent"}
 def store(request, tmp_path):
     """An empty store, in each of the databases."""
     is_file = request.param == "sqlite"
-    url = str(tmp_path / "proctor.db") if is_file else new_database(request.getfixturevalue("server"))
+    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
     with Store(url) as opened:
         yield opened
 

@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,7 +50,7 @@ class _Servers:
 
 @pytest.fixture
 def site(proctor: Any) -> Iterator[Site]:
-    """What a server stands on: the store and home of `proctor`, the real command."""
+    """What a server stands on: the store and home of `proctor`, and the command itself."""
     home: Path = proctor.folder / "proctor-home"
     store: Store
     with proctor.open_store() as store:
@@ -60,7 +59,7 @@ def site(proctor: Any) -> Iterator[Site]:
             home=home,
             folder=proctor.folder,
             now=lambda: datetime.now(UTC),
-            command=[sys.executable, "-m", "proctor", "--home", str(home)],
+            command=[*proctor.program, "--home", str(home)],
             make_models=lambda: Models(proctor.environment, folders=[proctor.folder]),
             environment=proctor.environment,
         )

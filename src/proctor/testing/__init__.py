@@ -1,0 +1,69 @@
+"""Helpers for tests of agents, evaluators and plans: `eventually`, a git repository, and two modules.
+
+`proctor.testing.model_server` is a provider on loopback, `proctor.testing.fixtures` a pytest plugin.
+"""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
+from pathlib import Path
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+POLL_SECONDS = 0.01
+GIT_SETTINGS = (
+    "user.name=Test",
+    "user.email=test@localhost",
+    "commit.gpgsign=false",
+    "core.hooksPath=/dev/null",
+)
+"""Commits are the same whatever the user has configured."""
+
+
+def eventually(condition: Callable[[], Value], timeout: float = 30.0) -> Value:
+    """Call `condition` until it returns something true, and return that.
+
+    Raises AssertionError after `timeout` seconds. For tests that are not `async`: see `eventually_async`.
+    """
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        _check(deadline, timeout)
+        time.sleep(POLL_SECONDS)
+    return value
+
+
+async def eventually_async(
+    condition: Callable[[], Value] | Callable[[], Awaitable[Value]],
+    timeout: float = 30.0,  # noqa: ASYNC109  as `eventually`
+) -> Value:
+    """As `eventually`, while the event loop runs on. `condition` may be a coroutine function."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        result: Value = await value if isawaitable(value) else value
+        if result:
+            return result
+        _check(deadline, timeout)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _check(deadline: float, timeout: float) -> None:
+    # pytest leaves this frame out of the traceback.
+    __tracebackhide__ = True
+    if time.monotonic() > deadline:
+        raise AssertionError(f"the condition was not met within {timeout:g} seconds")
+
+
+def make_git_repository(folder: Path, files: Mapping[str, str]) -> Path:
+    """Make a git repository with one commit of `files` (contents by path) on `main`."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    settings = [word for setting in GIT_SETTINGS for word in ("-c", setting)]
+    for words in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "first")):
+        subprocess.run(["git", *settings, *words], cwd=folder, check=True)
+    return folder

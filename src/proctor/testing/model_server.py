@@ -76,8 +76,10 @@ Answering = Sequence[Reply] | Callable[[Mapping[str, Any]], Reply]
 class ModelServer:
     """A server that runs as long as its block."""
 
-    def __init__(self, answers: Answering, *, names: Sequence[str] = ()) -> None:
-        """`names` are the models it says it has."""
+    def __init__(self, answers: Answering = (), *, names: Sequence[str] = ()) -> None:
+        """`answers` are given in turn, "OK." when there are none; `names` are the models it lists."""
+        self.answers = answers
+        """May be set at any time; answers given in turn then begin anew."""
         self.requests: list[dict[str, Any]] = []
         """The bodies of all requests, first one first."""
         self.headers: list[dict[str, str]] = []
@@ -86,7 +88,9 @@ class ModelServer:
         self.at_once = 0
         """Requests that are being answered now; one whose connection was closed no longer is."""
         self.most_at_once = 0
-        self._answers = answers
+        self._given: Answering = answers
+        self._position = 0
+        """Answers of `_given` that were given."""
         self._names = names
         self._runner: web.AppRunner | None = None
 
@@ -126,9 +130,13 @@ class ModelServer:
         return web.json_response({"data": [{"id": name, "object": "model"} for name in self._names]})
 
     def _next(self, body: Mapping[str, Any]) -> Reply:
-        if callable(self._answers):
-            return self._answers(body)
-        return self._answers[min(len(self.requests), len(self._answers)) - 1]
+        answers = self.answers
+        if callable(answers):
+            return answers(body)
+        if answers is not self._given:
+            self._given, self._position = answers, 0
+        self._position += 1
+        return answers[min(self._position, len(answers)) - 1] if answers else reply("OK.")
 
 
 async def _break_off(request: web.Request) -> web.StreamResponse:
