@@ -90,7 +90,7 @@ function show(response) {
 }
 
 const emptyState = () =>
-  el("div", { class: "empty" }, el("h2", {}, "No evaluations yet"), el("p", {}, "An evaluation scores recorded sessions from runs, received traces, or files. Evaluators are models or code."), el("a", { class: "button primary", href: "/evaluations/new" }, "New evaluation"));
+  el("div", { class: "empty" }, el("h2", {}, "No evaluations yet"), el("p", {}, "An evaluation scores recorded sessions from runs, received traces, or files. Evaluators are models or code."), el("a", { class: "button primary", href: "/evaluations/new" }, "Evaluate sessions"));
 
 function changed() {
   history.replaceState(history.state, "", `/evaluations${query({ ...filters, offset: filters.offset || "" })}${location.hash}`);
