@@ -251,7 +251,7 @@ def test_every_documented_report_works(done, tmp_path):
         *("Summary", "Model Usage", "Token Analysis", "Tool Usage", "Performance", "Batch Results"),
     ):
         assert section in text
-    assert "stand-in" in text
+    assert "scripted or replayed models" in text
     assert done("report", "--run", "nightly", "--format", "html", "--out", "report.html").returncode == 0
     assert "<svg" in (tmp_path / "report.html").read_text()
     ids = ",".join(row["id"] for row in done.json("sessions", "list")["sessions"])

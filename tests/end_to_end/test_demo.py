@@ -50,7 +50,7 @@ def test_it_leaves_a_report_that_needs_nothing_else(demo) -> None:
 
     assert "careful" in report
     assert "hasty" in report
-    assert "stand-in" in report
+    assert "scripted or replayed models" in report
     assert not re.search(r"(src|href)=[\"']https?:", report)
 
 

@@ -121,7 +121,7 @@ def test_the_analysis_says_where_the_variance_comes_from(proctor, talking_desk) 
     assert shares["therapist"] > 0.5 > shares["client"]
     assert sum(shares.values()) == pytest.approx(1)
     page = (talking_desk / "out" / "analysis" / "analysis-report.html").read_text()
-    assert "stand-ins" in page and "<script" not in page
+    assert "scripted or replayed models" in page and "<script" not in page
     report = (talking_desk / "out" / "analysis" / "analysis-report.md").read_text()
     shown = re.findall(r"!\[[^\]]+\]\((plots/[^)]+\.svg)\)", report)
     assert set(shown) == {f"plots/{each.name}" for each in (talking_desk / "out/analysis/plots").iterdir()}

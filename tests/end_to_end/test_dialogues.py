@@ -175,7 +175,7 @@ def test_a_simulation_is_a_run_like_any_other(proctor, talking_desk) -> None:
     assert [m["name"] for m in session["messages"] if m["role"] != "system"] == ["therapist", "client"] * 2
     assert len(session["iterations"]) == 2
     assert "### By therapist" in report.stdout
-    assert "stand-in" in report.stdout
+    assert "scripted or replayed models" in report.stdout
 
 
 @pytest.mark.parametrize("plan", ["rehearsal", "judged", "other-fields"])

@@ -161,7 +161,7 @@ def test_what_comes_in_through_the_server_lies_open_nowhere(proctor, desk):
     started = {"name": "sealed", "source": source, "evaluators": ["Builtin.TrajectoryAnyOrderMatch"]}
     with urlopen(f"{address}/evaluations/{call('/api/evaluations', started)['id']}") as page:
         # Names are sealed, so that no search finds them: the page says so and does not try.
-        assert 'placeholder="Names of sessions are sealed"' in page.read().decode()
+        assert 'placeholder="Session names are encrypted"' in page.read().decode()
     kill_after(server, lambda: finished(home) > 0)
 
     until = time.monotonic() + 60

@@ -128,7 +128,7 @@ def test_scripted_models_are_named_as_stand_ins_in_the_report(desk: Desk) -> Non
     desk.proctor("batch", "model-comparison.yaml")
     _, report = desk.proctor("report", "--run", "model-comparison")
 
-    assert "stand-in" in report["report"]
+    assert "scripted or replayed models" in report["report"]
 
 
 @pytest.mark.parametrize(

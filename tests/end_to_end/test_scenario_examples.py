@@ -44,7 +44,7 @@ def test_an_example_runs_and_is_analysed(desk, name):
 
     assert told["successCount"] == told["itemCount"] == RUNS[name]
     assert analysed["metrics_analysis"] and analysed["patterns"]["stand_ins"]
-    assert "Rehearsal" in (desk.folder / "experiments" / name / "analysis" / "analysis-report.md").read_text()
+    assert "Mock data" in (desk.folder / "experiments" / name / "analysis" / "analysis-report.md").read_text()
 
 
 def test_a_patient_port_gets_further(desk):

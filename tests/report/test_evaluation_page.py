@@ -69,7 +69,7 @@ def test_a_page_about_a_job_says_what_was_left_out_and_obeys_no_text():
 
     assert "<script>" not in html and "\u202e" not in html
     assert "&lt;script&gt;" in html
-    assert "4 older ones ignored" in html
+    assert "4 older sessions skipped" in html
     assert "0.400 to 0.800" in html and "0.540" in html
     assert "1 of 3 sessions failed" in html
     assert "scripted/judge only rehearses" in html
@@ -86,7 +86,8 @@ def test_counts_are_not_drawn_on_the_scale_of_shares():
     assert html.count("Average of each evaluator") == 2 * evaluation_html(shown).count(
         "Average of each evaluator"
     )
-    assert "of values beyond 0 and 1" in html and "of values beyond 0 and 1" not in evaluation_html(shown)
+    outside = "evaluators whose values fall outside 0 to 1"
+    assert outside in html and outside not in evaluation_html(shown)
 
 
 def test_a_job_that_ended_early_is_not_in_progress():
@@ -97,8 +98,8 @@ def test_a_job_that_ended_early_is_not_in_progress():
         results=replace(shown.results, in_progress=5),
     )
 
-    assert "5 sessions not judged" in evaluation_html(stopped)
-    assert "5 not judged" in evaluation_markdown(stopped)
+    assert "5 sessions not evaluated" in evaluation_html(stopped)
+    assert "5 not evaluated" in evaluation_markdown(stopped)
 
 
 def test_the_same_in_markdown_is_one_table_row_for_each_thing():
@@ -159,9 +160,9 @@ def test_a_page_about_a_comparison_says_what_a_difference_is_worth():
     html = comparison_html(comparison())
 
     assert "<script>" not in html
-    assert "Gates: inconclusive" in html and "about 12 more pairs would decide it" in html
+    assert "Gates: inconclusive" in html and "needs about 12 more pairs" in html
     assert "−25.0 points" in html and "−50.0 points to ±0.0 points" in html
-    assert "about 40 pairs would find a difference of this size" in html
+    assert "detecting a difference of this size needs about 40 pairs" in html
     assert "counted as failures, the difference would be −20.0 points" in html
     assert "one of them has no value" in html
 

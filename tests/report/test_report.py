@@ -39,7 +39,7 @@ class Tags(HTMLParser):
         self.seen.append((tag, dict(attrs)))
 
 
-@pytest.mark.parametrize("section", [*SECTIONS, "Cost", "Failures", "Checks, Changes and Merges"])
+@pytest.mark.parametrize("section", [*SECTIONS, "Cost", "Failures", "Checks, Changes, and Merges"])
 def test_both_formats_have_every_section(summary, section):
     assert f"\n## {section}\n" in markdown(summary)
     assert f">{section}</h2>" in html(summary)
@@ -48,14 +48,14 @@ def test_both_formats_have_every_section(summary, section):
 def test_errors_are_left_out_of_the_rate_and_said(summary):
     for text in (markdown(summary), words(html(summary))):
         assert "60 %" in text and "42 to 75 %" in text
-        assert "6 items ended in an error of ours" in text
+        assert "6 items ended in an infrastructure error and are excluded" in text
         assert "would be 50 %" in text
 
 
 def test_stand_ins_are_named_before_any_figure(summary):
     for text in (markdown(summary), words(html(summary))):
-        told = text.index("21 sessions of 42 used a stand-in")
-        assert told < text.index("60 %")
+        notice = text.index("Mock data: 21 sessions of 42 used scripted or replayed models")
+        assert notice < text.index("60 %")
         assert "scripted with gpt-5 (6)" in text
 
 
@@ -122,9 +122,9 @@ def test_a_run_that_has_not_begun_can_be_reported(tmp_path):
         summary = summarise(store.read, Scope(run_id="compare"), LATER)
 
     for text in (markdown(summary), words(html(summary))):
-        assert "nothing judged yet" in text
-        assert "36 items had not ended" in text
-        assert "No item has ended yet" in text
+        assert "no items evaluated yet" in text
+        assert "36 items had not finished" in text
+        assert "No item has finished yet" in text
 
 
 def test_a_run_without_items_can_be_reported(tmp_path):
@@ -132,8 +132,8 @@ def test_a_run_without_items_can_be_reported(tmp_path):
         summary = summarise(store.read, Scope(run_id="empty"), LATER)
 
     for text in (markdown(summary), words(html(summary))):
-        assert "There are no items." in text
-        assert "No model call was recorded." in text
+        assert "No items." in text
+        assert "No model calls recorded." in text
 
 
 def test_a_run_under_way_says_what_is_missing(tmp_path):
@@ -141,7 +141,7 @@ def test_a_run_under_way_says_what_is_missing(tmp_path):
         summary = summarise(store.read, Scope(run_id="compare"), LATER)
 
     for text in (markdown(summary), words(html(summary))):
-        assert "30 items had not ended" in text
+        assert "30 items had not finished" in text
         assert "queued" in text and "running" in text
 
 

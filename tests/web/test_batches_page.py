@@ -23,7 +23,7 @@ def test_an_empty_list_tells_how_to_begin(served, open_page):
     page.get_by_role("heading", name="No batches yet").wait_for()
     assert "proctor batch plan.yaml" in page.locator("#list").inner_text()
     assert page.get_by_role("searchbox").is_hidden()
-    page.get_by_role("link", name="Begin with an example").click()
+    page.get_by_role("link", name="Open example").click()
     page.wait_for_url("**/new")
 
 
@@ -74,8 +74,8 @@ def test_runs_are_looked_for_by_name_and_status_and_the_address_keeps_it(served,
     assert not row_of(page, "pears").is_visible()
 
     page.get_by_label("Status").select_option("aborted")
-    page.get_by_role("heading", name="Nothing matches").wait_for()
-    page.get_by_role("button", name="Show all runs").click()
+    page.get_by_role("heading", name="No matching runs").wait_for()
+    page.get_by_role("button", name="Clear filters").click()
     row_of(page, "pears").wait_for()
     assert row_of(page, "apples").is_visible()
 
@@ -86,7 +86,7 @@ def test_the_list_is_walked_through_by_keyboard(served, open_page):
     page = open_page(served.url)
     row_of(page, "one").wait_for()
 
-    page.get_by_label("Job").focus()
+    page.get_by_label("Job type").focus()
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
@@ -152,7 +152,7 @@ def test_the_theme_that_is_chosen_stays(served, open_page):
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.goto(f"{served.url}/settings")
     assert page.get_by_label("Dark").is_checked()
-    page.get_by_label("As the system").check()
+    page.get_by_label("System").check()
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme ?? ''") == ""
 
@@ -203,7 +203,7 @@ def test_who_asked_for_it_is_told_by_the_browser_when_a_run_ends(served, slow_mo
         "static permission = 'granted'; static async requestPermission() { return 'granted'; } };"
     )
     settings.reload()
-    settings.get_by_label("Tell me when a run that I watch ends").check()
+    settings.get_by_label("Notify me when a run ends").check()
     served.start(SLOW, overrides={"runId": "told"})
     session = until(lambda: served.get("/api/runs/told/items").json["items"][0]["sessionId"])
     pages = {where: settings.context.new_page() for where in ("/", "/runs/told", f"/sessions/{session}")}
@@ -225,7 +225,7 @@ def test_models_and_agents_are_shown_and_tried(served, open_page):
     echo.get_by_text("answered in").wait_for()
     assert page.get_by_role("row").filter(has_text="builtin").get_by_text("ready").is_visible()
     page.get_by_role("searchbox").fill("nobody has this")
-    page.get_by_text("No model of that name was found.").wait_for()
+    page.get_by_text("No matching models.").wait_for()
 
 
 def test_a_browser_signs_in_once(serve, open_page):
@@ -234,7 +234,7 @@ def test_a_browser_signs_in_once(serve, open_page):
 
     page.get_by_label("Token").fill("wrong")
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_text("That is not the token.").wait_for()
+    page.get_by_text("Invalid token.").wait_for()
     page.get_by_label("Token").fill("open sesame")
     page.get_by_role("button", name="Sign in").click()
 

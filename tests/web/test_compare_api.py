@@ -31,7 +31,7 @@ def test_two_runs_are_paired_by_task_with_interval_and_plain_words(served, runs)
     assert success["difference"]["value"] == pytest.approx(0.7)
     assert success["difference"]["low"] > 0.3
     assert success["isBetter"] is True
-    assert success["words"].startswith("after succeeds more often: +70.0 points")
+    assert success["words"].startswith("Significant: after succeeds more often, +70.0 points (95% CI ")
     assert "score:tidy" in answer["metrics"]
     assert [chart["caption"] for chart in answer["charts"]] == [
         "success",
@@ -51,7 +51,7 @@ def test_what_is_inconclusive_is_called_so_and_says_what_would_settle_it(served,
 
     assert success["isSignificant"] is False
     assert success["isBetter"] is None
-    assert success["words"].startswith("No difference is shown: it may be anything from −")
+    assert success["words"].startswith("No significant difference: ") and "(95% CI −" in success["words"]
     assert "needs about" in success["words"]
 
 

@@ -22,11 +22,11 @@ def test_runs_are_chosen_and_the_address_shows_the_same_again(served, site, open
     compared_run(site.store, "after", BETTER)
 
     page = open_page(f"{served.url}/compare")
-    expect(page.get_by_text("What is the difference worth?")).to_be_visible()
+    expect(page.get_by_text("Choose two or more runs, or one run and a factor")).to_be_visible()
     search = page.get_by_role("combobox", name="Add a run")
     search.click()
     page.get_by_role("option", name=re.compile("before")).click()
-    expect(page.get_by_text("One run is chosen")).to_be_visible()
+    expect(page.get_by_text("One run selected")).to_be_visible()
     search.fill("aft")
     expect(page.get_by_role("listbox", name="Runs").get_by_role("option")).to_have_count(1)
     search.press("ArrowDown")
@@ -37,25 +37,25 @@ def test_runs_are_chosen_and_the_address_shows_the_same_again(served, site, open
     expect(row).to_contain_text("after succeeds more often")
     expect(page.locator("svg.chart").first).to_be_visible()
 
-    page.get_by_role("button", name="Hold the others against after").click()
+    page.get_by_role("button", name="Use after as the baseline").click()
     expect(row).to_contain_text("worse")
     again = open_page(page.url)
     expect(again.get_by_role("table", name="Differences")).to_contain_text("before succeeds less often")
-    expect(again.get_by_role("list", name="Chosen runs").locator("li").first).to_contain_text("after")
+    expect(again.get_by_role("list", name="Runs").locator("li").first).to_contain_text("after")
 
 
 def test_what_they_disagree_on_is_filtered_and_looked_at_side_by_side(served, site, open_page):
     compared_run(site.store, "before", WORSE)
     compared_run(site.store, "after", BETTER)
     page = open_page(f"{served.url}/compare?run=before&run=after&metric=success")
-    items = page.get_by_role("table", name="Tasks on which they disagree")
+    items = page.get_by_role("table", name="Tasks with different results")
     expect(items.locator("tbody tr")).to_have_count(20)
     page.get_by_role("combobox", name="Direction").select_option("Candidate lower")
-    expect(page.get_by_text("Nothing fits")).to_be_visible()
-    page.get_by_role("combobox", name="Direction").select_option("Either way")
+    expect(page.get_by_text("No matching tasks")).to_be_visible()
+    page.get_by_role("combobox", name="Direction").select_option("Any direction")
     page.get_by_role("searchbox", name="Search tasks").fill("task 17")
     expect(items.locator("tbody tr")).to_have_count(1)
-    page.get_by_role("link", name="Side by side: task 17").click()
+    page.get_by_role("link", name="Compare sessions: task 17").click()
 
     expect(page.get_by_role("heading", level=1)).to_have_text("task 17")
     third = page.get_by_role("group", name="Turn 3")
@@ -91,7 +91,7 @@ def test_hostile_names_and_long_sessions_do_nothing_and_a_phone_shows_all(served
     add_session(site.store, "long", [Message(role="assistant", content=f"{HOSTILE} {n}") for n in range(250)])
 
     page = open_page(f"{served.url}/compare?run=before&run=after", viewport={"width": 390, "height": 844})
-    expect(page.get_by_role("table", name="Tasks on which they disagree")).to_contain_text("<script>window")
+    expect(page.get_by_role("table", name="Tasks with different results")).to_contain_text("<script>window")
     assert page.evaluate(WIDTH) <= 0
     page.goto(f"{served.url}/compare/sessions?left={left[0]}&right={right[0]}")
     expect(page.get_by_role("group", name="Turn 1")).to_contain_text("<img src=x onerror")
@@ -108,7 +108,7 @@ def test_gates_are_added_and_removed_and_stand_in_the_address(served, site, open
     compared_run(site.store, "before", WORSE)
     compared_run(site.store, "after", BETTER)
     page = open_page(f"{served.url}/compare?run=before&run=after")
-    field = page.get_by_role("textbox", name="What must hold")
+    field = page.get_by_role("textbox", name="Gate")
     gates = page.get_by_role("list", name="Gates")
 
     field.fill("success>=0.1")

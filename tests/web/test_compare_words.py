@@ -14,9 +14,9 @@ def contrast(**difference):
 def test_a_difference_without_any_spread_is_told_and_not_tested():
     said = sentence(contrast(value=5.0, low=5.0, high=5.0, p=None))
 
-    assert said.startswith("+5 in every one of 5 shared tasks")
+    assert said.startswith("+5 in each of 5 paired tasks")
     assert "p =" not in said
 
 
 def test_no_difference_in_any_task_is_said_so():
-    assert sentence(contrast(value=0.0, low=0.0, high=0.0)) == "No difference at all, 5 shared tasks."
+    assert sentence(contrast(value=0.0, low=0.0, high=0.0)) == "No difference, 5 paired tasks."

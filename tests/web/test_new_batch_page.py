@@ -20,15 +20,15 @@ def write(page, text):
 
 
 def test_the_whole_way_from_an_example_to_a_finished_run(served, new_batch):
-    new_batch.get_by_label("Begin with").select_option("Model comparison")
+    new_batch.get_by_label("Example").select_option("Model comparison")
     new_batch.get_by_text("30 items").wait_for()
-    new_batch.get_by_label("Name of the run").fill("first-try")
+    new_batch.get_by_label("Run name").fill("first-try")
     new_batch.get_by_label("Concurrency").fill("3")
     new_batch.get_by_role("button", name="Validate Plan").click()
     good = new_batch.locator(".good-plan")
     good.wait_for()
     assert "30\nitems" in good.inner_text()
-    assert "3\nat a time" in good.inner_text()
+    assert "3\nconcurrency" in good.inner_text()
 
     new_batch.get_by_role("button", name="Start Batch").click()
     new_batch.wait_for_url("**/runs/first-try")
@@ -112,12 +112,12 @@ def test_the_job_is_recognised_and_has_its_own_overrides(new_batch):
     assert new_batch.get_by_label("Merge on pass").is_visible()
 
     write(new_batch, "clients: [scripted]\ntherapists: [eliza]\n")
-    new_batch.get_by_text("Seems to be: dialogues.").wait_for()
+    new_batch.get_by_text("Detected: dialogues.").wait_for()
     assert not new_batch.get_by_label("Merge on pass").is_visible()
     assert new_batch.get_by_label("Seed").is_visible()
 
     write(new_batch, "# Task: mend it\n\n## Success Criteria\n- [ ] it works\n")
-    new_batch.get_by_text("Seems to be: benchmark task.").wait_for()
+    new_batch.get_by_text("Detected: benchmark task.").wait_for()
     assert new_batch.get_by_label("Models").is_visible()
 
 

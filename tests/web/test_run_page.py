@@ -65,7 +65,7 @@ def test_a_run_of_the_command_line_is_live_from_its_first_item_to_its_last(serve
     expect(rows(page).filter(has_text="success")).to_have_count(6)
     expect(chip(page, "success")).to_contain_text("6")
     expect(page.get_by_role("button", name="Abort")).to_be_hidden()
-    expect(page.get_by_text("Rehearsal.")).to_be_visible()
+    expect(page.get_by_text("Mock run.")).to_be_visible()
     # In place: the page was never loaded anew.
     assert page.evaluate("window.same") is True
     assert running.wait(timeout=20) == 0
@@ -82,7 +82,7 @@ def test_twenty_thousand_items_are_searched_filtered_and_sorted(served, site, op
     page.get_by_label("Search items").fill("test 1999")
     expect(grid).to_have_attribute("aria-rowcount", "12")
     page.get_by_label("Search items").fill("no such thing")
-    expect(page.get_by_text("No item fits.")).to_be_visible()
+    expect(page.get_by_text("No matching items.")).to_be_visible()
     page.get_by_label("Search items").fill("")
     expect(grid).to_have_attribute("aria-rowcount", "20001")
 
@@ -147,7 +147,7 @@ def test_files_and_reports_are_downloaded_and_opened(served, site, open_page):
     page = open_page(f"{served.url}/runs/stocked")
 
     page.get_by_role("button", name="Export").click()
-    page.get_by_label("What to export").select_option("batch_items")
+    page.get_by_label("Table to export").select_option("batch_items")
     with page.expect_download() as download:
         page.get_by_role("link", name="NDJSON").click()
     assert download.value.suggested_filename == "batch_items-stocked.ndjson"
@@ -160,7 +160,7 @@ def test_files_and_reports_are_downloaded_and_opened(served, site, open_page):
 
     page.get_by_role("button", name="Report").click()
     with page.context.expect_page() as opened:
-        page.get_by_role("link", name="Open the report").click()
+        page.get_by_role("link", name="Open report").click()
     expect(opened.value.get_by_role("heading", name="Run stocked")).to_be_visible()
     # Its own style holds: a report that lost it would be plain black on white.
     heading = opened.value.locator("svg.chart .c-success").first
@@ -252,9 +252,9 @@ def test_a_run_without_items_and_one_that_is_not_there_say_so(served, site, open
     site.store.create_batch(row, [])
 
     page = open_page(f"{served.url}/runs/bare")
-    expect(page.get_by_text("This run has no items.")).to_be_visible()
+    expect(page.get_by_text("No items.")).to_be_visible()
     page.get_by_role("tab", name="Plan").click()
-    expect(page.get_by_text("without a plan file")).to_be_visible()
+    expect(page.get_by_text("This run has no plan file.")).to_be_visible()
 
     page.goto(f"{served.url}/runs/none")
     expect(page.get_by_text("there is no run none")).to_be_visible()

@@ -134,7 +134,7 @@ def test_whoever_signs_in_with_the_token_comes_to_the_page_they_wanted(serve):
 
     assert (entered.status, entered.headers["location"]) == (303, "/models")
     assert wrong.status == 401
-    assert "That is not the token" in wrong.text
+    assert "Invalid token" in wrong.text
     assert away.headers["location"] == "/"
 
 

@@ -161,14 +161,14 @@ def test_a_scenario_shows_the_world_turn_by_turn_and_its_metrics(served, proctor
     page = open_page(f"{served.url}/runs/{run['runId']}")
     page.get_by_role("button", name="Report").click()
     with page.context.expect_page() as opened:
-        page.get_by_role("link", name="Open the analysis of variations").click()
+        page.get_by_role("link", name="Open variation analysis").click()
     expect(opened.value.get_by_role("heading", level=1)).to_be_visible()
     page.locator(".grid-tall [role=row]").first.click()
 
     page.wait_for_url("**/sessions/*")
     expect(page.get_by_role("img", name="berth_fee over turns")).to_be_visible()
     first = page.get_by_role("article", name="Turn 1")
-    expect(first.get_by_role("heading", name="The world")).to_be_visible()
+    expect(first.get_by_role("heading", name="World state")).to_be_visible()
     expect(first.locator(".decision")).to_have_count(2)
     expect(page.get_by_role("article", name="Turn 3")).to_be_visible()
 
@@ -266,7 +266,7 @@ def test_a_session_under_way_grows_on_the_page(served, site, open_page):
     recorder = Recorder(writer, "live", row, site.now)
     writer.flush().result(10)
     page = open_page(f"{served.url}/sessions/live")
-    expect(page.get_by_text("Nothing was said yet.")).to_be_visible()
+    expect(page.get_by_text("No messages yet.")).to_be_visible()
 
     recorder.record(Message(role="user", content="Begin."))
     expect(page.get_by_role("log")).to_contain_text("Begin.")

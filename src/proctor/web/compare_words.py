@@ -1,4 +1,4 @@
-"""What a comparison says, in sentences: plain where something was found, and plain where nothing was.
+"""One-sentence summaries of contrasts: verdict, estimate, confidence interval, p-value, and number of tasks.
 
 Knows nothing of statistics or pages.
 """
@@ -9,7 +9,7 @@ from proctor.analyse.comparing import Contrast
 from proctor.report.comparison import around, chance, change
 
 LOWER_IS_BETTER = ("cost", "time", "tokens")
-_MORE = {
+_VERBS = {
     "success": ("succeeds more often", "succeeds less often"),
     "cost": ("costs more", "costs less"),
     "time": ("takes longer", "takes less time"),
@@ -18,7 +18,7 @@ _MORE = {
 
 
 def is_better(contrast: Contrast, high_is_bad: Sequence[str] = ()) -> bool | None:
-    """Whether what was found speaks for the candidate; None where nothing was, or nobody can say."""
+    """Whether a significant difference favors the candidate; None if there is none or no direction."""
     if not contrast.is_significant or contrast.difference is None or contrast.metric.startswith("metric:"):
         return None
     is_less_better = contrast.metric in LOWER_IS_BETTER or any(
@@ -28,48 +28,46 @@ def is_better(contrast: Contrast, high_is_bad: Sequence[str] = ()) -> bool | Non
 
 
 def sentence(contrast: Contrast) -> str:
-    """What a contrast comes to; where it is inconclusive, what it leaves open and what would settle it."""
+    """Summarize a contrast; if not significant, with the minimum detectable effect and required tasks."""
     difference, metric = contrast.difference, contrast.metric
     if difference is None:
-        return f"Nothing can be said: {'; '.join(contrast.remarks) or 'there are too few values'}."
+        return f"Not enough data: {'; '.join(contrast.remarks) or 'too few values'}."
+    estimate = change(difference.value, metric)
     if difference.low is None or difference.high is None:
-        return f"{change(difference.value, metric)}, from too few tasks to say what that is worth."
+        return f"{estimate}; too few tasks for a confidence interval."
+    statistics = f"{estimate} (95% CI {around(contrast)}, p {_p(contrast)}{_tasks(contrast)})"
     if contrast.is_significant:
-        more, less = _MORE.get(metric, ("is higher", "is lower"))
-        verb = more if difference.value > 0 else less
-        beyond = f"{change(difference.value, metric)}, likely {around(contrast)}"
-        return f"{contrast.candidate} {verb}: {beyond} (p {_p(contrast)}{_of(contrast)})."
+        more, less = _VERBS.get(metric, ("is higher", "is lower"))
+        return f"Significant: {contrast.candidate} {more if difference.value > 0 else less}, {statistics}."
     if difference.low == difference.high == 0:
-        return f"No difference at all{_of(contrast)}."
+        return f"No difference{_tasks(contrast)}."
     if difference.low == difference.high:
-        told = f"{change(difference.value, metric)} in every one of {contrast.pairs:,} shared tasks"
-        return f"{told}: without any spread there is nothing to test it by."
+        return f"{estimate} in each of {contrast.pairs:,} paired tasks: no variance, so no test is possible."
     if difference.low > 0 or difference.high < 0:
-        alone = f"{change(difference.value, metric)} ({around(contrast)}) would stand alone"
-        together = f"among all these comparisons it may be chance (p {_p(contrast)}{_of(contrast)})"
-        return f"Not sure: {alone}, but {together}.{_would_settle(contrast)}"
-    left_open = f"it may be anything from {around(contrast)} (p {_p(contrast)}{_of(contrast)})"
-    return f"No difference is shown: {left_open}.{_would_settle(contrast)}"
+        return f"Not significant after Holm correction: {statistics}.{_power(contrast)}"
+    return f"No significant difference: {statistics}.{_power(contrast)}"
 
 
 def _p(contrast: Contrast) -> str:
-    said = chance(contrast.p_corrected)
-    return said if said.startswith("<") else f"= {said}"
+    value = chance(contrast.p_corrected)
+    return value if value.startswith("<") else f"= {value}"
 
 
-def _of(contrast: Contrast) -> str:
-    return f", {contrast.pairs:,} shared tasks" if contrast.pairs else ""
+def _tasks(contrast: Contrast) -> str:
+    return f", {contrast.pairs:,} paired tasks" if contrast.pairs else ""
 
 
-def _would_settle(contrast: Contrast) -> str:
+def _power(contrast: Contrast) -> str:
+    """The minimum detectable effect, and the sample size that would detect the observed difference."""
     difference = contrast.difference
     assert difference is not None
     parts = []
     if difference.smallest_detectable:
-        least = change(difference.smallest_detectable, contrast.metric).lstrip("+")
-        parts.append(f" A difference of {least} would have been found in four of five cases.")
+        effect = change(difference.smallest_detectable, contrast.metric).lstrip("+")
+        parts.append(f" Minimum detectable effect: {effect} at 80% power.")
+    observed = change(difference.value, contrast.metric)
     if contrast.pairs_needed and contrast.pairs_needed > contrast.pairs:
-        parts.append(f" One of this size needs about {contrast.pairs_needed:,} shared tasks.")
+        parts.append(f" Detecting {observed} needs about {contrast.pairs_needed:,} paired tasks.")
     elif not contrast.pairs and (needed := difference.runs_needed) and needed > min(difference.n):
-        parts.append(f" One of this size needs about {needed:,} of each.")
+        parts.append(f" Detecting {observed} needs about {needed:,} values per group.")
     return "".join(parts)

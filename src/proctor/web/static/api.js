@@ -1,16 +1,16 @@
-// The JSON interface of this server, as a page uses it.
+// Client of the JSON API of this server.
 
 export class ApiError extends Error {
-  constructor(status, wrong) {
-    super(wrong.problem);
+  constructor(status, error) {
+    super(error.problem);
     this.status = status;
-    this.remedy = wrong.remedy || "";
-    this.line = wrong.line ?? null;
-    this.column = wrong.column ?? null;
+    this.remedy = error.remedy || "";
+    this.line = error.line ?? null;
+    this.column = error.column ?? null;
   }
 }
 
-async function ask(method, address, body, options = {}) {
+async function request(method, address, body, options = {}) {
   let response;
   try {
     response = await fetch(address, {
@@ -21,26 +21,26 @@ async function ask(method, address, body, options = {}) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, { problem: "The server does not answer.", remedy: "Is `proctor serve` still running?" });
+    throw new ApiError(0, { problem: "The server is not responding.", remedy: "Check that `proctor serve` is running." });
   }
   if (response.status === 401) location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
-  const found = await response.json().catch(() => ({}));
-  if (!response.ok) throw new ApiError(response.status, found.error || { problem: `The server answered ${response.status}.` });
-  return found;
+  const payload = await response.json().catch(() => ({}));
+  if (!response.ok) throw new ApiError(response.status, payload.error || { problem: `The server returned status ${response.status}.` });
+  return payload;
 }
 
 export const api = {
-  get: (address, options) => ask("GET", address, undefined, options),
-  post: (address, body = {}, options) => ask("POST", address, body, options),
-  delete: (address, options) => ask("DELETE", address, undefined, options),
+  get: (address, options) => request("GET", address, undefined, options),
+  post: (address, body = {}, options) => request("POST", address, body, options),
+  delete: (address, options) => request("DELETE", address, undefined, options),
 };
 
-/** `query({a: 1, b: "", c: ["x", "y"]})` is `?a=1&c=x&c=y`: empty values are left out. */
+/** `query({a: 1, b: "", c: ["x", "y"]})` returns `?a=1&c=x&c=y`; empty values are omitted. */
 export function query(values) {
-  const made = new URLSearchParams();
+  const parameters = new URLSearchParams();
   for (const [name, value] of Object.entries(values))
     for (const each of Array.isArray(value) ? value : [value])
-      if (each !== "" && each !== null && each !== undefined) made.append(name, each);
-  const text = made.toString();
+      if (each !== "" && each !== null && each !== undefined) parameters.append(name, each);
+  const text = parameters.toString();
   return text ? `?${text}` : "";
 }

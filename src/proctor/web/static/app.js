@@ -1,4 +1,4 @@
-// What every page has: the menu, the theme, word of a lost connection. Re-exports the shared pieces.
+// Shared by every page: menu, theme, connection indicator. Re-exports the shared modules.
 
 import { byId } from "./dom.js";
 import { onConnection } from "./live.js";
@@ -17,12 +17,12 @@ menu?.addEventListener("click", () => {
   menu.setAttribute("aria-expanded", String(open));
 });
 
-/** The theme that is shown: the chosen one, else the system's. */
+/** The active theme: the selected one, or the system's. */
 export function theme() {
   return document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }
 
-/** Choose a theme: `light`, `dark`, or `` for the system's. */
+/** Select a theme: `light`, `dark`, or `` for the system's. */
 export function chooseTheme(chosen) {
   if (chosen) document.documentElement.dataset.theme = chosen;
   else delete document.documentElement.dataset.theme;
@@ -30,29 +30,29 @@ export function chooseTheme(chosen) {
     if (chosen) localStorage.setItem("proctor-theme", chosen);
     else localStorage.removeItem("proctor-theme");
   } catch {
-    // Then it holds for this page.
+    // Without storage, the theme applies to this page only.
   }
 }
 
 byId("theme-button")?.addEventListener("click", () => chooseTheme(theme() === "dark" ? "light" : "dark"));
 
-// A short break is no news: pages catch up by themselves.
-let broken = 0;
+// Short interruptions are not shown: pages catch up after reconnecting.
+let timer = 0;
 onConnection((connected) => {
-  const shown = byId("connection");
+  const indicator = byId("connection");
   if (connected) {
-    clearTimeout(broken);
-    broken = 0;
-    shown.hidden = true;
+    clearTimeout(timer);
+    timer = 0;
+    indicator.hidden = true;
   } else
-    // Counted from the first that was lost: each try that fails tells the same again.
-    broken ||= setTimeout(() => {
-      shown.textContent = "Reconnecting…";
-      shown.hidden = false;
+    // The timer starts at the first disconnect; every failed retry calls this again.
+    timer ||= setTimeout(() => {
+      indicator.textContent = "Reconnecting…";
+      indicator.hidden = false;
     }, 2000);
 });
 
-// `/` goes to the search field, where there is one and nothing is being typed.
+// `/` focuses the search field, unless the user is typing.
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
   const search = document.querySelector("input[type=search]");

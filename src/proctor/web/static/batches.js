@@ -1,19 +1,19 @@
-// The list of runs: a page of it from the store, then kept up to date by what the server tells.
+// The list of runs: one page from the API, updated over the live channel.
 
 import { api, attempt, badge, byId, confirmed, DataTable, debounced, el, format, ProgressBar, query, tally, toast, watch } from "./app.js";
 import { announce } from "./notify.js";
 
 const SIZE = 50;
 const address = new URLSearchParams(location.search);
-const wanted = {
+const filters = {
   search: address.get("search") || "",
   status: address.get("status") || "",
   job: address.get("job") || "",
   offset: Number(address.get("offset")) || 0,
 };
 const statuses = new Map();
-let asked = 0;
-let shown = 0;
+let latestRequest = 0;
+let shownRequest = 0;
 
 const table = new DataTable({
   label: "Runs",
@@ -25,7 +25,7 @@ const table = new DataTable({
     { key: "progress", title: "Progress", class: "col-progress", cell: progressCell },
     { key: "items", title: "Items", numeric: true, class: "col-items", cell: (run) => format.number(run.itemCount) },
     { key: "cost", title: "Cost", numeric: true, class: "col-cost", cell: costCell },
-    { key: "job", title: "Job", class: "col-job", cell: (run) => el("span", { class: "tag job" }, run.job) },
+    { key: "job", title: "Job type", class: "col-job", cell: (run) => el("span", { class: "tag job" }, run.job) },
     { key: "created", title: "Created", class: "col-created", cell: (run) => el("time", { datetime: run.createdAt, title: format.moment(run.createdAt) }, format.ago(run.createdAt)) },
     { key: "actions", title: "", class: "actions-cell", cell: actionsCell },
   ],
@@ -36,10 +36,10 @@ function nameCell(run) {
   return el("div", { class: "run-name" }, link, planOf(run));
 }
 
-/** Where the plan is: of a long path, the folders are cut and the file stays. */
+/** The plan's path. CSS truncates the folders of a long path, not the file name. */
 function planOf({ planPath }) {
   if (!planPath) return null;
-  if (planPath.includes("/serve/plans/")) return el("span", { class: "soft", title: planPath }, "typed in here");
+  if (planPath.includes("/serve/plans/")) return el("span", { class: "soft", title: planPath }, "entered in browser");
   const end = planPath.lastIndexOf("/") + 1;
   return el("span", { class: "soft plan-path", title: planPath }, el("span", {}, planPath.slice(0, end)), el("span", {}, planPath.slice(end)));
 }
@@ -67,115 +67,115 @@ function actionsCell(run) {
 async function abort(run, button) {
   const agreed = await confirmed({
     title: `Abort ${run.runId}?`,
-    text: ["Items that are running stop within seconds, and those in the queue never start.", "What has finished is kept. The run can be resumed later."],
+    text: ["Running items stop within seconds; queued items do not start.", "Finished items are saved. You can resume the run later."],
     action: "Abort",
   });
   if (!agreed) return;
   const done = await attempt(button, () => api.post(`/api/runs/${encodeURIComponent(run.runId)}/abort`));
-  if (done) toast(`${run.runId} is being stopped`);
+  if (done) toast(`Stopping ${run.runId}`);
 }
 
 async function remove(run, button) {
   const agreed = await confirmed({
     title: `Delete ${run.runId}?`,
-    text: [`${format.plural(run.itemCount, "item")} with everything recorded about them, their work trees and session branches.`, "This cannot be undone."],
+    text: [`${format.plural(run.itemCount, "item")} with all recorded data, worktrees, and session branches.`, "This cannot be undone."],
     action: "Delete",
   });
   if (!agreed) return;
   const done = await attempt(button, () => api.delete(`/api/runs/${encodeURIComponent(run.runId)}`));
   if (!done) return;
-  toast(`${run.runId} is deleted`, "good", done.kept.join("; "));
+  toast(`Deleted ${run.runId}`, "good", done.kept.join("; "));
   await load();
 }
 
 async function load() {
-  const mine = ++asked;
-  let found;
+  const request = ++latestRequest;
+  let response;
   try {
-    found = await api.get(`/api/runs${query({ ...wanted, limit: SIZE })}`);
+    response = await api.get(`/api/runs${query({ ...filters, limit: SIZE })}`);
   } catch (error) {
-    if (mine !== asked) return;
-    shown = asked;
-    byId("list").replaceChildren(wrong(error));
+    if (request !== latestRequest) return;
+    shownRequest = latestRequest;
+    byId("list").replaceChildren(errorView(error));
     byId("pager").hidden = true;
     return;
   }
-  // A slow answer must not replace a newer one.
-  if (mine !== asked) return;
-  if (!found.runs.length && wanted.offset) {
-    wanted.offset = Math.max(0, Math.floor((found.total - 1) / SIZE) * SIZE);
+  // Ignore a response that arrives after a newer one.
+  if (request !== latestRequest) return;
+  if (!response.runs.length && filters.offset) {
+    filters.offset = Math.max(0, Math.floor((response.total - 1) / SIZE) * SIZE);
     await load();
     return;
   }
-  show(found);
+  show(response);
 }
 
-function show(found) {
-  shown = asked;
-  for (const run of found.runs) statuses.set(run.runId, run.status);
-  byId("tools").hidden = !found.all;
+function show(response) {
+  shownRequest = latestRequest;
+  for (const run of response.runs) statuses.set(run.runId, run.status);
+  byId("tools").hidden = !response.all;
   const jobs = byId("job");
-  for (const job of found.jobs) if (![...jobs.options].some((option) => option.value === job)) jobs.append(el("option", {}, job));
-  jobs.value = wanted.job;
+  for (const job of response.jobs) if (![...jobs.options].some((option) => option.value === job)) jobs.append(el("option", {}, job));
+  jobs.value = filters.job;
   const list = byId("list");
-  if (found.runs.length) {
-    table.show(found.runs);
+  if (response.runs.length) {
+    table.show(response.runs);
     if (list.firstElementChild !== table.element) list.replaceChildren(table.element);
-  } else list.replaceChildren(found.all ? nothingLeft() : nothingYet());
-  const last = wanted.offset + found.runs.length;
-  byId("pager").hidden = found.total <= SIZE;
-  byId("range").textContent = `${format.number(wanted.offset + 1)} – ${format.number(last)} of ${format.number(found.total)}`;
-  byId("newer").disabled = !wanted.offset;
-  byId("older").disabled = last >= found.total;
+  } else list.replaceChildren(response.all ? noMatches() : emptyState());
+  const last = filters.offset + response.runs.length;
+  byId("pager").hidden = response.total <= SIZE;
+  byId("range").textContent = `${format.number(filters.offset + 1)} – ${format.number(last)} of ${format.number(response.total)}`;
+  byId("newer").disabled = !filters.offset;
+  byId("older").disabled = last >= response.total;
 }
 
-function nothingYet() {
+function emptyState() {
   return el(
     "div",
     { class: "empty" },
     el("h2", {}, "No batches yet"),
-    el("p", {}, "A batch is a plan carried out: many repositories and prompts, many models on one task, every variation of a scenario, or every client with every therapist."),
-    el("p", {}, "Begin with an example, which needs no key and no network, or on the command line:"),
+    el("p", {}, "A batch is one execution of a plan: many repositories and prompts, many models on one task, all variations of a scenario, or every client × every therapist."),
+    el("p", {}, "Start with an example, which needs no API key and no network, or use the command line:"),
     el("pre", {}, "proctor batch plan.yaml"),
-    el("a", { class: "button primary", href: "/new" }, "Begin with an example"),
+    el("a", { class: "button primary", href: "/new" }, "Open example"),
   );
 }
 
-function nothingLeft() {
-  const clear = el("button", { type: "button", onclick: clearFilters }, "Show all runs");
-  return el("div", { class: "empty" }, el("h2", {}, "Nothing matches"), el("p", {}, "No run has what you are looking for."), clear);
+function noMatches() {
+  const clear = el("button", { type: "button", onclick: clearFilters }, "Clear filters");
+  return el("div", { class: "empty" }, el("h2", {}, "No matching runs"), el("p", {}, "Change or clear the filters."), clear);
 }
 
-function wrong(error) {
-  const again = el("button", { type: "button", onclick: load }, "Try again");
-  return el("div", { class: "empty", role: "alert" }, el("h2", {}, error.message), el("p", {}, error.remedy), again);
+function errorView(error) {
+  const retry = el("button", { type: "button", onclick: load }, "Retry");
+  return el("div", { class: "empty", role: "alert" }, el("h2", {}, error.message), el("p", {}, error.remedy), retry);
 }
 
 function clearFilters() {
-  Object.assign(wanted, { search: "", status: "", job: "", offset: 0 });
+  Object.assign(filters, { search: "", status: "", job: "", offset: 0 });
   fillTools();
   changed();
 }
 
 function fillTools() {
-  for (const name of ["search", "status", "job"]) byId(name).value = wanted[name];
+  for (const name of ["search", "status", "job"]) byId(name).value = filters[name];
 }
 
 function changed() {
-  history.replaceState(null, "", `/${query({ ...wanted, offset: wanted.offset || "" })}`);
+  history.replaceState(null, "", `/${query({ ...filters, offset: filters.offset || "" })}`);
   load();
 }
 
 const filter = (name) => () => {
-  wanted[name] = byId(name).value.trim();
-  wanted.offset = 0;
+  filters[name] = byId(name).value.trim();
+  filters.offset = 0;
   changed();
 };
 byId("search").addEventListener("input", debounced(filter("search"), 200));
 byId("status").addEventListener("change", filter("status"));
 byId("job").addEventListener("change", filter("job"));
 const turn = (by) => () => {
-  wanted.offset = Math.max(0, wanted.offset + by);
+  filters.offset = Math.max(0, filters.offset + by);
   changed();
 };
 byId("newer").addEventListener("click", turn(-SIZE));
@@ -190,11 +190,11 @@ function live({ changed: runs, removed }, { full }) {
     statuses.set(run.runId, run.status);
     if (before === "running" && run.status !== "running") announce(run);
     if (!table.update(run) && before === undefined && !full) isNew = true;
-    // What no longer fits the filter goes with the next look at the list.
-    if (wanted.status && before && before !== run.status) isNew = true;
+    // A row that no longer matches the filter is removed by the reload.
+    if (filters.status && before && before !== run.status) isNew = true;
   }
-  // An answer that is on its way may be older than this.
-  if (runs.length && shown !== asked) isNew = true;
+  // A pending response may be older than this update.
+  if (runs.length && shownRequest !== latestRequest) isNew = true;
   if (isNew || removed.some((id) => table.rows.has(id))) reload();
 }
 

@@ -1,4 +1,4 @@
-// Plots that the server drew. Only what a plot is made of is taken over: no script, no style, no address.
+// Plots rendered by the server as SVG. Only known elements and attributes are copied: no scripts, styles, or URLs.
 
 import { el, svg } from "./dom.js";
 
@@ -8,21 +8,21 @@ const ATTRIBUTES = new Set([
   ...["width", "height", "points", "d", "text-anchor"],
 ]);
 
-/** The plot as elements. */
-export function drawn(text) {
+/** Convert SVG text to elements. */
+export function fromSvg(text) {
   const parsed = new DOMParser().parseFromString(text, "image/svg+xml");
-  if (parsed.querySelector("parsererror")) return el("p", { class: "soft" }, "This plot cannot be shown.");
-  return copied(parsed.documentElement);
+  if (parsed.querySelector("parsererror")) return el("p", { class: "soft" }, "The plot could not be displayed.");
+  return sanitized(parsed.documentElement);
 }
 
-function copied(node) {
+function sanitized(node) {
   if (!TAGS.has(node.localName)) return null;
-  const kept = [...node.attributes].filter(({ name }) => ATTRIBUTES.has(name)).map(({ name, value }) => [name, value]);
-  const children = [...node.childNodes].map((child) => (child.nodeType === Node.TEXT_NODE ? child.data : child.nodeType === Node.ELEMENT_NODE ? copied(child) : null));
-  return svg(node.localName, Object.fromEntries(kept), children);
+  const attributes = [...node.attributes].filter(({ name }) => ATTRIBUTES.has(name)).map(({ name, value }) => [name, value]);
+  const children = [...node.childNodes].map((child) => (child.nodeType === Node.TEXT_NODE ? child.data : child.nodeType === Node.ELEMENT_NODE ? sanitized(child) : null));
+  return svg(node.localName, Object.fromEntries(attributes), children);
 }
 
-/** A plot with its caption, as a card. */
+/** A card with a plot and its caption. */
 export function chartCard({ caption, svg: text }) {
-  return el("figure", { class: "card chart-card" }, el("figcaption", {}, caption), drawn(text));
+  return el("figure", { class: "card chart-card" }, el("figcaption", {}, caption), fromSvg(text));
 }

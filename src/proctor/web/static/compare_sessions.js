@@ -1,4 +1,4 @@
-// Two transcripts, turn by turn: the k-th move of one stands beside the k-th move of the other.
+// Two transcripts side by side: turn k of one next to turn k of the other.
 
 import { api, attempt, badge, byId, el, format, query } from "./app.js";
 import { visible } from "./texts.js";
@@ -7,48 +7,48 @@ import "./transcript.js";
 const { money, plural, seconds, short } = format;
 const { left, right } = byId("pair").dataset;
 const PAGE = 100;
-// Turns that are shown at once; more come with a click, or by scrolling.
+// Turns shown at once; scrolling or a click loads more.
 const ROWS = 40;
 
 class Side {
   constructor(id, name) {
     Object.assign(this, { id, name, last: 0, hasMore: true, turns: [], address: `/api/sessions/${encodeURIComponent(id)}` });
-    this.voice = document.createElement("session-transcript");
+    this.transcript = document.createElement("session-transcript");
   }
 
   async begin() {
     this.session = await api.get(this.address);
-    this.voice.begin({ session: this.id, started: this.session.startedAt });
+    this.transcript.begin({ session: this.id, started: this.session.startedAt });
   }
 
-  /** Read on until there are so many whole turns, or no more. */
+  /** Load events until there are `count` complete turns, or no more. */
   async reach(count) {
     while (this.hasMore && this.turns.length <= count) {
-      const answer = await api.get(`${this.address}/events${query({ after: this.last, limit: PAGE })}`);
-      for (const event of answer.events) this.take(event);
-      this.last = answer.lastPosition;
-      this.hasMore = answer.hasMore;
+      const response = await api.get(`${this.address}/events${query({ after: this.last, limit: PAGE })}`);
+      for (const event of response.events) this.add(event);
+      this.last = response.lastPosition;
+      this.hasMore = response.hasMore;
     }
   }
 
-  /** A message begins a turn, what follows from it belongs to it. */
-  take(event) {
+  /** Add an event: a message starts a turn, other events belong to the current one. */
+  add(event) {
     const current = this.turns.at(-1);
     if (!current || event.kind === "message" || event.step !== current.step) this.turns.push({ step: event.step, events: [event] });
     else current.events.push(event);
   }
 
   cell(turn) {
-    if (!turn) return el("div", { class: "half nothing" }, el("span", { class: "unseen" }, `${this.name}: nothing`));
-    return el("div", { class: "half" }, el("span", { class: "side-name" }, visible(this.short)), turn.events.map((event) => this.made(event)));
+    if (!turn) return el("div", { class: "half nothing" }, el("span", { class: "unseen" }, `${this.name}: no turn`));
+    return el("div", { class: "half" }, el("span", { class: "side-name" }, visible(this.short)), turn.events.map((event) => this.render(event)));
   }
 
-  made(event) {
-    const shown = this.voice.made(event);
-    shown.removeAttribute("id");
-    // A link to a message leads to the page of its session.
-    shown.querySelector(".anchor")?.replaceWith(el("a", { class: "anchor link-anchor", href: `/sessions/${encodeURIComponent(this.id)}#m${event.position}`, "aria-label": `Message ${event.position} in its session` }, `#${event.position}`));
-    return shown;
+  render(event) {
+    const element = this.transcript.render(event);
+    element.removeAttribute("id");
+    // Link a message to its session page.
+    element.querySelector(".anchor")?.replaceWith(el("a", { class: "anchor link-anchor", href: `/sessions/${encodeURIComponent(this.id)}#m${event.position}`, "aria-label": `Open message ${event.position} in its session` }, `#${event.position}`));
+    return element;
   }
 
   get short() {
@@ -68,35 +68,35 @@ class Side {
 }
 
 const sides = [new Side(left, "Left"), new Side(right, "Right")];
-let shown = 0;
+let shownTurns = 0;
 
 async function more() {
-  await Promise.all(sides.map((side) => side.reach(shown + ROWS)));
+  await Promise.all(sides.map((side) => side.reach(shownTurns + ROWS)));
   const rows = byId("rows");
-  if (!shown) rows.replaceChildren();
+  if (!shownTurns) rows.replaceChildren();
   const total = Math.max(...sides.map((side) => side.turns.length));
-  // The last turn of a side that has more may not be whole yet.
-  const until = Math.min(shown + ROWS, total);
-  for (; shown < until; shown++) {
-    rows.append(el("div", { class: "pair-row", role: "group", "aria-label": `Turn ${shown + 1}` }, el("span", { class: "turn-number", "aria-hidden": "true" }, String(shown + 1)), sides.map((side) => side.cell(side.turns[shown]))));
+  // The last turn of a side that has more events may be incomplete.
+  const until = Math.min(shownTurns + ROWS, total);
+  for (; shownTurns < until; shownTurns++) {
+    rows.append(el("div", { class: "pair-row", role: "group", "aria-label": `Turn ${shownTurns + 1}` }, el("span", { class: "turn-number", "aria-hidden": "true" }, String(shownTurns + 1)), sides.map((side) => side.cell(side.turns[shownTurns]))));
   }
-  byId("more").hidden = shown >= total && !sides.some((side) => side.hasMore);
-  // Looked at anew each time: where turns are short, the end may still be in sight.
+  byId("more").hidden = shownTurns >= total && !sides.some((side) => side.hasMore);
+  // Observe again each time: with short turns, the end may still be visible.
   nearEnd.unobserve(byId("more"));
   nearEnd.observe(byId("more"));
-  if (!total) rows.replaceChildren(el("div", { class: "empty" }, el("h2", {}, "Nothing was said in either.")));
+  if (!total) rows.replaceChildren(el("div", { class: "empty" }, el("h2", {}, "No messages in either session.")));
 }
 
 async function begin() {
   if (!left || !right) {
-    byId("rows").replaceChildren(el("div", { class: "empty" }, el("h2", {}, "Two sessions are needed"), el("p", {}, "Compare two runs, and choose a task on which they disagree."), el("a", { class: "button primary", href: "/compare" }, "Compare runs")));
+    byId("rows").replaceChildren(el("div", { class: "empty" }, el("h2", {}, "Select two sessions"), el("p", {}, "Compare two runs, then choose a task with different results."), el("a", { class: "button primary", href: "/compare" }, "Compare runs")));
     return;
   }
   try {
     await Promise.all(sides.map((side) => side.begin()));
     byId("heads").replaceChildren(...sides.map((side) => side.head()));
-    const asked = sides[0].session.item?.prompt.text;
-    if (asked) document.querySelector("h1").textContent = visible(asked).slice(0, 160);
+    const prompt = sides[0].session.item?.prompt.text;
+    if (prompt) document.querySelector("h1").textContent = visible(prompt).slice(0, 160);
     await more();
   } catch (error) {
     byId("rows").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy || ""))));
@@ -107,7 +107,7 @@ byId("more").addEventListener("click", ({ currentTarget }) => attempt(currentTar
 const nearEnd = new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && !byId("more").hidden && byId("more").click(), { rootMargin: "600px" });
 byId("swap").addEventListener("click", () => location.assign(`/compare/sessions${query({ left: right, right: left })}`));
 byId("calls").addEventListener("change", () => byId("rows").classList.toggle("with-calls", byId("calls").checked));
-// Back to the comparison one came from, with what was chosen there.
+// Link back to the comparison this page was opened from, with its selection.
 if (document.referrer.startsWith(`${location.origin}/compare?`)) byId("back").href = document.referrer;
 
 begin();

@@ -1,11 +1,11 @@
-// Which names may stand where the caret is, from the JSON schema of the plan.
+// Completion of keys and values at the caret, from the JSON schema of the plan.
 
-/** What to offer at a caret: `{from, options: [{label, insert, info}]}`, or null. */
-export function offers(schema, lines, lineNumber, column) {
+/** Completions at the caret: `{from, options: [{label, insert, info}]}`, or null. */
+export function completions(schema, lines, lineNumber, column) {
   const line = lines[lineNumber].slice(0, column);
   if (/(^|\s)#/.test(line)) return null;
   const value = /^(\s*(?:-\s+)*)([\w.-]+):\s+(\S*)$/.exec(line);
-  if (value) return valueOffers(schema, lines, lineNumber, value, column);
+  if (value) return valueCompletions(schema, lines, lineNumber, value, column);
   const key = /^(\s*(?:-\s+)*)([\w.-]*)$/.exec(line);
   if (!key) return null;
   const [, before, typed] = key;
@@ -18,7 +18,7 @@ export function offers(schema, lines, lineNumber, column) {
   return options.length && !(options.length === 1 && options[0].label === typed) ? { from: column - typed.length, options } : null;
 }
 
-function valueOffers(schema, lines, lineNumber, [, before, name, typed], column) {
+function valueCompletions(schema, lines, lineNumber, [, before, name, typed], column) {
   const parent = resolve(schema, schema, pathTo(lines, lineNumber, before.length, /-\s+$/.test(before)));
   const about = properties(schema, parent)[name];
   if (!about) return null;
@@ -29,23 +29,23 @@ function valueOffers(schema, lines, lineNumber, [, before, name, typed], column)
   return options.length ? { from: column - typed.length, options } : null;
 }
 
-/** The names that lead to the mapping a line at this indent belongs to; a number stands for a list's entry. */
+/** The key path of the mapping that a line at this indent belongs to; 0 stands for a list entry. */
 export function pathTo(lines, lineNumber, indent, startsEntry) {
   const path = [];
   let limit = indent;
-  // The dash of this very line: its mapping is an entry of the list above.
+  // This line starts with a dash: its mapping is an entry of the list above.
   if (startsEntry) {
     path.unshift(0);
     limit = lines[lineNumber].search(/\S/);
   }
   let inList = startsEntry;
   for (let number = lineNumber - 1; number >= 0 && (limit > 0 || inList); number -= 1) {
-    const found = /^(\s*)((?:-\s+)*)(?:([\w.-]+)\s*:)?/.exec(lines[number]);
-    const [, space, dashes, name] = found;
+    const match = /^(\s*)((?:-\s+)*)(?:([\w.-]+)\s*:)?/.exec(lines[number]);
+    const [, space, dashes, name] = match;
     if (/^\s*(#.*)?$/.test(lines[number])) continue;
     const own = space.length + dashes.length;
     if (dashes && own === limit && !inList) {
-      // The first line of the entry this line belongs to.
+      // The first line of the entry that contains this line.
       path.unshift(0);
       limit = space.length;
       inList = true;
@@ -64,20 +64,20 @@ export function pathTo(lines, lineNumber, indent, startsEntry) {
 
 function siblings(lines, lineNumber, indent) {
   const used = new Set();
-  const look = (step) => {
+  const scan = (step) => {
     for (let number = lineNumber + step; number >= 0 && number < lines.length; number += step) {
-      const found = /^(\s*(?:-\s+)*)([\w.-]+)\s*:/.exec(lines[number]);
+      const match = /^(\s*(?:-\s+)*)([\w.-]+)\s*:/.exec(lines[number]);
       const space = lines[number].search(/\S/);
       if (space === -1) continue;
-      if (found && found[1].length === indent) {
-        if (step > 0 && /-\s+$/.test(found[1])) return;
-        used.add(found[2]);
-        if (step < 0 && /-\s+$/.test(found[1])) return;
+      if (match && match[1].length === indent) {
+        if (step > 0 && /-\s+$/.test(match[1])) return;
+        used.add(match[2]);
+        if (step < 0 && /-\s+$/.test(match[1])) return;
       } else if (space < indent) return;
     }
   };
-  if (!/-\s+$/.test(lines[lineNumber].slice(0, indent))) look(-1);
-  look(1);
+  if (!/-\s+$/.test(lines[lineNumber].slice(0, indent))) scan(-1);
+  scan(1);
   return used;
 }
 
@@ -95,7 +95,7 @@ function resolve(root, node, path) {
 
 function alternatives(root, node) {
   if (!node) return [];
-  if (node.$ref) return alternatives(root, node.$ref.split("/").slice(1).reduce((found, part) => found?.[part], root));
+  if (node.$ref) return alternatives(root, node.$ref.split("/").slice(1).reduce((target, part) => target?.[part], root));
   const several = node.anyOf || node.oneOf || node.allOf;
   return several ? several.flatMap((each) => alternatives(root, each)) : [node];
 }

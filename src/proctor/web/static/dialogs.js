@@ -1,10 +1,10 @@
-// Questions and news: a dialog that asks before something is lost, a toast that tells what happened.
+// Confirmation dialogs and toasts.
 
 import { byId, el } from "./dom.js";
 
 /**
- * Ask before something that cannot be undone. Resolves to true when the user agrees.
- * `action` is the word on the button, as `Abort`; `danger` makes it red.
+ * Ask for confirmation. Resolves to true when the user confirms.
+ * `action` is the label of the button, such as `Abort`; `danger` makes it red.
  */
 export function confirmed({ title, text, action, danger = true }) {
   return new Promise((resolve) => {
@@ -33,21 +33,21 @@ export function confirmed({ title, text, action, danger = true }) {
   });
 }
 
-/** Tell what happened; `kind` is `info`, `good` or `bad`. What went wrong stays until it is closed. */
+/** Show a toast; `kind` is `info`, `good`, or `bad`. Errors stay until they are closed. */
 export function toast(text, kind = "info", remedy = "") {
   const close = el("button", { class: "quiet icon", "aria-label": "Close", type: "button" }, "×");
-  const shown = el(
+  const element = el(
     "div",
     { class: `toast ${kind}`, role: kind === "bad" ? "alert" : null },
     el("div", {}, el("b", {}, text), remedy ? el("div", { class: "soft" }, remedy) : null),
     close,
   );
-  close.addEventListener("click", () => shown.remove());
-  byId("toasts").append(shown);
-  if (kind !== "bad") setTimeout(() => shown.remove(), 6000);
+  close.addEventListener("click", () => element.remove());
+  byId("toasts").append(element);
+  if (kind !== "bad") setTimeout(() => element.remove(), 6000);
 }
 
-/** Do something on the server and tell when it fails; the button waits meanwhile. Undefined on failure. */
+/** Run an action and show a toast if it fails; the button is disabled meanwhile. Returns undefined on failure. */
 export async function attempt(button, action) {
   button?.setAttribute("aria-busy", "true");
   if (button) button.disabled = true;

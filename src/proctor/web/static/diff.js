@@ -1,16 +1,16 @@
-// A patch as files and lines, coloured. Long files are drawn when they are opened.
+// A patch as files and highlighted lines. Long files are rendered when they are opened.
 
 import { el } from "./dom.js";
-import { coloured, languageOf } from "./colours.js";
+import { highlighted, languageOf } from "./code.js";
 import { number, plural } from "./format.js";
 import { visible } from "./texts.js";
 
 const FOLDED_LINES = 400;
 const MOST_LINES = 5000;
-/** Longer lines are data, not something to read. */
+/** Longer lines are truncated. */
 const LONGEST = 2000;
 
-/** The files of a patch: [{path, from, added, removed, lines: [{kind, text, before, after}], note}]. */
+/** Parse a patch into files: [{path, from, added, removed, lines: [{kind, text, before, after}], note}]. */
 export function filesOf(patch) {
   const files = [];
   let file = null;
@@ -47,7 +47,7 @@ function headLine(file, line) {
   else if (line.startsWith("rename to ")) file.path = line.slice(10);
 }
 
-/** Elements for a whole patch: a list of its files where there are several, then each file. */
+/** Elements for a whole patch: a list of its files if there are several, then each file. */
 export function diffView(patch) {
   const files = filesOf(patch);
   const entry = (file, index) =>
@@ -71,7 +71,7 @@ function counts(file) {
 
 function fileView(file, index) {
   const name = file.from && file.from !== file.path ? `${file.from} → ${file.path}` : file.path;
-  const box = el("div", { class: "diff-lines", role: "region", "aria-label": `Changes of ${visible(file.path)}`, tabindex: "0" });
+  const box = el("div", { class: "diff-lines", role: "region", "aria-label": `Changes in ${visible(file.path)}`, tabindex: "0" });
   const note = file.note ? el("span", { class: "tag" }, file.note) : null;
   const fold = el("details", { class: "diff-file", id: `file-${index}` }, el("summary", {}, el("code", {}, visible(name)), note, counts(file)), box);
   const fill = () => fold.open && !box.children.length && box.append(...linesOf(file));
@@ -82,17 +82,17 @@ function fileView(file, index) {
 }
 
 function linesOf(file) {
-  if (!file.lines.length) return [el("p", { class: "soft diff-none" }, file.note === "binary" ? "A binary file." : "No lines were changed.")];
+  if (!file.lines.length) return [el("p", { class: "soft diff-none" }, file.note === "binary" ? "Binary file." : "No changed lines.")];
   const language = languageOf(file.path);
-  const shown = file.lines.slice(0, MOST_LINES).map((line) => lineView(line, language));
-  const rest = file.lines.length - shown.length;
-  return rest > 0 ? [...shown, el("p", { class: "soft diff-none" }, `… and ${plural(rest, "line")} more, in the patch.`)] : shown;
+  const rows = file.lines.slice(0, MOST_LINES).map((line) => lineView(line, language));
+  const rest = file.lines.length - rows.length;
+  return rest > 0 ? [...rows, el("p", { class: "soft diff-none" }, `… ${plural(rest, "more line")}; download the patch to see all.`)] : rows;
 }
 
 function lineView(line, language) {
   const numbers = [line.before, line.after].map((at) => el("span", { class: "ln" }, at ?? ""));
   const sign = { added: "+", removed: "−", same: " " }[line.kind];
   const text = visible(line.text.length > LONGEST ? `${line.text.slice(0, LONGEST)}…` : line.text);
-  const said = sign ? [el("span", { class: "sign" }, sign), coloured(text, language)] : text;
-  return el("div", { class: `dl ${line.kind}` }, numbers, el("span", { class: "lt" }, [said].flat(2)));
+  const content = sign ? [el("span", { class: "sign" }, sign), highlighted(text, language)] : text;
+  return el("div", { class: `dl ${line.kind}` }, numbers, el("span", { class: "lt" }, [content].flat(2)));
 }

@@ -1,11 +1,11 @@
-// Elements from data. Text only ever becomes text: nothing here parses markup.
+// Create elements from data. Text is inserted as text; nothing here parses markup.
 
-/** An element: `el("td", {class: "n", onclick: f, title: "…"}, "text", child)`. `null` children are left out. */
+/** Create an element: `el("td", {class: "n", onclick: f, title: "…"}, "text", child)`. `null` children are skipped. */
 export function el(tag, properties = {}, ...children) {
   return filled(document.createElement(tag), properties, children);
 }
 
-/** The same for SVG. */
+/** Create an SVG element. */
 export function svg(tag, properties = {}, ...children) {
   return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), properties, children);
 }
@@ -21,19 +21,19 @@ function filled(element, properties, children) {
   return element;
 }
 
-/** The element with this id. */
+/** The element with this ID. */
 export const byId = (id) => document.getElementById(id);
 
-/** Call `action` only when nothing more has come for a while. */
+/** Call `action` once no further call has come for `milliseconds`. */
 export function debounced(action, milliseconds) {
-  let waiting = 0;
-  return (...given) => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => action(...given), milliseconds);
+  let timer = 0;
+  return (...args) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => action(...args), milliseconds);
   };
 }
 
-/** What localStorage holds under a name, or the fallback where there is none or it may not be read. */
+/** The value stored in localStorage under a name, or the fallback if it is missing or not readable. */
 export function remembered(name, fallback) {
   try {
     return JSON.parse(localStorage.getItem(name)) ?? fallback;
@@ -46,6 +46,6 @@ export function remember(name, value) {
   try {
     localStorage.setItem(name, JSON.stringify(value));
   } catch {
-    // It is only a convenience.
+    // Storage is optional.
   }
 }

@@ -1,9 +1,9 @@
-// An editor for plans: the browser's own text field, so that undo, search and screen readers work, with
-// coloured text behind it, line numbers, marks where something is wrong, and names to choose from.
+// Plan editor: a native textarea, so that undo, search, and screen readers work, with syntax highlighting
+// behind it, line numbers, error markers, and completion.
 
-import { offers } from "./complete.js";
+import { completions } from "./complete.js";
 import { el } from "./dom.js";
-import { coloured, states } from "./highlight.js";
+import { highlighted, states } from "./highlight.js";
 
 const LINE = 20;
 const MARGIN = 15;
@@ -17,10 +17,10 @@ export class PlanEditor extends HTMLElement {
     this.lines_ = el("div", { class: "lines" });
     this.behind = el("div", { class: "behind", "aria-hidden": "true" }, this.lines_);
     this.menu = el("ul", { class: "completions", role: "listbox", id: "completions", hidden: true });
-    const keys = el("span", { id: "editor-keys", class: "unseen" }, "Tab indents. Press Escape, then Tab, to leave the editor. Control and space offers names.");
+    const keys = el("span", { id: "editor-keys", class: "unseen" }, "Tab indents. Press Escape, then Tab, to leave the editor. Press Ctrl+Space for completions.");
     this.append(this.gutter, el("div", { class: "sheet" }, this.behind, this.field, this.menu), keys);
     this.problems = [];
-    this.offered = null;
+    this.completion = null;
     this.field.addEventListener("input", () => this.typed());
     this.field.addEventListener("scroll", () => this.draw());
     this.field.addEventListener("keydown", (event) => this.pressed(event));
@@ -42,7 +42,7 @@ export class PlanEditor extends HTMLElement {
     return this.field.value;
   }
 
-  /** Replace everything; the user can still undo it when `undoable`. */
+  /** Replace the whole text. */
   set value(text) {
     this.field.value = text;
     this.field.scrollTop = 0;
@@ -53,7 +53,7 @@ export class PlanEditor extends HTMLElement {
   typed() {
     this.changed();
     this.dispatchEvent(new CustomEvent("edited"));
-    this.offer(false);
+    this.complete(false);
   }
 
   changed() {
@@ -65,14 +65,14 @@ export class PlanEditor extends HTMLElement {
     this.draw();
   }
 
-  /** Mark what is wrong: [{line, column, problem, remedy}]. */
+  /** Mark problems: [{line, column, problem, remedy}]. */
   mark(problems) {
     this.problems = problems.filter((each) => each.line);
     this.field.setAttribute("aria-invalid", String(problems.length > 0));
     this.draw();
   }
 
-  /** Go to a place, both counted from 1. */
+  /** Move the caret to a line and column, both 1-based. */
   goTo(line, column = 1) {
     const before = this.text.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0);
     const at = before + Math.min(column - 1, (this.text[line - 1] || "").length);
@@ -83,21 +83,21 @@ export class PlanEditor extends HTMLElement {
     this.draw();
   }
 
-  // Only what is in view is drawn: ten thousand lines would take half a second at each key.
+  // Only visible lines are drawn: drawing ten thousand takes half a second per key press.
   draw() {
     const first = Math.max(0, Math.floor(this.field.scrollTop / LINE) - MARGIN);
     const last = Math.min(this.text.length, Math.ceil((this.field.scrollTop + this.field.clientHeight) / LINE) + MARGIN);
-    const wrong = new Map(this.problems.map((each) => [each.line, each]));
-    const shown = [];
+    const problems = new Map(this.problems.map((each) => [each.line, each]));
+    const lines = [];
     const numbers = [];
     for (let number = first; number < last; number += 1) {
-      const problem = wrong.get(number + 1);
-      const line = coloured(this.text[number], this.states[number]);
+      const problem = problems.get(number + 1);
+      const line = highlighted(this.text[number], this.states[number]);
       if (problem) line.append(this.wave(problem, this.text[number]));
-      shown.push(line);
+      lines.push(line);
       numbers.push(el("div", { class: problem ? "wrong" : null, title: problem ? problem.problem : null }, String(number + 1)));
     }
-    this.lines_.replaceChildren(...shown);
+    this.lines_.replaceChildren(...lines);
     this.numbers.replaceChildren(...numbers);
     this.lines_.style.transform = `translate(${-this.field.scrollLeft}px, ${first * LINE - this.field.scrollTop}px)`;
     this.numbers.style.transform = `translateY(${first * LINE - this.field.scrollTop}px)`;
@@ -118,10 +118,10 @@ export class PlanEditor extends HTMLElement {
   }
 
   pressed(event) {
-    if (this.offered && this.chosen(event)) return;
+    if (this.completion && this.completionKey(event)) return;
     if (event.key === " " && event.ctrlKey) {
       event.preventDefault();
-      this.offer(true);
+      this.complete(true);
     } else if (event.key === "Escape") this.leaving = true;
     else if (event.key === "Tab" && !event.altKey && !event.ctrlKey && !this.leaving) {
       event.preventDefault();
@@ -149,17 +149,17 @@ export class PlanEditor extends HTMLElement {
     this.field.setSelectionRange(at, at);
   }
 
-  /** Show the names that may stand here. */
-  offer(always) {
+  /** Show the completions at the caret. */
+  complete(always) {
     this.close();
     const { line, column } = this.caret();
     if (!this.schema || this.states[line] !== "yaml" || this.field.selectionStart !== this.field.selectionEnd) return;
-    const found = offers(this.schema, this.text, line, column);
-    // Unasked only while a word is being typed.
-    if (!found || (!always && found.from === column)) return;
-    this.offered = { ...found, column, active: 0 };
+    const result = completions(this.schema, this.text, line, column);
+    // Without Ctrl+Space, only while a word is being typed.
+    if (!result || (!always && result.from === column)) return;
+    this.completion = { ...result, column, active: 0 };
     this.menu.replaceChildren(
-      ...found.options.map((option, number) =>
+      ...result.options.map((option, number) =>
         el(
           "li",
           { role: "option", id: `completion-${number}`, onmousedown: (event) => this.pick(event, number) },
@@ -168,7 +168,7 @@ export class PlanEditor extends HTMLElement {
         ),
       ),
     );
-    this.menu.style.left = `${Math.max(0, Math.min(found.from * this.charWidth - this.field.scrollLeft, this.field.clientWidth - 260))}px`;
+    this.menu.style.left = `${Math.max(0, Math.min(result.from * this.charWidth - this.field.scrollLeft, this.field.clientWidth - 260))}px`;
     this.menu.style.top = `${(line + 1) * LINE - this.field.scrollTop + 10}px`;
     this.menu.hidden = false;
     this.field.setAttribute("aria-controls", "completions");
@@ -176,16 +176,16 @@ export class PlanEditor extends HTMLElement {
   }
 
   activate(number) {
-    this.offered.active = number;
+    this.completion.active = number;
     [...this.menu.children].forEach((option, index) => option.setAttribute("aria-selected", String(index === number)));
     this.menu.children[number].scrollIntoView({ block: "nearest" });
     this.field.setAttribute("aria-activedescendant", `completion-${number}`);
   }
 
-  chosen(event) {
-    const count = this.offered.options.length;
-    if (event.key === "ArrowDown" || event.key === "ArrowUp") this.activate((this.offered.active + (event.key === "ArrowDown" ? 1 : count - 1)) % count);
-    else if (event.key === "Enter" || event.key === "Tab") this.insert(this.offered.active);
+  completionKey(event) {
+    const count = this.completion.options.length;
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") this.activate((this.completion.active + (event.key === "ArrowDown" ? 1 : count - 1)) % count);
+    else if (event.key === "Enter" || event.key === "Tab") this.insert(this.completion.active);
     else if (event.key === "Escape") this.close();
     else return false;
     event.preventDefault();
@@ -198,7 +198,7 @@ export class PlanEditor extends HTMLElement {
   }
 
   insert(number) {
-    const { from, column, options } = this.offered;
+    const { from, column, options } = this.completion;
     const at = this.field.selectionStart;
     this.close();
     this.field.setSelectionRange(at - (column - from), at);
@@ -207,7 +207,7 @@ export class PlanEditor extends HTMLElement {
   }
 
   close() {
-    this.offered = null;
+    this.completion = null;
     this.menu.hidden = true;
     this.field.removeAttribute("aria-activedescendant");
   }

@@ -1,4 +1,4 @@
-// New Evaluation: which sessions, who judges, what was expected; previewed as it is chosen, started as a job of its own.
+// New Evaluation: sessions, evaluators, and ground truth; previewed while they are chosen, started as an evaluation.
 
 import { api, attempt, byId, debounced, el, format, query, toast } from "./app.js";
 import { shortName } from "./judges.js";
@@ -14,20 +14,20 @@ const EXAMPLE = `sessionMetadata:
         assertions: [The agent names a price before it books]
         expectedTrajectory: [search_flights, book_flight]
 `;
-const chosen = { groups: new Map(), runs: new Set(), evaluators: new Set() };
+const selected = { groups: new Map(), runs: new Set(), evaluators: new Set() };
 let evaluators = [];
 const truth = byId("truth");
 const lines = (id) => byId(id).value.split("\n").map((line) => line.trim()).filter(Boolean);
 const kind = () => document.querySelector("input[name=kind]:checked").value;
 const moment = (id) => (byId(id).value ? new Date(byId(id).value).toISOString().replace(/\.\d+Z$/, "Z") : "");
 
-// ---- What stands on the page
+// ---- Form values
 
 function source() {
   const narrower = { sessionIds: lines("session-ids"), start: moment("from"), end: moment("until") };
   if (kind() === "files") return { kind: "files", paths: lines("paths"), fileKind: byId("file-kind").value };
-  if (kind() === "runs") return { kind: "runs", runIds: [...chosen.runs], ...narrower };
-  const picked = [...chosen.groups.values()];
+  if (kind() === "runs") return { kind: "runs", runIds: [...selected.runs], ...narrower };
+  const picked = [...selected.groups.values()];
   return { kind: "arrived", logGroups: [...new Set(picked.map((one) => one.logGroup).filter(Boolean))], services: [...new Set(picked.map((one) => one.service).filter(Boolean))], ...narrower };
 }
 
@@ -36,7 +36,7 @@ function document_() {
   return {
     name: byId("name").value.trim(),
     source: source(),
-    evaluators: [...chosen.evaluators, ...lines("others")],
+    evaluators: [...selected.evaluators, ...lines("others")],
     judge: byId("judge").value.trim(),
     votes: number_("votes") || 1,
     budget: number_("budget"),
@@ -47,23 +47,23 @@ function document_() {
   };
 }
 
-/** What has to be there before the server is asked; with the field it is missing in. */
+/** Missing required values, each as [message, field ID]. */
 function missing() {
-  const found = [];
+  const problems = [];
   const name = byId("name").value.trim();
-  if (kind() === "files" && !lines("paths").length) found.push(["Name a file, or choose one.", "paths"]);
-  if (kind() === "runs" && !chosen.runs.size && !lines("session-ids").length && !byId("from").value) found.push(["Choose a run.", "run-search"]);
-  if (!chosen.evaluators.size && !lines("others").length) found.push(["Choose at least one evaluator.", "evaluator-search"]);
-  if (!/^[A-Za-z][A-Za-z0-9_]{0,47}$/.test(name)) found.push(["Give the job a name: a letter, then letters, digits or underscores.", "name"]);
-  return found;
+  if (kind() === "files" && !lines("paths").length) problems.push(["Enter a path or choose a file.", "paths"]);
+  if (kind() === "runs" && !selected.runs.size && !lines("session-ids").length && !byId("from").value) problems.push(["Choose a run.", "run-search"]);
+  if (!selected.evaluators.size && !lines("others").length) problems.push(["Choose at least one evaluator.", "evaluator-search"]);
+  if (!/^[A-Za-z][A-Za-z0-9_]{0,47}$/.test(name)) problems.push(["Enter a name: a letter, followed by letters, digits, or underscores.", "name"]);
+  return problems;
 }
 
-function tellProblems(problems) {
+function showProblems(problems) {
   byId("outcome").replaceChildren(el("div", { class: "notice bad", role: "alert" }, problems.map(([words, id]) => el("p", {}, id ? el("button", { type: "button", class: "quiet compact", onclick: () => byId(id).focus() }, words) : words))));
   byId("outcome").scrollIntoView({ block: "nearest" });
 }
 
-// ---- The sources
+// ---- Sources
 
 function pick(input, title, more) {
   return el("label", { class: "pick" }, input, el("span", {}, el("b", {}, title), el("span", { class: "soft small" }, more)));
@@ -78,13 +78,13 @@ async function loadSources() {
         ? arrived.map((one, place) => {
             const input = el("input", { type: "checkbox" });
             input.addEventListener("change", () => {
-              if (input.checked) chosen.groups.set(place, one);
-              else chosen.groups.delete(place);
+              if (input.checked) selected.groups.set(place, one);
+              else selected.groups.delete(place);
               preview();
             });
             return pick(input, visible(one.logGroup || "no log group"), `${visible(one.service || "no service")} · ${plural(one.sessions, "session")} · ${format.ago(one.last)}`);
           })
-        : [el("p", { class: "soft" }, "Nothing has arrived yet. Send telemetry to this server, or import files with "), el("code", {}, "proctor import")]),
+        : [el("p", { class: "soft" }, "No received traces yet. Send telemetry to this server, or import files with "), el("code", {}, "proctor import")]),
     );
     if (!arrived.length) document.querySelector("input[value=runs]").click();
   } catch (error) {
@@ -92,33 +92,33 @@ async function loadSources() {
   }
 }
 
-let listed = 0;
+let latestRunsRequest = 0;
 async function loadRuns() {
-  const mine = ++listed;
+  const request = ++latestRunsRequest;
   const search = byId("run-search").value.trim();
   let runs = [];
   try {
     ({ runs } = await api.get(`/api/runs${query({ search, limit: 30 })}`));
   } catch (error) {
-    if (mine === listed) byId("runs").replaceChildren(el("p", { class: "problem" }, visible(error.message)));
+    if (request === latestRunsRequest) byId("runs").replaceChildren(el("p", { class: "problem" }, visible(error.message)));
     return;
   }
-  // An answer that was long on its way replaces nothing newer.
-  if (mine !== listed) return;
-  const shown = runs.filter((run) => run.job !== "evaluation");
+  // Ignore a response that arrives after a newer one.
+  if (request !== latestRunsRequest) return;
+  const listed = runs.filter((run) => run.job !== "evaluation");
   byId("runs").replaceChildren(
-    ...(shown.length
-      ? shown.map((run) => {
+    ...(listed.length
+      ? listed.map((run) => {
           const input = el("input", { type: "checkbox" });
-          input.checked = chosen.runs.has(run.runId);
+          input.checked = selected.runs.has(run.runId);
           input.addEventListener("change", () => {
-            if (input.checked) chosen.runs.add(run.runId);
-            else chosen.runs.delete(run.runId);
+            if (input.checked) selected.runs.add(run.runId);
+            else selected.runs.delete(run.runId);
             preview();
           });
           return pick(input, visible(run.runId), `${run.job} · ${plural(run.itemCount, "item")} · ${format.ago(run.createdAt)}`);
         })
-      : [el("p", { class: "soft" }, search ? "No run is called that." : "There are no runs yet whose sessions could be judged.")]),
+      : [el("p", { class: "soft" }, search ? "No matching runs." : "No runs with sessions yet.")]),
   );
 }
 
@@ -128,69 +128,69 @@ function chooseKind() {
   preview();
 }
 
-let looked = 0;
+let latestPreview = 0;
 const preview = debounced(async () => {
-  const mine = ++looked;
+  const request = ++latestPreview;
   const place = byId("preview");
-  const wanted = source();
-  if ((wanted.kind === "files" && !wanted.paths.length) || (wanted.kind === "runs" && !wanted.runIds.length && !wanted.sessionIds.length && !wanted.start && !wanted.end)) {
-    place.replaceChildren(wanted.kind === "files" ? "Name the files that hold the sessions." : "Choose the runs whose sessions are to be judged.");
+  const selection = source();
+  if ((selection.kind === "files" && !selection.paths.length) || (selection.kind === "runs" && !selection.runIds.length && !selection.sessionIds.length && !selection.start && !selection.end)) {
+    place.replaceChildren(selection.kind === "files" ? "Enter the files that contain the sessions." : "Choose the runs to evaluate.");
     place.className = "preview soft";
     return;
   }
   try {
-    const found = await api.post("/api/evaluations/preview", wanted);
-    if (mine !== looked) return;
-    place.className = `preview ${found.problem ? "problem" : ""}`;
-    if (found.problem) place.replaceChildren(visible(found.problem));
-    else if (wanted.kind === "files") place.replaceChildren("The sessions in them are counted when they are imported; Check does that.");
-    else place.replaceChildren(wanted.kind === "arrived" && !chosen.groups.size ? "All that has arrived: " : "", el("b", { class: "figures" }, plural(found.sessions, "session")), el("span", { class: "soft" }, ` · ${found.examples.map(visible).join(" · ")}${found.sessions > found.examples.length ? " …" : ""}`));
+    const response = await api.post("/api/evaluations/preview", selection);
+    if (request !== latestPreview) return;
+    place.className = `preview ${response.problem ? "problem" : ""}`;
+    if (response.problem) place.replaceChildren(visible(response.problem));
+    else if (selection.kind === "files") place.replaceChildren("Click Check to import the files and count their sessions.");
+    else place.replaceChildren(selection.kind === "arrived" && !selected.groups.size ? "All received traces: " : "", el("b", { class: "figures" }, plural(response.sessions, "session")), el("span", { class: "soft" }, ` · ${response.examples.map(visible).join(" · ")}${response.sessions > response.examples.length ? " …" : ""}`));
   } catch (error) {
-    if (mine !== looked) return;
+    if (request !== latestPreview) return;
     place.className = "preview problem";
     place.replaceChildren(visible(error.message));
   }
 }, 200);
 
-// ---- The evaluators
+// ---- Evaluators
 
 function drawEvaluators() {
   const text = byId("evaluator-search").value.trim().toLowerCase();
-  const fits = evaluators.filter((one) => !text || `${one.name} ${one.judges} ${one.source}`.toLowerCase().includes(text));
-  const groups = Object.entries(LEVELS).map(([level, title]) => [title, fits.filter((one) => one.level === level)]);
-  const broken = fits.filter((one) => one.problem);
+  const matches = evaluators.filter((one) => !text || `${one.name} ${one.judges} ${one.source}`.toLowerCase().includes(text));
+  const groups = Object.entries(LEVELS).map(([level, title]) => [title, matches.filter((one) => one.level === level)]);
+  const broken = matches.filter((one) => one.problem);
   byId("evaluators").replaceChildren(
     ...groups.filter(([, members]) => members.length).map(([title, members]) => el("div", { class: "level", role: "group", "aria-label": title }, el("h3", {}, title), el("div", { class: "picks" }, members.map(evaluatorPick)))),
     ...broken.map((one) => el("p", { class: "problem small" }, `${visible(one.source)}: ${visible(one.problem)}`)),
-    fits.length ? "" : el("p", { class: "soft" }, "No evaluator is like that."),
+    matches.length ? "" : el("p", { class: "soft" }, "No matching evaluators."),
   );
-  tellChosen();
+  showSelection();
 }
 
 function evaluatorPick(one) {
   const input = el("input", { type: "checkbox" });
-  input.checked = chosen.evaluators.has(one.id);
+  input.checked = selected.evaluators.has(one.id);
   input.addEventListener("change", () => {
-    if (input.checked) chosen.evaluators.add(one.id);
-    else chosen.evaluators.delete(one.id);
-    tellChosen();
+    if (input.checked) selected.evaluators.add(one.id);
+    else selected.evaluators.delete(one.id);
+    showSelection();
   });
   const tags = [one.asksModel ? null : el("span", { class: "tag" }, "no model"), one.needsReference ? el("span", { class: "tag warn" }, "needs ground truth") : null, one.source === "Proctor" ? null : el("span", { class: "tag" }, visible(one.source))].filter(Boolean);
   return pick(input, el("span", { title: visible(one.name) }, shortName(one.name), " ", ...tags), visible(one.judges));
 }
 
-function tellChosen() {
-  const count = chosen.evaluators.size + lines("others").length;
-  byId("chosen-count").textContent = count ? `${number(count)} chosen` : "";
-  const asks = evaluators.some((one) => one.asksModel && chosen.evaluators.has(one.id));
-  byId("judge-fields").hidden = !asks && !lines("others").length;
+function showSelection() {
+  const count = selected.evaluators.size + lines("others").length;
+  byId("chosen-count").textContent = count ? `${number(count)} selected` : "";
+  const needsJudge = evaluators.some((one) => one.asksModel && selected.evaluators.has(one.id));
+  byId("judge-fields").hidden = !needsJudge && !lines("others").length;
 }
 
 async function loadEvaluators() {
   try {
-    const found = await api.get("/api/evaluations/evaluators");
-    evaluators = found.evaluators;
-    if (found.judge) byId("judge").placeholder = found.judge;
+    const response = await api.get("/api/evaluations/evaluators");
+    evaluators = response.evaluators;
+    if (response.judge) byId("judge").placeholder = response.judge;
     drawEvaluators();
   } catch (error) {
     byId("evaluators").replaceChildren(el("p", { class: "problem" }, visible(error.message)));
@@ -205,15 +205,15 @@ byId("judge").addEventListener("focus", async () => {
     const { models } = await api.get("/api/models");
     byId("models").replaceChildren(...models.map((model) => el("option", { value: model.name })));
   } catch {
-    // A name can be typed all the same.
+    // The suggestions are optional.
   }
 });
 
-// ---- What was expected
+// ---- Ground truth
 
-let checkedTruth = 0;
+let latestTruthCheck = 0;
 const checkTruth = debounced(async () => {
-  const mine = ++checkedTruth;
+  const request = ++latestTruthCheck;
   const [verdict, list] = [byId("truth-verdict"), byId("truth-problems")];
   if (!truth.value.trim()) {
     truth.mark([]);
@@ -222,15 +222,15 @@ const checkTruth = debounced(async () => {
     return;
   }
   try {
-    const found = await api.post("/api/evaluations/truth", { text: truth.value });
-    if (mine !== checkedTruth) return;
-    truth.mark(found.problems);
-    verdict.className = `verdict ${found.problems.length ? "bad" : "good"}`;
-    verdict.textContent = found.problems.length ? plural(found.problems.length, "problem") : `${found.name ? `${visible(found.name)}: ` : ""}${found.entries === 1 ? "1 entry" : `${number(found.entries)} entries`}`;
-    list.hidden = !found.problems.length;
-    list.replaceChildren(...found.problems.map((each) => el("li", {}, el("button", { type: "button", onclick: () => truth.goTo(each.line || 1, each.column || 1) }, el("span", { class: "at" }, each.line ? `line ${each.line}` : ""), el("span", {}, visible(each.problem)), each.remedy ? el("span", { class: "remedy" }, visible(each.remedy)) : null))));
+    const response = await api.post("/api/evaluations/truth", { text: truth.value });
+    if (request !== latestTruthCheck) return;
+    truth.mark(response.problems);
+    verdict.className = `verdict ${response.problems.length ? "bad" : "good"}`;
+    verdict.textContent = response.problems.length ? plural(response.problems.length, "problem") : `${response.name ? `${visible(response.name)}: ` : ""}${response.entries === 1 ? "1 entry" : `${number(response.entries)} entries`}`;
+    list.hidden = !response.problems.length;
+    list.replaceChildren(...response.problems.map((each) => el("li", {}, el("button", { type: "button", onclick: () => truth.goTo(each.line || 1, each.column || 1) }, el("span", { class: "at" }, each.line ? `line ${each.line}` : ""), el("span", {}, visible(each.problem)), each.remedy ? el("span", { class: "remedy" }, visible(each.remedy)) : null))));
   } catch (error) {
-    if (mine === checkedTruth) verdict.textContent = error.message;
+    if (request === latestTruthCheck) verdict.textContent = error.message;
   }
 }, 300);
 
@@ -241,19 +241,19 @@ byId("truth-example").addEventListener("click", () => {
 });
 byId("truth-file").addEventListener("change", async ({ target }) => {
   const [file] = target.files;
-  if (file && file.size > 10_000_000) toast("That file is too large to be typed in here.", "bad", "Give it on the command line: proctor evaluate start --ground-truth FILE.");
+  if (file && file.size > 10_000_000) toast("The file is too large for the editor (maximum 10 MB).", "bad", "Use the command line: proctor evaluate start --ground-truth FILE");
   else if (file) truth.value = await file.text();
   target.value = "";
 });
 byId("files").addEventListener("change", async ({ target }) => {
   for (const file of target.files) {
     if (file.size > 10_000_000) {
-      toast(`${file.name} is too large to be sent from here.`, "bad", "Put it on the server's machine and name its path.");
+      toast(`${file.name} is too large to upload (maximum 10 MB).`, "bad", "Copy it to the server and enter its path.");
       continue;
     }
     const text = await file.text();
-    const kept = await attempt(null, () => api.post("/api/evaluations/files", { name: file.name, text }));
-    if (kept) byId("paths").value = [...lines("paths"), kept.path].join("\n");
+    const saved = await attempt(null, () => api.post("/api/evaluations/files", { name: file.name, text }));
+    if (saved) byId("paths").value = [...lines("paths"), saved.path].join("\n");
   }
   target.value = "";
   preview();
@@ -261,26 +261,26 @@ byId("files").addEventListener("change", async ({ target }) => {
 
 // ---- Check and start
 
-function forecast(found) {
-  const rows = found.evaluators.map((one) => el("tr", {}, el("td", {}, el("b", {}, shortName(one.evaluator))), el("td", { class: "n" }, number(one.results)), el("td", {}, one.model ? `${number(one.calls)} calls of ${visible(one.model)}` : el("span", { class: "soft" }, "no model is asked")), el("td", { class: "n" }, one.model ? money(one.costUsd) : "–")));
-  return el("div", { class: "notice good" }, el("p", {}, el("b", {}, `${plural(found.sessions, "session")}, ${plural(found.itemCount, "judgement")}`), `, about ${found.costUsd === null ? "an unknown cost" : money(found.costUsd)}. Nothing was started.`),
-    el("div", { class: "forecast" }, el("table", { "aria-label": "What each evaluator takes" }, el("thead", {}, el("tr", {}, ["Evaluator", "Results", "Asks", "About"].map((head, place) => el("th", { scope: "col", class: place % 2 ? "n" : null }, head)))), el("tbody", {}, rows))));
+function forecast(response) {
+  const rows = response.evaluators.map((one) => el("tr", {}, el("td", {}, el("b", {}, shortName(one.evaluator))), el("td", { class: "n" }, number(one.results)), el("td", {}, one.model ? `${number(one.calls)} calls to ${visible(one.model)}` : el("span", { class: "soft" }, "no model calls")), el("td", { class: "n" }, one.model ? money(one.costUsd) : "–")));
+  return el("div", { class: "notice good" }, el("p", {}, el("b", {}, `Valid: ${plural(response.sessions, "session")}, ${plural(response.itemCount, "item")}`), `, estimated cost ${response.costUsd === null ? "unknown" : money(response.costUsd)}. Nothing was started.`),
+    el("div", { class: "forecast" }, el("table", { "aria-label": "Estimate per evaluator" }, el("thead", {}, el("tr", {}, ["Evaluator", "Results", "Model calls", "Cost (est.)"].map((head, place) => el("th", { scope: "col", class: place % 2 ? "n" : null }, head)))), el("tbody", {}, rows))));
 }
 
 byId("check").addEventListener("click", async ({ currentTarget }) => {
   const problems = missing();
-  if (problems.length) return tellProblems(problems);
-  const found = await attempt(currentTarget, () => api.post("/api/evaluations/check", document_()));
-  if (!found) return undefined;
-  if (found.problems.length) tellProblems(found.problems.map((each) => [`${each.line ? `line ${each.line}: ` : ""}${visible(each.problem)}${each.remedy ? ` ${visible(each.remedy)}` : ""}`, null]));
-  else byId("outcome").replaceChildren(forecast(found));
+  if (problems.length) return showProblems(problems);
+  const response = await attempt(currentTarget, () => api.post("/api/evaluations/check", document_()));
+  if (!response) return undefined;
+  if (response.problems.length) showProblems(response.problems.map((each) => [`${each.line ? `line ${each.line}: ` : ""}${visible(each.problem)}${each.remedy ? ` ${visible(each.remedy)}` : ""}`, null]));
+  else byId("outcome").replaceChildren(forecast(response));
   return byId("outcome").scrollIntoView({ block: "nearest" });
 });
 
 byId("form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const problems = missing();
-  if (problems.length) return tellProblems(problems);
+  if (problems.length) return showProblems(problems);
   byId("outcome").replaceChildren();
   const started = await attempt(byId("start"), () => api.post("/api/evaluations", document_()));
   return started && location.assign(`/evaluations/${encodeURIComponent(started.id)}`);
@@ -288,14 +288,14 @@ byId("form").addEventListener("submit", async (event) => {
 
 for (const input of document.querySelectorAll("input[name=kind]")) input.addEventListener("change", chooseKind);
 for (const id of ["paths", "session-ids", "from", "until", "file-kind"]) byId(id).addEventListener("input", preview);
-byId("others").addEventListener("input", tellChosen);
+byId("others").addEventListener("input", showSelection);
 byId("evaluator-search").addEventListener("input", drawEvaluators);
 byId("run-search").addEventListener("input", debounced(loadRuns, 200));
 const from = new URLSearchParams(location.search).getAll("run");
-for (const run of from) chosen.runs.add(run);
+for (const run of from) selected.runs.add(run);
 if (from.length) document.querySelector("input[value=runs]").checked = true;
 chooseKind();
-tellChosen();
+showSelection();
 loadEvaluators();
 loadRuns();
 if (from.length) preview();

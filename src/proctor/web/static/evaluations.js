@@ -1,4 +1,4 @@
-// The list of evaluation jobs, kept up to date by what the server tells of runs; and how good the judges are.
+// The list of evaluations, updated over the live channel, and the agreement of judges with human labels.
 
 import { api, attempt, byId, confirmed, DataTable, debounced, el, format, ProgressBar, query, toast, watch } from "./app.js";
 import { judgeCards, shortName } from "./judges.js";
@@ -8,13 +8,13 @@ import { visible } from "./texts.js";
 const { number, money, plural } = format;
 const SIZE = 50;
 const address = new URLSearchParams(location.search);
-const wanted = { search: address.get("search") || "", offset: Number(address.get("offset")) || 0 };
+const filters = { search: address.get("search") || "", offset: Number(address.get("offset")) || 0 };
 const KINDS = { COMPLETED: "success", COMPLETED_WITH_ERRORS: "timeout", IN_PROGRESS: "running", PENDING: "queued", STOPPING: "timeout", STOPPED: "halted", FAILED: "fail" };
-let asked = 0;
+let latestRequest = 0;
 
-// A job's state as a coloured word.
+// The state of an evaluation as a colored word.
 const state = (job) => el("span", { class: `status s-${KINDS[job.state] || "queued"}`, title: visible(job.details.join(" ")) || null }, job.state.toLowerCase().replaceAll("_", " "));
-const isUnderWay = (job) => ["PENDING", "IN_PROGRESS", "STOPPING"].includes(job.state);
+const isActive = (job) => ["PENDING", "IN_PROGRESS", "STOPPING"].includes(job.state);
 const href = (job) => `/evaluations/${encodeURIComponent(job.id)}`;
 
 const table = new DataTable({
@@ -40,71 +40,71 @@ function progress(job) {
 }
 
 function averages(job) {
-  const shown = job.averages.slice(0, 4).map((one) =>
-    el("span", { class: "average", title: visible(one.evaluator) }, el("span", { class: "soft" }, shortName(one.evaluator), one.dimension ? ` · ${visible(one.dimension)}` : ""), el("b", { class: "figures" }, one.average.value === null ? commonest(one) : one.average.value.toFixed(2)), one.failed ? el("span", { class: "problem small" }, `${number(one.failed)} failed`) : null));
-  const left = job.averages.length - 4;
-  return el("div", { class: "averages" }, shown, left > 0 ? el("span", { class: "soft small" }, `and ${left} more`) : null);
+  const tags = job.averages.slice(0, 4).map((one) =>
+    el("span", { class: "average", title: visible(one.evaluator) }, el("span", { class: "soft" }, shortName(one.evaluator), one.dimension ? ` · ${visible(one.dimension)}` : ""), el("b", { class: "figures" }, one.average.value === null ? mostFrequent(one) : one.average.value.toFixed(2)), one.failed ? el("span", { class: "problem small" }, `${number(one.failed)} failed`) : null));
+  const hidden = job.averages.length - 4;
+  return el("div", { class: "averages" }, tags, hidden > 0 ? el("span", { class: "soft small" }, `and ${hidden} more`) : null);
 }
 
-const commonest = (one) => visible(Object.keys(one.labels)[0] || "–");
+const mostFrequent = (one) => visible(Object.keys(one.labels)[0] || "–");
 
 function actions(job) {
   const button = (name, action) => el("button", { type: "button", class: "quiet compact", "aria-label": `${name} ${job.id}`, dataset: { action: name }, onclick: (event) => action(job, event.currentTarget) }, name);
-  return isUnderWay(job) ? button("Stop", stop) : button("Delete", remove);
+  return isActive(job) ? button("Stop", stop) : button("Delete", remove);
 }
 
 async function stop(job, button) {
-  const agreed = await confirmed({ title: `Stop ${visible(job.name)}?`, text: ["What is judged already stays; the rest is left.", "The job can be resumed later."], action: "Stop" });
+  const agreed = await confirmed({ title: `Stop ${visible(job.name)}?`, text: ["Finished results are saved; the rest is not evaluated.", "You can resume the evaluation later."], action: "Stop" });
   if (agreed && (await attempt(button, () => api.post(`/api${href(job)}/stop`)))) await load();
 }
 
 async function remove(job, button) {
-  const agreed = await confirmed({ title: `Delete ${visible(job.name)}?`, text: "It is taken off the list. Its results stay in the record, and so do the sessions and labels.", action: "Delete" });
+  const agreed = await confirmed({ title: `Delete ${visible(job.name)}?`, text: "The evaluation is removed from this list. Its results, the sessions, and the labels stay in the store.", action: "Delete" });
   if (!agreed || !(await attempt(button, () => api.delete(`/api${href(job)}`)))) return;
-  toast(`${job.name} is deleted`, "good");
+  toast(`Deleted ${job.name}`, "good");
   await load();
 }
 
 async function load() {
-  const mine = ++asked;
+  const request = ++latestRequest;
   try {
-    const found = await api.get(`/api/evaluations${query({ ...wanted, limit: SIZE })}`);
-    if (mine === asked) show(found);
+    const response = await api.get(`/api/evaluations${query({ ...filters, limit: SIZE })}`);
+    if (request === latestRequest) show(response);
   } catch (error) {
-    if (mine === asked) byId("list").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy || "")), el("button", { type: "button", onclick: load }, "Try again")));
+    if (request === latestRequest) byId("list").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy || "")), el("button", { type: "button", onclick: load }, "Retry")));
   }
 }
 
-function show(found) {
-  byId("tools").hidden = !found.all;
-  byId("jobs-count").textContent = found.all ? number(found.all) : "";
-  if (found.evaluations.length) {
-    table.show(found.evaluations);
+function show(response) {
+  byId("tools").hidden = !response.all;
+  byId("jobs-count").textContent = response.all ? number(response.all) : "";
+  if (response.evaluations.length) {
+    table.show(response.evaluations);
     if (byId("list").firstElementChild !== table.element) byId("list").replaceChildren(table.element);
-  } else byId("list").replaceChildren(found.all ? el("div", { class: "empty" }, el("h2", {}, "Nothing matches"), el("p", {}, "No evaluation is called that.")) : nothingYet());
-  const last = wanted.offset + found.evaluations.length;
-  byId("pager").hidden = found.total <= SIZE;
-  byId("range").textContent = `${number(wanted.offset + 1)} – ${number(last)} of ${number(found.total)}`;
-  byId("newer").disabled = !wanted.offset;
-  byId("older").disabled = last >= found.total;
+  } else byId("list").replaceChildren(response.all ? el("div", { class: "empty" }, el("h2", {}, "No matching evaluations"), el("p", {}, "Change or clear the search.")) : emptyState());
+  const last = filters.offset + response.evaluations.length;
+  byId("pager").hidden = response.total <= SIZE;
+  byId("range").textContent = `${number(filters.offset + 1)} – ${number(last)} of ${number(response.total)}`;
+  byId("newer").disabled = !filters.offset;
+  byId("older").disabled = last >= response.total;
 }
 
-const nothingYet = () =>
-  el("div", { class: "empty" }, el("h2", {}, "No evaluations yet"), el("p", {}, "An evaluation judges recorded sessions: those of your runs, those that arrive by telemetry, or those in files, with evaluators that are models or code."), el("a", { class: "button primary", href: "/evaluations/new" }, "Judge some sessions"));
+const emptyState = () =>
+  el("div", { class: "empty" }, el("h2", {}, "No evaluations yet"), el("p", {}, "An evaluation scores recorded sessions from runs, received traces, or files. Evaluators are models or code."), el("a", { class: "button primary", href: "/evaluations/new" }, "Evaluate sessions"));
 
 function changed() {
-  history.replaceState(history.state, "", `/evaluations${query({ ...wanted, offset: wanted.offset || "" })}${location.hash}`);
+  history.replaceState(history.state, "", `/evaluations${query({ ...filters, offset: filters.offset || "" })}${location.hash}`);
   load();
 }
 
-byId("search").value = wanted.search;
+byId("search").value = filters.search;
 byId("search").addEventListener("input", debounced(() => {
-  Object.assign(wanted, { search: byId("search").value.trim(), offset: 0 });
+  Object.assign(filters, { search: byId("search").value.trim(), offset: 0 });
   changed();
 }, 200));
 for (const [name, by] of [["newer", -SIZE], ["older", SIZE]])
   byId(name).addEventListener("click", () => {
-    wanted.offset = Math.max(0, wanted.offset + by);
+    filters.offset = Math.max(0, filters.offset + by);
     changed();
   });
 

@@ -1,4 +1,4 @@
-// Figures and moments as people read them.
+// Format numbers, money, durations, and times.
 
 const whole = new Intl.NumberFormat("en-US");
 const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
@@ -6,7 +6,7 @@ const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumFra
 export const number = (value) => (value === null || value === undefined ? "–" : whole.format(value));
 export const short = (value) => (value === null || value === undefined ? "–" : compact.format(value));
 
-/** An amount in dollars; a price that is not known is not 0. */
+/** An amount in USD; an unknown amount is shown as –, not as 0. */
 export function money(usd) {
   if (usd === null || usd === undefined) return "–";
   if (usd === 0) return "$0.00";
@@ -23,12 +23,12 @@ export function seconds(value) {
   return hours ? `${hours} h ${String(minutes).padStart(2, "0")} min` : `${minutes} min ${String(total % 60).padStart(2, "0")} s`;
 }
 
-/** A moment of the store, for a `title`. */
+/** A timestamp in the local format, for a `title`. */
 export function moment(text) {
   return text ? new Date(text).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "";
 }
 
-/** How long ago, in a word or two. */
+/** The age of a timestamp, such as `3 min ago`. */
 export function ago(text, now = Date.now()) {
   if (!text) return "";
   const past = Math.max(0, (now - Date.parse(text)) / 1000);
@@ -40,5 +40,5 @@ export function ago(text, now = Date.now()) {
   return new Date(text).toLocaleDateString(undefined, { dateStyle: "medium" });
 }
 
-export const percent = (part, whole_) => (whole_ ? `${Math.floor((100 * part) / whole_)} %` : "–");
+export const percent = (part, whole_) => (whole_ ? `${Math.floor((100 * part) / whole_)}%` : "–");
 export const plural = (count, noun, many = `${noun}s`) => `${number(count)} ${count === 1 ? noun : many}`;

@@ -1,15 +1,15 @@
-// Gates: what must hold of a difference, as `proctor compare --gate` has it, and what came of it.
+// Gates on a comparison, as in `proctor compare --gate`, and their verdicts.
 
 import { el } from "./dom.js";
 import { plural } from "./format.js";
 import { visible } from "./texts.js";
 
 const KINDS = { pass: "s-success", fail: "s-fail", inconclusive: "s-queued" };
-const WORDS = { pass: "All gates pass.", fail: "A gate fails.", inconclusive: "There is too little to say whether all gates hold." };
+const WORDS = { pass: "All gates pass.", fail: "At least one gate fails.", inconclusive: "Inconclusive: not enough data for all gates." };
 
-/** The gates of a comparison; `add(text, button)` and `remove(text)` change which there are. */
+/** The gates of a comparison; `add(text, button)` and `remove(text)` are called to change them. */
 export function gatesSection({ gates, verdict }, { add, remove }) {
-  const field = el("input", { type: "text", id: "gate", "aria-label": "What must hold", placeholder: "success>=-0.02", autocomplete: "off", spellcheck: "false", maxlength: 300, required: true });
+  const field = el("input", { type: "text", id: "gate", "aria-label": "Gate", placeholder: "success>=-0.02", autocomplete: "off", spellcheck: "false", maxlength: 300, required: true });
   const button = el("button", { type: "submit" }, "Add gate");
   const form = el("form", { class: "tools" }, field, button);
   form.addEventListener("submit", (event) => {
@@ -18,13 +18,13 @@ export function gatesSection({ gates, verdict }, { add, remove }) {
   });
   return el("section", { "aria-labelledby": "gates-title" },
     el("h2", { id: "gates-title" }, "Gates"),
-    el("p", { class: "soft" }, verdict ? el("b", {}, WORDS[verdict]) : "What must hold of the difference, in its own unit or as a share of the baseline: success>=-0.02, cost<=10%. It passes when all of the interval meets it."),
+    el("p", { class: "soft" }, verdict ? el("b", {}, WORDS[verdict]) : "Required difference, candidate − baseline, in the metric's unit or as a percentage of the baseline: success>=-0.02, cost<=10%. A gate passes if the whole 95% CI meets it."),
     gates.length ? el("ul", { class: "gates", "aria-label": "Gates" }, gates.map((gate) => line(gate, remove))) : null,
     form);
 }
 
 function line({ gate, candidate, verdict, words, morePairs }, remove) {
-  const more = morePairs ? ` About ${plural(morePairs, "more shared task")} would decide it.` : "";
+  const more = morePairs ? ` Needs about ${plural(morePairs, "more paired task")}.` : "";
   return el("li", {},
     el("span", { class: `status ${KINDS[verdict]}` }, verdict),
     el("code", {}, visible(gate)),

@@ -1,4 +1,4 @@
-// Colour for YAML, and for Markdown with YAML above it, a line at a time.
+// Syntax highlighting, line by line, for YAML and for Markdown with YAML front matter.
 
 import { el } from "./dom.js";
 
@@ -6,43 +6,43 @@ const KEY = /^(\s*(?:-\s+)*)("[^"]*"|'[^']*'|[^\s#&*!|>%@`"'[\]{},-][^:#]*?|-[^\
 const VALUE = /(#.*$)|("(?:[^"\\]|\\.)*"?|'(?:[^']|'')*'?)|(\b(?:true|false|null|yes|no)\b|~(?=\s|$))|((?<![\w.-])-?\d[\d_]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.-]))|([[\]{},:](?=\s|$|[\]},])|[[\]{},]|^\s*-(?=\s)|[|>][+-]?\d?\s*$)/gi;
 const BLOCK = /(?:^|[\s:-])[|>][+-]?\d?\s*(?:#.*)?$/;
 
-/** What each line stands in: `yaml`, the inside of a block of `text`, or `markdown`. */
+/** The syntax of each line: `yaml`, `text` (inside a block scalar), or `markdown`. */
 export function states(lines) {
-  const found = [];
+  const result = [];
   let block = -1;
   let frontMatter = lines[0]?.trim() === "---" && lines.some((line, number) => number && /^#\s/.test(line));
   let markdown = !frontMatter && /^#\s*Task\b/.test(lines[0] || "");
   lines.forEach((line, number) => {
     const indent = line.search(/\S/);
     if (frontMatter && number && line.trim() === "---") {
-      found.push("yaml");
+      result.push("yaml");
       frontMatter = false;
       markdown = true;
       return;
     }
     if (markdown) {
-      found.push("markdown");
+      result.push("markdown");
       return;
     }
     if (block >= 0 && (indent === -1 || indent > block)) {
-      found.push("text");
+      result.push("text");
       return;
     }
     block = -1;
-    found.push("yaml");
+    result.push("yaml");
     if (indent >= 0 && BLOCK.test(line) && !line.trim().startsWith("#")) block = indent;
   });
-  return found;
+  return result;
 }
 
-/** A line as coloured pieces, in an element. */
-export function coloured(line, state) {
-  const shown = el("div", { class: "line" });
+/** A line as an element with highlighted spans. */
+export function highlighted(line, state) {
+  const element = el("div", { class: "line" });
   for (const [kind, text] of state === "yaml" ? yaml(line) : state === "markdown" ? markdownPieces(line) : [["string", line]])
-    shown.append(kind ? el("span", { class: `k-${kind}` }, text) : text);
+    element.append(kind ? el("span", { class: `k-${kind}` }, text) : text);
   // An empty line would have no height.
-  if (!line) shown.append("\u200b");
-  return shown;
+  if (!line) element.append("\u200b");
+  return element;
 }
 
 function yaml(line) {
@@ -55,17 +55,17 @@ function yaml(line) {
 function values(text) {
   const pieces = [];
   let last = 0;
-  for (const found of text.matchAll(VALUE)) {
-    // A # in the middle of a word begins no comment.
-    if (found[1] && found.index && !/\s/.test(text[found.index - 1])) continue;
-    if (found.index > last) pieces.push(["", text.slice(last, found.index)]);
-    const [, comment, string, word, number] = found;
-    pieces.push([comment ? "comment" : string ? "string" : word ? "word" : number ? "number" : "mark", found[0]]);
-    last = found.index + found[0].length;
+  for (const match of text.matchAll(VALUE)) {
+    // A # inside a word does not start a comment.
+    if (match[1] && match.index && !/\s/.test(text[match.index - 1])) continue;
+    if (match.index > last) pieces.push(["", text.slice(last, match.index)]);
+    const [, comment, string, word, number] = match;
+    pieces.push([comment ? "comment" : string ? "string" : word ? "word" : number ? "number" : "mark", match[0]]);
+    last = match.index + match[0].length;
   }
   if (last < text.length) pieces.push(["", text.slice(last)]);
   return pieces.flatMap(([kind, piece], number) => {
-    // In braces, names stand on the same line as their values.
+    // In flow mappings, keys are on the same line as their values.
     const name = !kind && pieces[number + 1]?.[1] === ":" ? /[\w.$-]+$/.exec(piece) : null;
     return name ? [["", piece.slice(0, name.index)], ["key", name[0]]] : [[kind, piece]];
   });
@@ -75,10 +75,10 @@ function markdownPieces(line) {
   if (/^#{1,6}\s/.test(line)) return [["key", line]];
   const pieces = [];
   let last = 0;
-  for (const found of line.matchAll(/(`[^`]*`)|(\*\*[^*]+\*\*)|(^\s*[-*]\s+(?:\[[ x]\])?)/g)) {
-    if (found.index > last) pieces.push(["", line.slice(last, found.index)]);
-    pieces.push([found[1] ? "string" : found[2] ? "word" : "mark", found[0]]);
-    last = found.index + found[0].length;
+  for (const match of line.matchAll(/(`[^`]*`)|(\*\*[^*]+\*\*)|(^\s*[-*]\s+(?:\[[ x]\])?)/g)) {
+    if (match.index > last) pieces.push(["", line.slice(last, match.index)]);
+    pieces.push([match[1] ? "string" : match[2] ? "word" : "mark", match[0]]);
+    last = match.index + match[0].length;
   }
   pieces.push(["", line.slice(last)]);
   return pieces;

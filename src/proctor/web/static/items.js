@@ -1,4 +1,4 @@
-// The items of a run, however many: only the rows in sight exist, and only their pages are asked for.
+// Virtualized grid of the items of a run: only visible rows exist, and only their pages are loaded.
 
 import { api, query } from "./api.js";
 import { el } from "./dom.js";
@@ -8,23 +8,23 @@ import { visible } from "./texts.js";
 
 const PAGE = 100;
 const ROW = 40;
-// Browsers lose count of pixels beyond some ten millions; longer lists are scrolled in larger steps.
+// Browsers limit element heights to some ten million pixels; longer lists scroll in larger steps.
 const TALLEST = 8_000_000;
 const REFRESH = 1500;
-// What columns take on a phone: three of them must fit.
+// Column widths on a phone, where three must fit.
 const NARROW = { status: "104px", seconds: "76px" };
 
 const shortRepo = (repo) => repo.replace(/\/+$/, "").split("/").pop() || "";
 const text = (key) => (row) => visible(row[key] || "");
 
-// What a column holds is called otherwise in some jobs.
+// Column titles that differ by job type.
 const TITLES = {
-  evaluation: { prompt: "Session", model: "Judge", "factor:model": "judged model" },
+  evaluation: { prompt: "Session", model: "Judge", "factor:model": "evaluated model" },
   dialogue: { prompt: "Dialogue", model: "Models" },
   scenario: { prompt: "Scenario", model: "Models" },
 };
 
-/** Every column there can be: key, title, how wide, what a cell shows. */
+/** All available columns: key, title, width, and cell content. */
 export function columnsFor(factors, job) {
   const plain = [
     { key: "status", title: "Status", width: "112px", cell: (row) => badge(row.status, row.reason) },
@@ -44,7 +44,7 @@ export function columnsFor(factors, job) {
     { key: "iterSha", title: "Commit", width: "100px", cell: (row) => el("code", {}, (row.iterSha || "").slice(0, 10)) },
     { key: "error", title: "Error", width: "minmax(160px, 2fr)", cell: (row) => el("span", { title: row.error }, visible(row.error)) },
   ];
-  // Those that are columns of their own; of an evaluation the model is its judge, not whom it judges.
+  // Factors with their own column. In an evaluation, the model column is the judge, not the evaluated model.
   const own = new Set(job === "evaluation" ? [] : ["model", "agent", "repository"]);
   const varied = factors
     .filter((name) => !own.has(name))
@@ -66,15 +66,15 @@ const addressOf = (row) => (row.sessionId ? `/sessions/${encodeURIComponent(row.
 
 /** A page of a run's items. */
 export function itemsOf(run, { search = "", status = [], order = "position", descending = false } = {}, page = 0, options = {}) {
-  const asked = { search, status, order, descending: descending || "", offset: page * PAGE, limit: PAGE };
-  return api.get(`/api/runs/${encodeURIComponent(run)}/items${query(asked)}`, options);
+  const parameters = { search, status, order, descending: descending || "", offset: page * PAGE, limit: PAGE };
+  return api.get(`/api/runs/${encodeURIComponent(run)}/items${query(parameters)}`, options);
 }
 
 export class ItemGrid extends HTMLElement {
-  /** `changed(answer)` is called with each answer's totals; `first` is the first page, asked for already. */
+  /** `changed(response)` is called with each response's totals; `first` is the promise of the first page. */
   begin({ run, columns, changed, first }) {
     Object.assign(this, { run, columns, changed });
-    this.wanted = { search: "", status: [], order: "position", descending: false };
+    this.filters = { search: "", status: [], order: "position", descending: false };
     this.pages = new Map();
     this.rows = new Map();
     this.total = null;
@@ -92,7 +92,7 @@ export class ItemGrid extends HTMLElement {
     setInterval(() => this.tick(), 1000);
     this.setColumns(columns);
     this.pages.set(0, null);
-    first.then((answer) => this.take(0, answer)).catch((error) => this.failed(0, error));
+    first.then((response) => this.store(0, response)).catch((error) => this.failed(0, error));
   }
 
   setColumns(columns) {
@@ -108,7 +108,7 @@ export class ItemGrid extends HTMLElement {
   }
 
   drawHeading() {
-    const { order, descending } = this.wanted;
+    const { order, descending } = this.filters;
     this.heading.replaceChildren(
       ...this.columns.map((column) =>
         el(
@@ -121,19 +121,19 @@ export class ItemGrid extends HTMLElement {
   }
 
   sortBy(key) {
-    const { order, descending } = this.wanted;
-    // Once more turns it round; a third time goes back to the order of the plan.
-    if (order !== key) this.ask({ order: key, descending: false });
-    else if (!descending) this.ask({ order: key, descending: true });
-    else this.ask({ order: "position", descending: false });
+    const { order, descending } = this.filters;
+    // The second click reverses the order; the third restores the order of the plan.
+    if (order !== key) this.reload({ order: key, descending: false });
+    else if (!descending) this.reload({ order: key, descending: true });
+    else this.reload({ order: "position", descending: false });
     this.drawHeading();
     this.heading.querySelector("[aria-sort] .sort")?.focus();
   }
 
-  /** Other items, or another order. */
-  ask(wanted) {
-    Object.assign(this.wanted, wanted);
-    this.asking?.abort();
+  /** Change the filters or the order, and reload. */
+  reload(changes) {
+    Object.assign(this.filters, changes);
+    this.controller?.abort();
     this.pages.clear();
     this.active = 0;
     this.body.scrollTop = 0;
@@ -141,18 +141,18 @@ export class ItemGrid extends HTMLElement {
     this.load(0);
   }
 
-  get plain() {
-    return !this.wanted.search && !this.wanted.status.length && this.wanted.order === "position";
+  get isUnfiltered() {
+    return !this.filters.search && !this.filters.status.length && this.filters.order === "position";
   }
 
   async load(page) {
     if (this.pages.has(page)) return;
     this.pages.set(page, null);
-    const wanted = JSON.stringify(this.wanted);
-    if (!this.asking || this.asking.signal.aborted) this.asking = new AbortController();
+    const filters = JSON.stringify(this.filters);
+    if (!this.controller || this.controller.signal.aborted) this.controller = new AbortController();
     try {
-      const answer = await itemsOf(this.run, this.wanted, page, { signal: this.asking.signal });
-      if (wanted === JSON.stringify(this.wanted)) this.take(page, answer);
+      const response = await itemsOf(this.run, this.filters, page, { signal: this.controller.signal });
+      if (filters === JSON.stringify(this.filters)) this.store(page, response);
     } catch (error) {
       this.failed(page, error);
     }
@@ -162,18 +162,18 @@ export class ItemGrid extends HTMLElement {
     this.pages.delete(page);
     if (error.name === "AbortError") return;
     this.classList.remove("waiting");
-    this.showEmpty("The items cannot be shown.", `${error.message} ${error.remedy || ""}`);
+    this.showEmpty("The items could not be loaded.", `${error.message} ${error.remedy || ""}`);
   }
 
-  take(page, answer) {
+  store(page, response) {
     this.classList.remove("waiting");
-    this.pages.set(page, answer.items.map((row) => ({ ...row, runId: this.run })));
-    this.total = answer.total;
-    this.body.setAttribute("aria-rowcount", answer.total + 1);
-    this.changed(answer);
-    if (answer.total) this.empty.hidden = true;
-    else if (this.wanted.search || this.wanted.status.length) this.showEmpty("No item fits.", "Try another word, or another status.");
-    else this.showEmpty("This run has no items.", "");
+    this.pages.set(page, response.items.map((row) => ({ ...row, runId: this.run })));
+    this.total = response.total;
+    this.body.setAttribute("aria-rowcount", response.total + 1);
+    this.changed(response);
+    if (response.total) this.empty.hidden = true;
+    else if (this.filters.search || this.filters.status.length) this.showEmpty("No matching items.", "Change the search or the status filter.");
+    else this.showEmpty("No items.", "");
     this.draw();
   }
 
@@ -182,7 +182,7 @@ export class ItemGrid extends HTMLElement {
     this.empty.hidden = false;
   }
 
-  /** Items that have changed: in place, without asking for anything. */
+  /** Update changed items in place, without a request. */
   update(items) {
     const known = new Map();
     for (const rows of this.pages.values()) for (const [index, row] of (rows || []).entries()) known.set(row.id, [rows, index]);
@@ -190,21 +190,21 @@ export class ItemGrid extends HTMLElement {
       const place = known.get(item.id);
       if (place) place[0][place[1]] = { ...item, runId: this.run };
     }
-    if (!this.plain) this.refresh();
+    if (!this.isUnfiltered) this.refresh();
     this.draw();
   }
 
-  /** Ask again for what is in sight, now and then: another order or another number of items may hold. */
+  /** Reload the visible pages, throttled: the order or the number of items may have changed. */
   refresh() {
     if (this.refreshing) return;
     this.refreshing = setTimeout(async () => {
       this.refreshing = 0;
-      const [first, last] = this.inSight();
-      const wanted = JSON.stringify(this.wanted);
+      const [first, last] = this.visibleRange();
+      const filters = JSON.stringify(this.filters);
       for (const page of [...this.pages.keys()]) if (page < Math.floor(first / PAGE) || page > Math.floor(last / PAGE)) this.pages.delete(page);
       for (let page = Math.floor(first / PAGE); page <= Math.floor(last / PAGE); page++) {
-        const answer = await itemsOf(this.run, this.wanted, page).catch(() => null);
-        if (answer && wanted === JSON.stringify(this.wanted)) this.take(page, answer);
+        const response = await itemsOf(this.run, this.filters, page).catch(() => null);
+        if (response && filters === JSON.stringify(this.filters)) this.store(page, response);
       }
     }, REFRESH);
   }
@@ -213,7 +213,7 @@ export class ItemGrid extends HTMLElement {
     return Math.min(ROW, TALLEST / Math.max(1, this.total || 1));
   }
 
-  inSight() {
+  visibleRange() {
     const top = Math.floor(this.body.scrollTop / this.step);
     const fit = Math.ceil(this.body.clientHeight / ROW);
     return [Math.max(0, top - 5), Math.min((this.total || 0) - 1, top + fit + 5)];
@@ -229,9 +229,9 @@ export class ItemGrid extends HTMLElement {
   draw() {
     if (this.total === null) return;
     this.tall.style.height = `${Math.min(TALLEST, this.total * ROW)}px`;
-    // As tall as its rows, up to what the stylesheet allows; room for a scroll bar below them.
+    // As tall as its rows, up to the maximum of the stylesheet, plus room for a scroll bar.
     this.body.style.height = `${Math.max(4, Math.min(this.total, 100)) * ROW + 52}px`;
-    const [first, last] = this.inSight();
+    const [first, last] = this.visibleRange();
     for (let page = Math.floor(first / PAGE); page <= Math.floor(Math.max(last, 0) / PAGE); page++) this.load(page);
     for (const [index, entry] of this.rows) {
       if (index < first || index > last) {
@@ -274,9 +274,9 @@ export class ItemGrid extends HTMLElement {
 
   clicked(event) {
     const element = event.target.closest(".grid-row");
-    const found = [...this.rows].find(([, entry]) => entry.element === element);
-    if (!found || event.target.closest("a") || getSelection().toString()) return;
-    this.active = found[0];
+    const entry = [...this.rows].find(([, entry]) => entry.element === element);
+    if (!entry || event.target.closest("a") || getSelection().toString()) return;
+    this.active = entry[0];
     this.open();
   }
 
@@ -293,12 +293,12 @@ export class ItemGrid extends HTMLElement {
     else if (next !== undefined) {
       event.preventDefault();
       this.active = Math.min(this.total - 1, Math.max(0, next));
-      this.bringIntoSight();
+      this.scrollToActive();
       this.draw();
     }
   }
 
-  bringIntoSight() {
+  scrollToActive() {
     const [y, height] = [this.active * this.step, this.body.clientHeight - this.heading.offsetHeight];
     if (y < this.body.scrollTop) this.body.scrollTop = y;
     else if (y + ROW > this.body.scrollTop + height) this.body.scrollTop = y + ROW - height;

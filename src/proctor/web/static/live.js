@@ -1,4 +1,4 @@
-// One WebSocket for the tab. Watches survive a lost connection: each remembers the version it has.
+// One WebSocket per tab. Subscriptions survive a lost connection: each stores the version it has received.
 
 const watches = new Map();
 let socket = null;
@@ -6,33 +6,33 @@ let delay = 500;
 let listeners = new Set();
 
 /**
- * Watch a topic. `changed(changes, {full, version})` is called with everything first, then with differences;
- * `failed(error)` when there is no such thing (any more). Returns a function that stops watching.
+ * Subscribe to a topic. `changed(changes, {full, version})` is called with the full state first, then with differences;
+ * `failed(error)` when the topic does not exist (any more). Returns a function that unsubscribes.
  */
 export function watch(topic, id, changed, failed = () => {}) {
   const key = `${topic} ${id}`;
   const entry = watches.get(key) || { topic, id, version: 0, epoch: "", callbacks: new Set() };
   const callback = { changed, failed };
-  // A second one who watches the same needs everything once more.
+  // A second subscriber needs the full state again.
   if (entry.callbacks.size) Object.assign(entry, { version: 0, epoch: "" });
   entry.callbacks.add(callback);
   watches.set(key, entry);
   connect();
-  tell();
+  sendWatches();
   return () => {
     entry.callbacks.delete(callback);
     if (!entry.callbacks.size) watches.delete(key);
-    tell();
+    sendWatches();
   };
 }
 
-/** `listener(isConnected)` whenever the connection comes or goes. */
+/** Call `listener(isConnected)` whenever the connection opens or closes. */
 export const onConnection = (listener) => listeners.add(listener);
 
-function tell() {
+function sendWatches() {
   if (socket?.readyState !== WebSocket.OPEN) return;
-  const wanted = [...watches.values()].map(({ topic, id, version, epoch }) => ({ topic, id, version, epoch }));
-  socket.send(JSON.stringify({ watch: wanted }));
+  const subscriptions = [...watches.values()].map(({ topic, id, version, epoch }) => ({ topic, id, version, epoch }));
+  socket.send(JSON.stringify({ watch: subscriptions }));
 }
 
 function connect() {
@@ -41,9 +41,9 @@ function connect() {
   socket.onopen = () => {
     delay = 500;
     for (const listener of listeners) listener(true);
-    tell();
+    sendWatches();
   };
-  socket.onmessage = ({ data }) => take(JSON.parse(data));
+  socket.onmessage = ({ data }) => receive(JSON.parse(data));
   socket.onclose = () => {
     socket = null;
     for (const listener of listeners) listener(false);
@@ -52,7 +52,7 @@ function connect() {
   };
 }
 
-function take(message) {
+function receive(message) {
   const entry = watches.get(`${message.topic} ${message.id}`);
   if (!entry) return;
   if (message.error) {

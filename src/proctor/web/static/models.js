@@ -1,4 +1,4 @@
-// Models and agents: what is found here, and, on request, whether it answers.
+// Available models and agents, and on-demand checks of them.
 
 import { api, byId, DataTable, debounced, el, format, toast } from "./app.js";
 
@@ -11,14 +11,14 @@ const checking = new Set();
 
 function checkCell(kind, name, label, redraw) {
   const key = `${kind} ${name}`;
-  const found = verdicts.get(key);
+  const verdict = verdicts.get(key);
   const busy = checking.has(key);
   const button = el(
     "button",
     { type: "button", class: "compact", "aria-label": `Check ${name}`, "aria-busy": busy ? "true" : null, disabled: busy, dataset: { action: "check" }, onclick: () => check(kind, name, redraw) },
     label,
   );
-  return { button, line: found ? el("span", { class: `verdict-line ${found.well ? "well" : "wrong"}`, role: "status" }, found.said, found.remedy ? el("span", { class: "soft" }, ` ${found.remedy}`) : null) : null };
+  return { button, line: verdict ? el("span", { class: `verdict-line ${verdict.well ? "well" : "wrong"}`, role: "status" }, verdict.said, verdict.remedy ? el("span", { class: "soft" }, ` ${verdict.remedy}`) : null) : null };
 }
 
 async function check(kind, name, redraw) {
@@ -39,9 +39,9 @@ const modelTable = new DataTable({
   label: "Models",
   rowKey: (model) => model.name,
   columns: [
-    { key: "name", title: "Model", class: "wide", cell: (model) => el("div", {}, el("span", { class: "name" }, model.name), " ", model.standIn ? el("span", { class: "tag warn" }, "stand-in") : null, model.remark ? el("span", { class: "verdict-line soft" }, model.remark) : null, checkCell("model", model.name, "Check", drawModels).line) },
-    { key: "from", title: "From", class: "col-from", cell: (model) => model.source },
-    { key: "price", title: "In / out, $ per M", numeric: true, cell: (model) => (model.price ? `${figure(model.price.input)} / ${figure(model.price.output)}` : el("span", { class: "soft" }, "unknown")) },
+    { key: "name", title: "Model", class: "wide", cell: (model) => el("div", {}, el("span", { class: "name" }, model.name), " ", model.standIn ? el("span", { class: "tag warn" }, "mock") : null, model.remark ? el("span", { class: "verdict-line soft" }, model.remark) : null, checkCell("model", model.name, "Check", drawModels).line) },
+    { key: "from", title: "Source", class: "col-from", cell: (model) => model.source },
+    { key: "price", title: "Price in / out, USD per 1M tokens", numeric: true, cell: (model) => (model.price ? `${figure(model.price.input)} / ${figure(model.price.output)}` : el("span", { class: "soft" }, "unknown")) },
     { key: "check", title: "", class: "actions-cell", cell: (model) => checkCell("model", model.name, "Check", drawModels).button },
   ],
 });
@@ -50,8 +50,8 @@ const agentTable = new DataTable({
   label: "Agents",
   rowKey: (agent) => agent.name,
   columns: [
-    { key: "name", title: "Agent", class: "wide", cell: (agent) => el("div", {}, el("span", { class: "name" }, agent.name), " ", agent.standIn ? el("span", { class: "tag warn" }, "stand-in") : null, agent.ready ? null : el("span", { class: "verdict-line soft" }, `${agent.problem}. To get it: `, el("code", {}, agent.remedy)), checkCell("agent", agent.name, "Check", drawAgents).line) },
-    { key: "ready", title: "Here", cell: (agent) => (agent.ready ? el("span", { class: "ready" }, "ready") : el("span", { class: "soft" }, "not installed")) },
+    { key: "name", title: "Agent", class: "wide", cell: (agent) => el("div", {}, el("span", { class: "name" }, agent.name), " ", agent.standIn ? el("span", { class: "tag warn" }, "mock") : null, agent.ready ? null : el("span", { class: "verdict-line soft" }, `${agent.problem}. To install: `, el("code", {}, agent.remedy)), checkCell("agent", agent.name, "Check", drawAgents).line) },
+    { key: "ready", title: "Status", cell: (agent) => (agent.ready ? el("span", { class: "ready" }, "ready") : el("span", { class: "soft" }, "not installed")) },
     { key: "version", title: "Version", class: "col-version", cell: (agent) => agent.version || "–" },
     { key: "check", title: "", class: "actions-cell", cell: (agent) => (agent.ready && !agent.standIn && agent.name !== "command" ? checkCell("agent", agent.name, "Check", drawAgents).button : "") },
   ],
@@ -61,12 +61,12 @@ const figure = (value) => (value === 0 ? "0" : value.toLocaleString("en-US", { m
 
 function drawModels() {
   const search = byId("search").value.trim().toLowerCase();
-  const found = models.filter((model) => model.name.toLowerCase().includes(search));
-  modelTable.show(found.slice(0, MOST));
+  const matches = models.filter((model) => model.name.toLowerCase().includes(search));
+  modelTable.show(matches.slice(0, MOST));
   const parts = [];
-  for (const [name, why] of Object.entries(silent)) parts.push(el("div", { class: "notice warn" }, `${name} did not list its models: ${why}`));
-  parts.push(found.length ? modelTable.element : el("div", { class: "empty" }, el("p", {}, "No model of that name was found.")));
-  if (found.length > MOST) parts.push(el("p", { class: "soft small" }, `${format.number(found.length - MOST)} more; search to see them.`));
+  for (const [name, why] of Object.entries(silent)) parts.push(el("div", { class: "notice warn" }, `Could not list the models of ${name}: ${why}`));
+  parts.push(matches.length ? modelTable.element : el("div", { class: "empty" }, el("p", {}, "No matching models.")));
+  if (matches.length > MOST) parts.push(el("p", { class: "soft small" }, `${format.number(matches.length - MOST)} more. Use the search to narrow the list.`));
   byId("models").replaceChildren(...parts);
 }
 
@@ -76,25 +76,25 @@ function drawAgents() {
   byId("agents").replaceChildren(agentTable.element);
 }
 
-async function look() {
-  const wrong = (id) => (error) => byId(id).replaceChildren(el("div", { class: "notice bad", role: "alert" }, error.message, " ", error.remedy));
-  const asked = api.get("/api/models").then((found) => {
-    ({ models, silent } = found);
+async function load() {
+  const showError = (id) => (error) => byId(id).replaceChildren(el("div", { class: "notice bad", role: "alert" }, error.message, " ", error.remedy));
+  const modelsRequest = api.get("/api/models").then((response) => {
+    ({ models, silent } = response);
     byId("model-names").replaceChildren(...models.slice(0, 1000).map((model) => el("option", { value: model.name })));
     drawModels();
-  }, wrong("models"));
-  const others = api.get("/api/agents").then((found) => {
-    agents = found.agents.sort((one, other) => other.ready - one.ready);
+  }, showError("models"));
+  const agentsRequest = api.get("/api/agents").then((response) => {
+    agents = response.agents.sort((one, other) => other.ready - one.ready);
     drawAgents();
-  }, wrong("agents"));
-  await Promise.all([asked, others]);
+  }, showError("agents"));
+  await Promise.all([modelsRequest, agentsRequest]);
 }
 
 byId("search").addEventListener("input", debounced(drawModels, 100));
 byId("again").addEventListener("click", async (event) => {
   event.target.disabled = true;
-  await look();
+  await load();
   event.target.disabled = false;
-  toast("Looked again");
+  toast("Refreshed");
 });
-look();
+load();

@@ -1,4 +1,4 @@
-// New Batch: write a plan, see what is wrong with it while typing, validate it, start it.
+// New Batch: edit a plan with validation while typing, validate it fully, and start it.
 
 import { api, attempt, byId, debounced, el, format, toast } from "./app.js";
 import "./editor.js";
@@ -6,46 +6,46 @@ import "./editor.js";
 const MOST_BYTES = 16 * 1024 * 1024;
 const DRAFT = "proctor-draft";
 const FIELDS = {
-  models: { label: "Models", type: "text", placeholder: "provider/model, …", help: "Names with commas between" },
-  concurrency: { label: "Concurrency", type: "number", min: 1, step: 1, placeholder: "the plan's" },
-  agent: { label: "Agent", type: "text", placeholder: "of items that name none" },
-  model: { label: "Model", type: "text", placeholder: "of items that name none" },
-  runs: { label: "Runs", type: "number", min: 1, step: 1, placeholder: "of each combination" },
-  timeoutSec: { label: "Timeout, s", type: "number", min: 0.001, step: "any", placeholder: "the plan's" },
-  retries: { label: "Retries", type: "number", min: 0, step: 1, placeholder: "the plan's" },
+  models: { label: "Models", type: "text", placeholder: "provider/model, …", help: "Comma-separated model names" },
+  concurrency: { label: "Concurrency", type: "number", min: 1, step: 1, placeholder: "from plan" },
+  agent: { label: "Agent", type: "text", placeholder: "for items that don't set one" },
+  model: { label: "Model", type: "text", placeholder: "for items that don't set one" },
+  runs: { label: "Repeats", type: "number", min: 1, step: 1, placeholder: "per combination" },
+  timeoutSec: { label: "Timeout (s)", type: "number", min: 0.001, step: "any", placeholder: "from plan" },
+  retries: { label: "Retries", type: "number", min: 0, step: 1, placeholder: "from plan" },
   mergeOnPass: { label: "Merge on pass", type: "choice" },
-  budget: { label: "Budget, USD", type: "number", min: 0.000001, step: "any", placeholder: "the plan's" },
-  seed: { label: "Seed", type: "number", step: 1, placeholder: "the config's" },
-  runId: { label: "Name of the run", type: "text", placeholder: "the plan's, or a new one", pattern: "[A-Za-z0-9_][A-Za-z0-9._\\-]{0,127}" },
+  budget: { label: "Budget (USD)", type: "number", min: 0.000001, step: "any", placeholder: "from plan" },
+  seed: { label: "Seed", type: "number", step: 1, placeholder: "from config" },
+  runId: { label: "Run name", type: "text", placeholder: "from plan, or generated", pattern: "[A-Za-z0-9_][A-Za-z0-9._\\-]{0,127}" },
 };
 
 const editor = byId("editor");
-const state = { jobs: [], examples: [], job: "", asking: null };
+const state = { jobs: [], examples: [], job: "", request: null };
 
-function typed() {
+function planRequest() {
   return { text: editor.value, job: byId("job").value, overrides: overrides() };
 }
 
 function overrides() {
-  const given = {};
+  const values = {};
   for (const field of byId("overrides").elements) {
     if (!field.name || field.value === "" || !field.checkValidity()) continue;
     const kind = FIELDS[field.name].type;
-    given[field.name] = kind === "number" ? Number(field.value) : kind === "choice" ? field.value === "yes" : field.value.trim();
+    values[field.name] = kind === "number" ? Number(field.value) : kind === "choice" ? field.value === "yes" : field.value.trim();
   }
-  return given;
+  return values;
 }
 
-const areFieldsRight = () => byId("overrides").reportValidity();
+const areOverridesValid = () => byId("overrides").reportValidity();
 
 function drawOverrides(names, values = {}) {
-  const before = { ...overrides(), ...values };
+  const current = { ...overrides(), ...values };
   const fields = names.map((name) => {
     const { label, type, ...more } = FIELDS[name];
-    const value = before[name];
+    const value = current[name];
     if (type === "choice") {
       const option = (id, text) => el("option", { value: id, selected: value === { yes: true, no: false }[id] && value !== undefined }, text);
-      return el("label", { class: "field" }, label, el("select", { name }, option("", "The plan's"), option("yes", "Yes"), option("no", "No")));
+      return el("label", { class: "field" }, label, el("select", { name }, option("", "From plan"), option("yes", "Yes"), option("no", "No")));
     }
     const { help, ...attributes } = more;
     const field = el("input", { name, type, ...attributes, value: value ?? null, maxlength: type === "text" ? 500 : null, title: help || null });
@@ -61,19 +61,19 @@ function setJob(name) {
   if (!job) return;
   editor.schema = job.schema;
   drawOverrides(job.overrides);
-  byId("about-job").textContent = byId("job").value ? "" : `Seems to be: ${job.title.toLowerCase()}.`;
+  byId("about-job").textContent = byId("job").value ? "" : `Detected: ${job.title.toLowerCase()}.`;
 }
 
-function tell(text, kind = "") {
+function showVerdict(text, kind = "") {
   byId("verdict").textContent = text;
   byId("verdict").className = `verdict ${kind}`;
 }
 
 function showProblems(problems) {
   editor.mark(problems);
-  tell(problems.length ? format.plural(problems.length, "problem") : "", "bad");
+  showVerdict(problems.length ? format.plural(problems.length, "problem") : "", "bad");
   const rows = problems.map((each) => {
-    const at = el("span", { class: "at" }, each.line ? `Line ${each.line}` : each.file ? "Elsewhere" : "Plan");
+    const at = el("span", { class: "at" }, each.line ? `Line ${each.line}` : each.file ? "Other file" : "Plan");
     const text = el("span", {}, each.problem, each.file ? el("span", { class: "soft" }, ` (${each.file})`) : null);
     const remedy = each.remedy ? el("span", { class: "remedy" }, each.remedy) : null;
     if (!each.line) return el("li", {}, el("div", { class: "row" }, at, text, remedy));
@@ -83,92 +83,92 @@ function showProblems(problems) {
 }
 
 async function check() {
-  state.asking?.abort();
-  const asking = (state.asking = new AbortController());
+  state.request?.abort();
+  const controller = (state.request = new AbortController());
   if (!editor.value.trim()) {
     editor.mark([]);
     byId("result").replaceChildren();
-    tell("");
+    showVerdict("");
     return;
   }
   try {
-    const found = await api.post("/api/plans/check", typed(), { signal: asking.signal });
-    setJob(found.job);
-    showProblems(found.problems);
-    if (!found.problems.length) tell(found.itemCount === null ? "Well formed" : format.plural(found.itemCount, "item"), "good");
+    const response = await api.post("/api/plans/check", planRequest(), { signal: controller.signal });
+    setJob(response.job);
+    showProblems(response.problems);
+    if (!response.problems.length) showVerdict(response.itemCount === null ? "Valid syntax" : format.plural(response.itemCount, "item"), "good");
   } catch (error) {
-    if (error.name !== "AbortError") tell(error.message, "bad");
+    if (error.name !== "AbortError") showVerdict(error.message, "bad");
   }
 }
 
 async function validate() {
-  if (!areFieldsRight()) return;
-  state.asking?.abort();
-  tell("Looking at all it names…");
-  const found = await attempt(byId("validate"), () => api.post("/api/plans/validate", typed()));
-  if (!found) {
-    tell("");
+  if (!areOverridesValid()) return;
+  state.request?.abort();
+  showVerdict("Validating…");
+  const response = await attempt(byId("validate"), () => api.post("/api/plans/validate", planRequest()));
+  if (!response) {
+    showVerdict("");
     return;
   }
-  setJob(found.job);
-  showProblems(found.problems);
-  if (!found.problems.length) showGood(found);
+  setJob(response.job);
+  showProblems(response.problems);
+  if (!response.problems.length) showValid(response);
 }
 
-function showGood(found) {
-  const { forecast } = found;
+function showValid(response) {
+  const { forecast } = response;
   const tile = (value, what) => el("div", { class: "tile" }, el("b", {}, value), el("span", {}, what));
-  tell("All it names is here", "good");
+  showVerdict("Valid", "good");
   byId("result").replaceChildren(
     el(
       "div",
       { class: "notice good good-plan" },
-      el("h3", {}, "The plan is good. Nothing was started."),
+      el("h3", {}, "Plan is valid. Nothing was started."),
       el(
         "div",
         { class: "tiles" },
-        tile(format.number(found.itemCount), found.itemCount === 1 ? "item" : "items"),
-        tile(format.number(found.concurrency), "at a time"),
-        tile(forecast?.costUsd === null || !forecast ? "unknown" : format.money(forecast.costUsd), "predicted cost"),
-        tile(forecast?.seconds === null || !forecast ? "unknown" : format.seconds(forecast.seconds), "predicted time"),
+        tile(format.number(response.itemCount), response.itemCount === 1 ? "item" : "items"),
+        tile(format.number(response.concurrency), "concurrency"),
+        tile(forecast?.costUsd === null || !forecast ? "unknown" : format.money(forecast.costUsd), "estimated cost"),
+        tile(forecast?.seconds === null || !forecast ? "unknown" : format.seconds(forecast.seconds), "estimated time"),
       ),
       forecast ? el("p", { class: "soft small" }, forecast.basis) : null,
-      ...found.remarks.map((remark) => el("p", { class: "small" }, `Note: ${remark}.`)),
+      ...response.remarks.map((remark) => el("p", { class: "small" }, `Note: ${remark}.`)),
     ),
   );
 }
 
 async function start() {
-  if (!areFieldsRight()) return;
+  if (!areOverridesValid()) return;
   if (!editor.value.trim()) {
-    toast("There is no plan yet", "bad", "Write one, or begin with an example.");
+    toast("The plan is empty", "bad", "Enter a plan, or choose an example.");
     return;
   }
-  state.asking?.abort();
+  state.request?.abort();
   const button = byId("start");
-  const begun = await attempt(button, () => api.post("/api/runs", typed()));
-  if (begun) {
-    leaveBehind();
-    location.assign(`/runs/${encodeURIComponent(begun.runId)}`);
+  const started = await attempt(button, () => api.post("/api/runs", planRequest()));
+  if (started) {
+    clearDraft();
+    location.assign(`/runs/${encodeURIComponent(started.runId)}`);
   } else validate();
 }
 
-/** The next New Batch begins afresh; who goes back to this page finds what they had written. */
-function leaveBehind() {
+/** Clear the draft for the next New Batch; going back in the browser history restores the text. */
+function clearDraft() {
   sessionStorage.removeItem(DRAFT);
   try {
-    history.replaceState(typed(), "");
+    history.replaceState(planRequest(), "");
   } catch {
-    // What is too large for the browser to remember is in the plan of the run.
+    // Text too large for the history state is available as the run's plan.
   }
 }
 
-async function take(file) {
-  if (file.size > MOST_BYTES) toast(`${file.name} is too large`, "bad", "A plan may have 16 MiB.");
+async function loadFile(file) {
+  if (file.size > MOST_BYTES) toast(`${file.name} is too large`, "bad", "The maximum plan size is 16 MiB.");
   else editor.value = await file.text();
 }
 
-function begin(example) {
+function loadExample(example) {
   byId("job").value = "";
   state.job = "";
   editor.value = example.text;
@@ -176,10 +176,10 @@ function begin(example) {
   drawOverrides(state.jobs.find((each) => each.name === example.job)?.overrides || [], example.overrides);
 }
 
-function takeUp({ text, job, overrides: given }) {
+function restore({ text, job, overrides: values }) {
   byId("job").value = job;
   if (job) setJob(job);
-  drawOverrides(state.jobs.find((each) => each.name === state.job)?.overrides || [], given);
+  drawOverrides(state.jobs.find((each) => each.name === state.job)?.overrides || [], values);
   editor.value = text;
 }
 
@@ -187,12 +187,12 @@ byId("validate").addEventListener("click", validate);
 byId("start").addEventListener("click", start);
 byId("load").addEventListener("click", () => byId("file").click());
 byId("file").addEventListener("change", (event) => {
-  if (event.target.files[0]) take(event.target.files[0]);
+  if (event.target.files[0]) loadFile(event.target.files[0]);
   event.target.value = "";
 });
 byId("example").addEventListener("change", (event) => {
   const example = state.examples[Number(event.target.value)];
-  if (example && event.target.value !== "") begin(example);
+  if (example && event.target.value !== "") loadExample(example);
   event.target.value = "";
 });
 byId("job").addEventListener("change", () => {
@@ -206,7 +206,7 @@ editor.addEventListener("edited", () => {
   try {
     sessionStorage.setItem(DRAFT, editor.value);
   } catch {
-    // A draft that is too large is not kept.
+    // A draft that is too large is not stored.
   }
   soon();
 });
@@ -215,7 +215,7 @@ for (const kind of ["dragover", "dragleave", "drop"])
     if (!event.dataTransfer?.types.includes("Files")) return;
     event.preventDefault();
     editor.classList.toggle("dropping", kind === "dragover");
-    if (kind === "drop" && event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
+    if (kind === "drop" && event.dataTransfer.files[0]) loadFile(event.dataTransfer.files[0]);
   });
 
 async function open() {
@@ -226,8 +226,8 @@ async function open() {
   const draft = sessionStorage.getItem(DRAFT);
   const before = history.state;
   if (draft) editor.value = draft;
-  else if (before?.text) takeUp(before);
-  else begin(state.examples[1]);
+  else if (before?.text) restore(before);
+  else loadExample(state.examples[1]);
 }
 
 open().catch((error) => toast(error.message, "bad", error.remedy));

@@ -1,4 +1,4 @@
-// `<proctor-questions run="…">`: what the people in a run are asked, with a place to answer. Nothing while nobody is.
+// `<proctor-questions run="…">`: open questions to human participants of a run, with a form to answer. Empty if there are none.
 
 import { api } from "./api.js";
 import { attempt, toast } from "./dialogs.js";
@@ -24,7 +24,7 @@ class Questions extends HTMLElement {
         card.remove();
         this.cards.delete(id);
       }
-    // A card that is there stays: somebody may be writing in it.
+    // Existing cards are kept: the user may be typing in one.
     for (const question of questions)
       if (!this.cards.has(question.id)) {
         const card = this.card(question);
@@ -40,10 +40,10 @@ class Questions extends HTMLElement {
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       const address = `/api/runs/${encodeURIComponent(this.run)}/questions/${encodeURIComponent(question.id)}`;
-      const taken = await attempt(button, () => api.post(address, { answer: field.value }));
-      if (taken) toast(`Answered as ${question.actor}`, "good");
+      const accepted = await attempt(button, () => api.post(address, { answer: field.value }));
+      if (accepted) toast(`Answer sent as ${question.actor}`, "good");
     });
-    const prompt = el("details", { open: question.prompt.length < 1500 }, el("summary", {}, "What is asked"), el("pre", { class: "question-text" }, question.prompt));
+    const prompt = el("details", { open: question.prompt.length < 1500 }, el("summary", {}, "Question"), el("pre", { class: "question-text" }, question.prompt));
     return el("section", { class: "card question", "aria-label": `Question to ${question.actor}` }, el("h3", {}, `You are ${question.actor}`), el("p", { class: "soft small" }, `asked ${ago(question.askedAt)} · ${question.itemId}`), prompt, form);
   }
 }

@@ -1,4 +1,4 @@
-// The Run page: how a run goes, live; its items, its plots, its plan; and what can be done with it.
+// The Run page: live progress, items, charts, plan, and actions.
 
 import { api, attempt, byId, confirmed, debounced, el, format, query, remember, remembered, STATUSES, toast, watch, badge } from "./app.js";
 import { chartCard } from "./charts.js";
@@ -31,25 +31,25 @@ const TABLES = [
 ];
 const FORMATS = { json: "JSON", ndjson: "NDJSON", csv: "CSV", parquet: "Parquet" };
 const ANALYSES = {
-  benchmark: "Open the ranking",
-  scenario: "Open the analysis of variations",
-  dialogue: "Open the analysis of variance",
+  benchmark: "Open ranking",
+  scenario: "Open variation analysis",
+  dialogue: "Open variance analysis",
 };
 
 let run = null;
 let seenAt = 0;
-/** What the live channel said last: newer than any answer that was on its way when it was said. */
-let told = {};
+/** The last update from the live channel. It is newer than any response that was pending when it arrived. */
+let liveRun = {};
 const grid = document.createElement("item-grid");
-const tellOfEnd = ending();
+const notifyOfEnd = ending();
 const tabs = new Tabs(byId("tabs"), (name) => ({ charts: drawCharts, plan: showPlan })[name]?.());
 
-// ---- What is known of the run
+// ---- Header and progress
 
 function showRun(next) {
   run = { ...run, ...next };
   seenAt = Date.now();
-  tellOfEnd(run);
+  notifyOfEnd(run);
   byId("status").replaceChildren(run.isStopping ? el("span", { class: "status s-running" }, "stopping…") : badge(run.status, run.reason));
   byId("progress").update(run.counts);
   const counted = (status) => el("span", {}, el("i", { class: `b-${status}` }), el("b", {}, number(run.counts[status])), ` ${status}`);
@@ -70,14 +70,14 @@ function tile(value, words, title = "") {
 function showTiles() {
   const isRunning = run.status === "running";
   const passed = since() / 1000;
-  const judged = run.counts.success + run.counts.fail + run.counts.timeout;
+  const evaluated = run.counts.success + run.counts.fail + run.counts.timeout;
   const left = run.etaSeconds === null ? null : Math.max(0, run.etaSeconds - passed);
   byId("tiles").replaceChildren(
-    tile(judged ? `${Math.round((100 * run.counts.success) / judged)} %` : "–", run.counts.error ? `passed; ${plural(run.counts.error, "error")} left out` : "passed", "Of the items that were judged; errors are left out."),
-    tile(seconds(run.elapsedSeconds + (isRunning ? passed : 0)), isRunning ? "so far" : "took"),
-    isRunning ? tile(left === null ? "–" : `~${seconds(left)}`, "left at this rate") : tile(ago(run.finishedAt || run.createdAt), "ended", moment(run.finishedAt)),
-    tile(run.itemsPerMinute === null ? "–" : short(run.itemsPerMinute), "items a minute"),
-    tile(money(run.costUsd), run.costUsd === null ? "cost: no price is known" : "cost"),
+    tile(evaluated ? `${Math.round((100 * run.counts.success) / evaluated)}%` : "–", run.counts.error ? `success rate; ${plural(run.counts.error, "error")} excluded` : "success rate", "Share of finished items with status success. Infrastructure errors are excluded."),
+    tile(seconds(run.elapsedSeconds + (isRunning ? passed : 0)), isRunning ? "elapsed" : "duration"),
+    isRunning ? tile(left === null ? "–" : `~${seconds(left)}`, "remaining (est.)") : tile(ago(run.finishedAt || run.createdAt), "ended", moment(run.finishedAt)),
+    tile(run.itemsPerMinute === null ? "–" : short(run.itemsPerMinute), "items/min"),
+    tile(money(run.costUsd), run.costUsd === null ? "cost: prices unknown" : "cost"),
     tile(short(run.tokens), "tokens", number(run.tokens)),
   );
 }
@@ -89,12 +89,12 @@ function showBudget() {
   box.hidden = run.budgetUsd === null;
   if (box.hidden) return;
   const share = (value) => Math.min(100, run.budgetUsd ? (100 * value) / run.budgetUsd : 100);
-  const words = `${money(run.spentUsd)} of ${money(run.budgetUsd)} spent, ${money(run.reservedUsd)} set aside`;
+  const words = `${money(run.spentUsd)} of ${money(run.budgetUsd)} spent, ${money(run.reservedUsd)} reserved`;
   const bar = el("div", { class: "budget-bar", role: "img", "aria-label": words }, el("i", { class: "spent" }), el("i", { class: "reserved" }));
   bar.children[0].style.width = `${share(run.spentUsd)}%`;
   bar.children[1].style.width = `${Math.min(100 - share(run.spentUsd), share(run.reservedUsd))}%`;
   const spent = el("span", {}, el("b", {}, money(run.spentUsd)), ` of ${money(run.budgetUsd)} spent`);
-  const reserved = run.reservedUsd ? el("span", { class: "soft" }, `${money(run.reservedUsd)} set aside`) : null;
+  const reserved = run.reservedUsd ? el("span", { class: "soft" }, `${money(run.reservedUsd)} reserved`) : null;
   box.replaceChildren(el("div", { class: "budget-line" }, spent, reserved), bar);
 }
 
@@ -108,9 +108,9 @@ function showPools() {
     el("td", { class: "n" }, number(pool.waiting)),
     el("td", { class: "n" }, pool.waitedSeconds >= 1 ? seconds(pool.waitedSeconds) : "–"),
     el("td", { class: "n" }, number(pool.refused)),
-    el("td", {}, pool.heldSeconds ? el("span", { class: "tag warn" }, `held for ${seconds(pool.heldSeconds)}`) : el("span", { class: "soft" }, "open")),
+    el("td", {}, pool.heldSeconds ? el("span", { class: "tag warn" }, `paused for ${seconds(pool.heldSeconds)}`) : el("span", { class: "soft" }, "open")),
   ];
-  const heads = ["Provider and model", "Calls at once", "Waiting", "Waited", "Refused", ""];
+  const heads = ["Provider and model", "Concurrent calls", "Waiting", "Time waited", "Rate limited (429)", "Status"];
   box.replaceChildren(
     el("table", { class: "pools", "aria-label": "Rate limits" },
       el("thead", {}, el("tr", {}, heads.map((head, index) => el("th", { scope: "col", class: index && index < 5 ? "n" : null }, head)))),
@@ -119,25 +119,25 @@ function showPools() {
 }
 
 function showNotices() {
-  const made = [];
+  const notices = [];
   if (run.standIns?.length) {
-    // Several who talk with each other are one name there; each is told once here.
+    // The participants of a conversation share one entry; each is listed once here.
     const named = new Set(run.standIns.flatMap(({ agent, model }) => model.split(/, | \+ /).map((one) => `${agent} ${one}`.trim())));
     const who = visible([...named].slice(0, 6).join(", ")) + (named.size > 6 ? " and others" : "");
-    const said = `Stand-ins took part (${who}): figures say nothing about real models.`;
-    made.push(el("div", { class: "notice warn" }, el("p", {}, el("b", {}, "Rehearsal. "), said)));
+    const text = `Uses scripted or replayed models (${who}); draw no conclusions about real models.`;
+    notices.push(el("div", { class: "notice warn" }, el("p", {}, el("b", {}, "Mock run. "), text)));
   }
   const words = {
-    halted: "The run was halted before its end; finished items keep their results.",
-    interrupted: "The process that carried the run out went away. What was finished is kept.",
+    halted: "The run was halted. Finished items are saved.",
+    interrupted: "The run's process died. Finished items are saved.",
     aborted: "The run was aborted.",
   }[run.status];
   if (words) {
     const reason = run.reason && run.reason !== run.status ? ` ${visible(run.reason)}` : "";
-    const remedy = run.status === "aborted" ? null : el("p", { class: "soft" }, "Resume goes on with what is left.");
-    made.push(el("div", { class: "notice bad" }, el("p", {}, el("b", {}, words), reason), remedy));
+    const remedy = run.status === "aborted" ? null : el("p", { class: "soft" }, "Resume to run the rest.");
+    notices.push(el("div", { class: "notice bad" }, el("p", {}, el("b", {}, words), reason), remedy));
   }
-  byId("notices").replaceChildren(...made);
+  byId("notices").replaceChildren(...notices);
 }
 
 function showFacts() {
@@ -147,13 +147,13 @@ function showFacts() {
     el("span", {}, run.job),
     el("span", { title: moment(run.createdAt) }, `created ${ago(run.createdAt)}`),
     run.planPath ? el("code", { title: run.planPath }, visible(run.planPath.split("/").pop())) : "",
-    el("span", {}, `${run.concurrency} at a time`),
+    el("span", {}, `concurrency ${run.concurrency}`),
     ...mix,
     run.makers.length > 8 ? el("span", { class: "tag" }, `+${run.makers.length - 8}`) : "",
   );
 }
 
-// ---- What can be done with it
+// ---- Actions
 
 const retried = () => run.counts.error + run.counts.fail + run.counts.timeout;
 
@@ -166,42 +166,42 @@ function showActions() {
 
 byId("abort").addEventListener("click", async ({ currentTarget }) => {
   const left = run.counts.queued + run.counts.running;
-  const text = `${plural(left, "item")} will not be finished. What has ended keeps its result.`;
+  const text = `${plural(left, "item")} will not be finished. Finished items are saved.`;
   const agreed = await confirmed({ title: `Abort ${RUN}?`, text, action: "Abort run" });
   if (!agreed) return;
   const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/abort`));
-  if (done) toast(done.status === "aborted" ? "The run was aborted." : "The run is stopping.", "good");
+  if (done) toast(done.status === "aborted" ? "Run aborted." : "Stopping the run…", "good");
   if (done) load();
 });
 
 byId("resume").addEventListener("click", async ({ currentTarget }) => {
   const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/resume`));
-  if (done) toast("The run goes on.", "good");
+  if (done) toast("Run resumed.", "good");
   if (done) load();
 });
 
 byId("retry").addEventListener("click", async ({ currentTarget }) => {
-  const text = "Each gets a further attempt; the earlier ones stay on record.";
-  const agreed = await confirmed({ title: `Try ${plural(retried(), "item")} again?`, text, action: "Retry failed", danger: false });
+  const text = "Each item gets one more attempt. Earlier attempts stay in the store.";
+  const agreed = await confirmed({ title: `Retry ${plural(retried(), "item")}?`, text, action: "Retry failed", danger: false });
   if (!agreed) return;
   const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/retry`));
-  if (done) toast("The run goes on with what had failed.", "good");
+  if (done) toast("Retrying failed items.", "good");
   if (done) load();
 });
 
 function makeMenus() {
-  const table = el("select", { "aria-label": "What to export" }, TABLES.map(([value, title]) => el("option", { value }, title)));
+  const table = el("select", { "aria-label": "Table to export" }, TABLES.map(([value, title]) => el("option", { value }, title)));
   const links = Object.entries(FORMATS).map(([form, title]) => el("a", { class: "menu-item", dataset: { form }, download: "" }, title));
-  const aim = () => links.forEach((link) => (link.href = `${ADDRESS}/export${query({ format: link.dataset.form, table: table.value })}`));
-  table.addEventListener("change", aim);
-  aim();
+  const setLinks = () => links.forEach((link) => (link.href = `${ADDRESS}/export${query({ format: link.dataset.form, table: table.value })}`));
+  table.addEventListener("change", setLinks);
+  setLinks();
   menu(byId("export"), [el("div", { class: "menu-field" }, table), ...links]);
   const opens = { class: "menu-item", target: "_blank", rel: "noopener" };
-  const keeps = { class: "menu-item", download: "" };
+  const downloads = { class: "menu-item", download: "" };
   menu(byId("report"), [
-    el("a", { ...opens, href: `${ADDRESS}/report?format=html` }, "Open the report"),
-    el("a", { ...keeps, href: `${ADDRESS}/report?format=html&download=true` }, "Download as HTML"),
-    el("a", { ...keeps, href: `${ADDRESS}/report?format=md&download=true` }, "Download as Markdown"),
+    el("a", { ...opens, href: `${ADDRESS}/report?format=html` }, "Open report"),
+    el("a", { ...downloads, href: `${ADDRESS}/report?format=html&download=true` }, "Download as HTML"),
+    el("a", { ...downloads, href: `${ADDRESS}/report?format=md&download=true` }, "Download as Markdown"),
     run.hasAnalysis ? el("a", { ...opens, href: `${ADDRESS}/analysis` }, ANALYSES[run.job]) : null,
   ]);
 }
@@ -214,7 +214,7 @@ let columns = [];
 const isNarrow = () => matchMedia("(max-width: 760px)").matches;
 const columnsKey = () => COLUMNS_KEY + (isNarrow() ? "-narrow" : "");
 
-/** The columns that somebody chose, else those that say most about this kind of job and are not empty. */
+/** The columns the user selected, or the non-empty default columns of the job type. */
 function chosenColumns() {
   const known = new Map(columns.map((column) => [column.key, column]));
   const chosen = remembered(columnsKey(), null)?.filter((key) => known.has(key));
@@ -240,14 +240,14 @@ function makeColumnMenu() {
       remember(columnsKey(), chosen);
       grid.setColumns(chosenColumns());
     });
-    return el("label", { class: "check menu-item" }, box, column.title === "#" ? "Place in the plan" : column.title);
+    return el("label", { class: "check menu-item" }, box, column.title === "#" ? "Position in plan" : column.title);
   });
   menu(byId("columns"), boxes, { stays: true });
 }
 
 function showChips(counts) {
   const all = Object.values(counts).reduce((sum, count) => sum + count, 0);
-  const chosen = grid.wanted.status;
+  const chosen = grid.filters.status;
   const chip = (status, count) => {
     const pressed = status ? chosen.includes(status) : !chosen.length;
     return el(
@@ -258,18 +258,18 @@ function showChips(counts) {
       el("span", { class: "figures" }, number(count)),
     );
   };
-  const held = document.activeElement?.closest?.(".chip")?.dataset.status;
+  const focusedStatus = document.activeElement?.closest?.(".chip")?.dataset.status;
   byId("chips").replaceChildren(chip("", all), ...STATUSES.filter((status) => counts[status] || chosen.includes(status)).map((status) => chip(status, counts[status])));
-  if (held !== undefined) byId("chips").querySelector(`[data-status="${held}"]`)?.focus();
+  if (focusedStatus !== undefined) byId("chips").querySelector(`[data-status="${focusedStatus}"]`)?.focus();
 }
 
 function choose(status) {
-  const before = grid.wanted.status;
+  const before = grid.filters.status;
   const next = !status ? [] : before.includes(status) ? before.filter((one) => one !== status) : [...before, status];
-  grid.ask({ status: next });
+  grid.reload({ status: next });
 }
 
-byId("search").addEventListener("input", debounced(({ target }) => grid.ask({ search: target.value.trim() }), 200));
+byId("search").addEventListener("input", debounced(({ target }) => grid.reload({ search: target.value.trim() }), 200));
 byId("search").addEventListener("keydown", (event) => {
   if (event.key === "ArrowDown" || event.key === "Enter") {
     event.preventDefault();
@@ -277,7 +277,7 @@ byId("search").addEventListener("keydown", (event) => {
   }
 });
 
-// ---- Plots and the plan
+// ---- Charts and plan
 
 let drawnFor = "";
 
@@ -296,8 +296,8 @@ async function drawCharts() {
 }
 
 function makeGrouping() {
-  const wanted = remembered("proctor-group-by", "model");
-  byId("by").append(...run.factors.map((name) => el("option", { value: name, selected: name === wanted }, name)));
+  const groupBy = remembered("proctor-group-by", "model");
+  byId("by").append(...run.factors.map((name) => el("option", { value: name, selected: name === groupBy }, name)));
   byId("by").closest(".tools").hidden = !run.factors.length;
   byId("by").addEventListener("change", () => {
     remember("proctor-group-by", byId("by").value);
@@ -316,21 +316,21 @@ async function showPlan() {
     box.dataset.shown = "yes";
     const copy = el("button", { type: "button", class: "compact", onclick: () => navigator.clipboard.writeText(plan.text).then(() => toast("Copied.", "good")) }, "Copy");
     box.replaceChildren(
-      el("div", { class: "plan-head" }, el("code", {}, visible(plan.path || "typed in")), copy),
-      plan.text ? el("pre", { class: "plan-text", tabindex: "0" }, visible(plan.text)) : el("p", { class: "soft" }, "This run was made without a plan file."),
+      el("div", { class: "plan-head" }, el("code", {}, visible(plan.path || "entered in browser")), copy),
+      plan.text ? el("pre", { class: "plan-text", tabindex: "0" }, visible(plan.text)) : el("p", { class: "soft" }, "This run has no plan file."),
     );
   } catch (error) {
     box.replaceChildren(el("div", { class: "notice bad" }, el("p", {}, error.message)));
   }
 }
 
-// ---- From the first look on
+// ---- Loading
 
 async function load() {
-  const before = told;
+  const before = liveRun;
   try {
-    const answer = await api.get(ADDRESS);
-    showRun(told === before ? answer : { ...answer, ...told });
+    const response = await api.get(ADDRESS);
+    showRun(liveRun === before ? response : { ...response, ...liveRun });
     return true;
   } catch (error) {
     byId("notices").replaceChildren(el("div", { class: "notice bad", role: "alert" }, el("p", {}, el("b", {}, error.message)), el("p", { class: "soft" }, error.remedy)));
@@ -348,7 +348,7 @@ async function begin() {
   showFacts();
   columns = columnsFor(run.factors, run.job);
   byId("items").replaceChildren(grid);
-  grid.begin({ run: RUN, columns: chosenColumns(), changed: (answer) => showChips(answer.counts), first });
+  grid.begin({ run: RUN, columns: chosenColumns(), changed: (response) => showChips(response.counts), first });
   makeMenus();
   makeColumnMenu();
   makeGrouping();
@@ -357,10 +357,10 @@ async function begin() {
   setInterval(() => run.status === "running" && showTiles(), 1000);
   watch("run", RUN, (changes, { full }) => {
     const before = run.status;
-    told = changes.run;
-    showRun(told);
-    if (grid.plain && !grid.wanted.search) showChips(changes.run.counts);
-    // Between the first page and the first word of this, items may have ended.
+    liveRun = changes.run;
+    showRun(liveRun);
+    if (grid.isUnfiltered && !grid.filters.search) showChips(changes.run.counts);
+    // Items may have finished between the first page and the first live update.
     if (changes.reset || (full && [before, run.status].includes("running"))) grid.refresh();
     if (changes.items?.length) grid.update(changes.items);
   }, (error) => toast(error.problem, "bad", error.remedy));

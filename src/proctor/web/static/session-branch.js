@@ -1,4 +1,4 @@
-// What a session changed, and what becomes of its branch: merged, discarded, or left as it is.
+// The changes of a session, and actions on its branch: merge, discard, download.
 
 import { api } from "./api.js";
 import { attempt, confirmed, toast } from "./dialogs.js";
@@ -9,53 +9,53 @@ import { badge } from "./status.js";
 import { visible } from "./texts.js";
 
 const STATES = {
-  published: ["queued", "on its branch"],
+  published: ["queued", "not merged"],
   merged: ["merged", "merged"],
   gone: ["aborted", "discarded"],
-  unavailable: ["error", "cannot be looked at"],
+  unavailable: ["error", "unavailable"],
 };
 
-/** Fill the panel. `session()` is what is known of the session, `changed()` is called when that may differ now. */
+/** Fill the panel. `session()` returns the current session; `changed()` reloads it after an action. */
 export async function showBranch({ panel, tab, address, session, changed }) {
-  const again = async () => {
+  const refresh = async () => {
     await changed();
     await showBranch({ panel, tab, address, session, changed });
   };
-  const found = await api.get(`${address}/diff`);
-  tab.querySelector(".count").textContent = found.files ? number(found.files) : "";
+  const response = await api.get(`${address}/diff`);
+  tab.querySelector(".count").textContent = response.files ? number(response.files) : "";
   panel.replaceChildren(
-    head(found, session(), address, again),
+    head(response, session(), address, refresh),
     history(session().merges),
-    body(found),
-    found.isCut ? el("p", { class: "soft" }, "This is the beginning of a very long patch; download it to see all of it.") : "",
+    body(response),
+    response.isCut ? el("p", { class: "soft" }, "The patch is truncated. Download it to see all changes.") : "",
   );
 }
 
-function head(found, session, address, again) {
-  const [kind, words] = STATES[found.state] || ["queued", found.state];
+function head(response, session, address, refresh) {
+  const [kind, words] = STATES[response.state] || ["queued", response.state];
   const actions = el("div", { class: "actions" });
-  if (found.diff) actions.append(el("a", { class: "button compact", href: `${address}/diff?format=patch`, download: "" }, "Download patch"));
-  if (found.state === "published" && session.status !== "running")
+  if (response.diff) actions.append(el("a", { class: "button compact", href: `${address}/diff?format=patch`, download: "" }, "Download patch"));
+  if (response.state === "published" && session.status !== "running")
     actions.append(
-      el("button", { type: "button", class: "compact", onclick: (event) => discard(event.currentTarget, address, again) }, "Discard"),
-      el("button", { type: "button", class: "compact primary", onclick: (event) => merge(event.currentTarget, session, address, again) }, "Merge"),
+      el("button", { type: "button", class: "compact", onclick: (event) => discard(event.currentTarget, address, refresh) }, "Discard"),
+      el("button", { type: "button", class: "compact primary", onclick: (event) => merge(event.currentTarget, session, address, refresh) }, "Merge"),
     );
   const where = el(
     "div",
     {},
     el("span", { class: `status s-${kind}` }, words),
     " ",
-    el("code", {}, visible(found.branch)),
-    found.baseBranch ? el("span", { class: "soft" }, ` from ${visible(found.baseBranch)}`) : null,
+    el("code", {}, visible(response.branch)),
+    response.baseBranch ? el("span", { class: "soft" }, ` from ${visible(response.baseBranch)}`) : null,
   );
   return el("div", { class: "branch-head" }, where, actions);
 }
 
-function body(found) {
-  if (found.problem) return el("div", { class: "notice bad" }, el("p", {}, visible(found.problem)));
-  if (found.diff) return diffView(found.diff);
-  const why = found.state === "gone" ? "Git no longer knows what this branch held." : "The agent left its work tree as it was.";
-  return el("div", { class: "empty" }, el("b", {}, "Nothing was changed."), el("p", {}, why));
+function body(response) {
+  if (response.problem) return el("div", { class: "notice bad" }, el("p", {}, visible(response.problem)));
+  if (response.diff) return diffView(response.diff);
+  const why = response.state === "gone" ? "The branch no longer exists in git." : "The agent made no changes to its worktree.";
+  return el("div", { class: "empty" }, el("b", {}, "No changes."), el("p", {}, why));
 }
 
 function history(merges) {
@@ -75,9 +75,9 @@ function history(merges) {
   return el("ul", { class: "merges" }, merges.map(line));
 }
 
-async function merge(button, session, address, again) {
+async function merge(button, session, address, refresh) {
   const text = [
-    "The work becomes one commit on the base branch of your repository, if its check still passes there.",
+    "The changes become one commit on the base branch of your repository, if the check command still passes there.",
     "Nothing is pushed.",
   ];
   const agreed = await confirmed({ title: `Merge onto ${visible(session.baseBranch)}?`, text, action: "Merge", danger: false });
@@ -85,14 +85,14 @@ async function merge(button, session, address, again) {
   if (!done) return;
   if (done.result === "success") toast("Merged.", "good");
   else toast(`Not merged: ${done.result}`, "bad", done.message);
-  await again();
+  await refresh();
 }
 
-async function discard(button, address, again) {
-  const text = "Its branch and its work tree are removed from this machine. The record of the session stays.";
-  const agreed = await confirmed({ title: "Discard this work?", text, action: "Discard" });
+async function discard(button, address, refresh) {
+  const text = "The branch and the worktree are deleted. The session stays in the store.";
+  const agreed = await confirmed({ title: "Discard these changes?", text, action: "Discard" });
   const done = agreed && (await attempt(button, () => api.post(`${address}/discard`)));
   if (!done) return;
   toast("Discarded.", "good", done.message);
-  await again();
+  await refresh();
 }

@@ -1,10 +1,10 @@
-// Everything else about a session: what was asked, who took part, where it worked, what it used.
+// Details of a session: prompt, participants, workspace, usage.
 
 import { el } from "./dom.js";
 import { moment, money, number, seconds } from "./format.js";
 import { longText, terminal, visible } from "./texts.js";
 
-/** The two who talk in a dialogue: who stands left, and right. */
+/** The two participants of a dialogue: left and right. */
 export const SIDES = ["client", "therapist"];
 
 const code = (text) => (text ? el("code", {}, visible(text)) : "");
@@ -12,30 +12,30 @@ const card = (title, ...content) => el("section", { class: "card" }, el("h3", {}
 
 function facts(entries) {
   const known = entries.filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== 0);
-  const shown = (value) => (value instanceof Node ? value : visible(String(value)));
-  return el("dl", { class: "facts" }, known.flatMap(([name, value]) => [el("dt", {}, visible(name)), el("dd", {}, shown(value))]));
+  const content = (value) => (value instanceof Node ? value : visible(String(value)));
+  return el("dl", { class: "facts" }, known.flatMap(([name, value]) => [el("dt", {}, visible(name)), el("dd", {}, content(value))]));
 }
 
-/** The parts of the panel. */
+/** The content of the panel. */
 export function detailsOf(session, address) {
-  const parts = [asked(session, address), ...SIDES.map((side) => profile(session, side)), about(session), spent(session), measured(session), ...outputs(session, address)];
+  const parts = [prompt(session, address), ...SIDES.map((side) => profile(session, side)), about(session), usage(session), metrics(session), ...outputs(session, address)];
   return el("div", { class: "details-grid" }, parts.filter(Boolean));
 }
 
-function asked({ item }, address) {
+function prompt({ item }, address) {
   if (!item) return null;
   const tags = Object.entries(item.factors).map(([name, value]) => el("span", { class: "tag" }, visible(`${name}: ${value}`)));
-  return card("What was asked", longText(item.prompt, `${address}/prompt`), tags.length ? el("div", { class: "factor-tags" }, tags) : "");
+  return card("Prompt", longText(item.prompt, `${address}/prompt`), tags.length ? el("div", { class: "factor-tags" }, tags) : "");
 }
 
 function profile(session, side) {
   const role = session.item?.details[side];
   if (!role || typeof role !== "object") return null;
-  const fields = Object.entries(role.profile || {}).map(([name, value]) => [name, inWords(value)]);
+  const fields = Object.entries(role.profile || {}).map(([name, value]) => [name, asText(value)]);
   return card(visible(`${side}: ${role.label || role.role || ""}`), role.model ? el("p", { class: "soft" }, visible(role.model)) : "", facts(fields));
 }
 
-function inWords(value) {
+function asText(value) {
   if (Array.isArray(value) && value.every((one) => typeof one !== "object")) return value.join(", ");
   return typeof value === "object" ? JSON.stringify(value) : value;
 }
@@ -50,13 +50,13 @@ function about(session) {
       ["Name", session.name],
       ["Agent", [session.agent, session.agentVersion].filter(Boolean).join(" ")],
       ["Model", session.model],
-      ["Ended", session.endReason],
+      ["End reason", session.endReason],
       ["Started", moment(session.startedAt)],
       ["Finished", moment(session.finishedAt)],
       ["Repository", code(session.repo)],
       ["Branch", code(session.branch)],
       ["Base", code(base)],
-      ["Work tree", code(session.worktree)],
+      ["Worktree", code(session.worktree)],
       ["Conversation", code(session.thread)],
       ["Source", session.source],
       ["Service", session.service],
@@ -64,26 +64,26 @@ function about(session) {
   );
 }
 
-function spent(session) {
+function usage(session) {
   return card(
-    "Spent",
+    "Usage",
     facts([
       ["Tokens in", number(session.promptTokens)],
       ["of which cached", number(session.cachedTokens)],
       ["Tokens out", number(session.completionTokens)],
       ["of which reasoning", number(session.reasoningTokens)],
       ["Cost", money(session.costUsd)],
-      ["Calls without a price", session.unpricedCalls || ""],
-      ["Worked", seconds(session.workSeconds)],
-      ["Waited", session.waitingSeconds ? seconds(session.waitingSeconds) : ""],
+      ["Unpriced calls", session.unpricedCalls || ""],
+      ["Work time", seconds(session.workSeconds)],
+      ["Waiting time", session.waitingSeconds ? seconds(session.waitingSeconds) : ""],
     ]),
   );
 }
 
-function measured(session) {
-  // What was measured at a step is shown with that step.
+function metrics(session) {
+  // Metrics of a single step are shown with that step.
   const whole = session.metrics.filter((metric) => !metric.step).slice(0, 60);
-  return whole.length ? card("Measured", facts(whole.map((metric) => [metric.name, metric.label ?? String(metric.value ?? "–")]))) : null;
+  return whole.length ? card("Metrics", facts(whole.map((metric) => [metric.name, metric.label ?? String(metric.value ?? "–")]))) : null;
 }
 
 function outputs(session, address) {
@@ -92,7 +92,7 @@ function outputs(session, address) {
     .filter((step) => step.output.size)
     .slice(0, 50)
     .map((step) => {
-      const title = session.steps.length > 1 ? `What step ${step.step} put out` : "What the agent put out";
+      const title = session.steps.length > 1 ? `Output of step ${step.step}` : "Agent output";
       const ended = step.exitCode === null ? "" : el("span", { class: "soft" }, ` exit code ${step.exitCode}`);
       const text = longText(step.output, `${address}/steps/${step.step}/output`, { show: terminal, className: "terminal" });
       return el("details", { class: "card" }, el("summary", {}, title, ended), text);

@@ -1,4 +1,4 @@
-// The Session page: one attempt, from what was asked to how it was judged. Live while it runs.
+// The Session page: one attempt, from prompt to scores. Live while it runs.
 
 import { api, badge, byId, el, format, toast, watch } from "./app.js";
 import "./labels.js";
@@ -22,20 +22,20 @@ const transcript = document.createElement("session-transcript");
 const search = document.createElement("transcript-search");
 const turns = document.createElement("scenario-turns");
 const labels = el("proctor-labels", { session: ID });
-const shown = new Set();
+const openedPanels = new Set();
 const tabs = new Tabs(byId("tabs"), (name) => openPanel(name));
 
-// ---- The head
+// ---- Header
 
 function showHead() {
-  // A task in Markdown begins with its title.
-  const asked = firstLine(session.item?.prompt.text || "", 200).replace(/^#+\s*(Task:\s*)?/, "");
-  byId("title").textContent = asked || visible(session.name) || `Session ${session.id}`;
+  // A Markdown task starts with its title.
+  const prompt = firstLine(session.item?.prompt.text || "", 200).replace(/^#+\s*(Task:\s*)?/, "");
+  byId("title").textContent = prompt || visible(session.name) || `Session ${session.id}`;
   const reason = session.endReason && session.endReason !== session.status ? visible(session.endReason.replaceAll("_", " ")) : "";
   byId("status").replaceChildren(
     badge(session.status),
     reason ? el("span", { class: "soft" }, reason) : "",
-    session.standIn ? el("span", { class: "tag warn" }, "stand-in") : "",
+    session.standIn ? el("span", { class: "tag warn" }, "mock") : "",
   );
   showFacts();
   showAttempts();
@@ -53,8 +53,8 @@ function showFacts() {
     session.source && session.source !== "batch" ? `from ${visible(session.source)}` : "",
   ];
   const started = el("span", { title: moment(session.startedAt) }, session.startedAt ? `started ${ago(session.startedAt)}` : "not started");
-  const judged = session.scores.find((score) => score.judgedSessionId && score.judgedSessionId !== session.id)?.judgedSessionId;
-  const link = judged ? el("a", { href: `/sessions/${encodeURIComponent(judged)}` }, "the session it judges") : "";
+  const evaluatedId = session.scores.find((score) => score.judgedSessionId && score.judgedSessionId !== session.id)?.judgedSessionId;
+  const link = evaluatedId ? el("a", { href: `/sessions/${encodeURIComponent(evaluatedId)}` }, "evaluated session") : "";
   byId("facts").replaceChildren(...facts.filter(Boolean).map((fact) => el("span", {}, fact)), link, started);
 }
 
@@ -76,12 +76,12 @@ const counted = (count, noun) => tile(number(count), count === 1 ? noun : `${nou
 
 function showTiles() {
   const isRunning = session.status === "running";
-  const took = isRunning ? (Date.now() - Date.parse(session.startedAt)) / 1000 : session.workSeconds;
-  const waited = session.waitingSeconds >= 1 ? `worked, ${seconds(session.waitingSeconds)} waited` : "worked";
+  const elapsed = isRunning ? (Date.now() - Date.parse(session.startedAt)) / 1000 : session.workSeconds;
+  const timeLabel = session.waitingSeconds >= 1 ? `work time; ${seconds(session.waitingSeconds)} waiting` : "work time";
   const tokens = `${number(session.promptTokens)} in, of which ${number(session.cachedTokens)} cached; ${number(session.completionTokens)} out, of which ${number(session.reasoningTokens)} reasoning`;
   byId("tiles").replaceChildren(
-    tile(seconds(took), isRunning ? "so far" : waited),
-    tile(money(session.costUsd), session.unpricedCalls ? `${plural(session.unpricedCalls, "call")} without a price` : "cost"),
+    tile(seconds(elapsed), isRunning ? "elapsed" : timeLabel),
+    tile(money(session.costUsd), session.unpricedCalls ? `${plural(session.unpricedCalls, "unpriced call")}` : "cost"),
     tile(short(session.totalTokens), "tokens", tokens),
     counted(session.modelCalls, "model call"),
     counted(session.toolCalls, "tool call"),
@@ -89,7 +89,7 @@ function showTiles() {
   );
 }
 
-/** What it did to a repository, or else how many steps it took. */
+/** Changed lines in a repository, or the number of steps. */
 function workTile() {
   const sum = (name) => session.steps.reduce((total, step) => total + step[name], 0);
   const files = sum("changedFiles");
@@ -98,18 +98,18 @@ function workTile() {
 }
 
 function showNotices() {
-  const made = [];
-  if (session.error) made.push(el("div", { class: "notice bad" }, el("pre", { class: "said" }, visible(session.error))));
-  if (session.interventions) made.push(el("div", { class: "notice warn" }, el("p", {}, `The agent stopped to ask a human ${plural(session.interventions, "time")}.`)));
+  const notices = [];
+  if (session.error) notices.push(el("div", { class: "notice bad" }, el("pre", { class: "said" }, visible(session.error))));
+  if (session.interventions) notices.push(el("div", { class: "notice warn" }, el("p", {}, `The agent stopped ${plural(session.interventions, "time")} to ask a human.`)));
   if (session.notes.length) {
     const notes = el("ul", {}, session.notes.slice(0, 100).map((note) => el("li", {}, visible(note))));
     const many = session.notes.length > 3;
-    made.push(many ? el("details", { class: "notice" }, el("summary", {}, plural(session.notes.length, "note")), notes) : el("div", { class: "notice" }, notes));
+    notices.push(many ? el("details", { class: "notice" }, el("summary", {}, plural(session.notes.length, "note")), notes) : el("div", { class: "notice" }, notes));
   }
-  byId("notices").replaceChildren(...made);
+  byId("notices").replaceChildren(...notices);
 }
 
-// ---- Which parts there are
+// ---- Tabs
 
 function showTabs() {
   const checks = session.steps.filter((step) => step.testResult);
@@ -131,7 +131,7 @@ function showTabs() {
   const failed = checks.some((step) => step.testResult === "fail");
   const verdict = el("span", { class: `status s-${failed ? "fail" : "success"}` }, failed ? "failed" : "passed");
   byId("tab-check").querySelector(".count").replaceChildren(checks.length ? verdict : "");
-  for (const name of ["check", "scores", "details"]) if (shown.has(name)) PANELS[name]();
+  for (const name of ["check", "scores", "details"]) if (openedPanels.has(name)) PANELS[name]();
 }
 
 const PANELS = {
@@ -142,7 +142,7 @@ const PANELS = {
   changes: () =>
     showBranch({ panel: byId("panel-changes"), tab: byId("tab-changes"), address: ADDRESS, session: () => session, changed: reload }),
   check: () => byId("panel-check").replaceChildren(...checksOf(session, ADDRESS)),
-  // What people think of a session is asked where it can be read, not where it was judged.
+  // Labels belong to the evaluated session, not to the evaluation session.
   scores: () => byId("panel-scores").replaceChildren(scoresTable(session), session.job === "evaluation" ? "" : labels),
   calls: () => {
     const fall = document.createElement("call-waterfall");
@@ -153,12 +153,12 @@ const PANELS = {
 };
 
 function openPanel(name) {
-  if (shown.has(name)) return;
-  shown.add(name);
+  if (openedPanels.has(name)) return;
+  openedPanels.add(name);
   guarded(`panel-${name}`, () => PANELS[name]?.());
 }
 
-/** What cannot be shown says so in its place. */
+/** Run an action; show its error in the panel. */
 async function guarded(panel, action) {
   try {
     await action();
@@ -174,32 +174,32 @@ function goTo(position, text = "") {
   return transcript.show(position, text);
 }
 
-// `/` goes to the search field, which is in this panel.
+// `/` focuses the search field, which is in this panel.
 document.addEventListener("keydown", ({ key, target }) => key === "/" && !target.closest?.("input, textarea, select") && tabs.open("transcript"), { capture: true });
 
-/** What stands below the utterances of a dialogue: how each was judged, what its speaker felt. */
+/** Scores and metrics shown below an utterance of a dialogue. */
 function scoredUtterance(name, index) {
-  const given = session.scores.filter((score) => score.target === `${name}.turn_${index}`);
-  const felt = session.metrics.filter((metric) => metric.name.startsWith(`${name}.`) && metric.step === index + 1).slice(0, 6);
-  if (!given.length && !felt.length) return null;
+  const scores = session.scores.filter((score) => score.target === `${name}.turn_${index}`);
+  const metrics = session.metrics.filter((metric) => metric.name.startsWith(`${name}.`) && metric.step === index + 1).slice(0, 6);
+  if (!scores.length && !metrics.length) return null;
   return el(
     "div",
     { class: "under" },
-    given.map((score) => el("span", { class: "tag", title: score.explanation }, visible(score.evaluator), " ", scoreValue(score))),
-    felt.map((metric) => el("span", { class: "tag" }, visible(`${metric.name.slice(name.length + 1)}: ${metric.label ?? metric.value}`))),
+    scores.map((score) => el("span", { class: "tag", title: score.explanation }, visible(score.evaluator), " ", scoreValue(score))),
+    metrics.map((metric) => el("span", { class: "tag" }, visible(`${metric.name.slice(name.length + 1)}: ${metric.label ?? metric.value}`))),
   );
 }
 
-// ---- From the first look on
+// ---- Loading
 
-let loads = 0;
+let latestLoad = 0;
 
 async function reload() {
-  const mine = ++loads;
-  const found = await api.get(ADDRESS);
-  // A slow answer must not replace a newer one.
-  if (mine !== loads) return;
-  session = found;
+  const request = ++latestLoad;
+  const response = await api.get(ADDRESS);
+  // Ignore a response that arrives after a newer one.
+  if (request !== latestLoad) return;
+  session = response;
   showHead();
   showTabs();
 }
@@ -212,8 +212,8 @@ async function showTranscript() {
   search.hidden = !session.eventCount;
   transcript.begin({ session: ID, started: session.startedAt, sides: session.job === "dialogue" ? SIDES : null, scored: scoredUtterance });
   await transcript.open(linkedTo());
-  if (session.status === "running") transcript.say("Nothing was said yet.", "What happens appears here as it does.");
-  else transcript.say("Nothing was said.", "This attempt ended before anything was recorded.");
+  if (session.status === "running") transcript.showEmpty("No messages yet.", "Messages appear here while the session runs.");
+  else transcript.showEmpty("No messages.", "The attempt ended before any message was recorded.");
 }
 
 async function follow(state) {
@@ -222,8 +222,8 @@ async function follow(state) {
   const isSame = state.status === session.status && state.eventCount === session.eventCount && state.stepCount === session.steps.length;
   if (isSame) return;
   await reload();
-  if (shown.has("world")) await turns.catchUp();
-  if (state.status !== "running" && shown.has("changes")) await guarded("panel-changes", PANELS.changes);
+  if (openedPanels.has("world")) await turns.catchUp();
+  if (state.status !== "running" && openedPanels.has("changes")) await guarded("panel-changes", PANELS.changes);
 }
 
 async function begin() {
@@ -233,8 +233,8 @@ async function begin() {
     byId("panel-transcript").replaceChildren(el("div", { class: "empty", role: "alert" }, el("b", {}, error.message), el("p", {}, error.remedy)));
     return;
   }
-  const isJudgement = session.job === "evaluation" && session.scores.length;
-  const first = session.job === "scenario" && session.runId ? "world" : isJudgement ? "scores" : "transcript";
+  const isEvaluation = session.job === "evaluation" && session.scores.length;
+  const first = session.job === "scenario" && session.runId ? "world" : isEvaluation ? "scores" : "transcript";
   tabs.open(linkedTo() ? "transcript" : location.hash.slice(1) || first);
   await guarded("panel-transcript", showTranscript);
   addEventListener("hashchange", () => linkedTo() && goTo(linkedTo()));
@@ -243,11 +243,11 @@ async function begin() {
   if (session.runId) awaitEndOfRun();
 }
 
-/** Who watches a session is told when its run ends; one that has ended is not watched. */
+/** Notify when the run of this session ends, and stop watching it then. */
 function awaitEndOfRun() {
-  const tell = ending(session.status);
+  const notify = ending(session.status);
   const stop = watch("run", session.runId, ({ run }) => {
-    tell(run);
+    notify(run);
     if (run.status !== "running") stop();
   });
 }

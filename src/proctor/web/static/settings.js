@@ -1,4 +1,4 @@
-// Settings: what this browser keeps, what the server stands on.
+// Settings of this browser, and facts about the server.
 
 import { api, byId, chooseTheme, DataTable, el } from "./app.js";
 import { state, turn } from "./notify.js";
@@ -10,8 +10,8 @@ for (const choice of document.querySelectorAll("input[name=theme]")) {
 }
 
 const WHY = {
-  denied: "The browser forbids them for this page; its own settings can allow them.",
-  unsupported: "This browser has none for pages like this one.",
+  denied: "The browser blocks notifications for this page. Allow them in the browser settings.",
+  unsupported: "This browser does not support notifications on this page.",
 };
 const toggle = byId("notifications");
 function drawNotifications(now) {
@@ -27,25 +27,25 @@ const providers = new DataTable({
   rowKey: (provider) => provider.name,
   columns: [
     { key: "name", title: "Provider", cell: (provider) => el("b", {}, provider.name) },
-    { key: "address", title: "Address", class: "address", cell: (provider) => el("span", { class: "soft" }, provider.address || "none yet") },
+    { key: "address", title: "Address", class: "address", cell: (provider) => el("span", { class: "soft" }, provider.address || "not set") },
     { key: "key", title: "Key", cell: (provider) => el("span", { class: `key ${provider.key.split(" ")[0]}` }, provider.key) },
     { key: "variable", title: "Variable", cell: (provider) => (provider.keyVariable ? el("code", {}, provider.keyVariable) : "–") },
   ],
 });
 
 try {
-  const found = await api.get("/api/settings");
+  const response = await api.get("/api/settings");
   const facts = {
-    Python: found.python,
-    Store: found.store,
-    Home: found.home,
-    Folder: found.folder,
-    Token: found.token ? "asked for" : "not asked for: this machine only",
-    "Access keys": found.accessKeys.join(", ") || "none",
+    Python: response.python,
+    Store: response.store,
+    Home: response.home,
+    Folder: response.folder,
+    Token: response.token ? "required" : "not required (local access only)",
+    "Access keys": response.accessKeys.join(", ") || "none",
   };
   for (const [name, value] of Object.entries(facts)) byId("server").append(el("dt", {}, name), el("dd", {}, value));
-  found.providers.sort((one, other) => (other.key === "present") - (one.key === "present"));
-  providers.show(found.providers);
+  response.providers.sort((one, other) => (other.key === "present") - (one.key === "present"));
+  providers.show(response.providers);
   byId("providers").replaceChildren(providers.element);
 } catch (error) {
   byId("providers").replaceChildren(el("div", { class: "notice bad", role: "alert" }, error.message, " ", error.remedy));

@@ -1,18 +1,18 @@
-// Statuses of runs and items: always a colour and a word.
+// Statuses of runs and items, always shown as a color and a word.
 
 import { el } from "./dom.js";
 import { number, percent } from "./format.js";
 
-/** In the order in which bars show them. */
+/** In display order. */
 export const STATUSES = ["success", "fail", "timeout", "error", "running", "queued"];
 export const RUN_STATUSES = ["running", "completed", "halted", "interrupted", "aborted"];
 
-/** A status as a coloured word. */
+/** A status as a colored word. */
 export function badge(status, reason = "") {
   return el("span", { class: `status s-${status}`, title: reason || null }, status);
 }
 
-/** A bar with a segment for each status; `update(counts)` changes it in place. */
+/** A bar with one segment per status; `update(counts)` updates it in place. */
 export class ProgressBar extends HTMLElement {
   connectedCallback() {
     this.setAttribute("role", "progressbar");
@@ -42,12 +42,12 @@ export class ProgressBar extends HTMLElement {
 }
 customElements.define("progress-bar", ProgressBar);
 
-/** `12 success, 3 fail`: the counts that are not 0. */
+/** The counts that are not 0, such as `12 success, 3 fail`. */
 export function words(counts) {
   return STATUSES.filter((status) => counts[status]).map((status) => `${number(counts[status])} ${status}`).join(", ") || "no items";
 }
 
-/** The counts that are not 0 as small coloured figures. */
+/** The counts that are not 0, as small colored numbers. */
 export function tally(counts) {
   return el(
     "span",

@@ -1,10 +1,10 @@
-// A table of a page of rows: sorted by the server, changed in place, walked through with the keyboard.
+// A table for one page of rows: sorted by the server, updated in place, with keyboard navigation.
 
 import { el } from "./dom.js";
 
 /**
- * `columns`: [{key, title, cell(row) → Node|string, sort, numeric, class}]. `rowKey(row)` names a row, `open(row)` is what
- * Enter and a click on a row do, `sorted(key, descending)` is called when a heading is chosen.
+ * `columns`: [{key, title, cell(row) → Node|string, sort, numeric, class}]. `rowKey(row)` identifies a row, `open(row)` is
+ * called on Enter or a click on a row, `sorted(key, descending)` when a sortable heading is clicked.
  */
 export class DataTable {
   constructor({ columns, rowKey, open = null, sorted = null, label }) {
@@ -34,22 +34,22 @@ export class DataTable {
     this.sorted?.(this.order.key, this.order.descending);
   }
 
-  /** Show exactly these rows, in this order; those already there keep their elements. */
+  /** Show these rows in this order; rows that are already shown keep their elements. */
   show(rows) {
     const before = this.rows;
     this.rows = new Map();
-    const shown = rows.map((row) => {
+    const elements = rows.map((row) => {
       const key = this.rowKey(row);
       const entry = before.get(key) || { element: this.makeRow() };
       this.rows.set(key, entry);
       this.fill(entry, row);
       return entry.element;
     });
-    this.body.replaceChildren(...shown);
-    if (shown.length && !this.body.querySelector("tr[tabindex='0']")) shown[0].tabIndex = 0;
+    this.body.replaceChildren(...elements);
+    if (elements.length && !this.body.querySelector("tr[tabindex='0']")) elements[0].tabIndex = 0;
   }
 
-  /** Change one row where it is shown; false when it is not. */
+  /** Update one row in place; returns false if it is not shown. */
   update(row) {
     const entry = this.rows.get(this.rowKey(row));
     if (entry) this.fill(entry, { ...entry.row, ...row });
@@ -65,11 +65,11 @@ export class DataTable {
   }
 
   fill(entry, row) {
-    const held = entry.element.contains(document.activeElement) ? document.activeElement.dataset.action : null;
+    const focusedAction = entry.element.contains(document.activeElement) ? document.activeElement.dataset.action : null;
     entry.row = row;
     entry.element.replaceChildren(...this.columns.map((column) => el("td", { class: classOf(column) }, column.cell(row))));
     entry.element.classList.toggle("opens", Boolean(this.open));
-    if (held) entry.element.querySelector(`[data-action="${held}"]`)?.focus();
+    if (focusedAction) entry.element.querySelector(`[data-action="${focusedAction}"]`)?.focus();
   }
 
   rowOf(element) {

@@ -1,10 +1,10 @@
-// Tabs and menus, usable with the keyboard as both are everywhere else.
+// Tabs and menus with keyboard navigation.
 
 import { el } from "./dom.js";
 
 /**
  * Tabs over panels: `list` is the element with role=tablist. `opened(name)` is called when a panel is shown.
- * The address keeps which one is open, behind #.
+ * The URL fragment stores which one is open.
  */
 export class Tabs {
   constructor(list, opened = () => {}) {
@@ -12,12 +12,12 @@ export class Tabs {
     this.opened = opened;
     this.list.addEventListener("click", (event) => {
       const tab = event.target.closest("[role=tab]");
-      if (tab) this.open(tab.dataset.panel, { told: true });
+      if (tab) this.open(tab.dataset.panel, { updateUrl: true });
     });
     this.list.addEventListener("keydown", (event) => this.walk(event));
   }
 
-  get shown() {
+  get visibleTabs() {
     return [...this.list.querySelectorAll("[role=tab]")].filter((tab) => !tab.hidden);
   }
 
@@ -25,30 +25,30 @@ export class Tabs {
     return this.list.querySelector("[aria-selected=true]")?.dataset.panel;
   }
 
-  open(name, { told = false, focus = false } = {}) {
-    const wanted = this.shown.find((tab) => tab.dataset.panel === name) || this.shown[0];
+  open(name, { updateUrl = false, focus = false } = {}) {
+    const selected = this.visibleTabs.find((tab) => tab.dataset.panel === name) || this.visibleTabs[0];
     for (const tab of this.list.querySelectorAll("[role=tab]")) {
-      const isOpen = tab === wanted;
+      const isOpen = tab === selected;
       tab.setAttribute("aria-selected", String(isOpen));
       tab.tabIndex = isOpen ? 0 : -1;
       document.getElementById(tab.getAttribute("aria-controls")).hidden = !isOpen;
     }
-    if (focus) wanted.focus();
-    if (told) history.replaceState(history.state, "", `#${wanted.dataset.panel}`);
-    this.opened(wanted.dataset.panel);
+    if (focus) selected.focus();
+    if (updateUrl) history.replaceState(history.state, "", `#${selected.dataset.panel}`);
+    this.opened(selected.dataset.panel);
   }
 
   walk(event) {
-    const tabs = this.shown;
+    const tabs = this.visibleTabs;
     const here = tabs.indexOf(event.target);
     const next = { ArrowRight: here + 1, ArrowLeft: here - 1, Home: 0, End: tabs.length - 1 }[event.key];
     if (here < 0 || next === undefined) return;
     event.preventDefault();
-    this.open(tabs[(next + tabs.length) % tabs.length].dataset.panel, { told: true, focus: true });
+    this.open(tabs[(next + tabs.length) % tabs.length].dataset.panel, { updateUrl: true, focus: true });
   }
 }
 
-/** A button that opens a menu below itself; one that waits for its menu is enabled. Escape, a click elsewhere or a choice closes it. */
+/** Attach a menu to a button and enable the button. Escape, a click elsewhere, or a choice closes the menu. */
 export function menu(button, content, { stays = false } = {}) {
   const box = el("div", { class: "menu", hidden: true }, content);
   button.setAttribute("aria-haspopup", "true");
@@ -61,7 +61,7 @@ export function menu(button, content, { stays = false } = {}) {
     box.hidden = !open;
     button.setAttribute("aria-expanded", String(open));
     if (!open) return;
-    // Kept inside the window, whichever side the button is on.
+    // Keep the menu inside the window.
     box.classList.remove("to-left");
     if (box.getBoundingClientRect().right > document.documentElement.clientWidth - 8) box.classList.add("to-left");
   };

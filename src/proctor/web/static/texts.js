@@ -1,14 +1,14 @@
-// Text that nobody vouches for, as text: what cannot be seen is made visible, what is long comes in pieces.
+// Display of untrusted text: invisible characters are made visible, long texts are loaded in pieces.
 
 import { el } from "./dom.js";
 import { number } from "./format.js";
 import { api, query } from "./api.js";
 import { attempt } from "./dialogs.js";
 
-// Control characters but for line ends and tabs; marks that reverse, hide or join text.
+// Control characters except line ends and tabs; characters that reverse, hide, or join text.
 const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
-/** The same text with each invisible character shown as a sign of its own. */
+/** The text with each invisible character replaced by a visible one. */
 export function visible(text) {
   return text.replace(/\r\n?/g, "\n").replace(HIDDEN, (mark) => {
     const code = mark.codePointAt(0);
@@ -17,22 +17,22 @@ export function visible(text) {
   });
 }
 
-/** What a program printed for a terminal: its colours as colours, its other commands left out. */
+/** Terminal output as nodes: color codes become styles, other escape sequences are removed. */
 export function terminal(text) {
-  const made = [];
+  const nodes = [];
   let style = "";
-  // Commands to a terminal: colours and moves, titles and links, single letters.
+  // Escape sequences: colors and cursor movement, titles and links, single letters.
   const parts = text.split(/(\u001b\[[0-9;:?<=>]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|\u001b[PX^_][^\u001b]*\u001b\\|\u001b[ -/]*[0-~])/);
   for (const [index, part] of parts.entries()) {
     if (index % 2) {
-      const colour = /^\u001b\[([0-9;]*)m$/.exec(part);
-      if (colour) style = styled(style, colour[1]);
+      const color = /^\u001b\[([0-9;]*)m$/.exec(part);
+      if (color) style = styled(style, color[1]);
     } else if (part) {
-      const shown = visible(part);
-      made.push(style ? el("span", { class: style }, shown) : shown);
+      const content = visible(part);
+      nodes.push(style ? el("span", { class: style }, content) : content);
     }
   }
-  return made;
+  return nodes;
 }
 
 function styled(before, codes) {
@@ -53,14 +53,14 @@ function styled(before, codes) {
   return [...classes].join(" ");
 }
 
-// Pieces that one click asks for: more would keep a browser busy for seconds.
+// Pieces loaded per click: more would block the browser for seconds.
 const AT_ONCE = 20;
-// The server counts characters, JavaScript halves of some of them.
+// The server counts code points, JavaScript UTF-16 units.
 const characters = (text) => [...text].length;
 
 /**
- * A text that may be long: its beginning, and a button for the rest. `piece` is {text, size, isCut},
- * `address` where the rest is asked for, `show` what turns text into nodes.
+ * A text that may be long: its beginning, and a button that loads the rest. `piece` is {text, size, isCut},
+ * `address` the URL of the rest, `show` converts text to nodes.
  */
 export function longText(piece, address, { show = (text) => [visible(text)], className = "said" } = {}) {
   const box = el("pre", { class: className, dir: "auto" }, show(piece.text));
@@ -69,12 +69,12 @@ export function longText(piece, address, { show = (text) => [visible(text)], cla
   const button = el("button", { type: "button", class: "compact show-more" }, `Show all (${number(piece.size)})`);
   const next = async () => {
     const more = await api.get(`${address}${query({ offset })}`);
-    // Parts end at the end of a line: each is a block of its own, or one long text would be laid out anew each time.
+    // Parts end at a line end: each is its own block, so that adding one does not lay out the whole text again.
     const line = more.isCut ? more.text.lastIndexOf("\n") + 1 : 0;
     const part = line ? more.text.slice(0, line) : more.text;
     box.append(el("span", { class: "piece" }, show(line ? part.slice(0, -1) : part)));
     offset += characters(part);
-    button.textContent = `Show more: ${number(offset)} of ${number(more.size)} so far`;
+    button.textContent = `Show more (${number(offset)} of ${number(more.size)})`;
     return more.isCut;
   };
   button.addEventListener("click", () =>
@@ -87,7 +87,7 @@ export function longText(piece, address, { show = (text) => [visible(text)], cla
   return el("div", { class: "long" }, box, button);
 }
 
-/** JSON made readable; anything else as it is. */
+/** Indented JSON; other text unchanged. */
 export function pretty(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
@@ -96,7 +96,7 @@ export function pretty(text) {
   }
 }
 
-/** The first line that says something, cut. */
+/** The first line that is not blank, truncated. */
 export function firstLine(text, longest = 160) {
   const line = visible(text).split("\n").find((one) => one.trim()) || "";
   return line.length > longest ? `${line.slice(0, longest - 1)}…` : line.trim();

@@ -1,7 +1,7 @@
-// Set before the first paint, so that a page chosen to be dark never flashes white.
+// Set before the first paint, so that a dark page does not flash white.
 try {
   const chosen = localStorage.getItem("proctor-theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 } catch {
-  // Storage may be forbidden; then the system's theme holds.
+  // Without access to storage, the system's theme applies.
 }

@@ -1,4 +1,4 @@
-// Search inside a transcript: the server looks through all of it, a hit brings its event into sight.
+// Search inside a transcript: the server searches the whole transcript; a hit scrolls to its event.
 
 import { api, query } from "./api.js";
 import { debounced, el } from "./dom.js";
@@ -8,17 +8,17 @@ import { visible } from "./texts.js";
 const MOST_HITS = 500;
 const PARTS = { argsJson: "arguments", result: "result" };
 
-/** `address` is the session's, `show(position, text)` goes to an event. */
+/** `address` is the session's API URL; `show(position, text)` scrolls to an event. */
 export class TranscriptSearch extends HTMLElement {
   begin({ address, show }) {
-    Object.assign(this, { address, show, hits: [], current: -1, asked: 0 });
-    this.field = el("input", { type: "search", placeholder: "Search the transcript…", "aria-label": "Search the transcript", title: "/ goes here, Enter to the next hit", autocomplete: "off", spellcheck: "false", maxlength: "500" });
-    this.said = el("span", { class: "soft figures", role: "status" });
+    Object.assign(this, { address, show, hits: [], current: -1, latestRequest: 0 });
+    this.field = el("input", { type: "search", placeholder: "Search transcript…", "aria-label": "Search transcript", title: "Press / to focus, Enter for the next hit", autocomplete: "off", spellcheck: "false", maxlength: "500" });
+    this.status = el("span", { class: "soft figures", role: "status" });
     const button = (words, name, by) => el("button", { type: "button", class: "compact icon", "aria-label": name, title: name, disabled: true, onclick: () => this.go(by) }, words);
     this.steps = [button("↑", "Previous hit", -1), button("↓", "Next hit", 1)];
     this.list = el("ol", { class: "hits", "aria-label": "Hits", hidden: true });
-    this.replaceChildren(el("div", { class: "tools" }, this.field, this.steps, this.said), this.list);
-    this.field.addEventListener("input", debounced(() => this.look(), 250));
+    this.replaceChildren(el("div", { class: "tools" }, this.field, this.steps, this.status), this.list);
+    this.field.addEventListener("input", debounced(() => this.search(), 250));
     this.field.addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.go(event.shiftKey ? -1 : 1);
       else if (event.key === "Escape") this.clear();
@@ -27,40 +27,40 @@ export class TranscriptSearch extends HTMLElement {
 
   clear() {
     this.field.value = "";
-    this.look();
+    this.search();
   }
 
-  async look() {
-    const mine = ++this.asked;
+  async search() {
+    const request = ++this.latestRequest;
     const text = this.field.value.trim();
     this.hits = [];
     this.current = -1;
     this.draw(text ? "Searching…" : "");
     if (!text) return;
     try {
-      await this.collect(text, () => mine === this.asked);
+      await this.collect(text, () => request === this.latestRequest);
     } catch (error) {
-      if (mine === this.asked) this.draw(error.message);
+      if (request === this.latestRequest) this.draw(error.message);
     }
   }
 
-  /** A long transcript is looked through part by part; what was found is there at once. */
-  async collect(text, isWanted) {
+  /** Search a long transcript part by part, showing hits as they arrive. */
+  async collect(text, isCurrent) {
     let [after, hasMore] = [0, true];
     while (hasMore && this.hits.length < MOST_HITS) {
-      const answer = await api.get(`${this.address}/search${query({ text, after: after || "" })}`);
-      if (!isWanted()) return;
-      this.hits.push(...answer.hits);
-      [after, hasMore] = [answer.lastPosition, answer.hasMore];
+      const response = await api.get(`${this.address}/search${query({ text, after: after || "" })}`);
+      if (!isCurrent()) return;
+      this.hits.push(...response.hits);
+      [after, hasMore] = [response.lastPosition, response.hasMore];
       this.draw(hasMore ? "Searching…" : "");
     }
-    this.draw(hasMore ? `the first ${plural(this.hits.length, "hit")}` : this.hits.length ? "" : "No hits.");
+    this.draw(hasMore ? `first ${plural(this.hits.length, "hit")}` : this.hits.length ? "" : "No hits.");
   }
 
   draw(words) {
     for (const step of this.steps) step.disabled = !this.hits.length;
     const place = this.current < 0 ? plural(this.hits.length, "hit") : `${this.current + 1} of ${plural(this.hits.length, "hit")}`;
-    this.said.textContent = words || (this.hits.length ? place : "");
+    this.status.textContent = words || (this.hits.length ? place : "");
     this.list.hidden = !this.hits.length;
     while (this.list.children.length > this.hits.length) this.list.lastChild.remove();
     if (!this.hits.length) return;

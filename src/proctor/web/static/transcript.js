@@ -1,4 +1,4 @@
-// A transcript as a conversation: what was said, what was done, what models were asked, in order.
+// A transcript: messages, tool calls, and model calls in order.
 
 import { api, query } from "./api.js";
 import { attempt, toast } from "./dialogs.js";
@@ -7,13 +7,13 @@ import { moment, money, number, seconds } from "./format.js";
 import { firstLine, longText, pretty, visible } from "./texts.js";
 
 const PAGE = 100;
-// A link into the middle of a long transcript shows this much of what came before.
+// Events shown before the target of a link into a long transcript.
 const BEFORE = 20;
-// Further than this from what is shown, nobody wants to see all that lies between.
+// A target further away than this is opened separately, without loading everything in between.
 const FAR = 3 * PAGE;
 
 export class Transcript extends HTMLElement {
-  /** `sides` names the two who talk, in a dialogue; `scored(name, index)` what stands below an utterance of theirs. */
+  /** `sides` are the two participants of a dialogue; `scored(name, index)` returns what is shown below an utterance. */
   begin({ session, started, sides = null, scored = () => null }) {
     this.address = `/api/sessions/${encodeURIComponent(session)}`;
     this.started = started ? Date.parse(started) : null;
@@ -30,16 +30,16 @@ export class Transcript extends HTMLElement {
     new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && this.hasMore && this.loadMore(), { rootMargin: "800px" }).observe(this.more);
   }
 
-  /** The first events, or those around a position that somebody links to. */
+  /** Load the first events, or those around a linked position. */
   async open(position = 0, text = "") {
-    // Utterances of a dialogue are counted from its beginning.
+    // Utterances of a dialogue are numbered from its beginning.
     if (position > PAGE && !this.sides) this.first = this.last = Math.max(0, position - BEFORE);
     await this.loadMore();
     this.earlier.hidden = !this.first;
     if (position) await this.show(position, text);
   }
 
-  /** Begin anew around a position that is far from what is shown. */
+  /** Reload around a position far from the loaded events. */
   async reopen(position, text) {
     await this.loading;
     this.list.replaceChildren();
@@ -50,12 +50,12 @@ export class Transcript extends HTMLElement {
 
   async loadMore() {
     if (this.loading) return this.loading;
-    this.loading = this.ask(this.last, PAGE).then((answer) => {
+    this.loading = this.fetchEvents(this.last, PAGE).then((response) => {
       const before = this.list.lastElementChild;
-      for (const event of answer.events) if (event.position > this.last) this.append(event);
-      this.last = Math.max(this.last, answer.lastPosition);
-      this.hasMore = answer.hasMore;
-      this.more.hidden = !answer.hasMore;
+      for (const event of response.events) if (event.position > this.last) this.append(event);
+      this.last = Math.max(this.last, response.lastPosition);
+      this.hasMore = response.hasMore;
+      this.more.hidden = !response.hasMore;
       return before;
     });
     try {
@@ -68,18 +68,18 @@ export class Transcript extends HTMLElement {
 
   async loadEarlier() {
     const after = Math.max(0, this.first - PAGE);
-    const answer = await this.ask(after, PAGE);
-    const found = answer.events.filter((event) => event.position <= this.first);
-    this.list.prepend(...found.map((event) => this.made(event)));
+    const response = await this.fetchEvents(after, PAGE);
+    const events = response.events.filter((event) => event.position <= this.first);
+    this.list.prepend(...events.map((event) => this.render(event)));
     this.first = after;
     this.earlier.hidden = !after;
   }
 
-  ask(after, limit) {
+  fetchEvents(after, limit) {
     return api.get(`${this.address}/events${query({ after, limit })}`);
   }
 
-  /** There may be more than there was. */
+  /** Load new events, if any. */
   async catchUp(lastPosition) {
     if (lastPosition <= this.last || this.hasMore) return;
     const atEnd = innerHeight + scrollY > document.documentElement.scrollHeight - 120;
@@ -87,12 +87,12 @@ export class Transcript extends HTMLElement {
     if (atEnd && !this.closest("[hidden]")) scrollTo({ top: document.documentElement.scrollHeight });
   }
 
-  say(title, words) {
+  showEmpty(title, words) {
     this.empty.replaceChildren(el("b", {}, title), el("p", {}, words));
     this.empty.hidden = Boolean(this.list.children.length);
   }
 
-  /** Bring an event into sight; `text` is marked in it. */
+  /** Scroll to an event and highlight `text` in it. */
   async show(position, text = "") {
     const isShown = () => this.list.querySelector(`#m${position}`);
     const isFar = position <= this.first || position > this.last + FAR;
@@ -107,10 +107,10 @@ export class Transcript extends HTMLElement {
     for (const fold of target.querySelectorAll("details")) fold.open = true;
     this.list.querySelector(".pointed")?.classList.remove("pointed");
     target.classList.add("pointed");
-    // Who searches goes on to the next hit with Enter, in the field.
+    // During a search the focus stays in the field, so that Enter goes to the next hit.
     if (!text) target.focus({ preventScroll: true });
     target.scrollIntoView({ block: "center" });
-    // What a fold holds is made when it opens, which is told a moment later.
+    // The content of a fold is created by its toggle event, which fires later.
     setTimeout(() => mark(target, text), 50);
   }
 
@@ -118,24 +118,24 @@ export class Transcript extends HTMLElement {
     if (this.step && event.step > this.step && !this.sides)
       this.list.append(el("div", { class: "step-rule", role: "separator" }, `step ${event.step}`));
     this.step = event.step;
-    this.list.append(this.made(event));
+    this.list.append(this.render(event));
     this.empty.hidden = true;
   }
 
-  made(event) {
+  render(event) {
     const make = { message: this.message, tool_call: this.toolCall, model_call: this.modelCall }[event.kind];
     return make.call(this, event);
   }
 
   link(event) {
-    const button = el("button", { type: "button", class: "quiet anchor", "aria-label": `Copy link to ${event.position}`, title: "Copy a link to this" }, `#${event.position}`);
+    const button = el("button", { type: "button", class: "quiet anchor", "aria-label": `Copy link to ${event.position}`, title: "Copy link" }, `#${event.position}`);
     button.addEventListener("click", async () => {
       history.replaceState(history.state, "", `#m${event.position}`);
       try {
         await navigator.clipboard.writeText(location.href);
-        toast("The link is copied.", "good");
+        toast("Link copied.", "good");
       } catch {
-        toast("The link is in the address bar.");
+        toast("Copying failed. Copy the link from the address bar.");
       }
     });
     return button;
@@ -148,33 +148,33 @@ export class Transcript extends HTMLElement {
     return el("time", { class: "when", datetime: event.timestamp, title: moment(event.timestamp) }, words);
   }
 
-  /** An event with what makes it an event: a place to link to, and the link. */
+  /** The element of an event, with its anchor and link. */
   article(event, kind, ...content) {
     return el("article", { class: `event ${kind}`, id: `m${event.position}`, tabindex: "-1" }, content, this.link(event));
   }
 
-  /** A fold whose long content is only made when somebody opens it: `parts` are [title, piece, part]. */
+  /** A fold whose content is created when it is opened: `parts` are [title, piece, part]. */
   fold(event, summary, parts) {
     const body = el("div", { class: "fold-body" });
-    const made = el("details", {}, el("summary", {}, summary), body);
-    made.addEventListener("toggle", () => {
-      if (!made.open || body.children.length) return;
+    const fold = el("details", {}, el("summary", {}, summary), body);
+    fold.addEventListener("toggle", () => {
+      if (!fold.open || body.children.length) return;
       for (const [title, piece, part] of parts) {
         const show = (text) => [visible(piece.isCut ? text : pretty(text))];
-        const content = piece.size ? longText(piece, `${this.address}/texts/${event.position}/${part}`, { show, className: "code" }) : el("p", { class: "soft" }, "Nothing.");
+        const content = piece.size ? longText(piece, `${this.address}/texts/${event.position}/${part}`, { show, className: "code" }) : el("p", { class: "soft" }, "Empty.");
         body.append(el("h4", {}, title), content);
       }
     });
-    return made;
+    return fold;
   }
 
   message(event) {
     const body = longText(event.content, `${this.address}/texts/${event.position}/content`);
     const who = el("b", { class: "who" }, visible(event.name || event.role));
     const side = this.sides?.indexOf(event.name) ?? -1;
-    // The moderator's words are part of a dialogue; what its two are told beforehand is not.
+    // The moderator's messages are part of a dialogue; the system prompts of the participants are not.
     if (event.role === "system" && event.name !== "moderator") {
-      // What an agent is told before all else is long, and the same in every session.
+      // System prompts are long and the same in every session.
       const line = el("span", { class: "soft one-line" }, firstLine(event.content.text));
       return this.article(event, "role-system", el("details", {}, el("summary", {}, who, line, this.when(event)), body));
     }
@@ -208,7 +208,7 @@ export class Transcript extends HTMLElement {
       `${number(event.completionTokens)} out`,
       event.costUsd === undefined ? "price unknown" : money(event.costUsd),
       event.latencyMs === undefined ? "" : seconds(event.latencyMs / 1000),
-      event.waitingMs ? `${seconds(event.waitingMs / 1000)} waited` : "",
+      event.waitingMs ? `${seconds(event.waitingMs / 1000)} waiting` : "",
     ];
     const line = [
       el("span", { class: "model" }, visible(event.model)),
@@ -225,18 +225,18 @@ export class Transcript extends HTMLElement {
 }
 customElements.define("session-transcript", Transcript);
 
-/** Mark a text wherever it stands in an element, and bring the first place into sight. */
+/** Highlight all occurrences of a text in an element, and scroll to the first. */
 function mark(element, text) {
   if (!text || !CSS.highlights) return;
-  const wanted = visible(text).toLowerCase();
+  const needle = visible(text).toLowerCase();
   const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
   const ranges = [];
   while (walker.nextNode() && ranges.length < 1000) {
-    const said = walker.currentNode.data.toLowerCase();
-    for (let at = said.indexOf(wanted); at >= 0 && ranges.length < 1000; at = said.indexOf(wanted, at + wanted.length)) {
+    const data = walker.currentNode.data.toLowerCase();
+    for (let at = data.indexOf(needle); at >= 0 && ranges.length < 1000; at = data.indexOf(needle, at + needle.length)) {
       const range = new Range();
       range.setStart(walker.currentNode, at);
-      range.setEnd(walker.currentNode, Math.min(at + wanted.length, walker.currentNode.length));
+      range.setEnd(walker.currentNode, Math.min(at + needle.length, walker.currentNode.length));
       ranges.push(range);
     }
   }
@@ -245,11 +245,11 @@ function mark(element, text) {
   if (first && (first.top < 80 || first.bottom > innerHeight - 20)) scrollBy({ top: first.top - innerHeight / 2 });
 }
 
-/** The argument that tells most, in a line: a command, a path, else the whole. */
+/** The main argument on one line: a command, a path, or all arguments. */
 function argument(json) {
   try {
-    const given = JSON.parse(json);
-    const first = given.command ?? given.cmd ?? given.path ?? given.file_path ?? given.pattern ?? given.query;
+    const args = JSON.parse(json);
+    const first = args.command ?? args.cmd ?? args.path ?? args.file_path ?? args.pattern ?? args.query;
     return firstLine(typeof first === "string" ? first : json);
   } catch {
     return firstLine(json);

@@ -1,4 +1,4 @@
-// The turns of a scenario: the state of the world, what was decided and talked about, what was measured.
+// The turns of a scenario: world state, decisions, conversations, and metrics.
 
 import { api, query } from "./api.js";
 import { attempt } from "./dialogs.js";
@@ -33,10 +33,10 @@ export class Turns extends HTMLElement {
     }
     const shown = this.list.children.length;
     this.more.hidden = shown >= total || !turns.length;
-    if (!shown) this.list.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No turn is over yet."), el("p", {}, "Each appears here when it has been played.")));
+    if (!shown) this.list.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No completed turns yet."), el("p", {}, "Turns appear here when they are completed.")));
   }
 
-  /** There may be more turns than there were. */
+  /** Load new turns, if any. */
   async catchUp() {
     if (!this.more.hidden) return;
     if (!this.last) this.list.replaceChildren();
@@ -54,8 +54,8 @@ function turnCard(turn) {
     { class: "card turn", id: `turn-${turn.number}`, "aria-label": `Turn ${turn.number}` },
     el("div", { class: "turn-head" }, el("h3", {}, `Turn ${turn.number}`), (turn.events || []).map(eventTag)),
     metrics.length ? el("dl", { class: "metrics" }, metrics.map(metric)) : null,
-    ...paragraph("The world", turn.world_state),
-    ...paragraph("What changed", turn.key_changes),
+    ...paragraph("World state", turn.world_state),
+    ...paragraph("Key changes", turn.key_changes),
     ...paragraph("Consequences", turn.consequences),
     el("h4", {}, "Decisions"),
     el("div", { class: "decisions" }, Object.entries(turn.decisions).map(([who, made]) => decision(who, made))),
@@ -64,11 +64,11 @@ function turnCard(turn) {
   );
 }
 
-const eventTag = (name) => el("span", { class: "tag warn", title: "An event" }, visible(name));
+const eventTag = (name) => el("span", { class: "tag warn", title: "Event" }, visible(name));
 
 function metric([name, value]) {
-  const said = typeof value === "number" ? Math.round(value * 1000) / 1000 : value;
-  return el("div", {}, el("dt", {}, visible(name)), el("dd", { class: "figures" }, said === null ? "–" : visible(String(said))));
+  const rounded = typeof value === "number" ? Math.round(value * 1000) / 1000 : value;
+  return el("div", {}, el("dt", {}, visible(name)), el("dd", { class: "figures" }, rounded === null ? "–" : visible(String(rounded))));
 }
 
 function issueLine(issue) {
@@ -89,12 +89,12 @@ function decision(who, made) {
     el("b", { class: "who" }, visible(who)),
     el("pre", { class: "said", dir: "auto" }, visible(made.action)),
     made.statement ? el("blockquote", {}, visible(made.statement)) : null,
-    why.length ? el("details", {}, el("summary", {}, "Why"), why) : null,
+    why.length ? el("details", {}, el("summary", {}, "Reasoning"), why) : null,
   );
 }
 
 function talk(one) {
-  const title = `${one.kind === "coalition" ? "Coalition talk" : "Private talk"}: ${one.participants.map(visible).join(", ")}`;
+  const title = `${one.kind === "coalition" ? "Coalition conversation" : "Private conversation"}: ${one.participants.map(visible).join(", ")}`;
   const outcome = one.outcome ? el("span", { class: "tag" }, visible(one.outcome)) : null;
   const line = ([who, text]) =>
     el("div", { class: "talk-line" }, el("b", { class: "who" }, visible(who)), el("pre", { class: "said", dir: "auto" }, visible(text)));

@@ -1,4 +1,4 @@
-// When each model and each tool was called, and how long that took: a row each, on one scale of time.
+// Start and duration of each model and tool call, one row per call, on a common time scale.
 
 import { api, query } from "./api.js";
 import { attempt } from "./dialogs.js";
@@ -20,14 +20,14 @@ export class Waterfall extends HTMLElement {
   }
 
   async load() {
-    const answer = await api.get(`${this.address}${query({ after: this.after, limit: PAGE })}`);
-    this.calls.push(...answer.events.map((event) => this.timed(event)));
-    this.after = answer.lastPosition;
-    this.more.hidden = !answer.hasMore;
+    const response = await api.get(`${this.address}${query({ after: this.after, limit: PAGE })}`);
+    this.calls.push(...response.events.map((event) => this.timed(event)));
+    this.after = response.lastPosition;
+    this.more.hidden = !response.hasMore;
     this.draw();
   }
 
-  /** An event is written down when it ends. */
+  /** Start and duration in seconds. The timestamp of an event is its end. */
   timed(event) {
     const end = event.timestamp ? (Date.parse(event.timestamp) - this.started) / 1000 : 0;
     const took = (event.kind === "tool_call" ? event.durationMs : event.latencyMs) ?? null;
@@ -52,7 +52,7 @@ export class Waterfall extends HTMLElement {
     const kind = isTool ? "tool" : "model";
     return el(
       "button",
-      { type: "button", class: "wf-row", onclick: () => this.chosen(event.position), title: "Show it in the transcript" },
+      { type: "button", class: "wf-row", onclick: () => this.chosen(event.position), title: "Show in transcript" },
       el("span", { class: "wf-name" }, el("i", { class: failed ? "b-fail" : `wf-dot-${kind}` }), name),
       this.bar(call, last, failed ? "failed" : kind, name),
       el("span", { class: "wf-facts figures" }, factsOf(call, isTool)),

@@ -1,4 +1,4 @@
-// Colours for code, a line at a time: comments, strings, numbers and the words of a language. No more is needed to read a patch.
+// Syntax highlighting of code for patches, line by line: comments, strings, numbers, and keywords.
 
 import { el } from "./dom.js";
 
@@ -36,7 +36,7 @@ const ENDINGS = {
   sh: "shell", bash: "shell", zsh: "shell", rb: "shell", mk: "shell", sql: "sql", html: "markup", xml: "markup", svg: "markup", vue: "markup",
 };
 
-/** The language of a file by its name; null when its lines stay plain. */
+/** The language of a file by its name; null if it is not highlighted. */
 export function languageOf(path) {
   const name = path.split("/").pop().toLowerCase();
   if (name === "makefile" || name === "dockerfile") return LANGUAGES.shell;
@@ -50,7 +50,7 @@ function patternOf(language) {
   const strings = [...language.strings].map((mark) => `${mark}(?:\\\\.|[^\\\\${mark}])*${mark}?`);
   const comments = [language.line ? `${escaped(language.line)}.*` : "", language.block ? "\\/\\*.*?(?:\\*\\/|$)" : ""].filter(Boolean);
   const parts = [
-    // A language without comments has a pattern that never fits.
+    // For a language without comments, use a pattern that never matches.
     `(?<comment>${comments.join("|") || "(?!)"})`,
     `(?<string>${strings.join("|")})`,
     "(?<number>\\b\\d[\\w.]*\\b)",
@@ -60,19 +60,19 @@ function patternOf(language) {
   return language.pattern;
 }
 
-/** A line of code as text and coloured spans. */
-export function coloured(line, language) {
+/** A line of code as text and highlighted spans. */
+export function highlighted(line, language) {
   if (!language || line.length > 1000) return [line];
-  const made = [];
+  const nodes = [];
   let at = 0;
-  for (const found of line.matchAll(patternOf(language))) {
-    const { comment, string, number, word } = found.groups;
+  for (const match of line.matchAll(patternOf(language))) {
+    const { comment, string, number, word } = match.groups;
     const isWord = word !== undefined && language.words.has(language === LANGUAGES.sql ? word.toLowerCase() : word);
     const kind = comment !== undefined ? "comment" : string !== undefined ? "string" : number !== undefined ? "number" : isWord ? "word" : "";
     if (!kind) continue;
-    made.push(line.slice(at, found.index), el("span", { class: `k-${kind}` }, found[0]));
-    at = found.index + found[0].length;
+    nodes.push(line.slice(at, match.index), el("span", { class: `k-${kind}` }, match[0]));
+    at = match.index + match[0].length;
   }
-  made.push(line.slice(at));
-  return made.filter(Boolean);
+  nodes.push(line.slice(at));
+  return nodes.filter(Boolean);
 }
