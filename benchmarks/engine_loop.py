@@ -14,14 +14,14 @@ import sys
 import time
 from pathlib import Path
 
-from proctor.batch.coding import create_batch
-from proctor.batch.conductor import Conductor
-from proctor.cli.house import make_house, now
-from proctor.keys import read_keys
-from proctor.models import Models
-from proctor.plan import Overrides, read_plan
+from proctor.batch.executor import Executor
+from proctor.bootstrap import make_house, now
+from proctor.jobs.coding.job import create_batch
+from proctor.jobs.coding.plan import Overrides, read_plan
+from proctor.models import ModelRouter
 from proctor.store import Store
-from proctor.store.owner import this_process
+from proctor.store.keys import read_keys
+from proctor.store.writer import this_process
 from workload import plan_text
 
 
@@ -52,8 +52,8 @@ def main(home: Path, items: int, concurrency: int, model: str) -> None:
 
 
 async def _carry_out(store: Store, owner: str, home: Path) -> None:
-    models = Models(os.environ)
-    await Conductor(store, "bench", owner, make_house(home, models)).run()
+    models = ModelRouter(os.environ)
+    await Executor(store, "bench", owner, make_house(home, models)).run()
     await models.close()
 
 

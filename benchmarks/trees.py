@@ -14,7 +14,7 @@ from typing import Any
 
 from proctor.item import Item
 from proctor.runner import Services
-from proctor.workspace.preparing import prepare
+from proctor.workspace.setup import prepare
 from results import Figure
 from workload import middle
 

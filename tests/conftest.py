@@ -19,17 +19,17 @@ from cloud import aws as aws
 from command_server import CommandServer
 from databases import server as server
 from proctor.agents import find_agent
-from proctor.batch.coding import create_batch
-from proctor.batch.conductor import Conductor, Ending
-from proctor.batch.house import House, ItemEnd
-from proctor.batch.leftovers import clear_leftovers
-from proctor.batch.retry import RetryPolicy
-from proctor.models import Models, is_stand_in
-from proctor.models.gateway.door import Door
-from proctor.plan import NO_OVERRIDES, Plan, read_plan
+from proctor.batch.executor import Executor
+from proctor.batch.lifecycle import clear_leftovers
+from proctor.context import AttemptContext, ItemRetryPolicy
+from proctor.job import BatchEnd, ItemFinished
+from proctor.jobs.coding.job import create_batch
+from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, read_plan
+from proctor.models import ModelRouter, is_stand_in
+from proctor.models.gateway.access import LazyGateway
 from proctor.runners import find_runner
-from proctor.store import Again, Store
-from proctor.store.owner import this_process
+from proctor.store import RetrySelection, Store
+from proctor.store.writer import this_process
 from proctor.testing import make_git_repository
 
 pytest_plugins = ["proctor.testing.fixtures", "pytester"]
@@ -51,9 +51,9 @@ class Workshop:
 
     def __init__(self, folder: Path, store: Store) -> None:
         self.folder, self.store = folder, store
-        self.told: list[ItemEnd] = []
-        self.models = Models({}, folders=[folder])
-        self.house = House(
+        self.told: list[ItemFinished] = []
+        self.models = ModelRouter({}, folders=[folder])
+        self.house = AttemptContext(
             home=folder / "home",
             environment={"PATH": os.environ["PATH"], "HOME": str(folder)},
             now=now,
@@ -63,21 +63,21 @@ class Workshop:
             models=self.models.watched,
             worst_case=self.models.worst_case,
             pools=self.models.pools,
-            door=Door(self.models),
+            door=LazyGateway(self.models),
             is_stand_in=is_stand_in,
-            retry=RetryPolicy(first_seconds=0.01),
+            retry=ItemRetryPolicy(first_seconds=0.01),
         )
 
-    def plan(self, text: str) -> Plan:
+    def plan(self, text: str) -> CodingPlan:
         plan = read_plan(text, file="plan.yaml", folder=self.folder)
-        self.models = Models(self.house.environment, folders=[self.folder], prices=plan.prices)
+        self.models = ModelRouter(self.house.environment, folders=[self.folder], prices=plan.prices)
         models = self.models
         self.house = replace(
             self.house,
             models=models.watched,
             worst_case=models.worst_case,
             pools=models.pools,
-            door=Door(models),
+            door=LazyGateway(models),
         )
         return plan
 
@@ -97,24 +97,29 @@ class Workshop:
         return owner
 
     def conductor(
-        self, owner: str, run_id: str = "run", *, watch: Callable[[ItemEnd], None] | None = None, **house: Any
-    ) -> Conductor:
+        self,
+        owner: str,
+        run_id: str = "run",
+        *,
+        watch: Callable[[ItemFinished], None] | None = None,
+        **house: Any,
+    ) -> Executor:
         changed = replace(self.house, **house)
-        return Conductor(self.store, run_id, owner, changed, watch=watch or self.told.append)
+        return Executor(self.store, run_id, owner, changed, watch=watch or self.told.append)
 
-    async def run(self, text: str, run_id: str = "run", **house: Any) -> Ending:
+    async def run(self, text: str, run_id: str = "run", **house: Any) -> BatchEnd:
         """Carry out a plan from its first item to its end."""
         owner = self.launch(text, run_id)
         return await self.conductor(owner, run_id, **house).run()
 
-    async def resume(self, run_id: str = "run", *, errors: bool = False, **house: Any) -> Ending:
+    async def resume(self, run_id: str = "run", *, errors: bool = False, **house: Any) -> BatchEnd:
         """Go on with a batch whose process has stopped."""
         owner = self.take_over(run_id, errors=errors)
         return await self.conductor(owner, run_id, **house).run()
 
     def take_over(self, run_id: str = "run", *, errors: bool = False) -> str:
         owner = this_process()
-        cut_off = self.store.resume_batch(run_id, owner, Again(errors=errors), now())
+        cut_off = self.store.resume_batch(run_id, owner, RetrySelection(errors=errors), now())
         clear_leftovers(cut_off, self.house.home)
         return owner
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proctor.answers import Field, field_of, read_answer, wanted
+from proctor.answer_parser import AnswerField, field_of, read_answer, wanted
 from proctor.errors import UsageError
 
 STAGE = {"stage": field_of(["Early", "Late"])}
@@ -60,7 +60,7 @@ def test_hostile_answers_cost_little_and_come_to_nothing(hostile: str) -> None:
 
 
 def test_a_list_is_cut_to_a_length_someone_can_have_meant() -> None:
-    reading = read_answer('{"all": [' + ",".join(['"x"'] * 1000) + "]}", {"all": Field(kind="list")})
+    reading = read_answer('{"all": [' + ",".join(['"x"'] * 1000) + "]}", {"all": AnswerField(kind="list")})
 
     assert len(reading.values["all"]) == 50
 

@@ -191,7 +191,7 @@ def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):
     others = {"aiohttp", "genai_prices", "jinja2", "cryptography", "numpy", "fastapi", "tomllib"}
     parts = ("arrivals", "definitions", "evaluations", "evidence", "imports", "labels", "logs", "resealing")
     unused = others | {f"proctor.store.{part}" for part in parts}
-    families = ("proctor.telemetry", "proctor.records", "proctor.imported", "proctor.evaluators")
+    families = ("proctor.telemetry", "proctor.records", "proctor.session", "proctor.evaluators")
 
     found = loaded(tmp_path, "batch", str(plan), "--json")
 
@@ -204,4 +204,4 @@ def test_looking_at_runs_loads_no_network_and_no_plan_reader(tmp_path):
     # pydantic is not in this list: typer loads it to read any option.
     heavy = {"aiohttp", "yaml", "jinja2", "psycopg", "duckdb", "numpy", "scipy", "genai_prices"}
 
-    assert loaded(tmp_path, "runs", "--json") & {*heavy, "proctor.plan.schema"} == set()
+    assert loaded(tmp_path, "runs", "--json") & {*heavy, "proctor.jobs.coding.schema"} == set()

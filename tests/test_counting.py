@@ -2,7 +2,7 @@
 
 import pytest
 
-from proctor.counting import count_words
+from proctor.formatting import count_words
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from proctor.dialogue.steps import KINDS
-from proctor.plan.dialogue import read_simulation
-from proctor.plan.dialogue_schema import CONFIG_KEYS
-from proctor.plan.role_schema import ROLE_KEYS
-from proctor.plan.roles import Roles
-from proctor.plan.rubrics import rubric_names
+from proctor.jobs.dialogue.plan import read_simulation
+from proctor.jobs.dialogue.roles import ROLE_KEYS, Roles
+from proctor.jobs.dialogue.schema import CONFIG_KEYS
+from proctor.plan.criteria import rubric_names
 
 PAGE = (Path(__file__).parents[1] / "docs" / "dialogues.md").read_text(encoding="utf-8")
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from proctor.agents import agent_names
-from proctor.agents._steps import KINDS
-from proctor.cli.config import ENCRYPTION, EVALUATION, SECTIONS, SERVE
+from proctor.agents.scripted import KINDS
 from proctor.cli.main import COMMANDS
+from proctor.config import ENCRYPTION, EVALUATION, SECTIONS, SERVE
+from proctor.jobs.coding.plan import read_plan
+from proctor.jobs.coding.schema import json_schema
 from proctor.models.providers import PROVIDERS
-from proctor.plan import json_schema, read_plan
 from proctor.store.tables import COLUMNS
 
 ROOT = Path(__file__).parents[1]
@@ -168,7 +169,7 @@ def test_the_scripted_model_in_the_manual_answers() -> None:
 
 
 def test_the_settings_file_in_the_manual_can_be_read(tmp_path: Path) -> None:
-    from proctor.cli.config import read_config
+    from proctor.config import read_config
 
     (settings,) = _fenced(_text("docs/models.md"), "toml")
     (tmp_path / "proctor.toml").write_text(settings)

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from proctor.analyse.compared_items import FIGURES, PAIRINGS
-from proctor.batch import evaluation
-from proctor.plan.evaluation import EvaluationRequest
-from proctor.plan.evaluation_schema import EvaluationPlan, read_evaluation
-from proctor.plan.ground_truth import read_dataset
-from proctor.plan.schema import names_of
+from proctor.jobs.evaluation import state as evaluation
+from proctor.jobs.evaluation.ground_truth import read_dataset
+from proctor.jobs.evaluation.request import EvaluationPlan, EvaluationRequest, read_evaluation
+from proctor.plan.fields import names_of
+from proctor.stats.matching import FIGURES, PAIRINGS
 
 DOCS = Path(__file__).parents[1] / "docs"
 

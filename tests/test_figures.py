@@ -2,7 +2,7 @@
 
 import pytest
 
-from proctor.figures import figure
+from proctor.formatting import figure
 
 
 @pytest.mark.parametrize(

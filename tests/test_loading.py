@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from proctor.loading import load
+from proctor.lazy_import import load
 
 LOOKED = "import gc\nwas_looking = gc.isenabled()\n"
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from proctor.agents import agent_names, find_agent
-from proctor.agents._over_gateway import OverGateway
+from proctor.agents._gateway_program import GatewayProgram
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "build" / "agents"
@@ -24,7 +24,7 @@ NEEDS_ANOTHER_PYTHON = "openhands"
 
 def main() -> int:
     """Install what is missing; 0 when all that can be had is there."""
-    agents = [agent for name in own_names() if isinstance(agent := find_agent(name, {}), OverGateway)]
+    agents = [agent for name in own_names() if isinstance(agent := find_agent(name, {}), GatewayProgram)]
     failed = [agent.installable.agent for agent in agents if not install(agent)]
     for name in failed:
         print(f"install_agents: {name.upper()} COULD NOT BE INSTALLED AND IS NOT TESTED", file=sys.stderr)
@@ -36,7 +36,7 @@ def own_names() -> list[str]:
     return [name for name in agent_names() if name not in ("command", "scripted")]
 
 
-def install(agent: OverGateway) -> bool:
+def install(agent: GatewayProgram) -> bool:
     """Run the agent's own remedy, with its targets moved into build/agents/."""
     wanted = agent.installable.install
     version = re.split(r"@|==", wanted)[-1]

@@ -2,13 +2,14 @@
 
 __version__ = "0.1.0"
 
+
 _PUBLIC = {
-    "BatchAnalyzer": "proctor.analyse.experiment",
+    "BatchAnalyzer": "proctor.jobs.scenario.analysis",
     "BatchConfig": "proctor.cli.dialogues",
     "aggregate_results": "proctor.cli.dialogues",
-    "load_sessions": "proctor.export.dialogue_tables",
+    "load_sessions": "proctor.jobs.dialogue.tables",
     "run_batch": "proctor.cli.dialogues",
-    "sessions_to_dataframe": "proctor.export.dialogue_tables",
+    "sessions_to_dataframe": "proctor.jobs.dialogue.tables",
 }
 """What `from proctor import …` gives, and where it is: loaded when it is asked for, not before."""
 

@@ -4,10 +4,11 @@ The folder `evaluators/` holds those who keep it. Evidence is the same for a ses
 for one that another tool recorded: turns, what was done in them, and what was expected of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from proctor.model import Model
 from proctor.score import Level, Score
 from proctor.session import Message, ModelCall, ToolCall
 
@@ -86,3 +87,10 @@ class Evaluator(Protocol):
 
         A target that cannot be judged is a score with an `error`. Raise only when nothing can be.
         """
+
+
+# What attempts stand on, and what those who watch are told of them.
+
+
+FindEvaluator = Callable[[str, Mapping[str, Any], Model], Evaluator]
+"""Finds an evaluator by name for one attempt, whose models it asks; settings say which, and how."""

@@ -1,9 +1,9 @@
-"""Whether an answer is what was expected of it.
+r"""Whether an answer is what was expected of it.
 
     expect:
       contains: [Paris, France]     # all of them, letter for letter
       equals: "42"                  # surrounding blanks aside
-      regex: '^\\d+ apples'
+      regex: '^\d+ apples'
       json_schema: {type: object, required: [name]}   # also inside a ```json fence
 
 Knows nothing of sessions or plans.
@@ -20,11 +20,15 @@ from proctor.score import Score
 
 # An expression that is slow on long texts stays bearable; answers beyond this are no answers.
 SEARCHED_CHARACTERS = 200_000
+
+
 SHOWN_CHARACTERS = 60
+
+
 FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
 
 
-class Check(NamedTuple):
+class ExpectationResult(NamedTuple):
     """One expectation, looked at."""
 
     name: str
@@ -34,7 +38,7 @@ class Check(NamedTuple):
     """Why not, when it does not hold; what was found, when it does."""
 
 
-def check_answer(expect: Mapping[str, Any], answer: str) -> list[Check]:
+def check_answer(expect: Mapping[str, Any], answer: str) -> list[ExpectationResult]:
     """Look at an answer in the light of each expectation, in the order they are written."""
     return [KINDS[name].check(wanted, answer) for name, wanted in expect.items()]
 
@@ -71,37 +75,39 @@ def problems_of(expect: Any) -> list[str]:
     return problems
 
 
-def _contains(wanted: Any, answer: str) -> Check:
+def _contains(wanted: Any, answer: str) -> ExpectationResult:
     texts = [wanted] if isinstance(wanted, str) else wanted
     missing = [text for text in texts if text not in answer]
     if not missing:
-        return Check("contains", True, "found")
-    return Check(
+        return ExpectationResult("contains", True, "found")
+    return ExpectationResult(
         "contains", False, f"answer does not contain {' or '.join(map(_shown, missing))}; {_began(answer)}"
     )
 
 
-def _equals(wanted: Any, answer: str) -> Check:
+def _equals(wanted: Any, answer: str) -> ExpectationResult:
     if answer.strip() == str(wanted).strip():
-        return Check("equals", True, "equal")
-    return Check("equals", False, f"answer is not {_shown(str(wanted))}; {_began(answer)}")
+        return ExpectationResult("equals", True, "equal")
+    return ExpectationResult("equals", False, f"answer is not {_shown(str(wanted))}; {_began(answer)}")
 
 
-def _regex(wanted: str, answer: str) -> Check:
+def _regex(wanted: str, answer: str) -> ExpectationResult:
     found = _compiled(wanted).search(answer[:SEARCHED_CHARACTERS])
     if found:
-        return Check("regex", True, f"found {_shown(found[0])}")
-    return Check("regex", False, f"answer does not match {_shown(wanted)}; {_began(answer)}")
+        return ExpectationResult("regex", True, f"found {_shown(found[0])}")
+    return ExpectationResult("regex", False, f"answer does not match {_shown(wanted)}; {_began(answer)}")
 
 
-def _json_schema(wanted: Mapping[str, Any], answer: str) -> Check:
+def _json_schema(wanted: Mapping[str, Any], answer: str) -> ExpectationResult:
     fenced = FENCED.search(answer[:SEARCHED_CHARACTERS])
     try:
         value = json.loads(fenced[1] if fenced else answer)
     except (ValueError, RecursionError):
-        return Check("json_schema", False, f"answer is no JSON; {_began(answer)}")
+        return ExpectationResult("json_schema", False, f"answer is no JSON; {_began(answer)}")
     error = _validator(json.dumps(wanted, sort_keys=True))(value)
-    return Check("json_schema", not error, f"answer does not fit its schema: {error}" if error else "fits")
+    return ExpectationResult(
+        "json_schema", not error, f"answer does not fit its schema: {error}" if error else "fits"
+    )
 
 
 @lru_cache(maxsize=512)
@@ -177,15 +183,15 @@ def _began(answer: str) -> str:
     return f"it began {_shown(answer.strip())}" if answer.strip() else "it was empty"
 
 
-class _Kind(NamedTuple):
-    check: Callable[[Any, str], Check]
+class _ExpectationKind(NamedTuple):
+    check: Callable[[Any, str], ExpectationResult]
     problem: Callable[[Any], str]
     """What is wrong with what is expected; empty when nothing is."""
 
 
-KINDS: Mapping[str, _Kind] = {
-    "contains": _Kind(_contains, _contains_problem),
-    "equals": _Kind(_equals, _equals_problem),
-    "regex": _Kind(_regex, _regex_problem),
-    "json_schema": _Kind(_json_schema, _json_schema_problem),
+KINDS: Mapping[str, _ExpectationKind] = {
+    "contains": _ExpectationKind(_contains, _contains_problem),
+    "equals": _ExpectationKind(_equals, _equals_problem),
+    "regex": _ExpectationKind(_regex, _regex_problem),
+    "json_schema": _ExpectationKind(_json_schema, _json_schema_problem),
 }

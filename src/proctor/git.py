@@ -20,6 +20,7 @@ from proctor.processes.streams import clipped
 TIME_LIMIT_SECONDS = 300
 """For one call. The slowest honest one is filling a large tree on a slow disk."""
 
+
 _ALWAYS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -34,6 +35,8 @@ _ALWAYS = (
     "merge.ff=true",
     "rebase.autoStash=false",
 )
+
+
 _IDENTITY = {
     "GIT_AUTHOR_NAME": "Proctor",
     "GIT_AUTHOR_EMAIL": "proctor@localhost",

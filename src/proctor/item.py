@@ -14,10 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 QUEUED, RUNNING = "queued", "running"
+
+
 SUCCESS, FAIL, TIMEOUT, ERROR = "success", "fail", "timeout", "error"
+
+
 FINISHED = (SUCCESS, FAIL, TIMEOUT, ERROR)
 """`fail`: the agent's work did not pass. `error`: we or the infrastructure failed."""
+
+
 STATUSES = (QUEUED, RUNNING, *FINISHED)
+
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 

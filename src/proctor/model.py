@@ -50,3 +50,19 @@ class Model(Protocol):
 
     async def answer(self, request: Request) -> Answer:
         """Answer, or raise a `ModelError`. When cancelled, close the connection."""
+
+
+# Look before anything starts: what the plan names must exist.
+
+
+class ModelDirectory(Protocol):
+    """Who knows which models there are."""
+
+    def check(self, model: str) -> None:
+        """Raise `NotFound` when nobody has this model."""
+
+    def missing_key(self, model: str) -> str | None:
+        """The environment variable that is not set and would have to be."""
+
+    def has_price(self, model: str) -> bool:
+        """Whether a call can be priced."""

@@ -6,9 +6,12 @@ A reader of the store needs none of the agents and runners that made them.
 Knows nothing of databases, agents or clocks.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
+
+from proctor.score import Score
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -169,5 +172,80 @@ class Merge:
 
 
 Event = Message | ToolCall | ModelCall | Intervention | Metric | Note | Iteration | Workspace | Merge
+
+
 Record = Callable[[Event], None]
 """Handed to whoever does the work; call it with each event as it happens."""
+
+
+# A session that another tool recorded, as it comes in.
+
+
+DEFAULT_LOG_GROUP = "/proctor/sessions"
+"""Where sessions belong that come in without saying so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedEvent:
+    """One event, and when it was."""
+
+    event: Event
+    at: datetime | None = None
+    """None: its source did not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One trace or turn, oldest event first."""
+
+    trace_id: str = ""
+    happenings: Sequence[TimedEvent] = ()
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One session of another tool. Importing it again replaces what was imported before."""
+
+    external_id: str
+    """What its source calls it; unique together with source, service and log group."""
+    source: str
+    """The kind of record it came from: `otlp`, `inspect`, `swe-agent`, …"""
+    service: str = ""
+    log_group: str = ""
+    name: str = ""
+    """For people: a title, a task's name."""
+    agent: str = ""
+    agent_version: str = ""
+    model: str = ""
+    is_stand_in: bool = False
+    """A rehearsal: its agent or model only pretended to be one."""
+    status: str = "success"
+    """`success`, `fail`, `timeout` or `error`, as far as its source says."""
+    end_reason: str = "completed"
+    error: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    steps: Sequence[Step] = ()
+    tools: Sequence[Mapping[str, Any]] = ()
+    """What the agent could have used: `name`, `description`, `parameters`."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """What else its source said that a filter may ask for."""
+    scores: Sequence[Score] = ()
+    """Judgements that came with it."""
+    notes: Sequence[str] = ()
+    """What a reader should know: what was left out, what could not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A record, or a part of one, that could not be read. It is named and skipped; the rest is kept."""
+
+    path: str
+    problem: str
+    line: int = 0
+    """Counted from 1; 0: all of it."""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.problem}" if self.line else f"{self.path}: {self.problem}"

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from aiohttp import web
 
-from proctor.agents.builtin import Builtin
+from proctor.agents.builtin import BuiltinAgent
 from proctor.errors import ModelError, WorkspaceError
 from proctor.model import Answer, ToolRequest
-from proctor.models import Models
+from proctor.models import ModelRouter
 from proctor.session import Message, ModelCall, ToolCall
 
 
@@ -43,7 +43,7 @@ FINISH = call("finish", summary="Done.")
 
 async def tried(place, *answers, agent=None):
     model = Said(*answers)
-    done = await place.work(agent or Builtin(), models=model, model="m")
+    done = await place.work(agent or BuiltinAgent(), models=model, model="m")
     return done, model
 
 
@@ -132,7 +132,7 @@ async def test_what_a_model_asks_for_wrongly_is_answered_and_harms_nothing(place
 
 async def test_a_command_has_a_time_limit_and_leaves_nothing_behind(place):
     await tried(
-        place, call("run", command="echo begun; sleep 63"), FINISH, agent=Builtin(command_seconds=0.3)
+        place, call("run", command="echo begun; sleep 63"), FINISH, agent=BuiltinAgent(command_seconds=0.3)
     )
     result = place.recorded(ToolCall)[0]
     assert result.success is False and "begun" in result.result
@@ -158,7 +158,7 @@ async def test_bytes_that_are_no_text_survive_an_edit_and_reach_no_model(place):
 
 
 async def test_it_stops_after_its_steps(place):
-    done, model = await tried(place, call("list_files"), agent=Builtin(max_steps=4))
+    done, model = await tried(place, call("list_files"), agent=BuiltinAgent(max_steps=4))
     assert done.failure == "it had not finished after 4 steps"
     assert len(model.requests) == 4
 
@@ -166,7 +166,7 @@ async def test_it_stops_after_its_steps(place):
 async def test_the_conversation_stays_within_its_bound_and_the_newest_results_whole(place):
     (place.folder / "big.txt").write_text("word " * 1500)
     _, model = await tried(
-        place, call("read_file", path="big.txt"), agent=Builtin(max_steps=12, max_context_chars=30_000)
+        place, call("read_file", path="big.txt"), agent=BuiltinAgent(max_steps=12, max_context_chars=30_000)
     )
     sizes = [sum(len(message["content"]) for message in request) for request in model.requests]
     assert max(sizes) <= 30_000
@@ -182,7 +182,7 @@ async def test_an_answer_cut_off_at_its_length_is_not_taken_for_the_last(place):
             answer = await super().answer(request)
             return Answer(text=answer.text, call=answer.call, finish_reason="length")
 
-    done = await place.work(Builtin(max_steps=3), models=CutOff("I will now"), model="m")
+    done = await place.work(BuiltinAgent(max_steps=3), models=CutOff("I will now"), model="m")
     assert "not finished after 3 steps" in done.failure
 
 
@@ -192,13 +192,13 @@ async def test_a_model_that_fails_is_recorded_and_not_blamed_on_the_agent(place)
             raise ModelError("away", reason="auth")
 
     with pytest.raises(ModelError):
-        await place.work(Builtin(), models=Broken(), model="m")
+        await place.work(BuiltinAgent(), models=Broken(), model="m")
     assert [(each.status, each.error) for each in place.recorded(ModelCall)] == [("auth", "away")]
 
 
 async def test_without_a_model_it_says_what_to_do(place):
     with pytest.raises(WorkspaceError, match="set `model` in the plan"):
-        await place.work(Builtin(), model="")
+        await place.work(BuiltinAgent(), model="")
 
 
 async def test_it_works_on_a_scripted_model(place):
@@ -211,8 +211,8 @@ async def test_it_works_on_a_scripted_model(place):
         },
     ]
     (place.home / "fixer.yaml").write_text(yaml.safe_dump(rules))
-    models = Models({}, folders=[place.home])
-    done = await place.work(Builtin(), models=models, model="scripted/fixer")
+    models = ModelRouter({}, folders=[place.home])
+    done = await place.work(BuiltinAgent(), models=models, model="scripted/fixer")
     assert done.output == "Changed it."
     assert (place.folder / "a.txt").read_text() == "new"
     assert place.recorded(ModelCall)[0].usage.total_tokens == 110
@@ -234,10 +234,10 @@ async def test_it_works_on_a_model_over_http(place):
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    models = Models({"OPENAI_BASE_URL": f"http://127.0.0.1:{runner.addresses[0][1]}/v1"})
+    models = ModelRouter({"OPENAI_BASE_URL": f"http://127.0.0.1:{runner.addresses[0][1]}/v1"})
     try:
         done = await place.work(
-            Builtin(parameters={"temperature": 0}), models=models, model="openai/m", seed=5
+            BuiltinAgent(parameters={"temperature": 0}), models=models, model="openai/m", seed=5
         )
     finally:
         await models.close()
@@ -251,7 +251,7 @@ async def test_it_works_on_a_model_over_http(place):
 
 async def test_a_cancelled_run_leaves_no_command_behind(place):
     model = Said(call("run", command="setsid sleep 64"))
-    working = asyncio.create_task(place.work(Builtin(), models=model, model="m"))
+    working = asyncio.create_task(place.work(BuiltinAgent(), models=model, model="m"))
     while not place.left_running():
         await asyncio.sleep(0.02)
     working.cancel()

@@ -8,7 +8,7 @@ from recordings import ACCESS
 
 from proctor.agent import reach_of, tells_all
 from proctor.agents import find_agent
-from proctor.agents._blame import model_failure
+from proctor.agents._program import model_failure
 from proctor.errors import RateLimited, WorkspaceError
 from proctor.session import Message
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from proctor.agents.scripted import Scripted
+from proctor.agents.scripted import ScriptedAgent
 from proctor.errors import ModelError, RateLimited, UsageError, WorkspaceError
 from proctor.session import Intervention, Message, ModelCall, ToolCall
 
@@ -23,7 +23,7 @@ async def test_it_edits_writes_appends_and_deletes_and_each_is_a_tool_call(place
         {"say": "Done with {prompt}"},
     ]
 
-    done = await place.work(Scripted(script=script), "it", model="m", seed=4)
+    done = await place.work(ScriptedAgent(script=script), "it", model="m", seed=4)
 
     assert (done.exit_code, done.failure, done.output) == (0, "", "Done with it")
     assert (place.folder / "a.py").read_text() == "x = 1 + 1\n"
@@ -41,7 +41,7 @@ async def test_it_edits_writes_appends_and_deletes_and_each_is_a_tool_call(place
 
 
 async def test_a_command_is_really_run_and_its_exit_code_is_its_success(place):
-    await place.work(Scripted(script=[{"run": "echo made > made.txt"}, {"run": "echo no; exit 4"}]))
+    await place.work(ScriptedAgent(script=[{"run": "echo made > made.txt"}, {"run": "echo no; exit 4"}]))
     first, second = place.recorded(ToolCall)
     assert (first.success, (place.folder / "made.txt").read_text()) == (True, "made\n")
     assert (second.success, second.result) == (False, "no\n")
@@ -49,7 +49,7 @@ async def test_a_command_is_really_run_and_its_exit_code_is_its_success(place):
 
 async def test_a_commit_is_the_agents_own(repository):
     script = [{"write": {"path": "a", "content": "1"}}, {"commit": "It's done: {prompt}"}]
-    await repository.work(Scripted(script=script), "x")
+    await repository.work(ScriptedAgent(script=script), "x")
     log = subprocess.run(
         ["git", "-C", str(repository.folder), "log", "--format=%an %s", "--name-only"],
         capture_output=True,
@@ -62,7 +62,7 @@ async def test_a_commit_is_the_agents_own(repository):
 async def test_what_it_only_claims_is_recorded_as_told(place):
     usage = {"model": "m", "input": 900, "cached": 100, "output": 40, "cost": 0.25}
     tool = {"name": "Bash", "args": {"command": "ls"}, "success": False, "duration_ms": 5, "result": "no"}
-    await place.work(Scripted(script=[{"tool": tool}, {"usage": usage}, {"ask": "May I?"}]))
+    await place.work(ScriptedAgent(script=[{"tool": tool}, {"usage": usage}, {"ask": "May I?"}]))
     assert place.recorded(ToolCall) == [
         ToolCall(name="Bash", args={"command": "ls"}, success=False, duration_ms=5, result="no")
     ]
@@ -77,14 +77,14 @@ async def test_what_it_only_claims_is_recorded_as_told(place):
 
 
 async def test_it_can_fail_exit_or_break_in_the_ways_agents_do(place):
-    failed = await place.work(Scripted(script=[{"fail": "cannot {prompt}"}, {"say": "never"}]), "fly")
+    failed = await place.work(ScriptedAgent(script=[{"fail": "cannot {prompt}"}, {"say": "never"}]), "fly")
     assert (failed.exit_code, failed.failure) == (1, "cannot fly")
-    left = await place.work(Scripted(script=[{"exit": 3}]))
+    left = await place.work(ScriptedAgent(script=[{"exit": 3}]))
     assert (left.exit_code, left.failure) == (3, "it exited with 3")
-    assert (await place.work(Scripted(script=[{"exit": 0}]))).failure == ""
+    assert (await place.work(ScriptedAgent(script=[{"exit": 0}]))).failure == ""
     for kind, error in {"model": ModelError, "rate_limit": RateLimited, "workspace": WorkspaceError}.items():
         with pytest.raises(error):
-            await place.work(Scripted(script=[{"raise": kind}]))
+            await place.work(ScriptedAgent(script=[{"raise": kind}]))
     assert place.recorded(Message) == []
 
 
@@ -96,14 +96,14 @@ async def test_the_first_rule_that_fits_the_prompt_decides(place):
         ],
         "steps": [{"say": "otherwise"}],
     }
-    agent = Scripted(script=script)
+    agent = ScriptedAgent(script=script)
     for prompt in ("fix x", "an x", "hello"):
         await place.work(agent, prompt)
     assert [message.content for message in place.recorded(Message)] == ["fixing", "second", "otherwise"]
 
 
 async def test_chance_is_decided_by_seed_and_prompt_and_always_the_same_way(place):
-    agent = Scripted(script=[{"chance": {"p": 0.3, "steps": [{"fail": "unlucky"}]}}])
+    agent = ScriptedAgent(script=[{"chance": {"p": 0.3, "steps": [{"fail": "unlucky"}]}}])
     first = [bool((await place.work(agent, seed=seed)).failure) for seed in range(200)]
     second = [bool((await place.work(agent, seed=seed)).failure) for seed in range(200)]
     assert first == second
@@ -116,15 +116,15 @@ async def test_a_path_outside_the_tree_is_refused_unless_a_bad_agent_is_rehearse
     outside = {"path": "../outside.txt", "content": "x"}
     (place.folder / "link").symlink_to(place.home)
     for step in ({"write": outside}, {"delete": "/etc/hostname"}, {"write": {**outside, "path": "link/a"}}):
-        assert "outside the tree" in (await place.work(Scripted(script=[step]))).failure
+        assert "outside the tree" in (await place.work(ScriptedAgent(script=[step]))).failure
     assert list(place.home.iterdir()) == []
     assert not (place.folder.parent / "outside.txt").exists()
-    await place.work(Scripted(script=[{"write": outside, "outside": True}]))
+    await place.work(ScriptedAgent(script=[{"write": outside, "outside": True}]))
     assert (place.folder.parent / "outside.txt").read_text() == "x"
 
 
 async def test_a_sleep_ends_when_cancelled(place):
-    working = asyncio.create_task(place.work(Scripted(script=[{"sleep": 60}])))
+    working = asyncio.create_task(place.work(ScriptedAgent(script=[{"sleep": 60}])))
     await asyncio.sleep(0.01)
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -155,5 +155,5 @@ async def test_a_sleep_ends_when_cancelled(place):
 )
 def test_a_mistake_in_a_script_is_found_before_it_is_played(script, words):
     with pytest.raises(UsageError) as raised:
-        Scripted(script=script)
+        ScriptedAgent(script=script)
     assert words in str(raised.value)

@@ -21,7 +21,7 @@ from proctor.session import (
     Usage,
     Workspace,
 )
-from proctor.store import Again, Ownership, Recorder, Store, timestamp
+from proctor.store import Ownership, Recorder, RetrySelection, Store, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MODELS = ("gpt-5", "claude-opus", "qwen3:8b")
@@ -87,7 +87,7 @@ def filled_store(folder: Path, *, finished: int | None = None, run_id: str = "co
 
 
 def carry_out(store: Store, run_id: str, *, finished: int | None = None) -> None:
-    store.resume_batch(run_id, "nowhere:1:1:x", Again(), NOW)
+    store.resume_batch(run_id, "nowhere:1:1:x", RetrySelection(), NOW)
     ownership = Ownership(run_id=run_id, owner="nowhere:1:1:x", aborted=lambda: None, failed=print)
     writer, clock = store.writer(ownership), Clock()
     rows = store.read.queued(run_id, after=-1, limit=1000)

@@ -5,9 +5,8 @@ from statistics import NormalDist, fmean
 
 import pytest
 
-from proctor.analyse.agreement import alpha, bootstrapped, correlation, kappa
-from proctor.analyse.calibration import Judged, Opinion, calibrate
-from proctor.analyse.judged import Judgement, judged_mean
+from proctor.stats.calibration import JudgedTargetPair, LabelValue, calibrate
+from proctor.stats.reliability import Judgement, alpha, bootstrapped, correlation, judged_mean, kappa
 
 
 def test_kappa_is_that_of_the_textbook():
@@ -84,10 +83,10 @@ def test_intervals_are_the_same_for_the_same_seed_and_draw_whole_sessions():
 
 def thing(number, human, machine, *, length=10, position=0, people=("ana",)):
     values = {"Yes": 1.0, "No": 0.0}
-    return Judged(
+    return JudgedTargetPair(
         session=f"s{number}",
-        human={who: Opinion(label=human, value=values[human]) for who in people},
-        machine=[Opinion(label=word, value=values[word]) for word in machine],
+        human={who: LabelValue(label=human, value=values[human]) for who in people},
+        machine=[LabelValue(label=word, value=values[word]) for word in machine],
         length=length,
         position=position,
     )
@@ -107,10 +106,10 @@ def test_what_was_said_is_listed_from_lowest_to_highest_where_the_scale_has_an_o
     said = ["Yes", "Maybe", "No"] * 12
     values = {"No": 0.0, "Maybe": 0.5, "Yes": 1.0}
     things = [
-        Judged(
+        JudgedTargetPair(
             session=f"s-{n}",
-            human={"ann": Opinion(label=word, value=values[word])},
-            machine=[Opinion(label=word, value=values[word])],
+            human={"ann": LabelValue(label=word, value=values[word])},
+            machine=[LabelValue(label=word, value=values[word])],
         )
         for n, word in enumerate(said)
     ]
@@ -155,10 +154,10 @@ def test_few_labels_are_called_few():
 
 def test_people_who_disagree_among_themselves_are_told_of():
     judged = [
-        Judged(
+        JudgedTargetPair(
             session=str(n),
-            human={"ana": Opinion(label="Yes"), "ben": Opinion(label="No" if n % 2 else "Yes")},
-            machine=[Opinion(label="Yes")],
+            human={"ana": LabelValue(label="Yes"), "ben": LabelValue(label="No" if n % 2 else "Yes")},
+            machine=[LabelValue(label="Yes")],
         )
         for n in range(40)
     ]
@@ -257,7 +256,9 @@ def test_a_resampled_interval_leaves_out_a_fortieth_of_the_draws_at_either_end()
 
 def test_values_without_a_label_are_compared_as_they_are_written():
     judged = [
-        Judged(session=str(n), human={"ana": Opinion(value=0.5)}, machine=[Opinion(value=value)])
+        JudgedTargetPair(
+            session=str(n), human={"ana": LabelValue(value=0.5)}, machine=[LabelValue(value=value)]
+        )
         for n, value in enumerate([0.5, 0.5, 0.5, 0.25])
     ]
 
@@ -269,6 +270,6 @@ def test_values_without_a_label_are_compared_as_they_are_written():
 
 
 def test_a_label_is_compared_rather_than_its_value_and_an_opinion_may_have_neither():
-    assert Opinion(label="Yes", value=1.0).word == "Yes"
-    assert Opinion(value=0.0).word == "0"
-    assert Opinion().word == ""
+    assert LabelValue(label="Yes", value=1.0).word == "Yes"
+    assert LabelValue(value=0.0).word == "0"
+    assert LabelValue().word == ""

@@ -5,13 +5,12 @@ from datetime import UTC, datetime
 import pytest
 
 from databases import new_store
-from proctor.analyse.comparing import compare_runs, compare_within
-from proctor.analyse.gates import gate_of
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
-from proctor.store import Again, Ownership, Recorder, Store, timestamp
+from proctor.stats.comparison import compare_runs, compare_within, gate_of
+from proctor.store import Ownership, Recorder, RetrySelection, Store, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -40,7 +39,7 @@ def fill(store, run_id, rows):
     ]
     batch = {"runId": run_id, "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
     store.create_batch(batch, items)
-    store.resume_batch(run_id, "a:1:1:x", Again(), NOW)
+    store.resume_batch(run_id, "a:1:1:x", RetrySelection(), NOW)
     owner = Ownership(run_id=run_id, owner="a:1:1:x", aborted=lambda: None, failed=lambda _: None)
     writer = store.writer(owner)
     for number, (item, row) in enumerate(zip(items, rows, strict=True)):

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from proctor.analyse.components import Observation, variance_components
-from proctor.analyse.crossing import crossing, measures_of
+from proctor.stats.dialogue import crossing, measures_of
+from proctor.stats.reliability import Observation, variance_components
 
 
 def found(observations: list[Observation]) -> dict[str, float | None]:

@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 import pytest
 
 from databases import new_store
-from proctor.analyse.evaluation import high_is_bad, results_of
-from proctor.analyse.evaluation_targets import failed_targets, worst_targets
 from proctor.item import Item
 from proctor.score import Score
-from proctor.store import Again, Ownership, Recorder, Store, timestamp
+from proctor.stats.evaluation import failed_targets, high_is_bad, results_of, worst_targets
+from proctor.store import Ownership, Recorder, RetrySelection, Store, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -37,7 +36,7 @@ def judged(store, sessions, *, level="trace", digest="v1"):
     ]
     batch = {"runId": "job", "createdAt": timestamp(NOW), "job": "evaluation", "status": "completed"}
     store.create_batch(batch, items)
-    store.resume_batch("job", "a:1:1:x", Again(), NOW)
+    store.resume_batch("job", "a:1:1:x", RetrySelection(), NOW)
     writer = store.writer(
         Ownership(run_id="job", owner="a:1:1:x", aborted=lambda: None, failed=lambda _: None)
     )
@@ -198,7 +197,7 @@ def test_ground_truth_that_nobody_had_a_use_for_is_told(store):
 def test_an_item_that_waits_to_be_done_again_has_no_results_yet(store):
     judged(store, [[1.0], [tone(error="cut off at the budget")]])
     store.end_batch("job", "halted", "halted", "", NOW)
-    store.resume_batch("job", "a:2:2:y", Again(errors=True), NOW)
+    store.resume_batch("job", "a:2:2:y", RetrySelection(errors=True), NOW)
 
     results = results_of(store, "job")
 

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from proctor.analyse.experiment import BatchAnalyzer
 from proctor.errors import UsageError
+from proctor.jobs.scenario.analysis import BatchAnalyzer
 
 
 def write_runs(folder, runs, variations=None):

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from proctor.analyse.forecast import Worker, forecast
 from proctor.session import ModelCall, Usage
+from proctor.stats.estimate import AgentModel, forecast
 from proctor.store import Recorder, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -35,7 +35,7 @@ def test_items_take_what_such_sessions_took_on_average(store, remember):
     remember("claude", "opus", 9999, 99.0, job="benchmark")
     remember("codex", "opus", 9999, 99.0)
 
-    found = forecast(store.read, "coding", {Worker("claude", "opus"): 8}, concurrency=4)
+    found = forecast(store.read, "coding", {AgentModel("claude", "opus"): 8}, concurrency=4)
 
     assert found.cost_usd == pytest.approx(1.6)
     assert found.seconds == pytest.approx(30)
@@ -46,7 +46,7 @@ def test_items_take_what_such_sessions_took_on_average(store, remember):
 def test_nothing_takes_less_time_than_its_longest_item(store, remember):
     remember("claude", "opus", 60, None)
 
-    found = forecast(store.read, "coding", {Worker("claude", "opus"): 2}, concurrency=100)
+    found = forecast(store.read, "coding", {AgentModel("claude", "opus"): 2}, concurrency=100)
 
     assert found.seconds == 60
     assert found.cost_usd is None
@@ -55,7 +55,9 @@ def test_nothing_takes_less_time_than_its_longest_item(store, remember):
 def test_who_was_never_at_work_is_named_and_not_guessed_at(store, remember):
     remember("", "gpt", 1, 0.01)
 
-    found = forecast(store.read, "coding", {Worker("", "gpt"): 10, Worker("amp", "new"): 5}, concurrency=1)
+    found = forecast(
+        store.read, "coding", {AgentModel("", "gpt"): 10, AgentModel("amp", "new"): 5}, concurrency=1
+    )
 
     assert found.cost_usd == pytest.approx(0.1)
     assert (found.known_items, found.items) == (10, 15)
@@ -63,7 +65,7 @@ def test_who_was_never_at_work_is_named_and_not_guessed_at(store, remember):
 
 
 def test_without_any_experience_nothing_is_said(store):
-    found = forecast(store.read, "coding", {Worker("amp", "new"): 5}, concurrency=1)
+    found = forecast(store.read, "coding", {AgentModel("amp", "new"): 5}, concurrency=1)
 
     assert (found.cost_usd, found.seconds) == (None, None)
     assert found.basis.startswith("Nothing like it was done here before")

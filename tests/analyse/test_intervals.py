@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.analyse.intervals import f_tail, mean, median, median_ranks, student_quantile, wilson
+from proctor.stats.intervals import f_tail, mean, median, median_ranks, student_quantile, wilson
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from proctor.analyse.compared_items import Compared, Groups
-from proctor.analyse.disagreeing import disagreements
-from proctor.analyse.judges import judges
 from proctor.errors import NotFound
 from proctor.score import Score
+from proctor.stats.calibration import judges
+from proctor.stats.comparison import disagreements
+from proctor.stats.matching import ComparedItem, Groups
 from proctor.store import Recorder, Store, timestamp
-from proctor.store.labels import Label
+from proctor.store.evaluations import Label
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -80,7 +80,7 @@ def test_labels_without_verdicts_are_told_as_such_and_others_are_left_out(store)
 
 def compared(group, task, value, repeat=1):
     item = f"{group}-{task}-{repeat}"
-    return Compared(
+    return ComparedItem(
         group=group,
         run_id=group,
         item_id=item,

@@ -3,11 +3,11 @@
 import pytest
 from filled import add_batch, new_store
 
-from proctor.analyse.levels import by_factor
-from proctor.analyse.selection import select
 from proctor.item import Item
-from proctor.report.levels import plots
+from proctor.report.charts import plots
+from proctor.stats.outcomes import by_factor
 from proctor.store import Scope
+from proctor.store.aggregates import select
 
 
 @pytest.fixture

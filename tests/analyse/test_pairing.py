@@ -5,17 +5,9 @@ from statistics import fmean
 
 import pytest
 
-from proctor.analyse.gates import gate_of
-from proctor.analyse.pairing import (
-    around,
-    bootstrap,
-    leaning,
-    mcnemar,
-    pairs_needed,
-    sign_flips,
-    yes_or_no,
-)
 from proctor.errors import UsageError
+from proctor.stats.comparison import gate_of
+from proctor.stats.contrasts import around, bootstrap, leaning, mcnemar, pairs_needed, sign_flips, yes_or_no
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 import pytest
 
-from proctor.analyse.prediction import Part, parts_of, predict
-from proctor.scenario.state import Call
+from proctor.scenario.state import ScenarioCall
+from proctor.stats.estimate import PromptShare, parts_of, predict
 
 
 def part(who, model, tokens, calls=1.0):
-    return Part(who=who, model=model, calls=calls, input_tokens=tokens, output_tokens=0)
+    return PromptShare(who=who, model=model, calls=calls, input_tokens=tokens, output_tokens=0)
 
 
 def a_dollar_a_thousand(_model, tokens_in, _tokens_out):
@@ -15,7 +15,7 @@ def a_dollar_a_thousand(_model, tokens_in, _tokens_out):
 
 
 def test_turns_that_were_paid_for_elsewhere_do_not_count():
-    call = Call(who="port", purpose="decision", model="a", turn=2, input_tokens=100, output_tokens=20)
+    call = ScenarioCall(who="port", purpose="decision", model="a", turn=2, input_tokens=100, output_tokens=20)
 
     (found,) = parts_of([(), (call, call), (call,)])
 

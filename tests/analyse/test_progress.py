@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from filled import NOW, filled_store, new_store
 
-from proctor.analyse.progress import progress
+from proctor.stats.progress import progress
 from proctor.store import timestamp
 
 

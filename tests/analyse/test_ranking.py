@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from proctor.analyse.intervals import Estimate
-from proctor.analyse.ranking import ranked, ranked_by_interval
+from proctor.stats.intervals import Estimate
+from proctor.stats.leaderboard import ranked, ranked_by_interval
 
 
 def places(**contestants: list[float]) -> list[tuple[str, int]]:

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from filled import MODELS, NOW, add_batch, carry_out, filled_store, items, new_store
 
-from proctor.analyse.summary import summarise
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.session import ModelCall
+from proctor.stats.summary import summarise
 from proctor.store import Recorder, Scope, timestamp
 
 LATER = NOW + timedelta(hours=1)

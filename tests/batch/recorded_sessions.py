@@ -2,8 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from proctor.imported import Happening, ImportedSession, ImportedStep
-from proctor.session import Message, ToolCall
+from proctor.session import Message, Session, Step, TimedEvent, ToolCall
 from proctor.store import Store
 
 NOON = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
@@ -17,7 +16,7 @@ def recorded(
     log_group: str = "/agents/travel",
     scenario: str = "",
     model: str = "large",
-) -> ImportedSession:
+) -> Session:
     """A session of turns: what was asked, the tools that were called, what was answered.
 
     `minutes` say when each turn began, after noon.
@@ -28,7 +27,7 @@ def recorded(
         _step(f"{external_id}-{number}", started, *turn)
         for number, (started, turn) in enumerate(zip(starts, turns, strict=True))
     ]
-    return ImportedSession(
+    return Session(
         external_id=external_id,
         source="otlp",
         service=service,
@@ -41,7 +40,7 @@ def recorded(
     )
 
 
-def _step(trace: str, started: datetime, asked: str, tools: tuple[str, ...], answer: str) -> ImportedStep:
+def _step(trace: str, started: datetime, asked: str, tools: tuple[str, ...], answer: str) -> Step:
     events = [
         Message(role="user", content=asked),
         *(
@@ -50,14 +49,14 @@ def _step(trace: str, started: datetime, asked: str, tools: tuple[str, ...], ans
         ),
         Message(role="assistant", content=answer),
     ]
-    return ImportedStep(
+    return Step(
         trace_id=trace.rjust(32, "0"),
-        happenings=[Happening(event=event, at=started) for event in events],
+        happenings=[TimedEvent(event=event, at=started) for event in events],
         started_at=started,
         finished_at=started + timedelta(seconds=20),
     )
 
 
-def keep(store: Store, *sessions: ImportedSession) -> list[str]:
+def keep(store: Store, *sessions: Session) -> list[str]:
     """Put sessions into a store; their ids there."""
     return [store.keep_imported(session, NOON + timedelta(days=1)) for session in sessions]

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from proctor.analyse.prediction import earlier_runs
-from proctor.batch.checkpoints import write_checkpoints
-from proctor.batch.experiment import run_from_store
-from proctor.dialogue.checkpoint import Side, Standing
+from proctor.dialogue.conversation import ConversationCheckpoint, Side
 from proctor.item import Item
-from proctor.scenario.state import Call, Turn, turn_as_plain
+from proctor.jobs.dialogue.files import write_checkpoints
+from proctor.jobs.scenario.folder import run_from_store
+from proctor.scenario.state import ScenarioCall, ScenarioTurn, turn_as_plain
 from proctor.session import Iteration
+from proctor.stats.estimate import earlier_runs
 from proctor.store import Recorder, Store, timestamp
 
 NOON = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
-CALL = Call(who="port", purpose="decision", model="a", turn=1, input_tokens=100, output_tokens=20)
+CALL = ScenarioCall(who="port", purpose="decision", model="a", turn=1, input_tokens=100, output_tokens=20)
 
 DAMAGED = [
     pytest.param("{broken", id="no JSON"),
@@ -48,7 +48,7 @@ def write_session(store: Store, item: Item, outputs: Sequence[str], *, status: s
 
 def turn(number: int) -> str:
     """A turn of a scenario as it is written behind a step."""
-    played = Turn(number=number, decisions={}, world_state="calm", calls=(CALL,))
+    played = ScenarioTurn(number=number, decisions={}, world_state="calm", calls=(CALL,))
     return json.dumps(turn_as_plain(played))
 
 
@@ -77,7 +77,7 @@ def test_a_prediction_rests_on_the_turns_that_can_be_read(store: Store, damaged:
 def test_a_dialogue_goes_on_behind_the_last_turn_that_can_be_read(
     store: Store, tmp_path: Path, damaged: str
 ) -> None:
-    standing = Standing(
+    standing = ConversationCheckpoint(
         turns=1, seed=7, sides={"client": Side(state={}, usage={})}, end_reason="", ended_by=""
     )
     item = Item(runner="dialogue", prompt="visit", settings={"file": "visit.json"})

@@ -6,9 +6,9 @@ import pytest
 from recorded_sessions import NOON, keep, recorded
 
 from databases import new_store
-from proctor.batch.discovery import discover, found_sessions
 from proctor.errors import UsageError
-from proctor.plan.evaluation import Files, LogGroups, OwnSessions, Period
+from proctor.jobs.evaluation.items import discover, found_sessions
+from proctor.jobs.evaluation.request import FileSessions, LogGroupSessions, OwnSessions, Period
 from proctor.store import Store
 
 
@@ -35,16 +35,16 @@ def test_by_log_group_or_its_beginning_and_by_service(store):
         recorded("d", service="billing", minutes=(3,)),
     )
 
-    assert names(store, LogGroups(names=("/agents/travel",))) == ["d", "a"]
-    assert names(store, LogGroups(names=("/agents/travel",), services=("travel",))) == ["a"]
-    assert names(store, LogGroups(prefixes=("/agents/",), services=("travel",))) == ["b", "a"]
-    assert names(store, LogGroups(prefixes=("/AGENTS/", "/agents_"))) == []
+    assert names(store, LogGroupSessions(names=("/agents/travel",))) == ["d", "a"]
+    assert names(store, LogGroupSessions(names=("/agents/travel",), services=("travel",))) == ["a"]
+    assert names(store, LogGroupSessions(prefixes=("/agents/",), services=("travel",))) == ["b", "a"]
+    assert names(store, LogGroupSessions(prefixes=("/AGENTS/", "/agents_"))) == []
 
 
 def test_by_session_and_trace_ids_together(store):
     keep(store, recorded("a"), recorded("b", minutes=(1,)), recorded("c", minutes=(2,)))
 
-    wanted = LogGroups(names=("/agents/travel",), session_ids=("a",), traces={"b": ("0" * 32,)})
+    wanted = LogGroupSessions(names=("/agents/travel",), session_ids=("a",), traces={"b": ("0" * 32,)})
 
     assert names(store, wanted) == ["b", "a"]
 
@@ -61,7 +61,7 @@ def test_a_period_holds_what_was_active_in_it_not_what_began_in_it(store):
     half_past, forty = NOON + timedelta(minutes=30), NOON + timedelta(minutes=40)
 
     def within(start, end):
-        return set(names(store, LogGroups(period=Period(start=start, end=end))))
+        return set(names(store, LogGroupSessions(period=Period(start=start, end=end))))
 
     assert within(half_past, forty) == {"across"}
     assert within(half_past, None) == {"across", "around", "at the end"}
@@ -72,7 +72,7 @@ def test_a_period_holds_what_was_active_in_it_not_what_began_in_it(store):
 def test_of_too_many_the_most_recent_are_judged_and_the_others_counted(store):
     keep(store, *(recorded(f"s{number}", minutes=(number,)) for number in range(7)))
 
-    found = discover(store.read, LogGroups(names=("/agents/travel",)), most=3)
+    found = discover(store.read, LogGroupSessions(names=("/agents/travel",)), most=3)
 
     assert [each.external_id for each in found_sessions(store.read, found.ids)] == ["s6", "s5", "s4"]
     assert found.ignored == 4
@@ -117,8 +117,8 @@ async def test_sessions_of_our_own_by_the_role_that_took_part(workshop):
 def test_what_was_just_imported_is_found_by_its_ids(store):
     first, second, _ = keep(store, recorded("a"), recorded("b", minutes=(1,)), recorded("c"))
 
-    assert names(store, Files(paths=("x",), session_ids=(first, second))) == ["b", "a"]
-    assert names(store, Files(paths=("x",))) == []
+    assert names(store, FileSessions(paths=("x",), session_ids=(first, second))) == ["b", "a"]
+    assert names(store, FileSessions(paths=("x",))) == []
 
 
 def test_a_session_that_was_imported_again_with_more_in_it_is_another_content(store):

@@ -8,9 +8,13 @@ import pytest
 from recorded_sessions import keep, recorded
 
 from databases import new_store
-from proctor.analyse.evaluation import results_of
-from proctor.analyse.evaluation_targets import worst_targets
-from proctor.batch.evaluation import (
+from proctor.errors import Contradiction, NotFound, UsageError
+from proctor.evaluators.registry import EvaluatorRegistry
+from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
+from proctor.jobs.evaluation.items import fill, find_sessions, make_jury
+from proctor.jobs.evaluation.request import EvaluationRequest
+from proctor.jobs.evaluation.results import records_of
+from proctor.jobs.evaluation.state import (
     delete_evaluation,
     evaluation_of,
     evaluations_page,
@@ -20,16 +24,11 @@ from proctor.batch.evaluation import (
     page_mark,
     stop_evaluation,
 )
-from proctor.batch.evaluation_items import fill, find_sessions
-from proctor.batch.ground import Ground
-from proctor.batch.jury import Bench, make_jury
-from proctor.errors import Contradiction, NotFound, UsageError
-from proctor.export.evaluation import records_of
-from proctor.models import Models
-from proctor.models.gateway.door import Door
-from proctor.plan.evaluation import EvaluationRequest
-from proctor.store import Again, Store
-from proctor.store.owner import this_process
+from proctor.models import ModelRouter
+from proctor.models.gateway.access import LazyGateway
+from proctor.stats.evaluation import results_of, worst_targets
+from proctor.store import RetrySelection, Store
+from proctor.store.writer import this_process
 
 TOKEN = "0123456789-0123456789-0123456789-0123"
 SCRIPT = """
@@ -70,20 +69,20 @@ def opened(store, request, **more):
 async def judged(workshop, request, script=SCRIPT):
     """Open a job and carry it out; its id."""
     (workshop.folder / "judge.yaml").write_text(script)
-    bench = Bench(folder=workshop.folder, environment={"PATH": "/usr/bin:/bin"})
+    bench = EvaluatorRegistry(folder=workshop.folder, environment={"PATH": "/usr/bin:/bin"})
     job = opened(workshop.store, request, definitions=bench.copies(request.evaluators))
     await carry_on(workshop, request, job.id)
     return job.id
 
 
 async def carry_on(workshop, request, run_id):
-    bench = Bench(folder=workshop.folder, environment={"PATH": "/usr/bin:/bin"})
+    bench = EvaluatorRegistry(folder=workshop.folder, environment={"PATH": "/usr/bin:/bin"})
     find = bench.finder(json.loads(workshop.store.evaluations.row(run_id)["definitionsJson"]))
     owner = this_process()
-    workshop.store.resume_batch(run_id, owner, Again(), now())
+    workshop.store.resume_batch(run_id, owner, RetrySelection(), now())
     jury = make_jury(request, find, workshop.models, workshop.models)
     found = find_sessions(workshop.store, request, now())
-    told = fill(workshop.store, run_id, request, found.ids, jury, Ground(request.metadata))
+    told = fill(workshop.store, run_id, request, found.ids, jury, GroundTruthIndex(request.metadata))
     workshop.store.evaluations.tell_discovery(run_id, found=len(found.ids), ignored=found.ignored, now=now())
     await workshop.conductor(owner, run_id, find_evaluator=find).run()
     return told
@@ -228,14 +227,14 @@ async def test_a_function_that_changes_under_way_is_told_and_mixes_with_nothing(
     path = workshop.folder / "checks.py"
     path.write_text("def short(event):\n    return {'label': 'PASS', 'value': 1.0}\n")
     request = asked("checks:short")
-    bench = Bench(folder=workshop.folder, environment={"PATH": "/usr/bin:/bin"})
+    bench = EvaluatorRegistry(folder=workshop.folder, environment={"PATH": "/usr/bin:/bin"})
     job = opened(workshop.store, request)
     owner = this_process()
-    workshop.store.resume_batch(job.id, owner, Again(), now())
+    workshop.store.resume_batch(job.id, owner, RetrySelection(), now())
     find = bench.finder({})
     jury = make_jury(request, find, workshop.models, workshop.models)
     ids = find_sessions(workshop.store, request, now()).ids
-    fill(workshop.store, job.id, request, ids, jury, Ground(()))
+    fill(workshop.store, job.id, request, ids, jury, GroundTruthIndex(()))
     path.write_text("def short(event):\n    return {'label': 'FAIL', 'value': 0.0}\n")
 
     await workshop.conductor(owner, job.id, find_evaluator=find).run()
@@ -346,7 +345,7 @@ def test_a_job_that_nobody_has_begun_stops_at_once_and_cannot_be_stopped_again(s
 
 def test_a_job_under_way_is_asked_to_stop_and_says_so(store):
     job = opened(store, asked("Builtin.Refusal"))
-    store.resume_batch(job.id, this_process(), Again(), now())
+    store.resume_batch(job.id, this_process(), RetrySelection(), now())
 
     assert evaluation_of(store, job.id, now()).state == "IN_PROGRESS"
     assert stop_evaluation(store, job.id, now).state == "STOPPING"
@@ -377,12 +376,12 @@ def test_a_job_that_cannot_be_done_at_all_has_failed_and_says_why(store):
 
 def test_jobs_whose_process_died_or_never_came_are_found_by_a_server_that_starts(store):
     waiting, dead, alive, stopped = (opened(store, asked("Builtin.Refusal")).id for _ in range(4))
-    store.resume_batch(dead, "elsewhere:1:1:aa", Again(), datetime(2026, 1, 1, tzinfo=UTC))
-    store.resume_batch(alive, this_process(), Again(), now())
+    store.resume_batch(dead, "elsewhere:1:1:aa", RetrySelection(), datetime(2026, 1, 1, tzinfo=UTC))
+    store.resume_batch(alive, this_process(), RetrySelection(), now())
     stop_evaluation(store, stopped, now)
 
     asked_to = opened(store, asked("Builtin.Refusal")).id
-    store.resume_batch(asked_to, "elsewhere:1:1:ab", Again(), datetime(2026, 1, 1, tzinfo=UTC))
+    store.resume_batch(asked_to, "elsewhere:1:1:ab", RetrySelection(), datetime(2026, 1, 1, tzinfo=UTC))
     store.request_abort(asked_to, now())
 
     assert set(interrupted_evaluations(store, now())) == {waiting, dead}
@@ -394,7 +393,7 @@ def test_a_server_that_lives_takes_up_only_what_nobody_sits_before(store):
     sat_before = opened(store, asked("Builtin.Refusal")).id
     detached = opened(store, asked("Builtin.Refusal"), is_detached=True).id
     for job in (sat_before, detached):
-        store.resume_batch(job, "elsewhere:1:1:aa", Again(), datetime(2026, 1, 1, tzinfo=UTC))
+        store.resume_batch(job, "elsewhere:1:1:aa", RetrySelection(), datetime(2026, 1, 1, tzinfo=UTC))
 
     assert list(interrupted_evaluations(store, now(), only_detached=True)) == [detached]
 
@@ -415,7 +414,7 @@ def test_everything_that_keeps_evaluators_from_judging_is_told_together(workshop
     request = asked(
         "Builtin.Helpfulnes", "checks:missing", "Builtin.Refusal", judge="scripted/none", budget=1.0
     )
-    bench = Bench(folder=workshop.folder, environment={})
+    bench = EvaluatorRegistry(folder=workshop.folder, environment={})
 
     with pytest.raises(UsageError) as raised:
         make_jury(request, bench.finder({}), workshop.models, workshop.models)
@@ -430,13 +429,13 @@ async def test_a_judge_that_costs_money_stops_at_the_budget_and_goes_on_with_mor
     keep(workshop.store, *(recorded(f"s{number}", minutes=(number,)) for number in range(8)))
     prices = {"scripted/judge": {"input": 1000.0, "output": 1000.0}}
     request = asked("Builtin.Helpfulness", budget=0.5, prices=prices, concurrency=2)
-    models = workshop.models = Models({}, folders=[workshop.folder], prices=prices)
+    models = workshop.models = ModelRouter({}, folders=[workshop.folder], prices=prices)
     workshop.house = replace(
         workshop.house,
         models=models.watched,
         worst_case=models.worst_case,
         pools=models.pools,
-        door=Door(models),
+        door=LazyGateway(models),
     )
 
     run_id = await judged(workshop, request)
@@ -463,7 +462,7 @@ def test_the_definition_that_is_copied_into_a_job_is_the_one_of_that_name(tmp_pa
         }
         document = {"evaluatorName": name, "level": "TRACE", "evaluatorConfig": {"llmAsAJudge": config}}
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
-    bench = Bench(folder=tmp_path, environment={}, folders=[tmp_path])
+    bench = EvaluatorRegistry(folder=tmp_path, environment={}, folders=[tmp_path])
 
     copies = bench.copies(["politeness", "warmth", "missing"])
 

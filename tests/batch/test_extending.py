@@ -3,8 +3,8 @@
 import pytest
 from stand_ins import doing, forever
 
-from proctor.batch.coding import extend_batch
-from proctor.plan import NO_OVERRIDES
+from proctor.jobs.coding.job import extend_batch
+from proctor.jobs.coding.plan import NO_OVERRIDES
 
 BEFORE = """
 matrix:

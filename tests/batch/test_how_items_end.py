@@ -5,13 +5,7 @@ import asyncio
 import pytest
 from stand_ins import call, doing, echo
 
-from proctor.errors import (
-    AgentError,
-    EvaluatorError,
-    ModelError,
-    RateLimited,
-    WorkspaceError,
-)
+from proctor.errors import AgentError, EvaluatorError, ModelError, RateLimited, WorkspaceError
 from proctor.runner import Outcome
 from proctor.session import Message, ToolCall
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from proctor.batch.budget import Budget
-from proctor.batch.till import Till
+from proctor.budget.allocation import BatchBudget
+from proctor.budget.ledger_client import LedgerClient
 from proctor.store import Drawn, MoneyLimits, Ownership, Store, ledger, timestamp
-from proctor.store.owner import this_process
+from proctor.store.writer import this_process
 
 
 def now() -> datetime:
@@ -27,9 +27,9 @@ class Spender:
         store.create_batch({**row, "createdAt": timestamp(now()), "heartbeatAt": timestamp(now())}, [])
         told = {"aborted": lambda: None, "failed": lambda error: None}
         self.writer = store.writer(Ownership(run_id=run_id, owner=self.owner, **told))
-        till = Till(store, run_id, self.owner, limits, now)
+        till = LedgerClient(store, run_id, self.owner, limits, now)
         self.places = chance.choice([1, 3, 8])
-        self.budget = Budget(till=till, places=self.places, writer=self.writer, now=now)
+        self.budget = BatchBudget(till=till, places=self.places, writer=self.writer, now=now)
         self.left = chance.choice([5, 20])
         self.spent = 0.0
 
@@ -125,12 +125,12 @@ async def test_two_batches_on_one_store_spend_to_the_limit_and_not_beyond(store:
     assert sum(paid for _, paid in settled) == pytest.approx(spent)
 
 
-def till_of(store: Store, limit: float = 0.8) -> Till:
+def till_of(store: Store, limit: float = 0.8) -> LedgerClient:
     """The till of a batch that has begun and spent nothing."""
     owner = this_process()
     row = {"runId": "run", "job": "coding", "status": "running", "owner": owner}
     store.create_batch({**row, "createdAt": timestamp(now()), "heartbeatAt": timestamp(now())}, [])
-    return Till(store, "run", owner, MoneyLimits(run_usd=limit), now)
+    return LedgerClient(store, "run", owner, MoneyLimits(run_usd=limit), now)
 
 
 async def test_two_that_are_short_of_the_same_money_at_once_draw_it_once(store: Store) -> None:

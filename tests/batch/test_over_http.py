@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proctor.models import Models
+from proctor.models import ModelRouter
 from proctor.testing.model_server import ModelServer, failure, hang_up, reply
 
 KEY = "sk-loopback-0123456789"
@@ -19,7 +19,7 @@ def ask(workshop):
         environment = {**workshop.house.environment, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": KEY}
         workshop.house = replace(workshop.house, environment=environment)
         owner = workshop.launch(QUESTIONS.format(runs=runs, more=more))
-        workshop.models = Models(environment)
+        workshop.models = ModelRouter(environment)
         return await workshop.conductor(owner, models=workshop.models.watched).run()
 
     return run

@@ -5,7 +5,7 @@ import random
 import pytest
 from stand_ins import call, doing
 
-from proctor.batch.retry import HOPELESS, RetryPolicy
+from proctor.context import HOPELESS, ItemRetryPolicy
 from proctor.errors import AgentError, ModelError, RateLimited, TimeLimit, WorkspaceError
 from proctor.item import Item
 from proctor.runner import Outcome
@@ -92,7 +92,7 @@ async def test_other_items_are_carried_out_while_one_waits_for_its_next_try(work
             raise ModelError("later")
 
     text = "concurrency: 1\n" + plan("retries: 1", runs=4)
-    await workshop.run(text, find_runner=doing(once), retry=RetryPolicy(first_seconds=0.2))
+    await workshop.run(text, find_runner=doing(once), retry=ItemRetryPolicy(first_seconds=0.2))
 
     assert order == [(1, 1), (2, 1), (3, 1), (4, 1), (1, 2)]
 
@@ -105,7 +105,7 @@ async def test_an_item_that_waits_for_its_next_try_is_queued(workshop):
         if services.number == 1:
             raise ModelError("later")
 
-    await workshop.run(plan("retries: 1"), find_runner=doing(fail), retry=RetryPolicy(first_seconds=0.2))
+    await workshop.run(plan("retries: 1"), find_runner=doing(fail), retry=ItemRetryPolicy(first_seconds=0.2))
 
     assert [(row["status"], row["reason"]) for row in seen] == [("queued", ""), ("queued", "model_failed")]
 
@@ -124,7 +124,7 @@ async def test_many_items_that_all_come_back_at_once_are_all_done(workshop):
 
 
 def test_the_delay_doubles_has_a_top_and_is_spread():
-    policy = RetryPolicy(first_seconds=1, longest_seconds=10)
+    policy = ItemRetryPolicy(first_seconds=1, longest_seconds=10)
     chance = random.Random(1)
 
     def delays(tries):
@@ -142,7 +142,7 @@ def test_the_delay_doubles_has_a_top_and_is_spread():
 
 @pytest.mark.parametrize("reason", sorted(HOPELESS))
 def test_hopeless_reasons_are_not_tried_again(reason):
-    delay = RetryPolicy().delay(
+    delay = ItemRetryPolicy().delay(
         status="error", reason=reason, tries=1, retries=9, retry_on=("error",), chance=random.Random(0)
     )
 

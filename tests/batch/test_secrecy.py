@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proctor.batch.secrecy import blotter, visible
+from proctor.secrets import redactor, visible
 
 KEY = "sk-proj-0123456789abcdef"
 
@@ -59,7 +59,7 @@ async def test_a_variable_the_plan_names_is_seen_and_its_secret_is_blotted_out_o
 
 
 def test_short_values_and_paths_are_not_blotted_out():
-    blot = blotter(
+    blot = redactor(
         {"A_TOKEN": "true", "SSH_AUTH_SOCK": "/run/user/1000/agent", "EDITOR": "a-long-editor-name"}
     )
 
@@ -68,7 +68,7 @@ def test_short_values_and_paths_are_not_blotted_out():
 
 
 def test_the_longest_secret_wins_where_one_holds_another():
-    blot = blotter({"KEY": "abcdefgh", "LONG_KEY": "abcdefghijkl"})
+    blot = redactor({"KEY": "abcdefgh", "LONG_KEY": "abcdefghijkl"})
 
     assert blot("abcdefghijkl abcdefgh") == "[secret] [secret]"
 
@@ -79,5 +79,5 @@ def test_only_what_is_known_to_be_harmless_is_seen(name):
 
 
 def test_a_key_is_blotted_out_whatever_the_variable_is_called_that_holds_it():
-    blot = blotter({"AZURE_KEY_VARIABLE": "TEAM_FOUR", "TEAM_FOUR": "four-and-twenty"})
+    blot = redactor({"AZURE_KEY_VARIABLE": "TEAM_FOUR", "TEAM_FOUR": "four-and-twenty"})
     assert blot("TEAM_FOUR is four-and-twenty") == "TEAM_FOUR is [secret]"

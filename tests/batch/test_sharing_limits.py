@@ -3,8 +3,8 @@
 import asyncio
 from datetime import UTC, datetime
 
-from proctor.batch.sharing import hear_of_pools, share_pools, take_part
-from proctor.models.limits import Pools
+from proctor.batch.rate_limit_sync import hear_of_pools, share_pools, take_part
+from proctor.models.rate_limits import RatePools
 
 
 def now():
@@ -32,8 +32,8 @@ async def test_who_begins_while_a_provider_has_asked_for_rest_asks_nobody_before
         pool = pools.pool("openai/big")
         pool.refused(await pool.enter(), 30)
 
-    second = Pools()
-    await began_beside(store, Pools(), second, refused)
+    second = RatePools()
+    await began_beside(store, RatePools(), second, refused)
 
     (known,) = second.states
     assert known.name == "openai/big"
@@ -45,8 +45,8 @@ async def test_who_begins_while_a_limit_of_ones_own_is_used_up_gets_a_part_of_it
         for _ in range(4):
             await pools.pool("openai/big").enter()
 
-    second = Pools(most={"openai": 4})
-    await began_beside(store, Pools(most={"openai": 4}), second, full)
+    second = RatePools(most={"openai": 4})
+    await began_beside(store, RatePools(most={"openai": 4}), second, full)
 
     assert [(known.limit, known.limit_of_all) for known in second.states] == [(1, 4)]
 
@@ -55,14 +55,14 @@ async def test_of_a_provider_that_complained_to_nobody_nothing_is_to_be_known(st
     async def at_work(pools):
         await pools.pool("openai/big").enter()
 
-    second = Pools()
-    await began_beside(store, Pools(), second, at_work)
+    second = RatePools()
+    await began_beside(store, RatePools(), second, at_work)
 
     assert second.states == []
 
 
 async def test_what_others_still_use_of_a_limit_is_not_used_twice():
-    pools = Pools(most={"openai": 8})
+    pools = RatePools(most={"openai": 8})
     pool = pools.pool("openai/big")
     row = {"name": "openai/big", "cutAt": None, "heldUntil": None, "limit": 8.0, "waiting": 0}
 

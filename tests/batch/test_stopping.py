@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import pytest
 from stand_ins import call, doing, echo, forever, until
 
-from proctor.batch.abort import abort_run
+from proctor.batch.lifecycle import abort_run
 from proctor.errors import OwnershipLost, StoreError, UsageError
-from proctor.store import Again, Store
-from proctor.store.owner import this_process
+from proctor.store import RetrySelection, Store
+from proctor.store.writer import this_process
 
 
 def now():
@@ -154,7 +154,7 @@ async def test_two_cannot_carry_out_one_batch(workshop):
     conductor, task = await running_batch(workshop)
 
     with pytest.raises(UsageError, match="is being carried out by process"):
-        workshop.store.resume_batch("run", this_process(), Again(), now())
+        workshop.store.resume_batch("run", this_process(), RetrySelection(), now())
     conductor.interrupt()
     await task
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from rich.console import Console
 
-from proctor.analyse.standing import standing
-from proctor.cli.bench_view import picture
+from proctor.cli.live import leaderboard_picture
 from proctor.item import Item
+from proctor.stats.leaderboard import standing
 
 
 def item(model: str, repeat: int = 1) -> Item:
@@ -39,7 +39,7 @@ async def test_each_model_has_a_row_with_its_state_time_tokens_and_cost(workshop
 
     rows = standing(workshop.store.read, "run", began + timedelta(seconds=5))
     console = Console(width=100, record=True)
-    console.print(picture(rows, "batch_1"))
+    console.print(leaderboard_picture(rows, "batch_1"))
     shown = console.export_text()
 
     assert [row.state for row in rows] == ["success", "0 of 2 · 1 running", "queued"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proctor.cli.config import read_config
-from proctor.cli.house import places
+from proctor.bootstrap import places
+from proctor.config import read_config
 from proctor.errors import UsageError
 from proctor.models.providers import find_endpoint
 

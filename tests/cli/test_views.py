@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proctor.cli.views import Lines
+from proctor.cli.run import LineView
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,6 @@ from proctor.cli.views import Lines
     ],
 )
 def test_a_run_begins_by_saying_what_is_to_be_done(items: int, finished: int, said: str, capsys: Any) -> None:
-    Lines("nightly", items, finished, quiet=False)
+    LineView("nightly", items, finished, quiet=False)
 
     assert capsys.readouterr().err == f"{said}\n"

@@ -2,12 +2,10 @@
 
 import random
 
-from proctor.dialogue.party import Party, Utterance
-from proctor.dialogue.repetition import repeating
-from proctor.dialogue.role import Role
-from proctor.dialogue.rules import answer, turned_round
-from proctor.dialogue.talk import Course, Talk, Watcher, converse
-from proctor.dialogue.topics import distance, nearest
+from proctor.dialogue.conversation import Conversation, ConversationSettings, Watcher, converse, repeating
+from proctor.dialogue.participant import Participant, Role, Utterance
+from proctor.dialogue.steps import answer, turned_round
+from proctor.dialogue.templating import distance, nearest
 
 TITLES = {"client": "Client", "therapist": "Therapist"}
 
@@ -22,7 +20,7 @@ class Stage:
             side: self._party(side, lines) for side, lines in (("client", client), ("therapist", therapist))
         }
 
-    def _party(self, side: str, lines: list[str]) -> Party:
+    def _party(self, side: str, lines: list[str]) -> Participant:
         left = list(lines)
 
         async def say(question) -> str:
@@ -30,12 +28,12 @@ class Stage:
             return left.pop(0) if left else lines[-1]
 
         role = Role(name=side, plays=[side], steps=[{"ask": {"history": True}}])
-        return Party(role, side, {}, {}, ask=say, tell=print, chance=random.Random, titles=TITLES)
+        return Participant(role, side, {}, {}, ask=say, tell=print, chance=random.Random, titles=TITLES)
 
-    async def play(self, **course) -> Talk:
-        talk = Talk()
+    async def play(self, **course) -> Conversation:
+        talk = Conversation()
         watcher = Watcher(said=lambda _: None, moderated=self.moderated.append, turned=lambda _: None)
-        await converse(self.parties, Course(**course), watcher, talk)
+        await converse(self.parties, ConversationSettings(**course), watcher, talk)
         return talk
 
 

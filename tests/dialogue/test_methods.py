@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proctor.dialogue.party import Moment, Party, Question, Utterance
-from proctor.dialogue.steps import Reply, speak
-from proctor.plan.roles import Roles
+from proctor.dialogue.participant import ConversationState, Participant, RolePrompt, Utterance
+from proctor.dialogue.steps import RoleReply, speak
+from proctor.jobs.dialogue.roles import Roles
 
 ROLES = Roles()
 TITLES = {"client": "Client", "therapist": "Therapist"}
@@ -28,11 +28,11 @@ class Played:
         **fields: Any,
     ) -> None:
         folder = ROLES.find(name)
-        self.fields, self.asked = fields, list[Question]()
+        self.fields, self.asked = fields, list[RolePrompt]()
         self.side = folder.plays[0]
         self.history: list[Utterance] = []
         self.words = (f"Words {number}." for number in range(1000))
-        self.party = Party(
+        self.party = Participant(
             folder.role("en"),
             self.side,
             folder.profiles[profile or next(iter(folder.profiles))],
@@ -43,16 +43,18 @@ class Played:
             titles=TITLES,
         )
 
-    async def _answer(self, question: Question) -> str:
+    async def _answer(self, question: RolePrompt) -> str:
         self.asked.append(question)
         if "Answer with one JSON object" in question.messages[-1]["content"]:
             return json.dumps(self.fields)
         return next(self.words)
 
-    async def hear(self, words: str, turn: int = 2) -> Reply:
+    async def hear(self, words: str, turn: int = 2) -> RoleReply:
         other = "therapist" if self.side == "client" else "client"
         self.history.append(Utterance(side=other, text=words))
-        reply = await speak(self.party, Moment(heard=words, history=self.history, turn=turn, turns_left=5))
+        reply = await speak(
+            self.party, ConversationState(heard=words, history=self.history, turn=turn, turns_left=5)
+        )
         self.history.append(Utterance(side=self.side, text=reply.text))
         return reply
 
@@ -298,7 +300,7 @@ async def test_a_counsellor_steps_into_a_topic_and_out_of_it_again() -> None:
 
 async def test_eliza_greets_and_then_answers_by_rules() -> None:
     played = Played("eliza")
-    greeting = await speak(played.party, Moment(heard="", history=[], turn=1, turns_left=5))
+    greeting = await speak(played.party, ConversationState(heard="", history=[], turn=1, turns_left=5))
     played.history.append(Utterance(side="therapist", text=greeting.text))
 
     reply = await played.hear("I need a holiday.")

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from proctor.dialogue.party import Moment, Party, Question, Utterance
-from proctor.dialogue.role import Role
+from proctor.dialogue.participant import ConversationState, Participant, Role, RolePrompt, Utterance
 from proctor.dialogue.steps import BrokenRole, speak
 from proctor.errors import UsageError
 
@@ -15,16 +14,16 @@ class Listener:
     """Answers in order, and remembers what it was asked."""
 
     def __init__(self, *answers: str) -> None:
-        self.answers, self.asked, self.notes = list(answers), list[Question](), list[str]()
+        self.answers, self.asked, self.notes = list(answers), list[RolePrompt](), list[str]()
 
-    async def __call__(self, question: Question) -> str:
+    async def __call__(self, question: RolePrompt) -> str:
         self.asked.append(question)
         return self.answers.pop(0)
 
 
-def party(listener: Listener, steps: list[dict[str, Any]], *, seed: int = 1, **role: Any) -> Party:
+def party(listener: Listener, steps: list[dict[str, Any]], *, seed: int = 1, **role: Any) -> Participant:
     made = Role(name="someone", plays=["client"], steps=steps, **role)
-    return Party(
+    return Participant(
         made,
         "client",
         {"name": "Abe", "beliefs": ["a", "b"]},
@@ -36,10 +35,10 @@ def party(listener: Listener, steps: list[dict[str, Any]], *, seed: int = 1, **r
     )
 
 
-def moment(heard: str = "How are you?", said: tuple[str, ...] = (), turn: int = 1) -> Moment:
+def moment(heard: str = "How are you?", said: tuple[str, ...] = (), turn: int = 1) -> ConversationState:
     sides = ("therapist", "client")
     history = [Utterance(side=sides[n % 2], text=text) for n, text in enumerate((*said, heard))]
-    return Moment(heard=heard, history=history, turn=turn, turns_left=3)
+    return ConversationState(heard=heard, history=history, turn=turn, turns_left=3)
 
 
 async def test_the_other_is_the_models_user_and_the_role_its_assistant() -> None:

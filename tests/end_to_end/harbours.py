@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from proctor.testing.model_server import ModelServer, Reply, reply
+from proctor.testing.model_server import ModelServer, ServerReply, reply
 
 SCENARIO = """\
 name: Harbour Fee Talks
@@ -62,7 +62,7 @@ def write_config(
     return str(path)
 
 
-def in_the_harbour(request: Mapping[str, Any]) -> Reply:
+def in_the_harbour(request: Mapping[str, Any]) -> ServerReply:
     """How the models answer: warmer or colder by who plays the port, one call costs a cent."""
     model, prompt = request["model"], request["messages"][-1]["content"]
     if model == "narrator":
@@ -99,4 +99,4 @@ class Harbour:
         }
 
 
-Answering = Callable[[Mapping[str, Any]], Reply]
+Answering = Callable[[Mapping[str, Any]], ServerReply]

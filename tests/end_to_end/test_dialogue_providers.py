@@ -6,7 +6,7 @@ from pathlib import Path
 
 from conversations import read, split
 
-from proctor.testing.model_server import ModelServer, Reply, failure, reply
+from proctor.testing.model_server import ModelServer, ServerReply, failure, reply
 
 KEY = "sk-loopback-0123456789"
 
@@ -15,7 +15,7 @@ def environment(server: ModelServer) -> dict[str, str]:
     return {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": KEY}
 
 
-def talking(request: dict) -> Reply:
+def talking(request: dict) -> ServerReply:
     number = len(request["messages"])
     return reply(f"Words {number}, and the key {KEY}.", input_tokens=100, output_tokens=10)
 
@@ -73,7 +73,7 @@ async def test_a_retry_after_a_bad_moment_succeeds_and_its_file_is_the_last_atte
     proctor, talking_desk
 ) -> None:
     (talking_desk / "c.yaml").write_text("num_runs: 1\nmax_turns: 1\nretries: 2\n")
-    answers = [reply("One."), Reply(body={"choices": []}), reply("Three."), reply("Four.")]
+    answers = [reply("One."), ServerReply(body={"choices": []}), reply("Three."), reply("Four.")]
     async with ModelServer(answers) as server:
         done = await run(proctor, server, "simulate --config c.yaml --output-dir out")
 
@@ -86,7 +86,7 @@ async def test_a_retry_after_a_bad_moment_succeeds_and_its_file_is_the_last_atte
 async def test_a_dialogue_that_takes_too_long_is_cut_and_kept(proctor, talking_desk) -> None:
     (talking_desk / "c.yaml").write_text("num_runs: 1\nmax_turns: 50\ntimeout_sec: 1.5\n")
 
-    def slowly(request: dict) -> Reply:
+    def slowly(request: dict) -> ServerReply:
         return reply(f"Words {len(json.dumps(request))}.", delay_seconds=0.3)
 
     async with ModelServer(slowly) as server:

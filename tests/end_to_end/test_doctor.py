@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.testing.model_server import ModelServer, Reply, failure, reply
+from proctor.testing.model_server import ModelServer, ServerReply, failure, reply
 
 KEY = "sk-proj-T7pQ2vXw9LkR4mZs8JdN"
 # Enough of Claude Code to be taken for it: its version, its wire, its stream of events.
@@ -26,7 +26,7 @@ url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
 urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers))
 open("hello.txt", "w").write("hello")
 """
-NO_QUOTA = Reply(status=429, body={"error": {"message": "no credit", "code": "insufficient_quota"}})
+NO_QUOTA = ServerReply(status=429, body={"error": {"message": "no credit", "code": "insufficient_quota"}})
 
 
 class Patient:

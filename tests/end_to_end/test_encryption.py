@@ -14,8 +14,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from proctor.errors import StoreError
-from proctor.keys import Keys, LocalKey
 from proctor.store import Store
+from proctor.store.keys import Keys, LocalKey
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluation"
 SAID = "zanzibar-4711"

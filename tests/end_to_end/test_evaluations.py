@@ -356,7 +356,7 @@ def test_too_few_pairs_leave_a_gate_open_with_an_exit_code_of_its_own(proctor, d
 
 
 def test_a_server_finds_the_job_whose_process_was_killed(proctor, desk):
-    from proctor.batch.evaluation import interrupted_evaluations
+    from proctor.jobs.evaluation.state import interrupted_evaluations
 
     slow(desk, sessions=8)
     running = proctor.start("evaluate", "start", PLAN, "--concurrency", "2")

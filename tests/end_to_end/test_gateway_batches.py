@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from proctor.testing.model_server import ModelServer, Reply, failure, reply
+from proctor.testing.model_server import ModelServer, ServerReply, failure, reply
 
 KEY = "sk-proj-T7pQ2vXw9LkR4mZs8JdN"
 PROGRAM = """
@@ -239,7 +239,7 @@ async def test_aborting_a_batch_closes_the_providers_connection(opened):
 async def test_two_processes_on_one_store_share_a_providers_limit(opened):
     most = 6
 
-    def answer(body: Any) -> Reply:
+    def answer(body: Any) -> ServerReply:
         # Only the plain prompts are ever refused; the programs can know of it from the store alone.
         if server.at_once >= most and body["messages"][-1]["content"].endswith("?"):
             return failure(429, retry_after=0.5)

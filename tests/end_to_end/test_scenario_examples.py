@@ -69,9 +69,9 @@ def test_equal_seeds_give_byte_equal_worlds(desk):
 
 
 def names_in_the_files():
-    from proctor.plan.experiment_schema import ExperimentConfig
-    from proctor.plan.scenario import FEATURES
-    from proctor.plan.schema import names_of as keys_of
+    from proctor.jobs.scenario.reader import FEATURES
+    from proctor.jobs.scenario.schema import ExperimentConfig
+    from proctor.plan.fields import names_of as keys_of
     from proctor.scenario.definition import Actor, Measure, Scenario, Validation, names_of
     from proctor.scenario.prompts import built_in
 

@@ -348,11 +348,11 @@ def test_a_judge_has_to_be_named():
 
 
 async def test_a_real_request_over_http_gives_a_real_score(tmp_path):
-    from proctor.models import Models
+    from proctor.models import ModelRouter
     from proctor.testing.model_server import ModelServer, reply
 
     async with ModelServer([reply(says("Yes"), input_tokens=321, output_tokens=12)]) as server:
-        models = Models({"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "k"})
+        models = ModelRouter({"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "k"})
         settings = EvaluationSettings(judge_model="openai/gpt-4.1-mini")
         judging = find_evaluator("Builtin.GoalSuccessRate", models=models, settings=settings)
         (score,) = await judging.judge(weather())

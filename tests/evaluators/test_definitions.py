@@ -11,9 +11,8 @@ from judged_sessions import Judge, says, session, turn, weather
 
 from proctor.errors import UsageError
 from proctor.evaluator import Reference
-from proctor.evaluators import EvaluationSettings, NoSuchEvaluator, find_evaluator, problems_of
-from proctor.evaluators.documents import evidence_of_document, reference_of
-from proctor.evaluators.event import reference_document, session_document
+from proctor.evaluators import EvaluationSettings, EvaluatorNotFound, find_evaluator, problems_of
+from proctor.evaluators.event import evidence_of_document, reference_document, reference_of, session_document
 from proctor.evaluators.find import read_document
 
 NUMERICAL = {
@@ -368,7 +367,7 @@ def test_a_file_that_the_system_does_not_let_us_read_is_said_with_its_path():
     ],
 )
 def test_an_unknown_name_comes_with_a_suggestion(name, words):
-    with pytest.raises(NoSuchEvaluator, match=words):
+    with pytest.raises(EvaluatorNotFound, match=words):
         find_evaluator(name, models=Judge(""), settings=EvaluationSettings(judge_model="a/b"))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.evaluator import Evidence
-from proctor.evaluators.expect import Expect
+from proctor.evaluators.matchers import Expect
 from proctor.expect import check_answer, problems_of
 from proctor.session import Message
 

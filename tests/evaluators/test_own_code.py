@@ -12,7 +12,7 @@ from judged_sessions import Judge, session, turn, weather
 
 from proctor.errors import UsageError
 from proctor.evaluator import Reference
-from proctor.evaluators import EvaluationSettings, NoSuchEvaluator, evaluator_of, find_evaluator
+from proctor.evaluators import EvaluationSettings, EvaluatorNotFound, evaluator_of, find_evaluator
 from proctor.processes.warden import every_process, is_alive
 
 
@@ -220,7 +220,7 @@ async def test_a_function_that_was_changed_is_loaded_anew(tmp_path):
 
 
 def test_a_module_that_is_not_there_is_said_before_anything_starts(tmp_path):
-    with pytest.raises(NoSuchEvaluator, match="no module `nowhere`"):
+    with pytest.raises(EvaluatorNotFound, match="no module `nowhere`"):
         find_evaluator("nowhere:grade", models=Judge(""), settings=settings(tmp_path))
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from proctor.batch.brought import read_results
 from proctor.errors import UsageError
-from proctor.export.benchmark import result_files, write_file
-from proctor.export.machine import machine_info
+from proctor.jobs.benchmark.report import machine_info
+from proctor.jobs.benchmark.results import result_files, write_file
+from proctor.jobs.benchmark.results_import import read_results
 
 
 def test_a_file_is_named_for_its_model() -> None:

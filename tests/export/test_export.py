@@ -12,8 +12,7 @@ from filled import HOSTILE, NOW, add_batch, carry_out, items, new_store
 
 from proctor.errors import UsageError
 from proctor.export import TABLES, export_tables
-from proctor.export.formats import parquet_type, write_parquet
-from proctor.export.rows import columns
+from proctor.export.tables import columns, parquet_type, write_parquet
 from proctor.store import Scope
 
 RUN = Scope(run_id="compare")

@@ -5,7 +5,7 @@ from aiohttp import web
 
 from proctor.errors import ModelError
 from proctor.model import Request
-from proctor.models import Models
+from proctor.models import ModelRouter
 
 KEY = "sk-ant-0123456789abcdef"
 
@@ -22,7 +22,7 @@ def message(*blocks, stop_reason="end_turn"):
 
 @pytest.fixture
 async def models(provider):
-    made = Models({"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": KEY})
+    made = ModelRouter({"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": KEY})
     yield made
     await made.close()
 

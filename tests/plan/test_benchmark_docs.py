@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from proctor.plan.models_config import BatchSettings, ModelEntry
-from proctor.plan.schema import names_of
-from proctor.plan.task_header import Header
+from proctor.jobs.benchmark.models import BatchSettings, ModelEntry
+from proctor.jobs.benchmark.tasks import Header
+from proctor.plan.fields import names_of
 
 MANUAL = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 

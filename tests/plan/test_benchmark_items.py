@@ -8,17 +8,17 @@ import pytest
 
 from proctor.agents import find_agent
 from proctor.errors import UsageError
-from proctor.plan.benchmark import Benchmark, script_of, stand_in
-from proctor.plan.selection import Candidate
-from proctor.plan.tasks import Check, Folder, Task
+from proctor.jobs.benchmark.models import Candidate
+from proctor.jobs.benchmark.plan import BenchmarkDefinition, script_of, stand_in
+from proctor.jobs.benchmark.tasks import Task, TaskCheck, TaskFolder
 
 TASK = Task(
     name="fix",
     title="Fix it",
     file=Path("/somewhere/tasks/fix.md"),
     prompt="# Task: Fix it",
-    checks=(Check(criterion="It works", command="make"), Check(criterion="It is nice", command="")),
-    start=Folder(path=Path("/somewhere/tasks/fix/start"), digest="d1"),
+    checks=(TaskCheck(criterion="It works", command="make"), TaskCheck(criterion="It is nice", command="")),
+    start=TaskFolder(path=Path("/somewhere/tasks/fix/start"), digest="d1"),
 )
 GPT = Candidate(name="gpt-4", model="openai/gpt-4", settings={"temperature": 0.7})
 LLAMA = Candidate(name="ollama/llama3", model="ollama/llama3")
@@ -26,11 +26,11 @@ LLAMA = Candidate(name="ollama/llama3", model="ollama/llama3")
 
 def ids(**changes: Any) -> list[str]:
     given = {"tasks": (TASK,), "models": (GPT, LLAMA)} | changes
-    return [item.id for item in Benchmark(**given).items()]
+    return [item.id for item in BenchmarkDefinition(**given).items()]
 
 
 def test_there_is_an_item_for_each_task_model_and_run() -> None:
-    items = list(Benchmark(tasks=(TASK,), models=(GPT, LLAMA), runs=2).items())
+    items = list(BenchmarkDefinition(tasks=(TASK,), models=(GPT, LLAMA), runs=2).items())
 
     assert [(item.model, item.repeat) for item in items] == [
         *(("openai/gpt-4", 1), ("ollama/llama3", 1)),
@@ -43,7 +43,7 @@ def test_there_is_an_item_for_each_task_model_and_run() -> None:
 
 def test_an_id_is_the_same_wherever_the_files_lie_and_however_long_it_may_take() -> None:
     moved = replace(
-        TASK, file=Path("/home/me/fix.md"), start=Folder(path=Path("/home/me/start"), digest="d1")
+        TASK, file=Path("/home/me/fix.md"), start=TaskFolder(path=Path("/home/me/start"), digest="d1")
     )
 
     assert ids(tasks=(moved,), timeout_seconds=5, retries=3) == ids()
@@ -53,9 +53,9 @@ def test_an_id_is_the_same_wherever_the_files_lie_and_however_long_it_may_take()
     "changed",
     [
         replace(TASK, prompt="# Task: Fix it well"),
-        replace(TASK, start=Folder(path=Path("/x"), digest="d2")),
-        replace(TASK, checks=(Check(criterion="It works", command="make test"),)),
-        replace(TASK, check_files=Folder(path=Path("/x"), digest="d3")),
+        replace(TASK, start=TaskFolder(path=Path("/x"), digest="d2")),
+        replace(TASK, checks=(TaskCheck(criterion="It works", command="make test"),)),
+        replace(TASK, check_files=TaskFolder(path=Path("/x"), digest="d3")),
         replace(TASK, expect={"contains": "x"}),
         replace(TASK, agent="aider"),
     ],
@@ -72,7 +72,7 @@ def test_the_command_line_wins_over_the_task_and_the_task_over_the_file() -> Non
     task = replace(TASK, timeout_seconds=60, agent="aider")
 
     def first(**changes: Any) -> Any:
-        return next(iter(Benchmark(tasks=(task,), models=(LLAMA,), **changes).items()))
+        return next(iter(BenchmarkDefinition(tasks=(task,), models=(LLAMA,), **changes).items()))
 
     assert first(default_timeout_seconds=5).settings["timeoutSec"] == 60
     assert first(timeout_seconds=9).settings["timeoutSec"] == 9
@@ -84,7 +84,7 @@ def test_the_oracle_writes_the_solution_letter_for_letter(tmp_path: Path) -> Non
     (tmp_path / "inner").mkdir()
     text = "f'{model} {seed}{prompt}'\n{model"
     (tmp_path / "inner/a.py").write_text(text)
-    task = replace(TASK, solution=Folder(path=tmp_path, digest="s"), answer="Done.")
+    task = replace(TASK, solution=TaskFolder(path=tmp_path, digest="s"), answer="Done.")
 
     script = script_of(stand_in("oracle"), task)
 
@@ -119,7 +119,7 @@ def test_the_oracle_writes_text_that_has_the_same_placeholder_several_times(
     tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "a.py").write_text(text)
-    task = replace(TASK, solution=Folder(path=tmp_path, digest="s"))
+    task = replace(TASK, solution=TaskFolder(path=tmp_path, digest="s"))
 
     contents = [next(iter(step.values()))["content"] for step in script_of(stand_in("oracle"), task)]
 

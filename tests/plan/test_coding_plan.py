@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from proctor.errors import PlanError, UsageError
 from proctor.item import Item
-from proctor.plan import Overrides, Plan, json_schema, read_plan
-from proctor.plan.schema import Entry, names_of
+from proctor.jobs.coding.plan import CodingPlan, Overrides, read_plan
+from proctor.jobs.coding.schema import Entry, json_schema
+from proctor.plan.fields import names_of
 
 SCHEMA_EXAMPLE = """
     runId: optional-string        # made up if missing
@@ -76,7 +77,7 @@ AUTO_MERGE = """
 EXAMPLES = [SCHEMA_EXAMPLE, SEVERAL_REPOSITORIES, MODEL_COMPARISON, AUTO_MERGE]
 
 
-def plan(text: str, folder: Path = Path("/plans"), **more) -> Plan:
+def plan(text: str, folder: Path = Path("/plans"), **more) -> CodingPlan:
     return read_plan(
         textwrap.dedent(text).lstrip(), file="plan.yaml", folder=folder, home=Path("/me"), **more
     )

@@ -5,9 +5,15 @@ from datetime import UTC, datetime
 import pytest
 
 from proctor.errors import PlanError, UsageError
-from proctor.plan.evaluation import EvaluationRequest, Files, LogGroups, OwnSessions, moment_of
-from proctor.plan.evaluation_schema import read_evaluation
-from proctor.plan.ground_truth import read_dataset
+from proctor.jobs.evaluation.ground_truth import read_dataset
+from proctor.jobs.evaluation.request import (
+    EvaluationRequest,
+    FileSessions,
+    LogGroupSessions,
+    OwnSessions,
+    moment_of,
+    read_evaluation,
+)
 
 START = {
     "batchEvaluationName": "probe",
@@ -33,7 +39,7 @@ def test_a_start_document_of_the_interface_is_a_request():
 
     assert request.evaluators == ("Builtin.GoalSuccessRate", "Builtin.Helpfulness")
     assert request.client_token == START["clientToken"]
-    assert isinstance(request.sessions, LogGroups)
+    assert isinstance(request.sessions, LogGroupSessions)
     assert request.sessions.names == ("/calc",)
     assert request.sessions.services == ("Calc.DEFAULT",)
     assert request.sessions.traces == {"s-2": ("a" * 32,)}
@@ -63,12 +69,15 @@ def test_an_online_configuration_stands_for_the_log_groups_it_watches():
         START | {"dataSourceConfig": source}, online_source={arn: watched}.__getitem__
     )
 
-    assert request.sessions == LogGroups(names=("/calc",), services=("Calc",))
+    assert request.sessions == LogGroupSessions(names=("/calc",), services=("Calc",))
 
 
 @pytest.mark.parametrize(
     ("source", "kind"),
-    [({"store": {"runIds": ["a"], "models": ["m"]}}, OwnSessions), ({"files": {"paths": ["x"]}}, Files)],
+    [
+        ({"store": {"runIds": ["a"], "models": ["m"]}}, OwnSessions),
+        ({"files": {"paths": ["x"]}}, FileSessions),
+    ],
 )
 def test_sessions_may_also_come_from_this_store_or_from_files(source, kind):
     assert isinstance(EvaluationRequest.from_document(START | {"dataSourceConfig": source}).sessions, kind)

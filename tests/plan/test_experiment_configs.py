@@ -5,7 +5,7 @@ import pytest
 from scenario_folders import write_scenario
 
 from proctor.errors import PlanError
-from proctor.plan.experiment import read_experiment
+from proctor.jobs.scenario.experiment import read_experiment
 
 HEAD = """\
 experiment_name: Fee study
@@ -113,7 +113,7 @@ def test_some_of_a_large_product_can_be_drawn_the_same_ones_each_time(tmp_path):
 
 
 def test_run_n_has_the_same_seed_in_every_variation(tmp_path):
-    from proctor.scenario.voices import run_seed
+    from proctor.scenario.prompts import run_seed
 
     seeds = {}
     for item in read(tmp_path, TWO_BY_TWO).items():

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proctor.batch.create import what_changed
 from proctor.errors import PlanError
 from proctor.item import Item
-from proctor.plan import Overrides, read_plan, what_changed
+from proctor.jobs.coding.plan import Overrides, read_plan
 
 
 def plan(text: str):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import PlanError
-from proctor.plan.models_config import ModelsConfig, read_models_config
+from proctor.jobs.benchmark.models import ModelsConfig, read_models_config
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "benchmark" / "models_config.yaml"
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from proctor.errors import NotFound, PlanError, UsageError
-from proctor.plan.roles import BUILT_IN, Roles, new_role, read_profiles, read_role
+from proctor.jobs.dialogue.roles import BUILT_IN, Roles, new_role, read_profiles, read_role
 
 NAMES = sorted(path.parent.name for path in BUILT_IN.glob("*/role.yaml"))
 CLIENTS = {"patientPsi", "consistentMI", "eeyore", "roleplayDoh", "simPatient", "cars", "saps"}

@@ -5,7 +5,7 @@ import pytest
 from scenario_folders import EVENTS, FERRY, FILES, METRICS, PORT, SCENARIO, write_scenario
 
 from proctor.errors import PlanError, UsageError
-from proctor.plan.scenario import read_scenario
+from proctor.jobs.scenario.reader import read_scenario
 
 
 def load(tmp_path, **changed):

@@ -3,7 +3,7 @@
 import pytest
 
 from proctor.errors import UsageError
-from proctor.plan.selection import Candidate, choose
+from proctor.jobs.benchmark.models import Candidate, choose
 
 OLLAMA = [
     *("ollama/llama3:latest", "ollama/llama3:70b", "ollama/mistral:7b", "ollama/mistral-nemo:latest"),

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from proctor.errors import PlanError
-from proctor.plan.dialogue import Simulation, read_simulation
-from proctor.plan.roles import Roles
+from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
+from proctor.jobs.dialogue.roles import Roles
 
 DOCUMENTED = """
 clients:
@@ -27,7 +27,7 @@ temperature: 0.7
 """
 
 
-def read(text: str | None = None, folder: Path = Path(), **flags: Any) -> Simulation:
+def read(text: str | None = None, folder: Path = Path(), **flags: Any) -> DialoguePlan:
     return read_simulation(text, flags, file="config.yaml", folder=folder, roles=Roles([folder / "roles"]))
 
 

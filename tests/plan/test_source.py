@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.errors import PlanError
-from proctor.plan.reading import MOST_BYTES, read_source
-from proctor.plan.source import MOST_PROBLEMS
+from proctor.plan.source import MOST_BYTES, MOST_PROBLEMS
+from proctor.plan.yaml_loader import read_source
 
 
 def data(text: str | bytes):

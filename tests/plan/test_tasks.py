@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import PlanError, UsageError
-from proctor.plan.task_files import read_tasks
-from proctor.plan.tasks import Check, Task, read_task
+from proctor.jobs.benchmark.tasks import Task, TaskCheck, read_task, read_tasks
 
 WHOLE = """---
 start: fix/start
@@ -76,8 +75,8 @@ def test_a_criterion_has_the_check_that_is_written_for_it_or_none(folder: Path) 
     task = read_task(written(folder, WHOLE))
 
     assert task.checks == (
-        Check(criterion="The word is spelled right", command="grep -q receive README.md"),
-        Check(criterion="Nobody is annoyed", command=""),
+        TaskCheck(criterion="The word is spelled right", command="grep -q receive README.md"),
+        TaskCheck(criterion="Nobody is annoyed", command=""),
     )
     assert len(task.commands) == 1
 

@@ -9,7 +9,7 @@ from wire_answers import TOKENS_CACHED, TOKENS_IN, TOKENS_OUT
 from proctor.agent import tells_all
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
-from proctor.models.router import Models
+from proctor.models.router import ModelRouter
 from proctor.session import Message, ModelCall, ToolCall
 from real_agents import ready_agent, ready_names
 
@@ -20,7 +20,7 @@ KEY = "the-providers-own-key-0123456789"
 async def test_its_calls_are_counted_exactly_and_what_it_did_is_told_once(desk, name):
     agent = ready_agent(name)
     async with LoopbackModel() as model:
-        models = Models({"OPENAI_BASE_URL": f"{model.url}/v1", "OPENAI_API_KEY": KEY})
+        models = ModelRouter({"OPENAI_BASE_URL": f"{model.url}/v1", "OPENAI_API_KEY": KEY})
         gateway = Gateway(models)
         await gateway.start()
         try:

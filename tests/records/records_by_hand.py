@@ -6,22 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from proctor.imported import ImportedSession, Unreadable
 from proctor.records import find_kind
-from proctor.session import Message, ModelCall, ToolCall
+from proctor.session import Message, ModelCall, Session, ToolCall, Unreadable
 
 SESSION = "0f8fad5b-d9cb-469f-a165-70867728950e"
 THREAD = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
 
-def sessions(kind: str, path: Path) -> list[ImportedSession]:
+def sessions(kind: str, path: Path) -> list[Session]:
     """What a file gives; nothing of it may be unreadable."""
     found = list(find_kind(kind).read(path))
     assert [each for each in found if isinstance(each, Unreadable)] == []
     return found
 
 
-def only(kind: str, path: Path) -> ImportedSession:
+def only(kind: str, path: Path) -> Session:
     (session,) = sessions(kind, path)
     return session
 
@@ -30,23 +29,23 @@ def problems(kind: str, path: Path) -> list[str]:
     return [str(each) for each in find_kind(kind).read(path) if isinstance(each, Unreadable)]
 
 
-def events(session: ImportedSession) -> list[Any]:
+def events(session: Session) -> list[Any]:
     return [each.event for step in session.steps for each in step.happenings]
 
 
-def spoken(session: ImportedSession) -> list[tuple[str, str]]:
+def spoken(session: Session) -> list[tuple[str, str]]:
     return [(each.role, each.content) for each in events(session) if isinstance(each, Message)]
 
 
-def tool_calls(session: ImportedSession) -> list[ToolCall]:
+def tool_calls(session: Session) -> list[ToolCall]:
     return [each for each in events(session) if isinstance(each, ToolCall)]
 
 
-def model_calls(session: ImportedSession) -> list[ModelCall]:
+def model_calls(session: Session) -> list[ModelCall]:
     return [each for each in events(session) if isinstance(each, ModelCall)]
 
 
-def order(session: ImportedSession) -> list[str]:
+def order(session: Session) -> list[str]:
     """What kinds of events there are, turn by turn, as in `M a t`."""
     letters = {"user": "u", "assistant": "a", "system": "s", "tool": "t"}
     return [

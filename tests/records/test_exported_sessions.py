@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from records_by_hand import events, only, sessions, write_every_kind
 
 from proctor.export import atif, inspect
-from proctor.export.said import said_in
-from proctor.imported import Happening, ImportedSession, ImportedStep
+from proctor.export.sessions import said_in
 from proctor.records import find_kind, kind_names
 from proctor.score import Score
-from proctor.session import Message, ModelCall, ToolCall, Usage
+from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 
 BEGAN = datetime(2026, 3, 1, 10, tzinfo=UTC)
 INSPECT = Path(__file__).parents[2] / "build" / "inspect" / "bin" / "python"
@@ -79,10 +78,10 @@ scores = st.builds(
 
 
 def step(happened, number=1):
-    return ImportedStep(
+    return Step(
         trace_id=f"turn-{number}",
         happenings=[
-            Happening(event=event, at=BEGAN + timedelta(seconds=10 * number + place))
+            TimedEvent(event=event, at=BEGAN + timedelta(seconds=10 * number + place))
             for place, event in enumerate(happened)
         ],
     )
@@ -93,7 +92,7 @@ def recorded(draw):
     turns = draw(
         st.lists(st.lists(messages | tools | models, min_size=1, max_size=8), min_size=1, max_size=3)
     )
-    return ImportedSession(
+    return Session(
         external_id=draw(names),
         source="otlp",
         service=draw(st.just("") | names),
@@ -309,7 +308,7 @@ SAID = [
 
 
 def a_session(name, model="gpt-4o", **more):
-    return ImportedSession(
+    return Session(
         external_id=name,
         source="codex",
         agent="codex",
@@ -427,7 +426,7 @@ def test_tool_calls_go_with_the_message_before_them_and_model_calls_with_what_fo
     ask, think = Message(role="user", content="2 + 2?"), ModelCall(model="m", call_id="m1")
     add, again = ToolCall(name="add", call_id="t1"), ToolCall(name="add", call_id="t1")
     reply, alone = Message(role="assistant", content="4"), ToolCall(name="save", call_id="t2")
-    session = ImportedSession(
+    session = Session(
         external_id="s", source="test", steps=[step([ask, think, add, again, reply]), step([alone], 2)]
     )
 

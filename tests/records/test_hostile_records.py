@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from records_by_hand import inspect_header, write_eval, write_every_kind
 
-from proctor.imported import ImportedSession, Unreadable
 from proctor.records import find_kind, kind_names, recognised
-from proctor.session import Message
+from proctor.session import Message, Session, Unreadable
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -37,7 +36,7 @@ def good(tmp_path):
 
 def read(kind, path):
     found = list(find_kind(kind).read(path))
-    assert all(isinstance(each, ImportedSession | Unreadable) for each in found)
+    assert all(isinstance(each, Session | Unreadable) for each in found)
     return found
 
 
@@ -95,7 +94,7 @@ def test_a_value_of_the_wrong_kind_anywhere_never_breaks_the_reading_or_the_keep
     write(changed(document, where, data.draw(odd)))
 
     for found in read(kind, path):
-        if isinstance(found, ImportedSession):
+        if isinstance(found, Session):
             session_id = store.keep_imported(found, NOW)
             store.read.recorded(session_id)
             store.read.evidence(session_id)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from records_by_hand import SESSION, claude_lines, write_every_kind, write_json, write_lines
 
-from proctor.batch.importing import import_paths
+from proctor.batch.ingest import import_paths
 from proctor.records import kind_names
 from proctor.store import Store
 

@@ -4,16 +4,14 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from proctor.analyse.comparing import Comparison, Contrast, Disagreement, Mean
-from proctor.analyse.contrasts import Difference
-from proctor.analyse.evaluation import EvaluationResults, EvaluatorResult
-from proctor.analyse.evaluation_targets import JudgedTarget
-from proctor.analyse.gates import Verdict
-from proctor.analyse.intervals import Estimate
-from proctor.batch.evaluation import Evaluation
+from proctor.jobs.evaluation.results import EvaluationReport, evaluation_html, evaluation_markdown
+from proctor.jobs.evaluation.state import EvaluationState
+from proctor.report.charts import Stem, forest
 from proctor.report.comparison import change, comparison_html, comparison_markdown
-from proctor.report.evaluation import EvaluationPage, evaluation_html, evaluation_markdown
-from proctor.report.forest import Stem, forest
+from proctor.stats.comparison import Comparison, Contrast, Disagreement, GateResult, Mean
+from proctor.stats.contrasts import Difference
+from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, JudgedTarget
+from proctor.stats.intervals import Estimate
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script> | `rm` \u202eevil [x](javascript:alert(1))"
@@ -32,7 +30,7 @@ def page(**more):
         labels={HOSTILE: 5, "No": 4},
     )
     bare = EvaluatorResult(evaluator="kind", asked_as="kind.yaml", digest="v2", level="session")
-    job = Evaluation(
+    job = EvaluationState(
         id="night-0123456789",
         arn="arn",
         name="night",
@@ -61,7 +59,7 @@ def page(**more):
     failed = JudgedTarget(
         session="s2", session_id="2", target="", value=None, label="", explanation="", error=HOSTILE
     )
-    return EvaluationPage(evaluation=job, results=results, worst=[[worst], []], failed=[[failed], []])
+    return EvaluationReport(evaluation=job, results=results, worst=[[worst], []], failed=[[failed], []])
 
 
 def test_a_page_about_a_job_says_what_was_left_out_and_obeys_no_text():
@@ -144,7 +142,7 @@ def comparison():
         difference=None,
         remarks=("one of them has no value",),
     )
-    verdict = Verdict(
+    verdict = GateResult(
         gate="success>=0", candidate="after", verdict="inconclusive", words="too few", more_pairs=12
     )
     return Comparison(

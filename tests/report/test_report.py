@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import pytest
 from filled import NOW, filled_store, new_store
 
-from proctor.analyse import summarise
 from proctor.report import html, markdown
+from proctor.stats import summarise
 from proctor.store import Scope
 
 LATER = NOW + timedelta(hours=1)

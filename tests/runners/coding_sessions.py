@@ -15,7 +15,7 @@ from proctor.errors import TimeLimit
 from proctor.item import Item
 from proctor.processes import run
 from proctor.runner import Services
-from proctor.runners.worktree import Worktree
+from proctor.runners.worktree import WorktreeRunner
 from proctor.session import Iteration, Merge, Note, Workspace
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -108,7 +108,7 @@ class Attempt:
         item = Item(
             runner="worktree", prompt=prompt, agent="shell", model="m1", details=details, settings=settings
         )
-        return await Worktree().run(item, self.services(number, environment or {}))
+        return await WorktreeRunner().run(item, self.services(number, environment or {}))
 
     def services(self, number=1, environment=None):
         visible = {"PATH": os.environ["PATH"], "HOME": str(self.home / "of-the-user"), **(environment or {})}

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from proctor.batch.benchmark import create_benchmark
-from proctor.plan.benchmark import Benchmark
-from proctor.plan.selection import Candidate
-from proctor.plan.tasks import Task, read_task
-from proctor.store.owner import this_process
+from proctor.jobs.benchmark.job import create_benchmark
+from proctor.jobs.benchmark.models import Candidate
+from proctor.jobs.benchmark.plan import BenchmarkDefinition
+from proctor.jobs.benchmark.tasks import Task, read_task
+from proctor.store.writer import this_process
 
 HEAD = "# Task: Fix the sum\n\n## Success Criteria\n- [ ] The sum is right\n- [ ] The tests pass\n"
 FIX = [{"edit": {"path": "sum.py", "find": "1 - 1", "replace": "1 + 1"}}, {"say": "It is 2 now."}]
@@ -63,7 +63,7 @@ class Bench:
         }
 
 
-class _Scripted(Benchmark):
+class _Scripted(BenchmarkDefinition):
     """The same items, done by a script instead of a model."""
 
     steps: ClassVar[list[dict[str, Any]]] = []

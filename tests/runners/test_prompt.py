@@ -10,9 +10,9 @@ import pytest
 from proctor.errors import ModelError, TimeLimit
 from proctor.item import Item
 from proctor.model import Answer
-from proctor.models import Models
+from proctor.models import ModelRouter
 from proctor.runner import Services
-from proctor.runners.prompt import Prompt
+from proctor.runners.prompt import PromptRunner
 from proctor.session import Iteration, Message, ModelCall, Note, Usage
 
 
@@ -58,7 +58,7 @@ async def carried_out(answering, /, events=None, **asked):
     )
     asked = {"prompt": "Capital of France?", "model": "m", "runner": "prompt"} | asked
     try:
-        outcome = await Prompt().run(Item(**asked), services)
+        outcome = await PromptRunner().run(Item(**asked), services)
     except Exception as error:
         outcome = error
     return outcome, events, scores
@@ -137,7 +137,7 @@ async def test_an_answer_cut_off_at_its_length_is_noted():
 
 async def test_it_runs_on_a_scripted_model():
     outcome, events, _ = await carried_out(
-        Models({}), model="scripted/echo", details={"expect": {"equals": "Capital of France?"}}
+        ModelRouter({}), model="scripted/echo", details={"expect": {"equals": "Capital of France?"}}
     )
     assert outcome.status == "success"
     assert events[1].price_source == "free"

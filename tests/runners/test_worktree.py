@@ -12,7 +12,7 @@ from coding_sessions import NOW, Attempt, attempt, git, repository, snapshot
 
 from proctor.errors import AgentError, ModelError, TimeLimit, WorkspaceError
 from proctor.session import Iteration, Message
-from proctor.workspace.naming import session_name, slug_of, title_of
+from proctor.workspace.setup import session_name, slug_of, title_of
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from coding_sessions import attempt, git, repository
 
 from proctor.errors import WorkspaceError
-from proctor.workspace.merging import Request, clean_up, diff, log, merge, rebase, squash
-from proctor.workspace.source import open_source
+from proctor.workspace.merge_queue import MergeRequest, clean_up, diff, log, merge, rebase, squash
+from proctor.workspace.source_repository import open_source
 
 ON_PASS = {"mergeOnPass": True}
 
@@ -274,7 +274,7 @@ async def test_a_rebase_that_conflicts_changes_nothing(tmp_path, repo, source, s
 
 
 async def test_a_session_can_be_merged_later(tmp_path, repo, source, session):
-    request = Request(
+    request = MergeRequest(
         source=source, branch=session.branch, base_branch="main", message="Add n", home=tmp_path / "home"
     )
 

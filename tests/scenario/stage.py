@@ -5,9 +5,9 @@ from typing import Any
 
 from proctor.model import Answer, Request
 from proctor.scenario.definition import Scenario, scenario_of
-from proctor.scenario.simulation import Simulation
-from proctor.scenario.state import Turn
-from proctor.scenario.voices import Voices
+from proctor.scenario.prompts import ScenarioModels
+from proctor.scenario.simulation import ScenarioSimulation
+from proctor.scenario.state import ScenarioTurn
 from proctor.session import ModelCall, Usage
 
 PLAIN: dict[str, Any] = {
@@ -45,9 +45,9 @@ class Stage:
         self.requests: list[Request] = []
         self.events: list[Any] = []
         self._answer = answer
-        self.voices = Voices(self, self.events.append, seed=1)
-        self.simulation = Simulation(self.scenario, self.voices, seed=1, now=lambda: "now")
-        self.turns: list[Turn] = []
+        self.voices = ScenarioModels(self, self.events.append, seed=1)
+        self.simulation = ScenarioSimulation(self.scenario, self.voices, seed=1, now=lambda: "now")
+        self.turns: list[ScenarioTurn] = []
 
     async def answer(self, request: Request) -> Answer:
         self.requests.append(request)
@@ -57,7 +57,7 @@ class Stage:
         usage = Usage(input_tokens=10, output_tokens=2)
         return Answer(text=said, call=ModelCall(model=request.model, usage=usage, cost_usd=0.01))
 
-    async def play(self, turns: int = 1) -> Turn:
+    async def play(self, turns: int = 1) -> ScenarioTurn:
         for _ in range(turns):
             self.turns.append(await self.simulation.turn(self.turns))
         return self.turns[-1]

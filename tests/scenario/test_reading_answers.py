@@ -2,11 +2,10 @@
 
 import pytest
 
-from proctor.scenario.answers import is_yes, listed, sections
-from proctor.scenario.conditions import holds
-from proctor.scenario.definition import Event, Measure
-from proctor.scenario.events import happening
-from proctor.scenario.measuring import read_text, typed
+from proctor.scenario.definition import Measure, ScenarioEvent
+from proctor.scenario.metrics import read_text, typed
+from proctor.scenario.prompts import is_yes, listed, sections
+from proctor.scenario.simulation import happening, holds
 
 LABELS = ("LONG-TERM GOALS", "REASONING", "ACTION")
 
@@ -110,9 +109,9 @@ def names(events, turn, *, metrics=None, before=(), seed=1):
 
 def test_events_happen_by_date_by_trend_and_by_condition():
     events = {
-        "date": Event(type="scheduled", description="d", turn=2),
-        "trend": Event(type="trend", description="d", frequency=2, turn_range=(1, 5), once=False),
-        "then": Event(type="conditional", description="d", conditions={"trust": ">= 8"}),
+        "date": ScenarioEvent(type="scheduled", description="d", turn=2),
+        "trend": ScenarioEvent(type="trend", description="d", frequency=2, turn_range=(1, 5), once=False),
+        "then": ScenarioEvent(type="conditional", description="d", conditions={"trust": ">= 8"}),
     }
 
     assert names(events, 1) == ["trend"]
@@ -122,8 +121,8 @@ def test_events_happen_by_date_by_trend_and_by_condition():
 
 
 def test_chance_is_the_same_for_the_same_seed_and_an_added_event_leaves_it_alone():
-    rain = {"rain": Event(type="random", description="d", probability=0.5, once=False)}
-    more = {"hail": Event(type="random", description="d", probability=0.5, once=False), **rain}
+    rain = {"rain": ScenarioEvent(type="random", description="d", probability=0.5, once=False)}
+    more = {"hail": ScenarioEvent(type="random", description="d", probability=0.5, once=False), **rain}
 
     def fell(events, seed):
         return ["rain" in names(events, turn, seed=seed) for turn in range(1, 41)]

@@ -3,7 +3,7 @@
 import pytest
 
 from proctor.scenario.definition import Measure
-from proctor.scenario.measuring import read_text, typed
+from proctor.scenario.metrics import read_text, typed
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import json
 import pytest
 from stage import Stage
 
-from proctor.scenario.documents import documents
-from proctor.scenario.state import Run
+from proctor.scenario.run_files import documents
+from proctor.scenario.state import ScenarioRun
 
 CHECKS = {"world_state_coherence": {"severity": "low"}}
 
@@ -19,7 +19,8 @@ async def files_of(**changes):
     )
     turn = await stage.play()
     return documents(
-        stage.scenario, Run(item_id="1", label="var-001-run-001", seed=1, total_turns=3, turns=(turn,))
+        stage.scenario,
+        ScenarioRun(item_id="1", label="var-001-run-001", seed=1, total_turns=3, turns=(turn,)),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from stage import PLAIN, Stage, prompt_of
 
 from proctor.errors import ModelError
-from proctor.scenario.check_reports import turn_report
+from proctor.scenario.run_files import turn_report
 from proctor.scenario.state import turn_as_plain, turn_of
 
 THIRD = {"name": "Council", "short_name": "council", "llm_model": "model-council"}
@@ -279,9 +279,9 @@ async def test_when_one_decision_fails_the_others_are_stopped():
 
 
 def run_of(stage):
-    from proctor.scenario.state import Run
+    from proctor.scenario.state import ScenarioRun
 
-    return Run(item_id="i", label="l", seed=1, total_turns=3, turns=tuple(stage.turns))
+    return ScenarioRun(item_id="i", label="l", seed=1, total_turns=3, turns=tuple(stage.turns))
 
 
 def _talking(request):

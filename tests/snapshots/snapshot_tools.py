@@ -345,7 +345,7 @@ def _example_of(schema: Mapping[str, Any]) -> Any:
 
 def run_command(words: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
     """Run `proctor WORDS` in this process with this environment and working folder."""
-    from proctor.__main__ import main
+    from proctor.cli.main import main
 
     output, errors = io.StringIO(), io.StringIO()
     with _replaced_environment(environment), contextlib.chdir(folder):

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from proctor.batch.arrivals import keep_arrivals, tell_arrivals
-from proctor.batch.online import OnlineWatch, Watching
+from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.errors import Contradiction, NotFound
+from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch
 from proctor.store.definitions import Token
-from proctor.store.logs import LogEvent
+from proctor.store.intake import LogEvent
 from proctor.telemetry import normalised
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -128,13 +128,13 @@ def arrive(store, session, at):
         },
     }
     keep_arrivals(store, [normalised(document)], at, log_group="/runtimes/calc")
-    tell_arrivals(store, at)
+    build_sessions(store, at)
 
 
 def test_of_several_servers_one_looks_for_sessions_until_it_is_gone(store):
     evaluator(store)
     config(store)
-    watching = Watching(judging={}, version="0", region="r", account="1" * 12, quiet_seconds=0)
+    watching = OnlineEvaluationState(judging={}, version="0", region="r", account="1" * 12, quiet_seconds=0)
     arrive(store, "s-1", NOW)
     at = NOW + timedelta(seconds=1)
     first = OnlineWatch(store, watching, owner="elsewhere:1:1:a")
@@ -150,7 +150,7 @@ def test_of_several_servers_one_looks_for_sessions_until_it_is_gone(store):
 def test_sessions_that_are_over_are_found_once_and_a_share_of_them_is_due(store):
     evaluator(store)
     made = config(store, percentage=50)
-    watching = Watching(judging={}, version="0", region="r", account="1" * 12, quiet_seconds=60)
+    watching = OnlineEvaluationState(judging={}, version="0", region="r", account="1" * 12, quiet_seconds=60)
     for number in range(40):
         arrive(store, f"s-{number}", NOW + timedelta(seconds=1))
     arrive(store, "late", NOW + timedelta(seconds=90))

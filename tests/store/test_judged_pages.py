@@ -6,9 +6,8 @@ import pytest
 
 from proctor.item import Item
 from proctor.score import Score
-from proctor.store import Recorder, judged, timestamp
-from proctor.store.evaluations import NewEvaluation
-from proctor.store.judged import JudgedFilter
+from proctor.store import Recorder, evaluations, timestamp
+from proctor.store.evaluations import EvaluationRecord, JudgedFilter
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SESSIONS = {
@@ -22,7 +21,7 @@ SESSIONS = {
 @pytest.fixture
 def job(store):
     """A job with two evaluators over four sessions, one of which nobody has judged yet; its id."""
-    new = NewEvaluation(id="nightly-a1", arn="arn", name="nightly", request={}, request_digest="d")
+    new = EvaluationRecord(id="nightly-a1", arn="arn", name="nightly", request={}, request_digest="d")
     batch = {"runId": new.id, "createdAt": timestamp(NOW), "job": "evaluation", "status": "running"}
     store.evaluations.open(new, batch, NOW)
     items = [_item(words, name) for words in SESSIONS for name in ("tidy", "Refuses")]
@@ -50,7 +49,7 @@ def _item(words, name):
 
 
 def listed(store, job, order="lowest", *, descending=False, **wanted):
-    rows, total = judged.sessions_page(
+    rows, total = evaluations.sessions_page(
         store.read, job, JudgedFilter(**wanted), order=order, descending=descending, limit=10, offset=0
     )
     return [row["sessionId"] for row in rows], total
@@ -73,18 +72,18 @@ def test_search_takes_signs_of_the_database_for_what_they_are(store, job):
 
 
 def test_a_session_is_told_with_each_evaluator_and_the_reasons(store, job):
-    rows = judged.scores_by_session(store.read, job, ["poor of shop", "open of shop"])
+    rows = evaluations.scores_by_session(store.read, job, ["poor of shop", "open of shop"])
     assert {(row["evaluator"], row["mean"], row["failed"]) for row in rows} == {
         ("tidy", 0.2, 1),
         ("Refuses", 0.0, 1),
     }
-    verdicts = judged.verdicts_of(store.read, job, "poor")
+    verdicts = evaluations.verdicts_of(store.read, job, "poor")
     assert [row["explanation"] for row in verdicts if row["evaluator"] == "tidy"] == ["so it is", ""]
-    assert judged.scores_by_session(store.read, job, []) == []
+    assert evaluations.scores_by_session(store.read, job, []) == []
 
 
 def test_jobs_are_found_by_a_part_of_their_id_until_they_are_deleted(store, job):
-    assert judged.jobs_page(store.read, "IGHT", limit=5, offset=0) == ([job], 1)
-    assert judged.jobs_page(store.read, "_", limit=5, offset=0) == ([], 0)
+    assert evaluations.jobs_page(store.read, "IGHT", limit=5, offset=0) == ([job], 1)
+    assert evaluations.jobs_page(store.read, "_", limit=5, offset=0) == ([], 0)
     store.evaluations.forget(job, NOW)
-    assert judged.jobs_page(store.read, "", limit=5, offset=0) == ([], 0)
+    assert evaluations.jobs_page(store.read, "", limit=5, offset=0) == ([], 0)

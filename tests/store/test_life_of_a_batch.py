@@ -9,9 +9,9 @@ from stocked import NOW, add_batch, items, session
 from proctor.errors import StoreError, UsageError
 from proctor.item import Item
 from proctor.session import Message, ModelCall, ToolCall, Usage
-from proctor.store import Again, Store, timestamp
-from proctor.store.owner import this_process
+from proctor.store import RetrySelection, Store, timestamp
 from proctor.store.tables import OF_A_SESSION
+from proctor.store.writer import this_process
 
 LONG = "said by both batches\n" * 1000
 
@@ -48,7 +48,7 @@ def test_a_batch_that_is_carried_out_cannot_be_taken(store):
     add_batch(store, owner=this_process())
 
     with pytest.raises(UsageError, match=r"is being carried out by process \d+\nLook at it"):
-        store.resume_batch("run", "other:1:1:x", Again(), NOW)
+        store.resume_batch("run", "other:1:1:x", RetrySelection(), NOW)
 
 
 def test_of_two_who_take_a_batch_at_once_one_gets_it(url):
@@ -61,7 +61,7 @@ def test_of_two_who_take_a_batch_at_once_one_gets_it(url):
             mine.read.batch("run", NOW)
             together.wait(30)
             try:
-                mine.resume_batch("run", f"me:{number}:1:x", Again(), NOW)
+                mine.resume_batch("run", f"me:{number}:1:x", RetrySelection(), NOW)
                 got.append(f"me:{number}:1:x")
             except (UsageError, StoreError) as refused:
                 refusals.append(str(refused))
@@ -81,9 +81,12 @@ def test_of_two_who_take_a_batch_at_once_one_gets_it(url):
 @pytest.mark.parametrize(
     ("again", "queued"),
     [
-        (Again(), ["aborted", "halted", "interrupted", "queued", "running"]),
-        (Again(errors=True), ["aborted", "error", "halted", "interrupted", "queued", "running"]),
-        (Again(failures=True), ["aborted", "fail", "halted", "interrupted", "queued", "running", "timeout"]),
+        (RetrySelection(), ["aborted", "halted", "interrupted", "queued", "running"]),
+        (RetrySelection(errors=True), ["aborted", "error", "halted", "interrupted", "queued", "running"]),
+        (
+            RetrySelection(failures=True),
+            ["aborted", "fail", "halted", "interrupted", "queued", "running", "timeout"],
+        ),
     ],
 )
 def test_resuming_queues_what_has_no_end_of_its_own_and_what_was_asked_for(store, again, queued):
@@ -134,7 +137,7 @@ def test_sessions_that_were_cut_off_get_the_sums_of_what_they_had_recorded(store
     heard = NOW + timedelta(minutes=3)
     store.change_batch("run", {"heartbeatAt": timestamp(heard)})
 
-    cut = store.resume_batch("run", this_process(), Again(), NOW + timedelta(days=1))
+    cut = store.resume_batch("run", this_process(), RetrySelection(), NOW + timedelta(days=1))
 
     assert sorted(row["id"] for row in cut) == ["s2", "s3"]
     found = store.read.session("s2")
@@ -168,7 +171,7 @@ def test_money_of_attempts_that_were_cut_off_is_settled_once_for_what_is_known_t
     writer.close()
 
     for _ in range(2):
-        store.resume_batch("run", "gone:2:2:x", Again(), NOW)
+        store.resume_batch("run", "gone:2:2:x", RetrySelection(), NOW)
         store.change_batch("run", {"status": "halted"})
 
     reserved, spent = store.read.reserved_and_spent("run")

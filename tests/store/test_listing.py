@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from stocked import NOW, add_batch
 
-from proctor.store import listing, timestamp
-from proctor.store.listing import BatchFilter
-from proctor.store.owner import this_process
+from proctor.store import runs, timestamp
+from proctor.store.runs import RunFilter
+from proctor.store.writer import this_process
 
 
 @pytest.fixture
@@ -33,14 +33,14 @@ def batches(store):
 
 
 def names(store, **wanted):
-    found = listing.page_of_batches(store.read, BatchFilter(**wanted), NOW, limit=100)
-    assert listing.count_batches(store.read, BatchFilter(**wanted), NOW) == len(found)
+    found = runs.page_of_batches(store.read, RunFilter(**wanted), NOW, limit=100)
+    assert runs.count_batches(store.read, RunFilter(**wanted), NOW) == len(found)
     return [row["runId"] for row in found]
 
 
 def test_the_newest_come_first_and_pages_follow_each_other(batches):
     assert names(batches) == ["epsilon", "delta", "gamma", "beta", "alpha"]
-    page = listing.page_of_batches(batches.read, BatchFilter(), NOW, limit=2, offset=2)
+    page = runs.page_of_batches(batches.read, RunFilter(), NOW, limit=2, offset=2)
     assert [row["runId"] for row in page] == ["gamma", "beta"]
 
 
@@ -49,7 +49,7 @@ def test_a_batch_without_a_process_is_interrupted_whatever_its_row_says(batches)
     assert names(batches, statuses=["interrupted"]) == ["delta", "beta"]
     assert names(batches, statuses=["running", "interrupted"]) == ["delta", "gamma", "beta"]
     assert names(batches, statuses=["interrupted", "aborted"]) == ["epsilon", "delta", "beta"]
-    assert listing.standing_of_all(batches.read, NOW)["beta"] == ("interrupted", "")
+    assert runs.standing_of_all(batches.read, NOW)["beta"] == ("interrupted", "")
 
 
 def test_search_takes_text_as_it_is_in_any_letter_case(batches):
@@ -66,7 +66,7 @@ def test_totals_are_those_of_each_batch(batches):
     writer.change("batch_items", ("alpha", row["id"]), with_cost)
     writer.close()
 
-    found = listing.totals_of(batches.read, ["alpha", "gamma", "gone"])
+    found = runs.totals_of(batches.read, ["alpha", "gamma", "gone"])
 
     assert found["alpha"]["counts"] == {
         "queued": 2,
@@ -80,11 +80,11 @@ def test_totals_are_those_of_each_batch(batches):
     assert (found["alpha"]["tokens"], found["alpha"]["costUsd"]) == (7, 0.5)
     assert (found["gamma"]["items"], found["gamma"]["costUsd"]) == (3, None)
     assert found["gone"]["items"] == 0
-    assert listing.totals_of(batches.read, []) == {}
+    assert runs.totals_of(batches.read, []) == {}
 
 
 def test_a_batch_is_found_by_the_file_of_its_plan(batches):
-    assert listing.batch_from(batches.read, "/plans/1000.yaml") == "epsilon"
-    assert listing.batch_from(batches.read, "/plans/1.yaml") is None
-    assert [row["runId"] for row in listing.batches_named(batches.read, ["beta", "none"], NOW)] == ["beta"]
-    assert listing.jobs_there_are(batches.read) == ["coding", "dialogue"]
+    assert runs.batch_from(batches.read, "/plans/1000.yaml") == "epsilon"
+    assert runs.batch_from(batches.read, "/plans/1.yaml") is None
+    assert [row["runId"] for row in runs.batches_named(batches.read, ["beta", "none"], NOW)] == ["beta"]
+    assert runs.jobs_there_are(batches.read) == ["coding", "dialogue"]

@@ -10,8 +10,7 @@ import pytest
 
 from proctor.errors import StoreError
 from proctor.store import Store
-from proctor.store.database import open_database
-from proctor.store.migrate import migrate
+from proctor.store.database import migrate, open_database
 from proctor.store.tables import COLUMNS
 
 
@@ -95,8 +94,8 @@ def test_a_migration_that_fails_leaves_nothing_half_way(url, monkeypatch):
         "0001_a.sql": 'CREATE TABLE "a" ("x" TEXT);',
         "0002_b.sql": 'CREATE TABLE "b" ("x" TEXT); nonsense;',
     }
-    monkeypatch.setattr("proctor.store.migrate._steps", lambda: list(texts))
-    monkeypatch.setattr("proctor.store.migrate._text", texts.__getitem__)
+    monkeypatch.setattr("proctor.store.database._steps", lambda: list(texts))
+    monkeypatch.setattr("proctor.store.database._text", texts.__getitem__)
 
     with pytest.raises(StoreError):
         migrate(open_database(url))

@@ -9,7 +9,8 @@ from proctor.errors import NotFound
 from proctor.item import STATUSES, Item
 from proctor.score import Score
 from proctor.session import Iteration, Message, Metric, ModelCall, ToolCall
-from proctor.store import pages, timestamp, transcripts
+from proctor.store import items as pages
+from proctor.store import timestamp, transcripts
 
 ENDS = ("success", "fail", "queued")
 HARM = 'a"\\\x01'
@@ -118,7 +119,7 @@ def test_events_are_told_in_order_with_the_beginnings_of_what_is_long(store):
     assert [(row["kind"], row["position"]) for row in rest] == [("tool_call", 3), ("model_call", 4)]
     assert (first["content"].text, first["content"].is_cut) == (long[:4000], True)
     assert first["content"].size == len(long.encode())
-    assert rest[0]["result"] == transcripts.Piece(text="short", size=5, is_cut=False)
+    assert rest[0]["result"] == transcripts.TranscriptPiece(text="short", size=5, is_cut=False)
     assert transcripts.extent(store.read, "s1") == (4, 3)
     (step,) = transcripts.steps(store.read, "s1")
     assert (step["output"].is_cut, step["testOutput"].text) == (True, "ok")
@@ -126,7 +127,7 @@ def test_events_are_told_in_order_with_the_beginnings_of_what_is_long(store):
     assert transcripts.step_count(store.read, "s1") == 1
 
     piece = transcripts.text_part(store.read, "s1", 1, "content", offset=11_990, limit=100)
-    assert piece == transcripts.Piece(text=long[11_990:], size=12_000, is_cut=False)
+    assert piece == transcripts.TranscriptPiece(text=long[11_990:], size=12_000, is_cut=False)
     with pytest.raises(NotFound):
         transcripts.text_part(store.read, "s1", 3, "content", offset=0, limit=10)
     with pytest.raises(NotFound):

@@ -10,8 +10,9 @@ from stocked import NOW, add_batch, items, session
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.session import Iteration, Message, ModelCall, Usage
-from proctor.store import ItemFilter, Scope, Store, item_of, pages, timestamp
-from proctor.store.owner import this_process
+from proctor.store import ItemFilter, Scope, Store, item_of, timestamp
+from proctor.store import items as pages
+from proctor.store.writer import this_process
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from stocked import session
 
-from proctor.batch.secrecy import blotter
 from proctor.score import Score
+from proctor.secrets import redactor
 from proctor.session import (
     Intervention,
     Iteration,
@@ -238,7 +238,7 @@ def test_secrets_are_blotted_out_of_everything_that_is_kept(tmp_path: Path):
     secret = 'sk-live-"quoted"-123456789'
     with Store(str(tmp_path / "proctor.db")) as store:
         writer = store.writer()
-        blot = blotter({"OPENAI_API_KEY": secret, "PATH": "/usr/bin"})
+        blot = redactor({"OPENAI_API_KEY": secret, "PATH": "/usr/bin"})
         recorder = session(writer, "s1", blot=blot)
         said = f"the key is {secret}!"
         recorder.record(Message(role="assistant", content=said, name=said))

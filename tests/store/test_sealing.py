@@ -13,20 +13,28 @@ import pytest
 from stocked import NOW, add_batch, owned, session
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
-from proctor.imported import Happening, ImportedSession, ImportedStep
 from proctor.item import Item
-from proctor.keys import Keys, LocalKey, key_in, new_key_text, read_keys
 from proctor.score import Score
-from proctor.session import Iteration, Merge, Message, Metric, ModelCall, Note, ToolCall
+from proctor.session import (
+    Iteration,
+    Merge,
+    Message,
+    Metric,
+    ModelCall,
+    Note,
+    Session,
+    Step,
+    TimedEvent,
+    ToolCall,
+)
 from proctor.store import ItemFilter, Store
-from proctor.store.arrivals import Mark
 from proctor.store.definitions import Token
-from proctor.store.evaluations import NewEvaluation
-from proctor.store.labels import Label
-from proctor.store.logs import LogEvent
-from proctor.store.sealed_columns import ALIKE, PLAIN, SEALED
-from proctor.store.sealing import Sealer
+from proctor.store.evaluations import EvaluationRecord, Label
+from proctor.store.intake import LogEvent
+from proctor.store.keys import Keys, LocalKey, key_in, new_key_text, read_keys
+from proctor.store.sealer import ALIKE, PLAIN, SEALED, Sealer
 from proctor.store.tables import COLUMNS
+from proctor.telemetry.documents import SessionMark
 
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
 OTHER = Keys(own=LocalKey(secret=b"another key of thirty-two bytes!"))
@@ -66,15 +74,13 @@ def fill(store):
     writer.change("batch_items", ("run", item.id), {"error": SECRET, "sessionId": "s1"})
     writer.close()
     store.keep_imported(
-        ImportedSession(
+        Session(
             external_id="ext",
             source="otlp",
             name=SECRET,
             attributes={"said": SECRET},
             notes=[SECRET],
-            steps=[
-                ImportedStep(trace_id="t", happenings=[Happening(event=Message(role="user", content=LONG))])
-            ],
+            steps=[Step(trace_id="t", happenings=[TimedEvent(event=Message(role="user", content=LONG))])],
         ),
         NOW,
     )
@@ -91,7 +97,7 @@ def fill(store):
     store.definitions.create_config(config, {"evaluators": [{"evaluatorId": SECRET}]}, token)
     store.definitions.tell_config("oc-1", failure=SECRET)
     store.arrivals.keep([(mark(), {"attributes": {"said": SECRET}})], NOW)
-    job = NewEvaluation(
+    job = EvaluationRecord(
         id="job-1",
         arn="arn:x/job-1",
         name="job",
@@ -106,7 +112,7 @@ def fill(store):
 
 
 def mark():
-    return Mark(
+    return SessionMark(
         trace_id="t" * 32,
         span_id="s" * 16,
         part="span",

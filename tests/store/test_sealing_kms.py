@@ -7,8 +7,8 @@ import pytest
 from stocked import add_batch
 
 from proctor.errors import KeyMissing, KeyUnusable
-from proctor.keys import Keys, KmsKey, LocalKey, read_keys
 from proctor.store import Store
+from proctor.store.keys import Keys, KmsKey, LocalKey, read_keys
 
 NOBODYS = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
 LOCAL = Keys(own=LocalKey(secret=b"k" * 32))

@@ -9,8 +9,8 @@ import pytest
 from stocked import NOW, add_batch
 
 from proctor.errors import OwnershipLost
-from proctor.store import Again, MoneyLimits, Store
-from proctor.store.owner import this_process
+from proctor.store import MoneyLimits, RetrySelection, Store
+from proctor.store.writer import this_process
 
 DEAR = "{{latency_seconds: {latency}, rules: [{{reply: ok, usage: {{input_tokens: 1, output_tokens: 1}}}}]}}"
 PLAN = """
@@ -166,7 +166,7 @@ def test_who_lost_its_batch_draws_nothing_more(store):
     store.draw_money("run", holder, wanted_usd=0.5, least_usd=0.5, limits=limits, now=NOW)
 
     store.change_batch("run", {"status": "interrupted"})
-    store.resume_batch("run", this_process(), Again(), NOW)
+    store.resume_batch("run", this_process(), RetrySelection(), NOW)
 
     assert total(store) == 0, "what it had drawn and not spent was given back"
     with pytest.raises(OwnershipLost):

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from proctor.batch.coding import extend_batch
 from proctor.errors import ModelError
-from proctor.plan import NO_OVERRIDES
+from proctor.jobs.coding.job import extend_batch
+from proctor.jobs.coding.plan import NO_OVERRIDES
 from proctor.runner import Outcome
 from proctor.session import Message, ModelCall, ToolCall, Usage
 from proctor.store import Scope

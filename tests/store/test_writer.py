@@ -10,7 +10,7 @@ import pytest
 from stocked import NOW, add_batch, owned
 
 from proctor.errors import OwnershipLost, StoreError
-from proctor.store import Again, Store
+from proctor.store import RetrySelection, Store
 from proctor.store.database import open_database
 from proctor.store.tables import COLUMNS
 from proctor.store.writer import Writer
@@ -180,7 +180,7 @@ def test_when_another_takes_the_batch_nothing_more_is_written(store):
     writer.flush().result(WAIT)
     # The other machine has not heard of us for longer than it waits.
     store.change_batch("run", {"heartbeatAt": "2020-01-01T00:00:00.000Z"})
-    store.resume_batch("run", "elsewhere:2:2:new", Again(), NOW)
+    store.resume_batch("run", "elsewhere:2:2:new", RetrySelection(), NOW)
 
     def write():
         # The heartbeat may have found it out already, in which case the first line tells.

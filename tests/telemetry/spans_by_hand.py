@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 from proctor.evaluator import Evidence
-from proctor.imported import ImportedSession
-from proctor.store.evidence import evidence_of_import
+from proctor.session import Session
+from proctor.store.sessions import evidence_of_import
 from proctor.telemetry import normalised, session_of, sessions_of
 
 START = 1_776_929_864_000_000_000
@@ -84,7 +84,7 @@ def as_json(value: Any) -> str:
     return json.dumps(value)
 
 
-def session(*documents: dict[str, Any], external_id: str = "s-1") -> ImportedSession:
+def session(*documents: dict[str, Any], external_id: str = "s-1") -> Session:
     found = session_of(list(documents), external_id=external_id)
     assert found is not None
     return found

@@ -8,12 +8,11 @@ import pytest
 from spans_by_hand import as_json, hexed, record, span, text
 
 from databases import new_store
-from proctor.batch.arrivals import keep_arrivals, tell_arrivals
-from proctor.batch.forgetting import forget_sessions, imported_sessions
+from proctor.batch.deletion import forget_sessions, imported_sessions
+from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.errors import NotFound
-from proctor.imported import Happening, ImportedSession, ImportedStep
 from proctor.score import Score
-from proctor.session import Message, ModelCall, ToolCall, Usage
+from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 from proctor.store import Store
 from proctor.telemetry.sessions import session_of
 
@@ -56,7 +55,7 @@ def conversation(session="s-1", turns=2):
 
 def arrive(store, *documents, **more):
     keep_arrivals(store, documents, NOW, **more)
-    return tell_arrivals(store, NOW)
+    return build_sessions(store, NOW)
 
 
 def sessions(store):
@@ -133,11 +132,11 @@ def test_a_later_trace_is_added_to_the_session_it_names(store):
 def test_records_that_were_sent_to_a_log_group_bring_their_spans_there(store):
     body = {"input": {"messages": [text("user", "hi")]}, "output": {"messages": [text("assistant", "ho")]}}
     keep_arrivals(store, [span("invoke_agent A", **AGENT)], NOW, fallback="/default")
-    tell_arrivals(store, NOW)
+    build_sessions(store, NOW)
     keep_arrivals(
         store, [record("invoke_agent A", body=body)], NOW, log_group="/runtime", fallback="/default"
     )
-    tell_arrivals(store, NOW)
+    build_sessions(store, NOW)
 
     (row,) = sessions(store)
     assert row["logGroup"] == "/runtime"
@@ -190,13 +189,13 @@ def imported(**more):
         ToolCall(name="t", args={"a": 1}, success=True, result="42", call_id="c1"),
         Message(role="assistant", content="ho"),
     ]
-    return ImportedSession(
+    return Session(
         external_id="other",
         source="swe-agent",
         name="task 7",
         model="large",
         started_at=NOW,
-        steps=[ImportedStep(trace_id="t", happenings=[Happening(event=event) for event in events])],
+        steps=[Step(trace_id="t", happenings=[TimedEvent(event=event) for event in events])],
         tools=[{"name": "t", "description": "d" * 9000}],
         scores=[Score(evaluator="resolved", value=1.0)],
         notes=["the end was missing"],
@@ -239,9 +238,9 @@ def test_what_was_kept_comes_out_as_it_went_in(store):
 
 def test_hostile_text_is_kept(store):
     events = [Message(role="user", content="\0 \ud800 " + "x" * 100_000)]
-    step = ImportedStep(happenings=[Happening(event=event) for event in events])
+    step = Step(happenings=[TimedEvent(event=event) for event in events])
     session_id = store.keep_imported(
-        ImportedSession(external_id="\0id", source="otlp", service="\ud800", steps=[step]), NOW
+        Session(external_id="\0id", source="otlp", service="\ud800", steps=[step]), NOW
     )
 
     assert len(store.read.evidence(session_id).messages[0].content) > 100_000
@@ -334,7 +333,7 @@ def test_a_session_that_cannot_be_read_fails_alone_and_says_so(store, monkeypatc
             raise KeyError("something nobody thought of")
         return session_of(documents, external_id=external_id, **more)
 
-    monkeypatch.setattr("proctor.batch.arrivals.session_of", read)
+    monkeypatch.setattr("proctor.batch.ingest.session_of", read)
     arrive(store, *conversation("bad"), *conversation("good"))
 
     bad, good = sessions(store)

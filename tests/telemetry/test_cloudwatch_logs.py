@@ -7,9 +7,9 @@ import boto3
 import pytest
 from spans_by_hand import as_json, record, span, text
 
-from proctor.batch.importing import import_log_groups
+from proctor.batch.ingest import import_log_groups
 from proctor.errors import NotFound, UsageError
-from proctor.telemetry.cloudwatch import LogGroups
+from proctor.telemetry.sources import LogGroupQuery
 
 RUNTIME = "/aws/bedrock-agentcore/runtimes/Calc-1-DEFAULT"
 NOW = datetime.now(UTC)
@@ -58,7 +58,7 @@ def found(store):
 def test_spans_with_their_content_are_read_from_the_agents_own_group(logs, store):
     put(logs, RUNTIME, agent("s-1"), "started listening", '{"level": "info"}', agent("s-2"))
 
-    done = import_log_groups(store, logs, LogGroups(names=[RUNTIME]), NOW)
+    done = import_log_groups(store, logs, LogGroupQuery(names=[RUNTIME]), NOW)
 
     assert found(store) == [("s-1", RUNTIME), ("s-2", RUNTIME)]
     assert len(done.session_ids) == 2 and done.documents == 2
@@ -73,7 +73,7 @@ def test_spans_that_stand_apart_are_joined_with_their_records(logs, store):
     put(logs, "aws/spans", apart, foreign)
     put(logs, RUNTIME, record("invoke_agent A", body=body), stream="otel-rt-logs")
 
-    (session_id,) = import_log_groups(store, logs, LogGroups(names=[RUNTIME]), NOW).session_ids
+    (session_id,) = import_log_groups(store, logs, LogGroupQuery(names=[RUNTIME]), NOW).session_ids
 
     assert found(store) == [("s-1", RUNTIME)]
     assert store.read.evidence(session_id).traces[0].prompt == "hi"
@@ -86,7 +86,7 @@ def test_only_the_service_sessions_and_time_that_were_asked_for_are_read(logs, s
     import_log_groups(
         store,
         logs,
-        LogGroups(
+        LogGroupQuery(
             names=[RUNTIME],
             service="Calc.DEFAULT",
             session_ids=["mine", "theirs", "old"],
@@ -104,7 +104,7 @@ def test_groups_may_be_named_by_their_beginning(logs, store):
     put(logs, f"{RUNTIME}-b", agent("s-2"))
     put(logs, "/elsewhere", agent("s-3"))
 
-    import_log_groups(store, logs, LogGroups(prefixes=[RUNTIME]), NOW)
+    import_log_groups(store, logs, LogGroupQuery(prefixes=[RUNTIME]), NOW)
 
     assert found(store) == [("s-1", f"{RUNTIME}-a"), ("s-2", f"{RUNTIME}-b")]
 
@@ -113,16 +113,16 @@ def test_every_page_is_read(logs, store):
     for start in range(0, 240, 40):
         put(logs, RUNTIME, *(agent(f"s-{number:03}") for number in range(start, start + 40)))
 
-    done = import_log_groups(store, logs, LogGroups(names=[RUNTIME]), NOW)
+    done = import_log_groups(store, logs, LogGroupQuery(names=[RUNTIME]), NOW)
 
     assert len(done.session_ids) == 240
 
 
 def test_a_group_that_is_not_there_is_said(logs, store):
     with pytest.raises(NotFound, match="there is no log group /missing"):
-        import_log_groups(store, logs, LogGroups(names=["/missing"]), NOW)
+        import_log_groups(store, logs, LogGroupQuery(names=["/missing"]), NOW)
     with pytest.raises(UsageError, match="no such log group"):
-        import_log_groups(store, logs, LogGroups(prefixes=["/missing"]), NOW)
+        import_log_groups(store, logs, LogGroupQuery(prefixes=["/missing"]), NOW)
 
 
 def test_the_command_reads_a_group(logs, aws, proctor):

@@ -9,8 +9,8 @@ from google.protobuf.json_format import Parse
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from proctor.telemetry.decoding import TooLarge, decode_json, decode_protobuf, unpacked
 from proctor.telemetry.documents import any_value
+from proctor.telemetry.otlp import TooLarge, decode_json, decode_protobuf, unpacked
 
 TRACE, SPAN = "69e9cc4771d7cabe0d8e8cea33b6b338", "d24936b8989b6d42"
 SPANS = {

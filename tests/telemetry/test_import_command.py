@@ -4,7 +4,7 @@ import json
 
 from spans_by_hand import as_json, span, text
 
-from proctor.telemetry.encoding import encode_spans
+from proctor.telemetry.otlp import encode_spans
 
 PROMPT = as_json([text("user", "two and two?")])
 ANSWER = as_json([text("assistant", "four")])

@@ -4,9 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from proctor.batch.import_prices import priced
-from proctor.imported import Happening, ImportedSession, ImportedStep
-from proctor.session import ModelCall, Usage
+from proctor.batch.ingest import priced
+from proctor.session import ModelCall, Session, Step, TimedEvent, Usage
 
 NOW = datetime(2026, 5, 1, 14, 30, tzinfo=UTC)
 TOKENS = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
@@ -14,8 +13,8 @@ TOKENS = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
 
 def call(model, provider="", **more):
     made = ModelCall(model=model, provider=provider, usage=more.pop("usage", TOKENS), **more)
-    step = ImportedStep(happenings=[Happening(event=made, at=NOW)])
-    (found,) = priced(ImportedSession(external_id="s", source="otlp", steps=[step]), NOW).steps[0].happenings
+    step = Step(happenings=[TimedEvent(event=made, at=NOW)])
+    (found,) = priced(Session(external_id="s", source="otlp", steps=[step]), NOW).steps[0].happenings
     return found.event
 
 

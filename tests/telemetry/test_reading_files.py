@@ -8,9 +8,9 @@ from google.protobuf.json_format import Parse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from spans_by_hand import as_json, record, span, text
 
-from proctor.imported import Unreadable
-from proctor.telemetry.encoding import encode_spans
-from proctor.telemetry.files import files_in, read_documents, recognises
+from proctor.session import Unreadable
+from proctor.telemetry.otlp import encode_spans
+from proctor.telemetry.sources import files_in, read_documents, recognises
 
 ONE = span("invoke_agent A", gen_ai__operation__name="invoke_agent")
 TWO = span(

@@ -9,12 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.evaluator import Evidence, Trace
-from proctor.imported import Happening, ImportedSession, ImportedStep
-from proctor.session import Message, ModelCall, ToolCall, Usage
-from proctor.store.evidence import evidence_of_import
+from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
+from proctor.store.sessions import evidence_of_import
 from proctor.telemetry import documents_of, normalised, sessions_of, spans_of
-from proctor.telemetry.decoding import decode_json
-from proctor.telemetry.encoding import encode_spans
+from proctor.telemetry.otlp import decode_json, encode_spans
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 names = st.text(string.ascii_letters, min_size=1, max_size=8)
@@ -78,17 +76,15 @@ def traces(draw):
 def evidences(draw):
     turns = draw(st.lists(traces(), min_size=1, max_size=4))
     steps = [
-        ImportedStep(
-            trace_id=f"turn-{number}", happenings=[Happening(event=event) for event in turn.happened]
-        )
+        Step(trace_id=f"turn-{number}", happenings=[TimedEvent(event=event) for event in turn.happened])
         for number, turn in enumerate(turns, start=1)
     ]
-    calls = [Happening(event=call) for call in draw(st.lists(model_calls, max_size=3))]
-    steps[0] = ImportedStep(trace_id=steps[0].trace_id, happenings=[*steps[0].happenings, *calls])
+    calls = [TimedEvent(event=call) for call in draw(st.lists(model_calls, max_size=3))]
+    steps[0] = Step(trace_id=steps[0].trace_id, happenings=[*steps[0].happenings, *calls])
     tools = draw(
         st.lists(st.fixed_dictionaries({"name": names, "description": names}), max_size=2, unique_by=str)
     )
-    return ImportedSession(external_id=draw(ids), source="otlp", steps=steps, tools=_distinct(tools))
+    return Session(external_id=draw(ids), source="otlp", steps=steps, tools=_distinct(tools))
 
 
 def _distinct(tools):
@@ -133,7 +129,7 @@ def test_a_session_survives_the_wire_with_ids_of_its_own(session):
 
 def test_times_ids_and_places_of_an_imported_session_stay():
     start = datetime(2026, 4, 23, 12, 0, tzinfo=UTC)
-    session = ImportedSession(
+    session = Session(
         external_id="s-1",
         source="otlp",
         service="Calc.DEFAULT",
@@ -141,13 +137,13 @@ def test_times_ids_and_places_of_an_imported_session_stay():
         agent="Calc",
         model="large",
         steps=[
-            ImportedStep(
+            Step(
                 trace_id="ab" * 16,
                 started_at=start,
                 finished_at=start + timedelta(seconds=9),
                 happenings=[
-                    Happening(event=Message(role="user", content="hi"), at=start + timedelta(seconds=1)),
-                    Happening(
+                    TimedEvent(event=Message(role="user", content="hi"), at=start + timedelta(seconds=1)),
+                    TimedEvent(
                         event=ToolCall(name="t", call_id="cd" * 8, duration_ms=1500.0),
                         at=start + timedelta(seconds=4),
                     ),
@@ -170,9 +166,9 @@ def test_times_ids_and_places_of_an_imported_session_stay():
     [("success", "completed"), ("fail", "checks_failed"), ("timeout", "timeout"), ("error", "model_failed")],
 )
 def test_how_a_session_ended_who_it_was_and_that_it_only_rehearsed_comes_back(status, end_reason):
-    asked = Happening(event=Message(role="user", content="hi"))
-    called = Happening(event=ModelCall(model="scripted/client", usage=Usage(input_tokens=1)))
-    session = ImportedSession(
+    asked = TimedEvent(event=Message(role="user", content="hi"))
+    called = TimedEvent(event=ModelCall(model="scripted/client", usage=Usage(input_tokens=1)))
+    session = Session(
         external_id="s-1",
         source="coding",
         name="batch/fix",
@@ -181,7 +177,7 @@ def test_how_a_session_ended_who_it_was_and_that_it_only_rehearsed_comes_back(st
         status=status,
         end_reason=end_reason,
         error="" if status == "success" else "why",
-        steps=[ImportedStep(trace_id=f"turn-{turn}", happenings=[asked, called]) for turn in (1, 2)],
+        steps=[Step(trace_id=f"turn-{turn}", happenings=[asked, called]) for turn in (1, 2)],
     )
 
     (back,) = sessions_of(decode_json(json.dumps(encode_spans(documents_of(session))).encode()).documents)

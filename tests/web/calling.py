@@ -8,7 +8,7 @@ from typing import Any
 
 from typed import PATIENCE_SECONDS, until
 
-from proctor.web.site import Site
+from proctor.web.state import AppState
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Reply:
 class Served:
     """A server that is up."""
 
-    site: Site
+    site: AppState
     port: int
 
     @property

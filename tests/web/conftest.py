@@ -16,22 +16,22 @@ import uvicorn
 from calling import Served
 from typed import PATIENCE_SECONDS, until
 
-from proctor.models import Models
+from proctor.models import ModelRouter
 from proctor.store import Store
 from proctor.web.app import create_app
-from proctor.web.site import Site
+from proctor.web.state import AppState
 
 
 @dataclass
 class _Servers:
     """Servers of a test, ended with it."""
 
-    site: Site
+    site: AppState
     running: list[tuple[uvicorn.Server, threading.Thread]] = field(default_factory=list)
 
     def __call__(self, **changes: Any) -> Served:
         port = changes.pop("port", 0)
-        site = Site(**{**vars(self.site), **changes})
+        site = AppState(**{**vars(self.site), **changes})
         listener = socket.create_server(("127.0.0.1", port))
         config = uvicorn.Config(create_app(site), log_level="error", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
@@ -49,24 +49,24 @@ class _Servers:
 
 
 @pytest.fixture
-def site(proctor: Any) -> Iterator[Site]:
+def site(proctor: Any) -> Iterator[AppState]:
     """What a server stands on: the store and home of `proctor`, and the command itself."""
     home: Path = proctor.folder / "proctor-home"
     store: Store
     with proctor.open_store() as store:
-        yield Site(
+        yield AppState(
             store=store,
             home=home,
             folder=proctor.folder,
             now=lambda: datetime.now(UTC),
             command=[*proctor.program, "--home", str(home)],
-            make_models=lambda: Models(proctor.environment, folders=[proctor.folder]),
+            make_models=lambda: ModelRouter(proctor.environment, folders=[proctor.folder]),
             environment=proctor.environment,
         )
 
 
 @pytest.fixture
-def serve(site: Site) -> Iterator[Callable[..., Served]]:
+def serve(site: AppState) -> Iterator[Callable[..., Served]]:
     """Starts servers over one store; `serve(token="…")` changes what they stand on."""
     servers = _Servers(site)
     yield servers

@@ -8,7 +8,7 @@ import pytest
 from stocked_runs import stock
 from typed import PROMPTS, SLOW, until
 
-from proctor.store.owner import this_process
+from proctor.store.writer import this_process
 
 pytestmark = pytest.mark.browser
 

@@ -1,8 +1,8 @@
 """What a comparison says in sentences."""
 
-from proctor.analyse.comparing import Contrast, Mean
-from proctor.analyse.contrasts import Difference
-from proctor.web.compare_words import sentence
+from proctor.report.comparison import sentence
+from proctor.stats.comparison import Contrast, Mean
+from proctor.stats.contrasts import Difference
 
 
 def contrast(**difference):

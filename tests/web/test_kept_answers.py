@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from stocked_runs import NOW, stock
 
-from proctor.store import Again, timestamp
+from proctor.cache import ResultCache
+from proctor.store import RetrySelection, timestamp
 from proctor.web.app import MOST_THREADS
-from proctor.web.kept import KeptAnswers
 
 ENDED = {"runId": "one", "status": "completed", "owner": "me", "finishedAt": timestamp(NOW)}
 RUNNING = {"runId": "one", "status": "running", "owner": "me", "finishedAt": None}
@@ -32,7 +32,7 @@ def clock():
 @pytest.fixture
 def ask(clock):
     """Ask a question about a run; how often it was worked out so far."""
-    kept, worked = KeptAnswers(clock, while_running=timedelta(seconds=3)), []
+    kept, worked = ResultCache(clock, while_running=timedelta(seconds=3)), []
 
     def asked(batch, about=""):
         return kept.get(batch, about, lambda: worked.append(about) or len(worked))
@@ -73,7 +73,7 @@ def test_the_page_of_a_run_shows_what_was_done_to_it_since(served, site):
     before = served.get("/api/runs/stocked").json
     drawn = served.get("/api/runs/stocked/charts").json
 
-    site.store.resume_batch("stocked", "host:1:x", Again(failures=True), site.now())
+    site.store.resume_batch("stocked", "host:1:x", RetrySelection(failures=True), site.now())
     writer = site.store.writer()
     for item in items:
         writer.change("batch_items", ("stocked", item.id), {"status": "success", "tokensTotal": 7})

@@ -8,7 +8,7 @@ from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from proctor.errors import StoreError
-from proctor.web.runs_topic import RunsTopic
+from proctor.web.live import RunsTopic
 
 
 def test_a_page_that_watches_the_runs_is_told_what_changes(served, slow_model):

@@ -22,8 +22,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from proctor.batch.arrivals import keep_arrivals
-from proctor.telemetry.decoding import decode_json
+from proctor.batch.ingest import keep_arrivals
+from proctor.telemetry.otlp import decode_json
 from proctor.web import otlp
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}

@@ -15,7 +15,7 @@ from calling import Served
 from typed import PROMPTS, SLOW, until
 from websockets.sync.client import connect
 
-from proctor.store.owner import this_process
+from proctor.store.writer import this_process
 
 
 def test_ctrl_c_in_the_servers_terminal_stops_no_batch(serve, proctor, slow_model):

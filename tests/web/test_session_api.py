@@ -8,17 +8,7 @@ from stocked_runs import HOSTILE, add_session, stock
 from websockets.sync.client import connect
 
 from proctor.score import Score
-from proctor.session import (
-    Intervention,
-    Iteration,
-    Merge,
-    Message,
-    Metric,
-    ModelCall,
-    Note,
-    ToolCall,
-    Usage,
-)
+from proctor.session import Intervention, Iteration, Merge, Message, Metric, ModelCall, Note, ToolCall, Usage
 
 CODING = """
 runId: mend

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typed import PROMPTS
 
-from proctor.web.jobs import recognise
+from proctor.web.plans import recognise
 
 
 def test_while_typing_every_mistake_is_told_at_its_line(served):

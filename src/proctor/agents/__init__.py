@@ -3,7 +3,6 @@
 Files whose names begin with an underscore hold what several adapters share; they are no agents.
 """
 
-from proctor.agents._keys import keys_of, with_keys
-from proctor.agents._loader import agent_names, find_agent
+from proctor.agents._loader import agent_names, find_agent, keys_of, with_keys
 
 __all__ = ["agent_names", "find_agent", "keys_of", "with_keys"]

@@ -10,15 +10,16 @@ Knows no agent by name.
 import difflib
 import pkgutil
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-from proctor.agent import Agent
+from proctor.agent import Agent, Assignment, Availability, WorkDone
 from proctor.errors import NotFound, UsageError
+from proctor.session import Record
 
 GROUP = "proctor.agents"
 
@@ -128,3 +129,39 @@ def _near(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"\nDid you mean `{near[0]}`? " if near else "\n"
     return f"{hint}There is: {', '.join(names)}." if names else f"{hint}It has none."
+
+
+# Hand an agent the keys it cannot do without, and nobody else.
+
+
+def keys_of(agent: Agent) -> tuple[str, ...]:
+    """The variables this agent must be handed; most need none."""
+    return tuple(getattr(agent, "keys", ()))
+
+
+def with_keys(agent: Agent, environment: Mapping[str, str]) -> Agent:
+    """The same agent, handed the keys it declares from the user's whole `environment`."""
+    keys = {name: environment[name] for name in keys_of(agent) if environment.get(name)}
+    # Its `stand_in` is the wrapped agent's, which a class variable cannot say.
+    return cast(Agent, _Keyed(agent, keys)) if keys else agent
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Keyed:
+    agent: Agent
+    handed: Mapping[str, str]
+
+    @property
+    def stand_in(self) -> bool:
+        return self.agent.stand_in
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return keys_of(self.agent)
+
+    def availability(self, environment: Mapping[str, str]) -> Availability:
+        return self.agent.availability(environment)
+
+    async def work(self, assignment: Assignment, record: Record) -> WorkDone:
+        environment = {**assignment.environment, **self.handed}
+        return await self.agent.work(replace(assignment, environment=environment), record)

@@ -13,14 +13,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proctor.agents._events import EventReader
-from proctor.agents._json import SHORT, a_list, a_map, a_text, an_integer, joined, shown
+from proctor.agents._program import EventReader
+from proctor.json_values import (
+    SHORT,
+    as_integer,
+    as_list,
+    as_map,
+    as_text,
+    content_text,
+    short_text,
+    whole_number,
+)
 from proctor.session import Intervention, ModelCall, Usage
-from proctor.untrusted import whole_number
 
 REFUSED = re.compile(
     r"requested permissions?|haven't granted|requires? approval|rejected by (the )?user", re.IGNORECASE
 )
+
+
 ASKING_TYPES = re.compile(r"permission|awaiting|input_required|needs_input", re.IGNORECASE)
 
 
@@ -42,19 +52,19 @@ class StreamJson(EventReader):
         """Read one event; whether it is one of this format."""
         self.awaiting = False
         kind = event.get("type")
-        if thread := a_text(event.get("session_id")):
-            version = next((a_text(value) for key, value in event.items() if key.endswith("_version")), "")
+        if thread := as_text(event.get("session_id")):
+            version = next((as_text(value) for key, value in event.items() if key.endswith("_version")), "")
             self.name_thread(thread, version)
         if kind == "assistant":
-            self._assistant(a_map(event, "message"))
+            self._assistant(as_map(event, "message"))
         elif kind == "user":
-            self._results(a_map(event, "message"))
+            self._results(as_map(event, "message"))
         elif kind == "result":
             self._result(event)
         elif kind == "system" and event.get("subtype") == "init":
-            self.model = a_text(event.get("model")) or self.model
+            self.model = as_text(event.get("model")) or self.model
         elif ASKING_TYPES.search(f"{kind} {event.get('subtype')}"):
-            self.ask("permission", shown(event.get("message") or event.get("tool_name") or event))
+            self.ask("permission", short_text(event.get("message") or event.get("tool_name") or event))
         else:
             return kind == "system"
         return True
@@ -70,20 +80,20 @@ class StreamJson(EventReader):
     def _assistant(self, message: Mapping[str, Any]) -> None:
         for block in _blocks(message):
             if block.get("type") == "text":
-                self.say(a_text(block.get("text")))
+                self.say(as_text(block.get("text")))
             elif block.get("type") == "tool_use":
-                self.begin_tool(a_text(block.get("id")), a_text(block.get("name")), a_map(block, "input"))
-        if usage := a_map(message, "usage"):
+                self.begin_tool(as_text(block.get("id")), as_text(block.get("name")), as_map(block, "input"))
+        if usage := as_map(message, "usage"):
             # A message comes in several lines, one a block, each with the usage of all: count it once.
-            name = a_text(message.get("id")) or f"#{len(self._messages)}"
-            self._messages[name] = (a_text(message.get("model")), self._usage(usage))
+            name = as_text(message.get("id")) or f"#{len(self._messages)}"
+            self._messages[name] = (as_text(message.get("model")), self._usage(usage))
 
     def _results(self, message: Mapping[str, Any]) -> None:
         for block in _blocks(message):
             if block.get("type") != "tool_result":
                 continue
-            identity = a_text(block.get("tool_use_id"))
-            result = joined(block.get("content"))
+            identity = as_text(block.get("tool_use_id"))
+            result = content_text(block.get("content"))
             failed = block.get("is_error") is True
             name = self.end_tool(identity, success=not failed, result=result)
             if failed and REFUSED.search(result[:SHORT]):
@@ -91,30 +101,30 @@ class StreamJson(EventReader):
                 self.record(Intervention(kind="permission", text=f"{name}: {result[:SHORT]}"))
 
     def _result(self, event: Mapping[str, Any]) -> None:
-        text = a_text(event.get("result"))
-        if event.get("is_error") is True or a_text(event.get("subtype")).startswith("error"):
+        text = as_text(event.get("result"))
+        if event.get("is_error") is True or as_text(event.get("subtype")).startswith("error"):
             self._fail(event, text)
         elif text != self.said:
             self.say(text)
-        for denied in a_list(event.get("permission_denials")):
-            if (identity := a_text(a_map(denied).get("tool_use_id"))) not in self._asked or not identity:
-                self.record(Intervention(kind="permission", text=shown(denied)))
+        for denied in as_list(event.get("permission_denials")):
+            if (identity := as_text(as_map(denied).get("tool_use_id"))) not in self._asked or not identity:
+                self.record(Intervention(kind="permission", text=short_text(denied)))
         self._totals = self._totals_of(event)
 
     def _fail(self, event: Mapping[str, Any], text: str) -> None:
-        reasons = [text, a_text(event.get("error")), *map(a_text, a_list(event.get("errors")))]
-        reasons += [a_text(event.get("subtype")), "it reported an error"]
+        reasons = [text, as_text(event.get("error")), *map(as_text, as_list(event.get("errors")))]
+        reasons += [as_text(event.get("subtype")), "it reported an error"]
         self.failure = next(reason for reason in reasons if reason)
-        if (status := an_integer(event.get("api_error_status"))) is not None:
+        if (status := as_integer(event.get("api_error_status"))) is not None:
             self.blame_model(self.failure, status)
 
     def _totals_of(self, event: Mapping[str, Any]) -> list[tuple[str, Usage]]:
         """Totals by model where the agent gives them (right even after a broken stream), else one."""
-        by_model = a_map(event, "modelUsage")
-        totals = [(name, self._usage(_snake(a_map(used)))) for name, used in by_model.items()]
+        by_model = as_map(event, "modelUsage")
+        totals = [(name, self._usage(_snake(as_map(used)))) for name, used in by_model.items()]
         if any(usage.total_tokens for _, usage in totals):
             return totals
-        usage = self._usage(a_map(event, "usage"))
+        usage = self._usage(as_map(event, "usage"))
         models = [model for model, _ in self._messages.values() if model]
         return [(models[-1] if models else self.model, usage)] if usage.total_tokens else []
 
@@ -143,4 +153,4 @@ def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [block for block in a_list(content) if isinstance(block, Mapping)]
+    return [block for block in as_list(content) if isinstance(block, Mapping)]

@@ -16,23 +16,38 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from proctor.agent import Assignment, WorkDone
-from proctor.agents._events import EventReader
-from proctor.agents._installed import Installable
-from proctor.agents._json import json_object
-from proctor.agents._litellm import LITELLM_VARIABLES
-from proctor.agents._over_gateway import Call, OverGateway, Run, read_text, write_file, write_json
+from proctor.agents._gateway_program import (
+    LITELLM_VARIABLES,
+    GatewayProgram,
+    Installable,
+    ProgramCall,
+    ProgramRun,
+    read_text,
+    write_file,
+    write_json,
+)
+from proctor.agents._program import EventReader
+from proctor.json_values import json_object
 from proctor.session import Record
 
 _LITELLM_ERROR = re.compile(r"^litellm\.(\w+): ")
+
+
 _APPLIED = re.compile(r"^Applied edit to (.+)$")
+
+
 _REFUSED_EDIT = re.compile(r"^The LLM did not conform to the edit format")
+
+
 _LONGEST_COMPLAINT_LINES = 4
+
+
 _LITTER = ".aider*"
 """What it leaves in the tree: its cache of the repository's map."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aider(OverGateway):
+class Aider(GatewayProgram):
     """aider, one prompt a run."""
 
     files: list[str] = field(default_factory=list)
@@ -53,12 +68,12 @@ class Aider(OverGateway):
         "aider", "aider", "uv tool install --python 3.11 aider-chat==0.86.2"
     )
 
-    def call(self, run: Run) -> Call:
+    def call(self, run: ProgramRun) -> ProgramCall:
         model = f"openai/{run.model}"
         home = run.home / ".aider-run"
         metadata = write_json(home / "models.json", {model: self._metadata()})
         prompt = write_file(home / "prompt.txt", _no_command(run.prompt))
-        return Call(
+        return ProgramCall(
             arguments=[
                 *("--model", model, "--weak-model", model, "--model-metadata-file", str(metadata)),
                 *("--edit-format", self.edit_format, "--message-file", str(prompt), "--yes-always"),
@@ -88,8 +103,8 @@ class Aider(OverGateway):
             "mode": "chat",
         }
 
-    def reader(self, run: Run) -> EventReader:
-        return _Reader(record=run.record, log=_log(run), token=run.token)
+    def reader(self, run: ProgramRun) -> EventReader:
+        return _AiderReader(record=run.record, log=_log(run), token=run.token)
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """As any other; its litter is swept up behind it, unless it was there before."""
@@ -101,7 +116,7 @@ class Aider(OverGateway):
                 _remove(litter)
 
 
-def _log(run: Run) -> Path:
+def _log(run: ProgramRun) -> Path:
     return run.home / ".aider-run" / "log.jsonl"
 
 
@@ -118,7 +133,7 @@ def _remove(path: Path) -> None:
 
 
 @dataclass(kw_only=True)
-class _Reader(EventReader):
+class _AiderReader(EventReader):
     """Lines of text, and a log that says which messages were answered."""
 
     log: Path

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from proctor.agent import Assignment, Availability, WorkDone
-from proctor.agents._installed import Installable
+from proctor.agents._gateway_program import Installable
 from proctor.agents._program import UNANSWERED_SECONDS, watch
 from proctor.agents._stream_json import StreamJson
 from proctor.session import Note, Record
 
 PROGRAM = Installable("amp", "amp", "npm install -g @sourcegraph/amp", also_named_by=("AMP_CLI_PATH",))
+
+
 MODEL_SWITCHES: Mapping[str, tuple[str, ...]] = {"": (), "default": (), "gpt-5": ("--try-gpt5",)}
 """What Amp can be told about the model. It chooses by itself otherwise."""
 

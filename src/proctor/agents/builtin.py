@@ -6,27 +6,252 @@ that it has finished or its steps are used up. What a model asks for wrongly is 
 Knows nothing of providers: it calls whatever model the assignment brings.
 """
 
+import os
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from proctor.agent import Assignment, Availability, Reach, WorkDone
-from proctor.agents._tools import ToolFailed, Workbench, described, use
 from proctor.errors import ModelError, WorkspaceError
+from proctor.json_values import parse_json
 from proctor.model import Answer, Model, Request, ToolRequest
+from proctor.processes import CouldNotStart, run
+from proctor.processes.streams import clipped
 from proctor.session import Message, ModelCall, Record, ToolCall
-from proctor.untrusted import parse_json
+
+# The tools of the built-in agent: look, search, change, run, each confined to one folder.
+
+
+LARGEST_FILE_BYTES = 2 * 1024 * 1024
+
+
+LINES_AT_ONCE = 400
+
+
+FILES_AT_ONCE = 400
+
+
+SEARCH_SECONDS = 30.0
+
+
+# What a model is shown of one result, half from its beginning and half from its end.
+SHOWN_CHARACTERS = 16_000
+
+
+class ToolFailed(Exception):
+    """The tool could not do what was asked; says why, to the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workbench:
+    """Where the tools work."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    attempt: str
+    command_seconds: float
+
+    def path(self, written: str, *, to_change: bool = False) -> Path:
+        """The file a model means, or `ToolFailed` when it is not in the folder."""
+        root = self.folder.resolve()
+        try:
+            found = (root / written).resolve()
+        except (OSError, ValueError, RuntimeError) as problem:
+            raise ToolFailed(f"{written!r} is no path: {problem}") from problem
+        if not found.is_relative_to(root):
+            raise ToolFailed(f"{written} is outside the folder")
+        if to_change and found.relative_to(root).parts[:1] in ((), (".git",)):
+            raise ToolFailed(f"{written} may not be changed")
+        return found
+
+
+class Tool(NamedTuple):
+    """A tool as the model sees it, and what it does."""
+
+    description: str
+    parameters: Mapping[str, str]
+    """Name → what it means; all are texts, those in `optional` may be left out."""
+    work: Callable[[Workbench, Mapping[str, str]], Awaitable[str]]
+    optional: tuple[str, ...] = ()
+
+
+def described() -> list[dict[str, Any]]:
+    """All tools in the shape a model is told of them."""
+    return [_described(name, tool) for name, tool in TOOLS.items()]
+
+
+async def use(name: str, arguments: Mapping[str, Any], bench: Workbench) -> str:
+    """Use a tool as the model asked; `ToolFailed` says what is wrong with what it asked."""
+    tool = TOOLS.get(name)
+    if tool is None:
+        raise ToolFailed(f"there is no tool `{name}`; there is: {', '.join(TOOLS)}")
+    unknown = [key for key in arguments if key not in tool.parameters]
+    missing = [key for key in tool.parameters if key not in arguments and key not in tool.optional]
+    if unknown or missing:
+        raise ToolFailed(f"`{name}` takes {', '.join(tool.parameters)}; missing {missing}, unknown {unknown}")
+    given = {key: value if isinstance(value, str) else str(value) for key, value in arguments.items()}
+    try:
+        shown = clipped(await tool.work(bench, given), SHOWN_CHARACTERS // 2)
+    except (OSError, ValueError, CouldNotStart) as problem:
+        raise ToolFailed(str(problem)) from problem
+    # Bytes that are no text are carried through an edit, but no model and no record takes them.
+    return shown.encode("utf-8", "replace").decode()
+
+
+def _described(name: str, tool: Tool) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {key: {"type": "string", "description": says} for key, says in tool.parameters.items()},
+        "required": [key for key in tool.parameters if key not in tool.optional],
+    }
+    function = {"name": name, "description": tool.description, "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+async def _read_file(bench: Workbench, given: Mapping[str, str]) -> str:
+    lines = _text_of(bench.path(given["path"])).splitlines()
+    first = max(1, int(given.get("first_line", "1")))
+    shown = lines[first - 1 : first - 1 + LINES_AT_ONCE]
+    rest = len(lines) - (first - 1 + len(shown))
+    numbered = "\n".join(f"{number:>5}  {line}" for number, line in enumerate(shown, first))
+    return numbered + (f"\n[{rest} more lines; go on with first_line]" if rest > 0 else "")
+
+
+async def _list_files(bench: Workbench, given: Mapping[str, str]) -> str:
+    found = sorted(_files(bench.path(given.get("path", ".")), bench.folder.resolve()))
+    more = "\n[more files; list a folder below]" if len(found) >= FILES_AT_ONCE else ""
+    return "\n".join(found) + more or "[no files]"
+
+
+def _files(top: Path, root: Path) -> Iterator[str]:
+    if not top.is_dir():
+        raise ToolFailed(f"{top.relative_to(root)} is no folder")
+    count = 0
+    for folder, folders, names in os.walk(top):
+        folders[:] = sorted(name for name in folders if name not in (".git", "node_modules", "__pycache__"))
+        for name in sorted(names):
+            yield str(Path(folder, name).relative_to(root))
+            count += 1
+            if count >= FILES_AT_ONCE:
+                return
+
+
+async def _search(bench: Workbench, given: Mapping[str, str]) -> str:
+    # A program of its own, since an expression a model wrote may take for ever.
+    where = bench.path(given.get("path", ".")).relative_to(bench.folder.resolve())
+    found = await run(
+        ["grep", "-rnIE", "--exclude-dir=.git", "-e", given["pattern"], "--", str(where)],
+        folder=bench.folder,
+        environment=bench.environment,
+        attempt=bench.attempt,
+        time_limit=SEARCH_SECONDS,
+        keep=SHOWN_CHARACTERS,
+    )
+    if found.timed_out:
+        raise ToolFailed(f"the search took longer than {SEARCH_SECONDS:.0f} s")
+    if found.exit_code > 1:
+        raise ToolFailed(found.output.strip())
+    return re.sub(r"^\./", "", found.output.strip(), flags=re.MULTILINE) or "[nothing found]"
+
+
+async def _edit_file(bench: Workbench, given: Mapping[str, str]) -> str:
+    path = bench.path(given["path"], to_change=True)
+    text, sought = _text_of(path), given["find"]
+    times = text.count(sought) if sought else 0
+    if times != 1:
+        raise ToolFailed(
+            f"`find` occurs {times} times in {given['path']}; it must be exact and occur exactly once"
+        )
+    _put(path, text.replace(sought, given["replace"]))
+    return f"changed {given['path']}"
+
+
+async def _write_file(bench: Workbench, given: Mapping[str, str]) -> str:
+    path = bench.path(given["path"], to_change=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _put(path, given["content"])
+    return f"wrote {given['path']}"
+
+
+async def _run(bench: Workbench, given: Mapping[str, str]) -> str:
+    finished = await run(
+        given["command"],
+        folder=bench.folder,
+        environment=bench.environment,
+        attempt=bench.attempt,
+        time_limit=bench.command_seconds,
+        keep=SHOWN_CHARACTERS // 2,
+    )
+    if finished.timed_out:
+        raise ToolFailed(f"ended after {bench.command_seconds:.0f} s\n{finished.output}")
+    if finished.exit_code != 0:
+        raise ToolFailed(f"exit code {finished.exit_code}\n{finished.output}")
+    return finished.output or "[no output]"
+
+
+async def _finish(bench: Workbench, given: Mapping[str, str]) -> str:  # noqa: ARG001 (needs no place)
+    return given["summary"]
+
+
+def _text_of(path: Path) -> str:
+    if not path.is_file():
+        raise ToolFailed(f"there is no file {path.name}")
+    if path.stat().st_size > LARGEST_FILE_BYTES:
+        raise ToolFailed(f"{path.name} is larger than {LARGEST_FILE_BYTES >> 20} MiB; use run and search")
+    data = path.read_bytes()
+    if b"\0" in data:
+        raise ToolFailed(f"{path.name} is no text")
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _put(path: Path, text: str) -> None:
+    """Line ends and bytes nobody asked to change stay as they were."""
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+
+
+PATH = "a path relative to the folder"
+
+
+TOOLS: Mapping[str, Tool] = {
+    "read_file": Tool(
+        "Show a text file with line numbers.",
+        {"path": PATH, "first_line": "where to begin, counted from 1"},
+        _read_file,
+        ("first_line",),
+    ),
+    "list_files": Tool("List the files below a folder.", {"path": PATH}, _list_files, ("path",)),
+    "search": Tool(
+        "Search all files for an extended regular expression, as grep -E does.",
+        {"pattern": "the expression", "path": PATH},
+        _search,
+        ("path",),
+    ),
+    "edit_file": Tool(
+        "Replace a piece of text that occurs exactly once in a file.",
+        {"path": PATH, "find": "the text, exactly", "replace": "what stands there instead"},
+        _edit_file,
+    ),
+    "write_file": Tool("Write a whole file.", {"path": PATH, "content": "all of it"}, _write_file),
+    "run": Tool("Run a shell command in the folder and show what it prints.", {"command": "it"}, _run),
+    "finish": Tool("Say that the work is over.", {"summary": "what was done, or why not"}, _finish),
+}
+
 
 SYSTEM_PROMPT = Path(__file__).with_name("builtin_system.txt")
+
+
 # Enough of an old result to remember what it was about.
 REMEMBERED_CHARACTERS = 200
+
+
 CUT_OFF = "Your last answer was cut off at its length limit. Go on in smaller steps."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Builtin:
+class BuiltinAgent:
     """A tool-using loop over any model."""
 
     max_steps: int = 50
@@ -55,7 +280,7 @@ class Builtin:
             attempt=assignment.attempt,
             command_seconds=self.command_seconds,
         )
-        talk = _Talk(self, assignment, assignment.models, record)
+        talk = _Conversation(self, assignment, assignment.models, record)
         for _ in range(self.max_steps):
             answer = await talk.ask()
             for wanted in answer.tool_requests:
@@ -65,10 +290,10 @@ class Builtin:
         return WorkDone(output=talk.said, failure=f"it had not finished after {self.max_steps} steps")
 
 
-class _Talk:
+class _Conversation:
     """The conversation with the model, kept within its bound."""
 
-    def __init__(self, agent: Builtin, assignment: Assignment, models: Model, record: Record) -> None:
+    def __init__(self, agent: BuiltinAgent, assignment: Assignment, models: Model, record: Record) -> None:
         system = SYSTEM_PROMPT.read_text(encoding="utf-8")
         self._agent, self._assignment, self._models, self._record = agent, assignment, models, record
         self._messages: list[dict[str, Any]] = [

@@ -10,13 +10,12 @@ Trusts neither its exit code nor its cost: unknown models get an invented price.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.agents._installed import Installable
-from proctor.agents._over_gateway import Call, OverGateway, Run
+from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun
 from proctor.agents._stream_json import StreamJson
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claude(OverGateway):
+class Claude(GatewayProgram):
     """Anthropic's Claude Code, one prompt a run."""
 
     max_turns: int | None = None
@@ -26,10 +25,10 @@ class Claude(OverGateway):
         "claude", "claude", "npm install -g @anthropic-ai/claude-code@2.1.197"
     )
 
-    def call(self, run: Run) -> Call:
+    def call(self, run: ProgramRun) -> ProgramCall:
         model = run.model
         limit = [] if self.max_turns is None else ["--max-turns", str(self.max_turns)]
-        return Call(
+        return ProgramCall(
             arguments=[
                 *("-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
                 *("--model", model, *limit, *self.arguments),
@@ -50,5 +49,5 @@ class Claude(OverGateway):
             typed=run.prompt,
         )
 
-    def reader(self, run: Run) -> StreamJson:
+    def reader(self, run: ProgramRun) -> StreamJson:
         return StreamJson(record=run.record, model=run.model, counts_tokens=False)

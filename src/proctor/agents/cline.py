@@ -11,16 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proctor.agents._events import EventReader
-from proctor.agents._installed import Installable
-from proctor.agents._json import a_list, a_map, a_number, a_text, shown
-from proctor.agents._over_gateway import Call, OverGateway, Run, as_argument, write_json
+from proctor.agents._gateway_program import (
+    GatewayProgram,
+    Installable,
+    ProgramCall,
+    ProgramRun,
+    as_argument,
+    write_json,
+)
+from proctor.agents._program import EventReader
+from proctor.json_values import as_amount, as_list, as_map, as_text, short_text
 
 _PROVIDER = "openai-compatible"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cline(OverGateway):
+class Cline(GatewayProgram):
     """Cline's command line, one prompt a run."""
 
     max_mistakes: int = 6
@@ -28,7 +34,7 @@ class Cline(OverGateway):
 
     installable: ClassVar[Installable] = Installable("cline", "cline", "npm install -g cline@3.0.65")
 
-    def call(self, run: Run) -> Call:
+    def call(self, run: ProgramRun) -> ProgramCall:
         settings = {
             "provider": _PROVIDER,
             "apiKey": run.token,
@@ -44,7 +50,7 @@ class Cline(OverGateway):
         }
         data = run.home / ".cline" / "data"
         write_json(data / "settings" / "providers.json", document)
-        return Call(
+        return ProgramCall(
             arguments=[
                 *("--json", "--auto-approve", "true", "-P", _PROVIDER, "-m", run.model),
                 *("--retries", str(self.max_mistakes), *self.arguments, as_argument(run.prompt)),
@@ -52,15 +58,15 @@ class Cline(OverGateway):
             variables={"CLINE_NO_AUTO_UPDATE": "1", "DO_NOT_TRACK": "1"},
         )
 
-    def reader(self, run: Run) -> EventReader:
-        return _Reader(record=run.record)
+    def reader(self, run: ProgramRun) -> EventReader:
+        return _ClineReader(record=run.record)
 
 
 _LONG_AGO = "2000-01-01T00:00:00.000Z"
 
 
 @dataclass(kw_only=True)
-class _Reader(EventReader):
+class _ClineReader(EventReader):
     """`hook_event`, `agent_event` (which holds the event itself) and `run_result`, one object a line."""
 
     _error: str = ""
@@ -68,9 +74,9 @@ class _Reader(EventReader):
     def take(self, event: Mapping[str, Any]) -> bool:
         kind = event.get("type")
         if kind == "hook_event":
-            self.name_thread(a_text(event.get("taskId")))
+            self.name_thread(as_text(event.get("taskId")))
         elif kind == "agent_event":
-            self._agent(a_map(event, "event"))
+            self._agent(as_map(event, "event"))
         elif kind == "run_result":
             self._result(event)
         else:
@@ -79,20 +85,22 @@ class _Reader(EventReader):
 
     def _agent(self, event: Mapping[str, Any]) -> None:
         kind, content = event.get("type"), event.get("contentType")
-        identity, name = a_text(event.get("toolCallId")), a_text(event.get("toolName"))
+        identity, name = as_text(event.get("toolCallId")), as_text(event.get("toolName"))
         if kind == "content_start" and content == "tool":
-            self.begin_tool(identity, name, a_map(event, "input"))
+            self.begin_tool(identity, name, as_map(event, "input"))
         elif kind == "content_end" and content == "tool":
             success, result = _outcome(event)
-            duration = a_number(event.get("durationMs"))
+            duration = as_amount(event.get("durationMs"))
             self.end_tool(identity, success=success, result=result, duration_ms=duration, name=name)
         elif kind == "content_end" and content == "text":
-            self.say(a_text(event.get("text")))
+            self.say(as_text(event.get("text")))
         elif kind == "error":
-            self._error = f"{a_text(event.get('errorClass'))}: {a_text(a_map(event, 'error').get('message'))}"
+            self._error = (
+                f"{as_text(event.get('errorClass'))}: {as_text(as_map(event, 'error').get('message'))}"
+            )
 
     def _result(self, event: Mapping[str, Any]) -> None:
-        text, reason = a_text(event.get("text")), a_text(event.get("finishReason"))
+        text, reason = as_text(event.get("text")), as_text(event.get("finishReason"))
         if reason == "completed":
             if text != self.said:
                 self.say(text)
@@ -105,8 +113,8 @@ class _Reader(EventReader):
 def _outcome(event: Mapping[str, Any]) -> tuple[bool, str]:
     """A tool's outcome: of several commands at once, all have to have succeeded."""
     output = event.get("output")
-    parts = [a_map(part) for part in a_list(output)]
+    parts = [as_map(part) for part in as_list(output)]
     failed = bool(event.get("error")) or any(part.get("success") is False for part in parts)
-    texts = [a_text(part.get("result")) or a_text(part.get("error")) for part in parts]
-    result = "\n".join(filter(None, texts)) or (shown(output) if output and not parts else "")
-    return not failed, result or shown(event.get("error") or "")
+    texts = [as_text(part.get("result")) or as_text(part.get("error")) for part in parts]
+    result = "\n".join(filter(None, texts)) or (short_text(output) if output and not parts else "")
+    return not failed, result or short_text(event.get("error") or "")

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proctor.agents._events import EventReader
-from proctor.agents._installed import Installable
-from proctor.agents._json import a_list, a_map, a_text, an_integer, joined, shown
-from proctor.agents._over_gateway import Call, OverGateway, Run, write_file
+from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_file
+from proctor.agents._program import EventReader
+from proctor.json_values import as_integer, as_list, as_map, as_text, content_text, short_text
 
 _CONFIGURATION = """model_provider = "proctor"
 check_for_update_on_startup = false
@@ -33,15 +32,15 @@ enabled = false
 
 
 @dataclass(frozen=True, kw_only=True)
-class Codex(OverGateway):
+class Codex(GatewayProgram):
     """OpenAI's Codex, one prompt a run."""
 
     installable: ClassVar[Installable] = Installable("codex", "codex", "npm install -g @openai/codex@0.166.0")
 
-    def call(self, run: Run) -> Call:
+    def call(self, run: ProgramRun) -> ProgramCall:
         folder = run.home / ".codex"
         write_file(folder / "config.toml", _CONFIGURATION.format(url=run.openai_url))
-        return Call(
+        return ProgramCall(
             arguments=[
                 # Plugins cost five seconds of failing downloads when there is no network.
                 *("exec", "--json", "--disable", "plugins", "--dangerously-bypass-approvals-and-sandbox"),
@@ -51,26 +50,26 @@ class Codex(OverGateway):
             typed=run.prompt,
         )
 
-    def reader(self, run: Run) -> EventReader:
-        return _Reader(record=run.record)
+    def reader(self, run: ProgramRun) -> EventReader:
+        return _CodexReader(record=run.record)
 
 
 @dataclass(kw_only=True)
-class _Reader(EventReader):
+class _CodexReader(EventReader):
     """`thread.started`, `turn.*`, `item.started` and `item.completed`, one object a line."""
 
     def take(self, event: Mapping[str, Any]) -> bool:
         kind = event.get("type")
-        item = a_map(event, "item")
+        item = as_map(event, "item")
         if kind == "thread.started":
-            self.name_thread(a_text(event.get("thread_id")))
+            self.name_thread(as_text(event.get("thread_id")))
         elif kind == "turn.failed":
-            self.blame_model(a_text(a_map(event, "error").get("message")))
+            self.blame_model(as_text(as_map(event, "error").get("message")))
         elif kind == "turn.completed":
             self.recover()
         elif kind == "item.started" and item.get("type") in _TOOLS:
             name, args = _TOOLS[item["type"]](item)
-            self.begin_tool(a_text(item.get("id")), name, args)
+            self.begin_tool(as_text(item.get("id")), name, args)
         elif kind == "item.completed":
             self._completed(item)
         else:
@@ -78,38 +77,38 @@ class _Reader(EventReader):
         return True
 
     def _completed(self, item: Mapping[str, Any]) -> None:
-        kind = a_text(item.get("type"))
+        kind = as_text(item.get("type"))
         if kind == "agent_message":
-            self.say(a_text(item.get("text")))
+            self.say(as_text(item.get("text")))
         elif kind in _TOOLS:
             name, args = _TOOLS[kind](item)
-            code = an_integer(item.get("exit_code"))
+            code = as_integer(item.get("exit_code"))
             success = code == 0 if code is not None else item.get("status") != "failed"
-            identity = a_text(item.get("id"))
+            identity = as_text(item.get("id"))
             self.end_tool(identity, success=success, result=_result(item), name=name, args=args)
 
 
 def _result(item: Mapping[str, Any]) -> str:
-    if output := a_text(item.get("aggregated_output")):
+    if output := as_text(item.get("aggregated_output")):
         return output
-    problem = a_map(item, "error").get("message")
-    return a_text(problem) or joined(a_map(item, "result").get("content"))
+    problem = as_map(item, "error").get("message")
+    return as_text(problem) or content_text(as_map(item, "result").get("content"))
 
 
 def _command(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return "shell", {"command": a_text(item.get("command"))}
+    return "shell", {"command": as_text(item.get("command"))}
 
 
 def _file_change(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return "apply_patch", {"changes": a_list(item.get("changes"))}
+    return "apply_patch", {"changes": as_list(item.get("changes"))}
 
 
 def _mcp(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return f"{shown(item.get('server'))}.{shown(item.get('tool'))}", dict(a_map(item, "arguments"))
+    return f"{short_text(item.get('server'))}.{short_text(item.get('tool'))}", dict(as_map(item, "arguments"))
 
 
 def _web_search(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return "web_search", {"query": a_text(item.get("query"))}
+    return "web_search", {"query": as_text(item.get("query"))}
 
 
 _TOOLS: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, dict[str, Any]]]] = {

@@ -23,14 +23,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast, get_args
 
 from proctor.agent import Assignment, Availability, Reach, WorkDone
-from proctor.agents._json import a_number, json_object
-from proctor.agents._over_gateway import with_loopback
+from proctor.agents._gateway_program import with_loopback
 from proctor.agents._program import watch
 from proctor.agents._stream_json import StreamJson
 from proctor.errors import UsageError, WorkspaceError
+from proctor.json_values import as_amount, json_object, whole_number
 from proctor.processes.streams import Clip, clipped
 from proctor.session import Message, ModelCall, Record, Role, ToolCall, Usage
-from proctor.untrusted import whole_number
 
 STREAM_TYPES = frozenset({"system", "assistant", "user", "result"})
 
@@ -166,12 +165,12 @@ def _tool(event: Mapping[str, Any], model: str) -> ToolCall:  # noqa: ARG001 (on
         args=args if isinstance(args, dict) else {},
         success=success if isinstance(success, bool) else None,
         result=clipped(str(event.get("result", ""))),
-        duration_ms=a_number(event.get("duration_ms")),
+        duration_ms=as_amount(event.get("duration_ms")),
     )
 
 
 def _usage(event: Mapping[str, Any], model: str) -> ModelCall:
-    cost = a_number(event.get("cost_usd"))
+    cost = as_amount(event.get("cost_usd"))
     return ModelCall(
         model=str(event.get("model") or model),
         usage=Usage(

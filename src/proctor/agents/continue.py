@@ -15,17 +15,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proctor.agents._events import EventReader
-from proctor.agents._installed import Installable
-from proctor.agents._json import a_text, json_object, shown
-from proctor.agents._over_gateway import Call, OverGateway, Run, as_argument, write_file
+from proctor.agents._gateway_program import (
+    GatewayProgram,
+    Installable,
+    ProgramCall,
+    ProgramRun,
+    as_argument,
+    write_file,
+)
+from proctor.agents._program import EventReader
+from proctor.json_values import as_text, json_object, short_text
 
 _FROM_MODEL = re.compile(r"^[45]\d\d\b|connection error|fetch failed|timed out|terminated", re.IGNORECASE)
 """What its errors look like when a call failed; others are about its configuration or itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Continue(OverGateway):
+class Continue(GatewayProgram):
     """Continue's command line, one prompt a run."""
 
     context_tokens: int = 128_000
@@ -36,7 +42,7 @@ class Continue(OverGateway):
         "continue", "cn", "npm install -g @continuedev/cli@1.5.47"
     )
 
-    def call(self, run: Run) -> Call:
+    def call(self, run: ProgramRun) -> ProgramCall:
         name = run.model
         model = {
             "name": name,
@@ -51,7 +57,7 @@ class Continue(OverGateway):
         # JSON is YAML.
         document = json.dumps({"name": "proctor", "version": "1.0.0", "schema": "v1", "models": [model]})
         file = write_file(run.home / ".continue" / "config.yaml", document)
-        return Call(
+        return ProgramCall(
             arguments=[
                 *("-p", "--config", str(file), "--auto", "--format", "json"),
                 *(*self.arguments, as_argument(run.prompt)),
@@ -59,17 +65,17 @@ class Continue(OverGateway):
             variables={"CONTINUE_TELEMETRY_ENABLED": "0", "CONTINUE_GLOBAL_DIR": str(file.parent)},
         )
 
-    def reader(self, run: Run) -> EventReader:
-        return _Reader(record=run.record)
+    def reader(self, run: ProgramRun) -> EventReader:
+        return _ContinueReader(record=run.record)
 
 
 @dataclass(kw_only=True)
-class _Reader(EventReader):
+class _ContinueReader(EventReader):
     """`response` and `status` on standard output, or `status` and `message` on standard error."""
 
     def take(self, event: Mapping[str, Any]) -> bool:
         if event.get("status") == "error":
-            said = a_text(event.get("message")) or shown(event)
+            said = as_text(event.get("message")) or short_text(event)
             if _FROM_MODEL.search(said):
                 self.blame_model(said)
             else:

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proctor.agents._events import EventReader
-from proctor.agents._installed import Installable
-from proctor.agents._json import a_map, a_text, an_integer, shown
-from proctor.agents._over_gateway import Call, OverGateway, Run, as_argument
+from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, as_argument
+from proctor.agents._program import EventReader
+from proctor.json_values import as_integer, as_map, as_text, short_text
 from proctor.session import Intervention
 
 _OWN_ERRORS = ("tool", "hook", "permission", "internal")
@@ -21,15 +20,15 @@ _OWN_ERRORS = ("tool", "hook", "permission", "internal")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copilot(OverGateway):
+class Copilot(GatewayProgram):
     """GitHub's Copilot CLI, one prompt a run."""
 
     installable: ClassVar[Installable] = Installable(
         "copilot", "copilot", "npm install -g @github/copilot@1.0.102"
     )
 
-    def call(self, run: Run) -> Call:
-        return Call(
+    def call(self, run: ProgramRun) -> ProgramCall:
+        return ProgramCall(
             arguments=[
                 *("-p", as_argument(run.prompt), "--allow-all-tools", "--output-format", "json"),
                 *("--no-ask-user", "--no-auto-update", *self.arguments),
@@ -43,44 +42,44 @@ class Copilot(OverGateway):
             },
         )
 
-    def reader(self, run: Run) -> EventReader:
-        return _Reader(record=run.record)
+    def reader(self, run: ProgramRun) -> EventReader:
+        return _CopilotReader(record=run.record)
 
 
 @dataclass(kw_only=True)
-class _Reader(EventReader):
+class _CopilotReader(EventReader):
     """`assistant.message`, `tool.execution_*`, `session.error` and `result`, one object a line."""
 
     def take(self, event: Mapping[str, Any]) -> bool:
-        kind, data = a_text(event.get("type")), a_map(event, "data")
+        kind, data = as_text(event.get("type")), as_map(event, "data")
         if kind == "assistant.message":
             self.recover()
-            self.say(a_text(data.get("content")))
+            self.say(as_text(data.get("content")))
         elif kind == "tool.execution_start":
-            name = a_text(data.get("toolName"))
-            self.begin_tool(a_text(data.get("toolCallId")), name, a_map(data, "arguments"))
+            name = as_text(data.get("toolName"))
+            self.begin_tool(as_text(data.get("toolCallId")), name, as_map(data, "arguments"))
         elif kind == "tool.execution_complete":
             self._tool(data)
         elif kind == "session.error":
             self._error(data)
         elif kind == "result":
-            self.name_thread(a_text(event.get("sessionId")))
+            self.name_thread(as_text(event.get("sessionId")))
         else:
             return "." in kind
         return True
 
     def _tool(self, data: Mapping[str, Any]) -> None:
-        code = an_integer(a_map(data, "shellExecution").get("exitCode"))
+        code = as_integer(as_map(data, "shellExecution").get("exitCode"))
         success = data.get("success") is True and code in (None, 0)
-        error = a_map(data, "error")
-        result = a_text(a_map(data, "result").get("content")) or a_text(error.get("message"))
-        name = self.end_tool(a_text(data.get("toolCallId")), success=success, result=result)
-        if a_text(error.get("code")) in ("denied", "rejected"):
-            self.record(Intervention(kind="permission", text=f"{name}: {shown(result)}"))
+        error = as_map(data, "error")
+        result = as_text(as_map(data, "result").get("content")) or as_text(error.get("message"))
+        name = self.end_tool(as_text(data.get("toolCallId")), success=success, result=result)
+        if as_text(error.get("code")) in ("denied", "rejected"):
+            self.record(Intervention(kind="permission", text=f"{name}: {short_text(result)}"))
 
     def _error(self, data: Mapping[str, Any]) -> None:
-        said = a_text(data.get("message")) or shown(data)
-        status = an_integer(data.get("statusCode"))
+        said = as_text(data.get("message")) or short_text(data)
+        status = as_integer(data.get("statusCode"))
         if status is None and data.get("errorType") in _OWN_ERRORS:
             self.failure = said
         else:

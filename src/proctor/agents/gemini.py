@@ -10,16 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from proctor.agents._events import EventReader
-from proctor.agents._installed import Installable
-from proctor.agents._json import a_map, a_text, shown
-from proctor.agents._over_gateway import Call, OverGateway, Run, write_json
+from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
+from proctor.agents._program import EventReader
+from proctor.json_values import as_map, as_text, short_text
 
 _SHELL = "run_shell_command"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemini(OverGateway):
+class Gemini(GatewayProgram):
     """Google's Gemini CLI, one prompt a run."""
 
     max_turns: int | None = None
@@ -29,7 +28,7 @@ class Gemini(OverGateway):
         "gemini", "gemini", "npm install -g @google/gemini-cli@0.61.0"
     )
 
-    def call(self, run: Run) -> Call:
+    def call(self, run: ProgramRun) -> ProgramCall:
         turns = {} if self.max_turns is None else {"model": {"maxSessionTurns": self.max_turns}}
         settings = {
             "security": {"auth": {"selectedType": "gemini-api-key"}},
@@ -39,7 +38,7 @@ class Gemini(OverGateway):
             **turns,
         }
         write_json(run.home / ".gemini" / "settings.json", settings)
-        return Call(
+        return ProgramCall(
             arguments=[
                 *("--yolo", "--skip-trust", "-m", run.model, "-o", "stream-json"),
                 *self.arguments,
@@ -54,12 +53,12 @@ class Gemini(OverGateway):
             typed=run.prompt,
         )
 
-    def reader(self, run: Run) -> EventReader:
-        return _Reader(record=run.record)
+    def reader(self, run: ProgramRun) -> EventReader:
+        return _GeminiReader(record=run.record)
 
 
 @dataclass(kw_only=True)
-class _Reader(EventReader):
+class _GeminiReader(EventReader):
     """`init`, `message`, `tool_use`, `tool_result`, `error` and `result`, one object a line."""
 
     _pieces: list[str] = field(default_factory=list, init=False)
@@ -71,14 +70,14 @@ class _Reader(EventReader):
             return True
         self._put_together()
         if kind == "init":
-            self.name_thread(a_text(event.get("session_id")))
+            self.name_thread(as_text(event.get("session_id")))
         elif kind == "tool_use":
-            name = a_text(event.get("tool_name"))
-            self.begin_tool(a_text(event.get("tool_id")), name, a_map(event, "parameters"))
+            name = as_text(event.get("tool_name"))
+            self.begin_tool(as_text(event.get("tool_id")), name, as_map(event, "parameters"))
         elif kind == "tool_result":
             self._tool_result(event)
         elif kind == "result" and event.get("status") == "error":
-            self._error(a_map(event, "error"))
+            self._error(as_map(event, "error"))
         else:
             return kind in ("result", "error")
         return True
@@ -90,7 +89,7 @@ class _Reader(EventReader):
     def _message(self, event: Mapping[str, Any]) -> None:
         if event.get("role") != "assistant":
             return
-        self._pieces.append(a_text(event.get("content")))
+        self._pieces.append(as_text(event.get("content")))
         if event.get("delta") is not True:
             self._put_together()
 
@@ -99,17 +98,17 @@ class _Reader(EventReader):
         self._pieces.clear()
 
     def _tool_result(self, event: Mapping[str, Any]) -> None:
-        identity = a_text(event.get("tool_id"))
+        identity = as_text(event.get("tool_id"))
         name = self._pending[identity].name if identity in self._pending else ""
         success: bool | None = event.get("status") == "success"
         if success and name == _SHELL:
             # Said of every command that could be started at all, whatever its exit code.
             success = None
-        result = a_text(event.get("output")) or shown(event.get("error") or "")
+        result = as_text(event.get("output")) or short_text(event.get("error") or "")
         self.end_tool(identity, success=success, result=result)
 
     def _error(self, error: Mapping[str, Any]) -> None:
-        said = a_text(error.get("message"))
+        said = as_text(error.get("message"))
         if "[API Error" in said:
             self.blame_model(said)
         else:

@@ -12,17 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from proctor.agents._events import EventReader
-from proctor.agents._installed import Installable
-from proctor.agents._json import a_list, a_map, a_text
-from proctor.agents._litellm import LITELLM_VARIABLES, is_model_error
-from proctor.agents._over_gateway import Call, OverGateway, Run, as_argument, read_json
+from proctor.agents._gateway_program import (
+    LITELLM_VARIABLES,
+    GatewayProgram,
+    Installable,
+    ProgramCall,
+    ProgramRun,
+    as_argument,
+    is_model_error,
+    read_json,
+)
+from proctor.agents._program import EventReader
+from proctor.json_values import as_list, as_map, as_text
 
 _DONE = "Submitted"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiniSweAgent(OverGateway):
+class MiniSweAgent(GatewayProgram):
     """mini-swe-agent, one prompt a run."""
 
     max_turns: int | None = None
@@ -36,9 +43,9 @@ class MiniSweAgent(OverGateway):
         "uv tool install --with mcp mini-swe-agent==2.4.6",
     )
 
-    def call(self, run: Run) -> Call:
+    def call(self, run: ProgramRun) -> ProgramCall:
         limit = ["-c", "mini.yaml", "-c", f"agent.step_limit={self.max_turns}"] if self.max_turns else []
-        return Call(
+        return ProgramCall(
             arguments=[
                 *("-m", f"openai/{run.model}", "-t", as_argument(run.prompt)),
                 # Its own limit on cost is off: it does not know the price, and ours is kept elsewhere.
@@ -57,16 +64,16 @@ class MiniSweAgent(OverGateway):
             },
         )
 
-    def reader(self, run: Run) -> EventReader:
-        return _Reader(record=run.record, trajectory=_trajectory(run), token=run.token)
+    def reader(self, run: ProgramRun) -> EventReader:
+        return _MiniSweAgentReader(record=run.record, trajectory=_trajectory(run), token=run.token)
 
 
-def _trajectory(run: Run) -> Path:
+def _trajectory(run: ProgramRun) -> Path:
     return run.home / "trajectory.json"
 
 
 @dataclass(kw_only=True)
-class _Reader(EventReader):
+class _MiniSweAgentReader(EventReader):
     """No events on its output; one file when it has ended."""
 
     trajectory: Path
@@ -76,9 +83,9 @@ class _Reader(EventReader):
         return False
 
     def take(self, event: Mapping[str, Any]) -> bool:
-        status = a_text(a_map(event, "info").get("exit_status"))
-        last = next(iter(a_list(event.get("messages"))[-1:]), None)
-        said = a_text(a_map(last).get("content")) or status
+        status = as_text(as_map(event, "info").get("exit_status"))
+        last = next(iter(as_list(event.get("messages"))[-1:]), None)
+        said = as_text(as_map(last).get("content")) or status
         if is_model_error(status):
             self.blame_model(f"{status}: {said}")
         elif status not in ("", _DONE):

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proctor.agents._events import EventReader
-from proctor.agents._installed import Installable
-from proctor.agents._json import a_map, a_number, a_text, an_integer, shown
-from proctor.agents._over_gateway import Call, OverGateway, Run, write_json
+from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
+from proctor.agents._program import EventReader
+from proctor.json_values import as_amount, as_integer, as_map, as_text, short_text
 from proctor.session import Intervention
 
 _MODEL_ERRORS = ("APIError", "ContextOverflowError", "ProviderAuthError")
@@ -22,7 +21,7 @@ _MODEL_ERRORS = ("APIError", "ContextOverflowError", "ProviderAuthError")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opencode(OverGateway):
+class Opencode(GatewayProgram):
     """opencode, one prompt a run."""
 
     context_tokens: int = 128_000
@@ -36,10 +35,10 @@ class Opencode(OverGateway):
         "opencode", "opencode", "npm install -g opencode-ai@1.18.33"
     )
 
-    def call(self, run: Run) -> Call:
+    def call(self, run: ProgramRun) -> ProgramCall:
         file = run.home / ".config" / "opencode" / "opencode.json"
         write_json(file, self._configuration(run))
-        return Call(
+        return ProgramCall(
             arguments=[
                 *("run", "--format", "json", "-m", f"proctor/{run.model}", *self.arguments),
             ],
@@ -53,7 +52,7 @@ class Opencode(OverGateway):
             typed=run.prompt,
         )
 
-    def _configuration(self, run: Run) -> dict[str, Any]:
+    def _configuration(self, run: ProgramRun) -> dict[str, Any]:
         limit = {"context": self.context_tokens, "output": self.output_tokens}
         provider = {
             "npm": "@ai-sdk/openai-compatible",
@@ -71,23 +70,23 @@ class Opencode(OverGateway):
             **steps,
         }
 
-    def reader(self, run: Run) -> EventReader:
-        return _Reader(record=run.record)
+    def reader(self, run: ProgramRun) -> EventReader:
+        return _OpencodeReader(record=run.record)
 
 
 @dataclass(kw_only=True)
-class _Reader(EventReader):
+class _OpencodeReader(EventReader):
     """`step_start`, `tool_use`, `text`, `step_finish` and `error`, one object a line."""
 
     def take(self, event: Mapping[str, Any]) -> bool:
-        self.name_thread(a_text(event.get("sessionID")))
-        kind, part = event.get("type"), a_map(event, "part")
+        self.name_thread(as_text(event.get("sessionID")))
+        kind, part = event.get("type"), as_map(event, "part")
         if kind == "text":
-            self.say(a_text(part.get("text")))
+            self.say(as_text(part.get("text")))
         elif kind == "tool_use":
             self._tool(part)
         elif kind == "error":
-            self._error(a_map(event, "error"))
+            self._error(as_map(event, "error"))
         elif kind == "step_finish":
             self.recover()
         else:
@@ -95,32 +94,34 @@ class _Reader(EventReader):
         return True
 
     def _tool(self, part: Mapping[str, Any]) -> None:
-        state = a_map(part, "state")
-        code = an_integer(a_map(state, "metadata").get("exit"))
+        state = as_map(part, "state")
+        code = as_integer(as_map(state, "metadata").get("exit"))
         failed = state.get("status") == "error" or code not in (None, 0)
-        result = a_text(state.get("output")) or a_text(state.get("error"))
+        result = as_text(state.get("output")) or as_text(state.get("error"))
         self.end_tool(
-            a_text(part.get("callID")),
+            as_text(part.get("callID")),
             success=not failed,
             result=result,
-            duration_ms=_duration(a_map(state, "time")),
-            name=a_text(part.get("tool")),
-            args=a_map(state, "input"),
+            duration_ms=_duration(as_map(state, "time")),
+            name=as_text(part.get("tool")),
+            args=as_map(state, "input"),
         )
         if failed and "rejected permission" in result[:200]:
             # It goes on by itself: the answer was no.
-            self.record(Intervention(kind="permission", text=f"{a_text(part.get('tool'))}: {shown(result)}"))
+            self.record(
+                Intervention(kind="permission", text=f"{as_text(part.get('tool'))}: {short_text(result)}")
+            )
 
     def _error(self, error: Mapping[str, Any]) -> None:
-        data = a_map(error, "data")
-        said = a_text(data.get("message")) or shown(error)
+        data = as_map(error, "data")
+        said = as_text(data.get("message")) or short_text(error)
         if error.get("name") in _MODEL_ERRORS:
             overflow = "context overflow: " if error.get("name") == "ContextOverflowError" else ""
-            self.blame_model(overflow + said, an_integer(data.get("statusCode")))
+            self.blame_model(overflow + said, as_integer(data.get("statusCode")))
         else:
             self.failure = said
 
 
 def _duration(time: Mapping[str, Any]) -> float | None:
-    start, end = a_number(time.get("start")), a_number(time.get("end"))
+    start, end = as_amount(time.get("start")), as_amount(time.get("end"))
     return max(0.0, end - start) if start is not None and end is not None else None

@@ -11,25 +11,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proctor.agents._events import EventReader
-from proctor.agents._installed import Installable
-from proctor.agents._json import a_map, a_text, an_integer, joined, shown
-from proctor.agents._litellm import LITELLM_VARIABLES, is_model_error
-from proctor.agents._over_gateway import Call, OverGateway, Run, as_argument
+from proctor.agents._gateway_program import (
+    LITELLM_VARIABLES,
+    GatewayProgram,
+    Installable,
+    ProgramCall,
+    ProgramRun,
+    as_argument,
+    is_model_error,
+)
+from proctor.agents._program import EventReader
+from proctor.json_values import as_integer, as_map, as_text, content_text, short_text
 
 _CONVERSATION = re.compile(r"^Conversation ID: ([0-9a-f]{32})$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Openhands(OverGateway):
+class Openhands(GatewayProgram):
     """OpenHands' command line, one prompt a run."""
 
     installable: ClassVar[Installable] = Installable(
         "openhands", "openhands", "uv tool install --python 3.12 openhands==1.16.0"
     )
 
-    def call(self, run: Run) -> Call:
-        return Call(
+    def call(self, run: ProgramRun) -> ProgramCall:
+        return ProgramCall(
             arguments=[
                 # From a file it would be told to the model as the contents of one.
                 *("--headless", "--json", "--override-with-envs", *self.arguments),
@@ -44,12 +50,12 @@ class Openhands(OverGateway):
             },
         )
 
-    def reader(self, run: Run) -> EventReader:
-        return _Reader(record=run.record)
+    def reader(self, run: ProgramRun) -> EventReader:
+        return _OpenhandsReader(record=run.record)
 
 
 @dataclass(kw_only=True)
-class _Reader(EventReader):
+class _OpenhandsReader(EventReader):
     """Events by their `kind`: messages, actions, observations and errors, one object a line."""
 
     def text(self, line: str) -> None:
@@ -58,16 +64,16 @@ class _Reader(EventReader):
             self.name_thread(named[1])
 
     def take(self, event: Mapping[str, Any]) -> bool:
-        kind = a_text(event.get("kind"))
-        identity = a_text(event.get("tool_call_id"))
+        kind = as_text(event.get("kind"))
+        identity = as_text(event.get("tool_call_id"))
         if kind == "MessageEvent" and event.get("source") == "agent":
-            self.say(joined(a_map(event, "llm_message").get("content")))
+            self.say(content_text(as_map(event, "llm_message").get("content")))
         elif kind == "ActionEvent":
             self._action(event, identity)
         elif kind == "ObservationEvent":
-            self._observation(a_map(event, "observation"), identity)
+            self._observation(as_map(event, "observation"), identity)
         elif kind == "AgentErrorEvent":
-            self.end_tool(identity, success=False, result=a_text(event.get("error")))
+            self.end_tool(identity, success=False, result=as_text(event.get("error")))
         elif kind == "ConversationErrorEvent":
             self._error(event)
         else:
@@ -75,22 +81,22 @@ class _Reader(EventReader):
         return True
 
     def _action(self, event: Mapping[str, Any], identity: str) -> None:
-        self.say(joined(event.get("thought")))
-        action = dict(a_map(event, "action"))
+        self.say(content_text(event.get("thought")))
+        action = dict(as_map(event, "action"))
         if action.pop("kind", "") == "FinishAction":
-            self.say(a_text(action.get("message")))
+            self.say(as_text(action.get("message")))
         else:
-            self.begin_tool(identity, a_text(event.get("tool_name")), action)
+            self.begin_tool(identity, as_text(event.get("tool_name")), action)
 
     def _observation(self, observation: Mapping[str, Any], identity: str) -> None:
         if observation.get("kind") == "FinishObservation":
             return
-        code = an_integer(observation.get("exit_code"))
+        code = as_integer(observation.get("exit_code"))
         success = observation.get("is_error") is not True and code in (None, 0)
-        self.end_tool(identity, success=success, result=joined(observation.get("content")))
+        self.end_tool(identity, success=success, result=content_text(observation.get("content")))
 
     def _error(self, event: Mapping[str, Any]) -> None:
-        code, said = a_text(event.get("code")), a_text(event.get("detail")) or shown(event)
+        code, said = as_text(event.get("code")), as_text(event.get("detail")) or short_text(event)
         if is_model_error(code) or "litellm." in said:
             self.blame_model(f"{code}: {said}")
         else:

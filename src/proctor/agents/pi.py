@@ -11,18 +11,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proctor.agents._events import EventReader
-from proctor.agents._installed import Installable
-from proctor.agents._json import a_map, a_text, joined
-from proctor.agents._over_gateway import Call, OverGateway, Run, as_argument, write_json
+from proctor.agents._gateway_program import (
+    GatewayProgram,
+    Installable,
+    ProgramCall,
+    ProgramRun,
+    as_argument,
+    write_json,
+)
+from proctor.agents._program import EventReader
+from proctor.json_values import as_map, as_text, content_text
 
 _KNOWN = ("agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update")
+
+
 _PIECE = '{"type":"message_update"'
+
+
 _KNOWN_STARTS = ("tool_execution_", "auto_retry_", "compaction_")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pi(OverGateway):
+class Pi(GatewayProgram):
     """Mario Zechner's pi, one prompt a run."""
 
     context_tokens: int = 128_000
@@ -34,12 +44,12 @@ class Pi(OverGateway):
         "pi", "pi", "npm install -g @mariozechner/pi-coding-agent@0.73.1"
     )
 
-    def call(self, run: Run) -> Call:
+    def call(self, run: ProgramRun) -> ProgramCall:
         folder = run.home / ".pi" / "agent"
         write_json(folder / "models.json", {"providers": {"proctor": self._provider(run)}})
         # Three retries of its own, each of three requests, are 21 seconds; the gateway has waited already.
         write_json(folder / "settings.json", {"retry": {"maxRetries": 1}, "enableInstallTelemetry": False})
-        return Call(
+        return ProgramCall(
             arguments=[
                 *("--provider", "proctor", "--model", run.model, "--mode", "json"),
                 *(*self.arguments, "-p", as_argument(run.prompt)),
@@ -47,7 +57,7 @@ class Pi(OverGateway):
             variables={"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_CODING_AGENT_DIR": str(folder)},
         )
 
-    def _provider(self, run: Run) -> dict[str, Any]:
+    def _provider(self, run: ProgramRun) -> dict[str, Any]:
         limits = {"contextWindow": self.context_tokens, "maxTokens": self.output_tokens}
         return {
             "baseUrl": run.openai_url,
@@ -56,12 +66,12 @@ class Pi(OverGateway):
             "models": [{"id": run.model, **limits}],
         }
 
-    def reader(self, run: Run) -> EventReader:
-        return _Reader(record=run.record)
+    def reader(self, run: ProgramRun) -> EventReader:
+        return _PiReader(record=run.record)
 
 
 @dataclass(kw_only=True)
-class _Reader(EventReader):
+class _PiReader(EventReader):
     """`session`, `message_end`, `tool_execution_start` and `_end`, one object a line."""
 
     def feed(self, line: str) -> bool:
@@ -69,17 +79,17 @@ class _Reader(EventReader):
         return line.startswith(_PIECE) or super().feed(line)
 
     def take(self, event: Mapping[str, Any]) -> bool:
-        kind = a_text(event.get("type"))
-        identity = a_text(event.get("toolCallId"))
+        kind = as_text(event.get("type"))
+        identity = as_text(event.get("toolCallId"))
         if kind == "session":
-            self.name_thread(a_text(event.get("id")))
+            self.name_thread(as_text(event.get("id")))
         elif kind == "message_end":
-            self._message(a_map(event, "message"))
+            self._message(as_map(event, "message"))
         elif kind == "tool_execution_start":
-            self.begin_tool(identity, a_text(event.get("toolName")), a_map(event, "args"))
+            self.begin_tool(identity, as_text(event.get("toolName")), as_map(event, "args"))
         elif kind == "tool_execution_end":
-            result = joined(a_map(event, "result").get("content"))
-            name = a_text(event.get("toolName"))
+            result = content_text(as_map(event, "result").get("content"))
+            name = as_text(event.get("toolName"))
             self.end_tool(identity, success=event.get("isError") is not True, result=result, name=name)
         else:
             return kind in _KNOWN or kind.startswith(_KNOWN_STARTS)
@@ -89,8 +99,8 @@ class _Reader(EventReader):
         if message.get("role") != "assistant":
             return
         self.recover()
-        self.say(joined(message.get("content")))
+        self.say(content_text(message.get("content")))
         if message.get("stopReason") == "error":
-            self.blame_model(a_text(message.get("errorMessage")))
+            self.blame_model(as_text(message.get("errorMessage")))
         elif message.get("stopReason") == "aborted":
-            self.failure = a_text(message.get("errorMessage")) or "it was interrupted"
+            self.failure = as_text(message.get("errorMessage")) or "it was interrupted"

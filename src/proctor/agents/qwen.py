@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proctor.agents._installed import Installable
-from proctor.agents._json import a_map, joined
-from proctor.agents._over_gateway import Call, OverGateway, Run, write_json
+from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
 from proctor.agents._stream_json import StreamJson
-from proctor.untrusted import whole_number
+from proctor.json_values import as_map, content_text, whole_number
 
 _API_ERROR = "[API Error"
+
+
 _EXIT_CODE = re.compile(r"^Exit Code: (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen(OverGateway):
+class Qwen(GatewayProgram):
     """Alibaba's Qwen Code, one prompt a run."""
 
     max_turns: int | None = None
@@ -32,7 +32,7 @@ class Qwen(OverGateway):
         "qwen", "qwen", "npm install -g @qwen-code/qwen-code@0.15.10"
     )
 
-    def call(self, run: Run) -> Call:
+    def call(self, run: ProgramRun) -> ProgramCall:
         settings = {
             "security": {"auth": {"selectedType": "openai"}},
             "privacy": {"usageStatisticsEnabled": False},
@@ -42,7 +42,7 @@ class Qwen(OverGateway):
         }
         write_json(run.home / ".qwen" / "settings.json", settings)
         limit = [] if self.max_turns is None else ["--max-session-turns", str(self.max_turns)]
-        return Call(
+        return ProgramCall(
             arguments=[
                 *("--yolo", "-m", run.model, "--output-format", "stream-json"),
                 *(*limit, *self.arguments),
@@ -51,17 +51,17 @@ class Qwen(OverGateway):
             typed=run.prompt,
         )
 
-    def reader(self, run: Run) -> StreamJson:
-        return _Reader(record=run.record, model=run.model, counts_tokens=False)
+    def reader(self, run: ProgramRun) -> StreamJson:
+        return _QwenReader(record=run.record, model=run.model, counts_tokens=False)
 
 
 @dataclass(kw_only=True)
-class _Reader(StreamJson):
+class _QwenReader(StreamJson):
     """Stream JSON in which a failure of the model looks like an answer."""
 
     def take(self, event: Mapping[str, Any]) -> bool:
-        if event.get("type") == "assistant" and _is_api_error(a_map(event, "message")):
-            self.blame_model(joined(a_map(event, "message").get("content")))
+        if event.get("type") == "assistant" and _is_api_error(as_map(event, "message")):
+            self.blame_model(content_text(as_map(event, "message").get("content")))
             return True
         if self.model_error and event.get("type") == "result" and event.get("result") == self.failure:
             return True
@@ -78,5 +78,5 @@ class _Reader(StreamJson):
 
 def _is_api_error(message: Mapping[str, Any]) -> bool:
     """A model may say these words too, but then it has written them: it has tokens."""
-    written = whole_number(a_map(message, "usage").get("output_tokens"))
-    return not written and joined(message.get("content")).startswith(_API_ERROR)
+    written = whole_number(as_map(message, "usage").get("output_tokens"))
+    return not written and content_text(message.get("content")).startswith(_API_ERROR)

@@ -12,26 +12,324 @@ What the steps are is in `_steps.py`. The same assignment always gives the same 
 Knows nothing of models: the usage it reports is what the script says.
 """
 
+import asyncio
+import difflib
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 from proctor.agent import Assignment, Availability, WorkDone
-from proctor.agents._steps import Ended, Stage, Step, parsed_steps, perform
-from proctor.errors import UsageError
-from proctor.session import Record
+from proctor.errors import AttemptError, ModelError, RateLimited, UsageError, WorkspaceError
+from proctor.item import digest_of
+from proctor.processes import run
+from proctor.session import Intervention, Message, ModelCall, Record, ToolCall, Usage
+
+# What is wrong with the value of a script's step; empty when nothing is.
+
+
+def text(value: Any) -> str:
+    """For steps that are one text."""
+    return "" if isinstance(value, str) else "takes a text"
+
+
+def seconds(value: Any) -> str:
+    """For a pause."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    return "" if is_number else "takes a number of seconds"
+
+
+def exit_code(value: Any) -> str:
+    """For the way a program ends."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 256
+    return "" if fits else "takes an exit code from 0 to 255"
+
+
+def chance(value: Any) -> str:
+    """For a step that may not be taken; its own steps are checked as any others."""
+    fits = isinstance(value, Mapping) and set(value) == {"p", "steps"} and isinstance(value["p"], int | float)
+    return "" if fits and 0 <= value["p"] <= 1 else "takes `p`, from 0 to 1, and `steps`"
+
+
+def members(required: str, optional: str = "") -> Callable[[Any], str]:
+    """A check that a step is a map with these members; the required ones are texts."""
+    must, may = required.split(), optional.split()
+
+    def problem(value: Any) -> str:
+        if not isinstance(value, Mapping) or set(value) - {*must, *may}:
+            return f"takes a map of: {', '.join([*must, *may])}"
+        missing = [name for name in must if not isinstance(value.get(name), str)]
+        return f"needs {' and '.join(f'`{name}`' for name in missing)} as text" if missing else ""
+
+    return problem
+
+
+def usage(value: Any) -> str:
+    """For a claimed model call."""
+    if problem := members("", "model input cached output cost")(value):
+        return problem
+    numbers = [count for name, count in value.items() if name not in ("model", "cost")]
+    return "" if all(isinstance(count, int) and count >= 0 for count in numbers) else "counts tokens"
+
+
+# The steps a scripted agent can take, and how each is taken.
+
+
+RAISED: Mapping[str, type[AttemptError]] = {
+    "model": ModelError,
+    "rate_limit": RateLimited,
+    "workspace": WorkspaceError,
+}
+
+
+class ScriptStep(NamedTuple):
+    """One step of a script, checked."""
+
+    kind: str
+    value: Any
+    outside: bool = False
+    """Whether its path may leave the tree."""
+
+
+class ScriptEnd(Exception):
+    """A step ended the agent's run."""
+
+    def __init__(self, how: WorkDone) -> None:
+        super().__init__(how.failure)
+        self.how = how
+
+
+class Stage:
+    """One run of a script: who it is for, and what has been said."""
+
+    def __init__(self, assignment: Assignment, record: Record) -> None:
+        self.assignment = assignment
+        self.record = record
+        self.said = ""
+        self.random = random.Random(digest_of([assignment.seed, assignment.prompt]))
+
+    def filled(self, text: str) -> str:
+        """The text with the assignment's values put in; other braces stay as they are."""
+        holes = {"prompt": self.assignment.prompt, "model": self.assignment.model}
+        holes["seed"] = str(self.assignment.seed or 0)
+        # The prompt last: what it holds is not looked at again.
+        for name in ("seed", "model", "prompt"):
+            text = text.replace(f"{{{name}}}", holes[name])
+        return text
+
+    def path(self, written: str, step: ScriptStep) -> Path:
+        """Where a step's path leads."""
+        found = (self.assignment.folder / self.filled(written)).resolve()
+        if not step.outside and not found.is_relative_to(self.assignment.folder.resolve()):
+            raise ScriptEnd(WorkDone(exit_code=1, failure=f"{written} is outside the tree"))
+        return found
+
+
+async def perform(steps: Sequence[ScriptStep], stage: Stage) -> None:
+    """Take the steps in order; `Ended` when one of them ends the run."""
+    for step in steps:
+        await KINDS[step.kind].take(step, stage)
+
+
+def parsed_steps(steps: Any, where: str) -> tuple[ScriptStep, ...]:
+    """Check the steps of a script; a `UsageError` names the first that is none."""
+    if not isinstance(steps, list):
+        raise UsageError(f"{where}: `steps` is a list")
+    return tuple(_parsed(step, f"{where}: step {number}") for number, step in enumerate(steps, 1))
+
+
+def _parsed(step: Any, where: str) -> ScriptStep:
+    if not isinstance(step, Mapping):
+        raise UsageError(f"{where} is no map such as `say: text`")
+    kinds = [key for key in step if key != "outside"]
+    if len(kinds) != 1:
+        raise UsageError(f"{where} has {len(kinds)} kinds; one step does one thing")
+    kind = kinds[0]
+    if kind not in KINDS:
+        near = difflib.get_close_matches(str(kind), KINDS, n=1)
+        hint = f" Did you mean `{near[0]}`?" if near else ""
+        raise UsageError(f"{where}: there is no step `{kind}`.{hint} There is: {', '.join(KINDS)}.")
+    problem = KINDS[kind].problem(step[kind])
+    if problem:
+        raise UsageError(f"{where}: `{kind}` {problem}")
+    if kind == "chance":
+        value = {"p": float(step[kind]["p"]), "steps": parsed_steps(step[kind]["steps"], f"{where}: chance")}
+        return ScriptStep(kind, value)
+    return ScriptStep(kind, step[kind], step.get("outside") is True)
+
+
+async def _say(step: ScriptStep, stage: Stage) -> None:
+    stage.said = stage.filled(step.value)
+    stage.record(Message(role="assistant", content=stage.said))
+
+
+async def _write(step: ScriptStep, stage: Stage) -> None:
+    _put(step, stage, "w")
+
+
+async def _append(step: ScriptStep, stage: Stage) -> None:
+    _put(step, stage, "a")
+
+
+def _put(step: ScriptStep, stage: Stage, mode: str) -> None:
+    path = stage.path(step.value["path"], step)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open(mode, encoding="utf-8") as file:
+        file.write(stage.filled(step.value["content"]))
+    _did(step, stage, success=True)
+
+
+async def _edit(step: ScriptStep, stage: Stage) -> None:
+    path = stage.path(step.value["path"], step)
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    sought = stage.filled(step.value["find"])
+    if sought not in text:
+        # As with a real agent's tool: it failed, and the agent goes on.
+        _did(step, stage, success=False, result=f"{step.value['path']} does not hold the text to replace")
+        return
+    path.write_text(text.replace(sought, stage.filled(step.value["replace"]), 1), encoding="utf-8")
+    _did(step, stage, success=True)
+
+
+async def _delete(step: ScriptStep, stage: Stage) -> None:
+    path = stage.path(step.value, step)
+    there = path.is_file()
+    path.unlink(missing_ok=True)
+    _did(step, stage, success=there, result="" if there else "there is no such file")
+
+
+def _did(step: ScriptStep, stage: Stage, *, success: bool, result: str = "") -> None:
+    args = dict(step.value) if isinstance(step.value, Mapping) else {"path": step.value}
+    stage.record(ToolCall(name=step.kind, args=args, success=success, result=result, duration_ms=0.0))
+
+
+async def _run(step: ScriptStep, stage: Stage) -> None:
+    command = stage.filled(step.value)
+    await _really_run(command, {"command": command}, "run", stage)
+
+
+async def _commit(step: ScriptStep, stage: Stage) -> None:
+    message = stage.filled(step.value)
+    identity = "-c user.name='Scripted agent' -c user.email=scripted@localhost"
+    script = f'git add -A && git {identity} commit --quiet --allow-empty -m "$1"'
+    await _really_run(["/bin/sh", "-c", script, "sh", message], {"message": message}, "commit", stage)
+
+
+async def _really_run(command: Any, args: Mapping[str, Any], name: str, stage: Stage) -> None:
+    assignment = stage.assignment
+    finished = await run(
+        command,
+        folder=assignment.folder,
+        environment=assignment.environment,
+        attempt=assignment.attempt,
+    )
+    stage.record(
+        ToolCall(
+            name=name,
+            args=args,
+            success=finished.exit_code == 0,
+            result=finished.output,
+            duration_ms=finished.duration_ms,
+        )
+    )
+
+
+async def _tool(step: ScriptStep, stage: Stage) -> None:
+    claimed = step.value
+    stage.record(
+        ToolCall(
+            name=claimed["name"],
+            args=claimed.get("args", {}),
+            success=claimed.get("success", True),
+            result=stage.filled(str(claimed.get("result", ""))),
+            duration_ms=claimed.get("duration_ms"),
+        )
+    )
+
+
+async def _usage(step: ScriptStep, stage: Stage) -> None:
+    claimed = step.value
+    cost = claimed.get("cost")
+    stage.record(
+        ModelCall(
+            model=claimed.get("model") or stage.assignment.model or "scripted",
+            usage=Usage(
+                input_tokens=claimed.get("input", 0),
+                cached_tokens=claimed.get("cached", 0),
+                output_tokens=claimed.get("output", 0),
+            ),
+            cost_usd=cost,
+            price_source="" if cost is None else "agent",
+        )
+    )
+
+
+async def _sleep(step: ScriptStep, stage: Stage) -> None:  # noqa: ARG001 (one shape for all steps)
+    await asyncio.sleep(step.value)
+
+
+async def _ask(step: ScriptStep, stage: Stage) -> None:
+    stage.record(Intervention(kind="question", text=stage.filled(step.value)))
+
+
+async def _fail(step: ScriptStep, stage: Stage) -> None:
+    raise ScriptEnd(WorkDone(exit_code=1, output=stage.said, failure=stage.filled(step.value)))
+
+
+async def _exit(step: ScriptStep, stage: Stage) -> None:
+    failure = f"it exited with {step.value}" if step.value else ""
+    raise ScriptEnd(WorkDone(exit_code=step.value, output=stage.said, failure=failure))
+
+
+async def _raise(step: ScriptStep, stage: Stage) -> None:  # noqa: ARG001 (one shape for all steps)
+    raise RAISED[step.value]("the script says so")
+
+
+async def _chance(step: ScriptStep, stage: Stage) -> None:
+    if stage.random.random() < step.value["p"]:
+        await perform(step.value["steps"], stage)
+
+
+def _one_of_raised(value: Any) -> str:
+    return "" if value in RAISED else f"takes one of: {', '.join(RAISED)}"
+
+
+class _StepKind(NamedTuple):
+    take: Callable[[ScriptStep, Stage], Awaitable[None]]
+    problem: Callable[[Any], str]
+    """What is wrong with a value; empty when nothing is."""
+
+
+KINDS: Mapping[str, _StepKind] = {
+    "say": _StepKind(_say, text),
+    "edit": _StepKind(_edit, members("path find replace")),
+    "write": _StepKind(_write, members("path content")),
+    "append": _StepKind(_append, members("path content")),
+    "delete": _StepKind(_delete, text),
+    "run": _StepKind(_run, text),
+    "tool": _StepKind(_tool, members("name", "args success duration_ms result")),
+    "usage": _StepKind(_usage, usage),
+    "sleep": _StepKind(_sleep, seconds),
+    "commit": _StepKind(_commit, text),
+    "ask": _StepKind(_ask, text),
+    "fail": _StepKind(_fail, text),
+    "exit": _StepKind(_exit, exit_code),
+    "raise": _StepKind(_raise, _one_of_raised),
+    "chance": _StepKind(_chance, chance),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class _AgentRule:
     match: re.Pattern[str]
-    steps: tuple[Step, ...]
+    steps: tuple[ScriptStep, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scripted:
+class ScriptedAgent:
     """Does what its script says. Every report names it as a stand-in."""
 
     script: list[Any] | dict[str, Any]
@@ -52,21 +350,21 @@ class Scripted:
         stage = Stage(assignment, record)
         try:
             await perform(self._chosen(assignment.prompt), stage)
-        except Ended as ended:
+        except ScriptEnd as ended:
             return ended.how
         return WorkDone(exit_code=0, output=stage.said)
 
-    def _chosen(self, prompt: str) -> tuple[Step, ...]:
+    def _chosen(self, prompt: str) -> tuple[ScriptStep, ...]:
         found = (rule.steps for rule in self._rules if rule.match.search(prompt))
         return next(found, self._steps)
 
     @cached_property
-    def _steps(self) -> tuple[Step, ...]:
+    def _steps(self) -> tuple[ScriptStep, ...]:
         steps = self.script if isinstance(self.script, list) else self.script.get("steps", [])
         return parsed_steps(steps, "script")
 
     @cached_property
-    def _rules(self) -> tuple[_Rule, ...]:
+    def _rules(self) -> tuple[_AgentRule, ...]:
         if isinstance(self.script, list):
             return ()
         for key in self.script:
@@ -80,11 +378,11 @@ class Scripted:
         return tuple(_rule(rule, f"script: rule {number}") for number, rule in enumerate(rules, 1))
 
 
-def _rule(rule: Any, where: str) -> _Rule:
+def _rule(rule: Any, where: str) -> _AgentRule:
     if not isinstance(rule, Mapping) or set(rule) != {"match", "steps"}:
         raise UsageError(f"{where}: a rule has `match` and `steps`")
     try:
         match = re.compile(rule["match"])
     except (re.error, TypeError) as cause:
         raise UsageError(f"{where}: `match` is no regular expression: {cause}") from cause
-    return _Rule(match, parsed_steps(rule["steps"], where))
+    return _AgentRule(match, parsed_steps(rule["steps"], where))

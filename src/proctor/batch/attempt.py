@@ -8,29 +8,74 @@ Knows nothing of queues; does not know what the runner does.
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from proctor import secrets
 from proctor.agent import Access, Agent, reach_of, tells_all
-from proctor.batch import secrecy
-from proctor.batch.account import Account
-from proctor.batch.budget import Budget
-from proctor.batch.clock import WorkClock
-from proctor.batch.feed import Work
-from proctor.batch.house import House, ItemEnd
-from proctor.batch.overheard import Overheard
-from proctor.batch.purse import Metered, Purse
-from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError
+from proctor.batch.queue import WorkItem
+from proctor.budget.allocation import BatchBudget
+from proctor.budget.budgeted_model import BudgetedModel, SpendGuard
+from proctor.budget.reservation import Reservation
+from proctor.context import AttemptContext
+from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError, TimeLimit
 from proctor.evaluator import Evaluator
 from proctor.expect import scores_of
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
+from proctor.job import ItemFinished
 from proctor.model import Model
+from proctor.model_client import RecordingModel
 from proctor.models.gateway.access import Caller
 from proctor.runner import FindEvidence, Outcome, Services, no_evidence
 from proctor.session import Event, Message, ModelCall, Note
 from proctor.store import Recorder, Totals, Writer, timestamp
+
+# Time that counts: limits and measurements that leave out what an attempt had to wait for.
+
+
+class WorkClock:
+    """Measures one attempt."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._started = monotonic()
+        self._limits: list[asyncio.Timeout] = []
+        self.waiting_seconds = 0.0
+        """How long the attempt was held back so far."""
+
+    @property
+    def work_seconds(self) -> float:
+        """How long it worked so far."""
+        return max(0.0, self._monotonic() - self._started - self.waiting_seconds)
+
+    @asynccontextmanager
+    async def time_limit(self, seconds: float | None, what: str) -> AsyncIterator[None]:
+        """End what is inside with a `TimeLimit` once it has worked so long. None: no limit."""
+        if seconds is None:
+            yield
+            return
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                self._limits.append(limit)
+                try:
+                    yield
+                finally:
+                    self._limits.remove(limit)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise TimeLimit(f"{what} did not finish within {seconds:g} s") from error
+
+    def waited(self, seconds: float) -> None:
+        """Say, before it begins, that the attempt is going to be held back for so long."""
+        self.waiting_seconds += seconds
+        for limit in self._limits:
+            ends = limit.when()
+            if ends is not None and not limit.expired():
+                limit.reschedule(ends + seconds)
 
 
 class Attempts:
@@ -42,11 +87,11 @@ class Attempts:
         run_id: str,
         job: str,
         seed: int,
-        house: House,
+        house: AttemptContext,
         writer: Writer,
-        budget: Budget,
+        budget: BatchBudget,
         stop_feeding: Callable[[], None],
-        finished: Callable[[ItemEnd], None] | None = None,
+        finished: Callable[[ItemFinished], None] | None = None,
         evidence: FindEvidence = no_evidence,
     ) -> None:
         self._run_id = run_id
@@ -60,14 +105,14 @@ class Attempts:
         self._chance = random.Random(seed)
         self._unlike = random.Random()
         self._runner = cache(house.find_runner)
-        self._blot = secrecy.blotter(house.environment)
+        self._blot = secrets.redactor(house.environment)
         self.stopping: AttemptError | None = None
         """Why everything under way is being cancelled; set before cancelling."""
         self.halted_by = ""
         """The limit that nothing more is handed out because of: `budget`, `store_budget`, or one item's
         `cost_limit`."""
 
-    async def carry_out(self, work: Work) -> float | None:
+    async def carry_out(self, work: WorkItem) -> float | None:
         """Make one attempt; seconds until the next one, None when the item is finished."""
         item, cap_usd = work.item, _cap_usd(work)
         if cap_usd is not None and cap_usd <= 0 and _halts_at_its_limit(item):
@@ -90,7 +135,7 @@ class Attempts:
         work.tries += 1
         return self._finish(work, attempt, outcome)
 
-    def _finish(self, work: Work, attempt: "_Attempt", outcome: Outcome) -> float | None:
+    def _finish(self, work: WorkItem, attempt: "_Attempt", outcome: Outcome) -> float | None:
         settings = work.item.settings
         delay = self._house.retry.delay(
             status=outcome.status,
@@ -122,7 +167,7 @@ class Attempts:
 class _Attempt:
     """The state of one attempt while it runs."""
 
-    def __init__(self, owner: Attempts, work: Work, account: Account) -> None:
+    def __init__(self, owner: Attempts, work: WorkItem, account: Reservation) -> None:
         self._owner = owner
         self._house = owner._house
         self._work = work
@@ -138,7 +183,7 @@ class _Attempt:
         self._recorder = self._begin()
         account.stop = self._cut_off
         account.waited = self._clock.waited
-        self._purse = Purse(account, self._cut_off)
+        self._purse = SpendGuard(account, self._cut_off)
 
     async def make(self) -> Outcome:
         """Let the runner work; never raises but to end the batch."""
@@ -236,7 +281,7 @@ class _Attempt:
         )
 
     def _evaluator(self, name: str, settings: Mapping[str, Any]) -> Evaluator:
-        return self._house.find_evaluator(name, settings, Overheard(self._models(), self._record))
+        return self._house.find_evaluator(name, settings, RecordingModel(self._models(), self._record))
 
     def _models(self) -> Model:
         models = self._house.models(
@@ -244,7 +289,7 @@ class _Attempt:
         )
         if not self._account.is_limited:
             return models
-        return Metered(models, self._purse, worst_case=self._house.worst_case, record=self._record)
+        return BudgetedModel(models, self._purse, worst_case=self._house.worst_case, record=self._record)
 
     def _say(self, text: str) -> None:
         self._record(Note(text=text))
@@ -285,8 +330,8 @@ class _Attempt:
     def _environment(self, item: Item) -> dict[str, str]:
         if not item.agent:
             return {}
-        named = secrecy.referenced(map(str, item.details.get("env", {}).values()))
-        return secrecy.visible(self._house.environment, named={"HOME", *named})
+        named = secrets.referenced(map(str, item.details.get("env", {}).values()))
+        return secrets.visible(self._house.environment, named={"HOME", *named})
 
     def _record(self, event: Event) -> None:
         self._recorder.record(event)
@@ -321,10 +366,10 @@ class _Attempt:
             return None
         return totals.cost_usd or 0.0
 
-    def end_of_item(self, outcome: Outcome) -> ItemEnd:
+    def end_of_item(self, outcome: Outcome) -> ItemFinished:
         """What watchers are told."""
         work = self._work
-        return ItemEnd(
+        return ItemFinished(
             id=work.id,
             item=work.item,
             session_id=self._session_id,
@@ -356,7 +401,7 @@ def _halts_at_its_limit(item: Item) -> bool:
     return bool(item.settings.get("haltAtLimit"))
 
 
-def _cap_usd(work: Work) -> float | None:
+def _cap_usd(work: WorkItem) -> float | None:
     """What the next attempt may spend. One that goes on where the last one stopped has what that left."""
     cap: float | None = work.item.settings.get("budget")
     if cap is None or not _halts_at_its_limit(work.item):

@@ -12,16 +12,20 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from proctor import secrets
 from proctor.agent import Agent, reach_of
-from proctor.batch import secrecy
 from proctor.errors import Problem, UsageError, WorkspaceError
 from proctor.expect import problems_of
 from proctor.item import Item
-from proctor.plan import Overrides, Plan
+from proctor.jobs.benchmark.models import Candidate
+from proctor.jobs.benchmark.plan import DEFAULT_AGENT, BenchmarkDefinition, is_stand_in
+from proctor.jobs.benchmark.tasks import Task
+from proctor.jobs.coding.plan import CodingPlan, Overrides
+from proctor.model import ModelDirectory
 from proctor.runner import agent_settings
-from proctor.workspace.source import open_source
+from proctor.workspace.source_repository import open_source
 
 # What /bin/sh itself knows, and the words with which a line of shell may begin.
 SHELL_WORDS = frozenset(
@@ -46,24 +50,13 @@ SHELL_WORDS = frozenset(
         *("ulimit", "umask", "unset", "until", "wait", "while"),
     }
 )
+
+
 _ASSIGNMENT = re.compile(r"^\w+=")
 
 
-class ModelDirectory(Protocol):
-    """Who knows which models there are."""
-
-    def check(self, model: str) -> None:
-        """Raise `NotFound` when nobody has this model."""
-
-    def missing_key(self, model: str) -> str | None:
-        """The environment variable that is not set and would have to be."""
-
-    def has_price(self, model: str) -> bool:
-        """Whether a call can be priced."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
+class PreflightResult:
     """What a look at the plan's surroundings found."""
 
     items: int
@@ -73,7 +66,7 @@ class Inspection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class PreflightContext:
     """Where to look."""
 
     environment: Mapping[str, str]
@@ -85,20 +78,20 @@ Finding = tuple[str, str, str]
 """The plan's key, what is wrong with it, and the remedy."""
 
 
-def inspect(plan: Plan, overrides: Overrides, surroundings: Surroundings) -> Inspection:
+def inspect(plan: CodingPlan, overrides: Overrides, surroundings: PreflightContext) -> PreflightResult:
     """Find everything the plan asks for that is not there."""
-    look = _Look(surroundings, plan.budget(overrides) is not None)
+    look = _PreflightCheck(surroundings, plan.budget(overrides) is not None)
     problems, count = list[Problem](), 0
     for position, item in enumerate(plan.items(overrides)):
         count += 1
         problems += [plan.problem(position, *finding) for finding in look.at(item)]
-    return Inspection(items=count, problems=problems, remarks=sorted(look.remarks))
+    return PreflightResult(items=count, problems=problems, remarks=sorted(look.remarks))
 
 
-class _Look:
+class _PreflightCheck:
     """Remembers what was looked up, so that each thing is looked up and reported once."""
 
-    def __init__(self, surroundings: Surroundings, has_budget: bool) -> None:
+    def __init__(self, surroundings: PreflightContext, has_budget: bool) -> None:
         self._s = surroundings
         self._has_budget = has_budget
         self._seen: set[Any] = set()
@@ -150,7 +143,7 @@ class _Look:
             problem, _, remedy = str(error).partition("\n")
             yield "agent", problem, remedy
             return
-        seen = secrecy.visible(self._s.environment, named=getattr(agent, "keys", ()))
+        seen = secrets.visible(self._s.environment, named=getattr(agent, "keys", ()))
         found = agent.availability(seen)
         if not found.ready:
             yield "agent", f"the agent {name} cannot be used here: {found.problem}", found.remedy
@@ -189,9 +182,9 @@ class _Look:
 
     def _variables(self, variables: tuple[tuple[str, str], ...]) -> Iterator[Finding]:
         for name, value in variables:
-            for wanted in secrecy.referenced([str(value)]) - self._s.environment.keys():
+            for wanted in secrets.referenced([str(value)]) - self._s.environment.keys():
                 yield "env", f"`{name}` refers to {wanted}, which is not set", f"Set it: export {wanted}=…"
-            if secrecy.is_secret(name) and len(value) >= secrecy.SHORTEST_SECRET and "${" not in value:
+            if secrets.is_secret(name) and len(value) >= secrets.SHORTEST_SECRET and "${" not in value:
                 remedy = f"What a plan holds is stored. Write `{name}: ${{{name}}}` and set it outside."
                 yield "env", f"`{name}` looks like a secret that is written out", remedy
 
@@ -223,3 +216,143 @@ def _first_word(command: str) -> str:
     word = next(plain, "")
     # Shell syntax we do not read: the check itself will tell.
     return "" if any(mark in word for mark in "$`*?;&|<>()") else word
+
+
+# Look before a benchmark starts: what it names must exist.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """What a look at the surroundings found."""
+
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def look(
+    benchmark: BenchmarkDefinition,
+    surroundings: PreflightContext,
+    key_variables: Mapping[str, str],
+    *,
+    needs_prices: bool = False,
+) -> Readiness:
+    """Find everything a benchmark asks for that is not there.
+
+    `key_variables` says where the user keeps the key of a model, when that is not the usual place. With
+    `needs_prices` each model has to have one.
+    """
+    remarks = set[str]()
+    found = [
+        *(problem for task in benchmark.tasks for problem in _commands(task, surroundings)),
+        *_agents(benchmark, surroundings, remarks),
+        *_models(benchmark, surroundings, key_variables, remarks),
+        *(_prices(benchmark, surroundings) if needs_prices else ()),
+    ]
+    return Readiness(problems=tuple(dict.fromkeys(found)), remarks=tuple(sorted(remarks)))
+
+
+def commits_of(tasks: tuple[Task, ...], environment: Mapping[str, str]) -> dict[str, str]:
+    """The commit that each task with a repository begins from, by the task's name."""
+    found = {}
+    for task in tasks:
+        if task.repo is None:
+            continue
+        try:
+            found[task.name] = open_source(task.repo, environment).base_commit(task.ref)
+        except WorkspaceError as error:
+            raise UsageError(f"{task.file}: {error}\nGive `repo` the path of a git repository.") from error
+    return found
+
+
+def _commands(task: Task, surroundings: PreflightContext) -> Iterator[str]:
+    path = surroundings.environment.get("PATH", "")
+    for command in (task.setup, *(check.command for check in task.commands)):
+        word = _program_of(command)
+        known = not word or word in SHELL_WORDS or "/" in word or shutil.which(word, path=path)
+        if not known and not task.setup:
+            yield f"{task.file}: there is no program `{word}`, with which `{command}` begins\nInstall it."
+
+
+def _program_of(command: str) -> str:
+    try:
+        words = shlex.split(command, comments=True)
+    except ValueError:
+        return ""
+    word = next((each for each in words if "=" not in each), "")
+    return "" if any(mark in word for mark in "$`*?;&|<>()") else word
+
+
+def _agents(
+    benchmark: BenchmarkDefinition, surroundings: PreflightContext, remarks: set[str]
+) -> Iterator[str]:
+    for item in benchmark.items():
+        settings: dict[str, Any] = dict(item.details.get("settings") or {})
+        if "script" in item.details:
+            settings["script"] = item.details["script"]
+        try:
+            agent = surroundings.find_agent(item.agent, settings)
+        except UsageError as error:
+            yield str(error)
+            continue
+        seen = secrets.visible(surroundings.environment, named=getattr(agent, "keys", ()))
+        found = agent.availability(seen)
+        if not found.ready:
+            yield f"the agent {item.agent} cannot be used here: {found.problem}\n{found.remedy}"
+        if agent.stand_in:
+            remarks.add(f"{item.model} is a stand-in: it rehearses, it does not work")
+
+
+def _models(
+    benchmark: BenchmarkDefinition,
+    surroundings: PreflightContext,
+    key_variables: Mapping[str, str],
+    remarks: set[str],
+) -> Iterator[str]:
+    agents = {benchmark.agent_for(task, model) for task in benchmark.tasks for model in benchmark.models}
+    for model in benchmark.models:
+        if is_stand_in(model):
+            continue
+        if all(_has_its_own(agent, surroundings) for agent in agents):
+            continue
+        yield from _model(model, surroundings, key_variables)
+        if model.settings and agents != {DEFAULT_AGENT}:
+            remarks.add(f"the settings of {model.name} hold for the agent {DEFAULT_AGENT} only")
+
+
+def _prices(benchmark: BenchmarkDefinition, surroundings: PreflightContext) -> Iterator[str]:
+    for model in benchmark.models:
+        if is_stand_in(model):
+            continue
+        try:
+            is_known = surroundings.models.has_price(model.model)
+        except UsageError:
+            # That it cannot be asked at all is said where models are looked at.
+            continue
+        if not is_known:
+            yield (
+                f"nobody knows what {model.name} costs, so no budget can be kept\n"
+                f'Declare it in proctor.toml:  [prices."{model.model}"]  input = 1.0  output = 2.0  '
+                "(USD per million tokens)."
+            )
+
+
+def _has_its_own(agent: str, surroundings: PreflightContext) -> bool:
+    """Whether an agent has its own way to models, which nobody here can look into."""
+    try:
+        return reach_of(surroundings.find_agent(agent, {})) == "own"
+    except UsageError:
+        return True
+
+
+def _model(
+    model: Candidate, surroundings: PreflightContext, key_variables: Mapping[str, str]
+) -> Iterator[str]:
+    try:
+        surroundings.models.check(model.model)
+    except UsageError as error:
+        yield str(error)
+        return
+    variable = key_variables.get(model.model, "")
+    missing = variable if variable and not surroundings.environment.get(variable) else ""
+    if missing := missing or surroundings.models.missing_key(model.model) or "":
+        yield f"{model.name} needs a key, and {missing} is not set\nSet it: export {missing}=…"

@@ -3,17 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from proctor.analyse.crossing import analysis, told_apart
-from proctor.cli.analyze import Asked, Told
-from proctor.cli.analyze_pages import analysis_folder, write_pages
-from proctor.cli.export_dialogues import tell_skipped
+from proctor.cli.report import AnalysisOutput, AnalyzeRequest
+from proctor.cli.simulate import tell_skipped
 from proctor.errors import UsageError
-from proctor.export.dialogue import write_json
-from proctor.export.dialogue_tables import Skipped, each_session, session_row
-from proctor.report.dialogue import dialogue_html, dialogue_markdown, dialogue_words
+from proctor.jobs.dialogue.files import dialogue_html, dialogue_markdown, dialogue_words, write_json
+from proctor.jobs.dialogue.tables import Skipped, each_session, session_row
+from proctor.jobs.scenario.analysis import analysis_folder, write_pages
+from proctor.stats.dialogue import analysis, told_apart
 
 
-def analyse(folder: Path, asked: Asked) -> Told:
+def analyse(folder: Path, asked: AnalyzeRequest) -> AnalysisOutput:
     """Analyse a simulation, write its files, and say the whole of it."""
     skipped = Skipped()
     document = analyze_folder(folder, asked.metric, skipped)
@@ -25,7 +24,7 @@ def analyse(folder: Path, asked: Asked) -> Told:
         markdown, plots = dialogue_markdown(document)
         pages = {"analysis-report.md": markdown, "analysis-report.html": dialogue_html(document)}
         files += write_pages(target, pages | plots)
-    return Told(document=document, words=dialogue_words(document), files=files)
+    return AnalysisOutput(document=document, words=dialogue_words(document), files=files)
 
 
 def analyze_folder(folder: Path, measure: str = "", skipped: Skipped | None = None) -> dict[str, Any]:

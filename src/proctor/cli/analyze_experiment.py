@@ -3,15 +3,19 @@
 from pathlib import Path
 from typing import Any
 
-from proctor.analyse.experiment import BatchAnalyzer
-from proctor.cli.analyze import Asked, Told
-from proctor.cli.analyze_pages import analysis_folder, write_pages
-from proctor.figures import figure
-from proctor.report.experiment import chance, experiment_html, experiment_markdown
-from proctor.report.words import interval, percent
+from proctor.cli.report import AnalysisOutput, AnalyzeRequest
+from proctor.formatting import figure, interval, percent
+from proctor.jobs.scenario.analysis import (
+    BatchAnalyzer,
+    analysis_folder,
+    chance,
+    experiment_html,
+    experiment_markdown,
+    write_pages,
+)
 
 
-def analyse(folder: Path, asked: Asked) -> Told:
+def analyse(folder: Path, asked: AnalyzeRequest) -> AnalysisOutput:
     """Analyse an experiment, write its files, and say the main things."""
     analyzer = BatchAnalyzer(folder, metric=asked.metric)
     analyzer.collect_run_data()
@@ -21,7 +25,7 @@ def analyse(folder: Path, asked: Asked) -> Told:
     if asked.report:
         files += _reports(analyzer, target)
     document = {name.removesuffix(".json").replace("-", "_"): one for name, one in documents.items()}
-    return Told(document=document, words=_words(document), files=files)
+    return AnalysisOutput(document=document, words=_words(document), files=files)
 
 
 def _reports(analyzer: BatchAnalyzer, target: Path) -> list[Path]:

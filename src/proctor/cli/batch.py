@@ -10,22 +10,32 @@ import typer
 
 from proctor import __version__
 from proctor.agents import find_agent
-from proctor.batch.coding import create_batch, extend_batch
-from proctor.batch.leftovers import clear_leftovers
-from proctor.batch.preflight import Inspection, Surroundings, inspect
-from proctor.cli.carry_out import Shown, carry_out
-from proctor.cli.house import environment, make_models, now, places
-from proctor.cli.options import JsonAtEnd, Jsonl, RetryErrors, RetryFailed
-from proctor.cli.words import count, print_json, printable, say
+from proctor.batch.lifecycle import clear_leftovers
+from proctor.batch.preflight import PreflightContext, PreflightResult, inspect
+from proctor.bootstrap import environment, make_models, now, places
+from proctor.cli.output import (
+    JsonAtEnd,
+    Jsonl,
+    RetryErrors,
+    RetryFailed,
+    count,
+    print_json,
+    print_note,
+    printable,
+)
+from proctor.cli.run import OutputOptions, run_batch_command
 from proctor.errors import PlanError, UsageError
 from proctor.item import Item
-from proctor.plan import Overrides, Plan, read_plan
-from proctor.plan.files import bytes_of
-from proctor.plan.schema import RUN_ID
-from proctor.store import Again, Store
-from proctor.store.owner import this_process
+from proctor.jobs.coding.job import create_batch, extend_batch
+from proctor.jobs.coding.plan import CodingPlan, Overrides, read_plan
+from proctor.jobs.coding.schema import RUN_ID
+from proctor.plan.source import bytes_of
+from proctor.store import RetrySelection, Store
+from proctor.store.writer import this_process
 
 batch_app = typer.Typer(add_completion=False)
+
+
 apps = {"batch": batch_app}
 
 
@@ -49,10 +59,11 @@ def batch(
         float | None, typer.Option(min=0, help="USD the whole run may spend, instead of the plan's.")
     ] = None,
     timeout_sec: Annotated[
-        float | None, typer.Option(min=0.001, help="Seconds an agent may take, for items that say nothing.")
+        float | None,
+        typer.Option(min=0.001, help="Seconds an agent may take, for items that print_note nothing."),
     ] = None,
     retries: Annotated[
-        int | None, typer.Option(min=0, help="Further attempts, for items that say nothing.")
+        int | None, typer.Option(min=0, help="Further attempts, for items that print_note nothing.")
     ] = None,
     merge_on_pass: Annotated[
         bool | None, typer.Option("--merge-on-pass/--no-merge-on-pass", help="Merge what passes its check.")
@@ -98,14 +109,14 @@ def batch(
         replay=read.replay,
     )
     found = inspect(
-        read, overrides, Surroundings(environment=environment(), find_agent=find_agent, models=models)
+        read, overrides, PreflightContext(environment=environment(), find_agent=find_agent, models=models)
     )
     if found.problems:
         raise PlanError(found.problems)
     if dry_run:
         return _dry_run(read, overrides, found, as_json=as_json)
     with where.open_store() as store:
-        again = Again(errors=retry_errors, failures=retry_failed)
+        again = RetrySelection(errors=retry_errors, failures=retry_failed)
         owner = this_process()
         path = str(plan.resolve())
         if resume:
@@ -125,18 +136,20 @@ def batch(
                 now=now(),
             )
         for remark in found.remarks:
-            say(f"note: {printable(remark)}")
+            print_note(f"note: {printable(remark)}")
         return asyncio.run(
-            carry_out(store, where.home, run_id, owner, models, Shown(as_json=as_json, as_jsonl=as_jsonl))
+            run_batch_command(
+                store, where.home, run_id, owner, models, OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
+            )
         )
 
 
-def _read(path: Path, folder: Path) -> Plan:
+def _read(path: Path, folder: Path) -> CodingPlan:
     text = bytes_of(path, "the plan", remedy="Give the path of a YAML file.")
     return read_plan(text, file=str(path), folder=folder)
 
 
-def _dry_run(plan: Plan, overrides: Overrides, found: Inspection, *, as_json: bool) -> int:
+def _dry_run(plan: CodingPlan, overrides: Overrides, found: PreflightResult, *, as_json: bool) -> int:
     run_id = plan.run_id or ""
     if as_json:
         items = [_listed(item) for item in plan.items(overrides)]
@@ -155,9 +168,11 @@ def _dry_run(plan: Plan, overrides: Overrides, found: Inspection, *, as_json: bo
         ]
         print("  ".join(printable(word, width=72) for word in words))
     for remark in found.remarks:
-        say(f"note: {printable(remark)}")
+        print_note(f"note: {printable(remark)}")
     at_a_time = plan.concurrency(overrides)
-    say(f"{count(found.items, 'item')}, {at_a_time} at a time. All they name exists; nothing was started.")
+    print_note(
+        f"{count(found.items, 'item')}, {at_a_time} at a time. All they name exists; nothing was started."
+    )
     return 0
 
 
@@ -173,7 +188,7 @@ def _listed(item: Item) -> dict[str, Any]:
     }
 
 
-def _find(store: Store, plan: Plan, wanted: str, path: str) -> str:
+def _find(store: Store, plan: CodingPlan, wanted: str, path: str) -> str:
     if wanted != "last":
         return str(store.read.batch(wanted, now())["runId"])
     if plan.run_id:
@@ -184,7 +199,7 @@ def _find(store: Store, plan: Plan, wanted: str, path: str) -> str:
     return found
 
 
-def _tell_extension(store: Store, run_id: str, plan: Plan, overrides: Overrides, path: str) -> None:
+def _tell_extension(store: Store, run_id: str, plan: CodingPlan, overrides: Overrides, path: str) -> None:
     before = store.read.batch(run_id, now())
     same_plan = before["planDigest"] == plan.digest
     if same_plan and overrides == Overrides():
@@ -192,9 +207,11 @@ def _tell_extension(store: Store, run_id: str, plan: Plan, overrides: Overrides,
     told = extend_batch(store, run_id, plan, overrides, plan_path=path)
     if told.added:
         why = "; ".join(f"{count(number, 'item')}: {field}" for field, number in told.reasons.items())
-        say(f"{count(told.added, 'new item')} since the last run (new because of {printable(why)})")
+        print_note(f"{count(told.added, 'new item')} since the last run (new because of {printable(why)})")
     if told.dropped or told.kept:
-        say(f"no longer in the plan: {told.dropped} dropped from the queue, {told.kept} with results kept")
+        print_note(
+            f"no longer in the plan: {told.dropped} dropped from the queue, {told.kept} with results kept"
+        )
 
 
 def _new_run_id() -> str:

@@ -9,22 +9,31 @@ from typing import Annotated, Any
 import typer
 
 from proctor import __version__
-from proctor.batch.benchmark import create_benchmark, extend_benchmark
-from proctor.batch.brought import read_results, take_in, take_up_again
-from proctor.batch.leftovers import clear_leftovers
-from proctor.cli.bench_folder import RESULTS, Earlier, Folder, find_earlier, new_run_id
-from proctor.cli.bench_plan import Asked, BenchPlan, make_plan
-from proctor.cli.bench_view import BenchView
-from proctor.cli.carry_out import conduct, exit_code, summary, tell_end
-from proctor.cli.house import Places, make_house, now, places
-from proctor.cli.options import JsonAtEnd
-from proctor.cli.tables import print_table
-from proctor.cli.words import count, money, print_json, printable, say, seconds
-from proctor.export.machine import machine_info
-from proctor.store import Again, Store
-from proctor.store.owner import this_process
+from proctor.batch.lifecycle import clear_leftovers
+from proctor.bootstrap import StorePlaces, make_house, now, places
+from proctor.cli.bench_folder import RESULTS, EarlierResults, ResultFolder, find_earlier, new_run_id
+from proctor.cli.bench_plan import BenchOptions, BenchPlan, make_plan
+from proctor.cli.live import BenchView
+from proctor.cli.output import (
+    JsonAtEnd,
+    count,
+    money,
+    print_json,
+    print_note,
+    print_table,
+    printable,
+    seconds,
+)
+from proctor.cli.run import execute, exit_code, print_summary, summary
+from proctor.jobs.benchmark.job import create_benchmark, extend_benchmark
+from proctor.jobs.benchmark.report import machine_info
+from proctor.jobs.benchmark.results_import import read_results, take_in, take_up_again
+from proctor.store import RetrySelection, Store
+from proctor.store.writer import this_process
 
 bench_app = typer.Typer(add_completion=False)
+
+
 apps = {"bench": bench_app}
 
 
@@ -41,7 +50,7 @@ def bench(
         ),
     ] = "",
     output: Annotated[
-        Path | None, typer.Option("--output", help="Folder for the results; made when missing.")
+        Path | None, typer.Option("--output", help="ResultFolder for the results; made when missing.")
     ] = None,
     parallel: Annotated[
         str, typer.Option("--parallel", metavar="[N]", help="Runs at a time; alone: max_parallel, or 3.")
@@ -81,7 +90,7 @@ def bench(
 
     Example:  proctor bench --task benchmark/tasks/easy/fix_typo.md --models "llama3,gpt-4" --runs 3
     """
-    asked = Asked(
+    asked = BenchOptions(
         task=task,
         models=models,
         output=output,
@@ -109,12 +118,12 @@ def bench(
         plan = make_plan(asked.settled(earlier.options), where)
         if dry_run:
             return _dry_run(plan, as_json=as_json)
-        return _go_on(store, where, plan, earlier, Again(errors=True))
+        return _go_on(store, where, plan, earlier, RetrySelection(errors=True))
 
 
 def go_on_with(
     store: Store,
-    where: Places,
+    where: StorePlaces,
     run_id: str,
     concurrency: int,
     *,
@@ -124,25 +133,27 @@ def go_on_with(
 ) -> int:
     """Go on with a benchmark whose task and models stay as they were."""
     earlier = find_earlier(store, run_id, None)
-    asked = Asked(parallel=str(concurrency), budget=budget, as_json=as_json)
-    again = Again(errors=True, failures=retry_failed)
+    asked = BenchOptions(parallel=str(concurrency), budget=budget, as_json=as_json)
+    again = RetrySelection(errors=True, failures=retry_failed)
     return _go_on(store, where, make_plan(asked.settled(earlier.options), where), earlier, again)
 
 
-def _start(store: Store, where: Places, plan: BenchPlan) -> int:
+def _start(store: Store, where: StorePlaces, plan: BenchPlan) -> int:
     run_id = new_run_id(store, now())
     path = plan.asked.output or RESULTS / run_id
-    folder = Folder(path=path, store=store, run_id=run_id)
+    folder = ResultFolder(path=path, store=store, run_id=run_id)
     _begin(folder, plan)
     owner = this_process()
     _create(store, plan, folder, owner)
     return _carry_out(where, folder, owner, plan)
 
 
-def _go_on(store: Store, where: Places, plan: BenchPlan, earlier: Earlier, again: Again) -> int:
+def _go_on(
+    store: Store, where: StorePlaces, plan: BenchPlan, earlier: EarlierResults, again: RetrySelection
+) -> int:
     run_id = earlier.run_id
     path = plan.asked.output or earlier.path or RESULTS / run_id
-    folder, owner = Folder(path=path, store=store, run_id=run_id), this_process()
+    folder, owner = ResultFolder(path=path, store=store, run_id=run_id), this_process()
     if earlier.is_known:
         cut_off = store.resume_batch(run_id, owner, again, now())
         clear_leftovers(cut_off, where.home)
@@ -156,9 +167,11 @@ def _go_on(store: Store, where: Places, plan: BenchPlan, earlier: Earlier, again
         )
         if told.added:
             why = "; ".join(f"{number}: {field}" for field, number in told.reasons.items())
-            say(f"{count(told.added, 'new run')} since the last time (because of {printable(why)})")
+            print_note(f"{count(told.added, 'new run')} since the last time (because of {printable(why)})")
         if told.dropped or told.kept:
-            say(f"no longer asked for: {told.dropped} dropped from the queue, {told.kept} with results kept")
+            print_note(
+                f"no longer asked for: {told.dropped} dropped from the queue, {told.kept} with results kept"
+            )
     else:
         _create(store, plan, folder, owner)
     _begin(folder, plan)
@@ -166,12 +179,12 @@ def _go_on(store: Store, where: Places, plan: BenchPlan, earlier: Earlier, again
     return _carry_out(where, folder, owner, plan)
 
 
-def _begin(folder: Folder, plan: BenchPlan) -> None:
+def _begin(folder: ResultFolder, plan: BenchPlan) -> None:
     machine = machine_info(now(), Path.cwd(), plan.supply.ollama)
     folder.begin(plan.about(folder.run_id, folder.path), machine)
 
 
-def _create(store: Store, plan: BenchPlan, folder: Folder, owner: str) -> None:
+def _create(store: Store, plan: BenchPlan, folder: ResultFolder, owner: str) -> None:
     create_benchmark(
         store,
         plan.benchmark,
@@ -185,25 +198,25 @@ def _create(store: Store, plan: BenchPlan, folder: Folder, owner: str) -> None:
     )
 
 
-def _reconcile(folder: Folder) -> None:
+def _reconcile(folder: ResultFolder) -> None:
     """Take in what the folder's files say and the store does not know; damaged ones are run again."""
     brought = read_results(folder.path)
     for file in brought.damaged:
-        say(
+        print_note(
             f"{folder.path / file.name} is damaged ({printable(file.why, width=100)}); "
             f"set aside as {file.aside}, and run again"
         )
     again = [model for file in brought.damaged for model in folder.models_of(file.name)]
     taken = take_in(folder.store, folder.run_id, brought.runs, folder.path.name)
     if taken:
-        say(f"{count(taken, 'finished run')} taken over from {folder.path}")
+        print_note(f"{count(taken, 'finished run')} taken over from {folder.path}")
     take_up_again(folder.store, folder.run_id, again)
 
 
-def _carry_out(where: Places, folder: Folder, owner: str, plan: BenchPlan) -> int:
+def _carry_out(where: StorePlaces, folder: ResultFolder, owner: str, plan: BenchPlan) -> int:
     store, run_id, asked, settings = folder.store, folder.run_id, plan.asked, plan.supply.config.settings
     for remark in plan.remarks:
-        say(f"note: {printable(remark)}")
+        print_note(f"note: {printable(remark)}")
     view = BenchView(
         store,
         run_id,
@@ -214,15 +227,15 @@ def _carry_out(where: Places, folder: Folder, owner: str, plan: BenchPlan) -> in
     house = make_house(where.home, plan.models)
     # With the configured keys, so that they are blotted out of whatever is recorded.
     house = replace(house, environment={**plan.supply.variables, **house.environment})
-    ending = asyncio.run(conduct(store, run_id, owner, house, plan.models, view))
+    ending = asyncio.run(execute(store, run_id, owner, house, plan.models, view))
     document = summary(store, store.read.batch(run_id, now()))
     comparison = folder.finish()
     if asked.as_json:
         print_json({**document, "output": str(folder.path), "comparison": comparison})
     else:
         _show(comparison)
-    tell_end(document)
-    say(f"wrote {printable(folder.path / 'comparison_report.html')}")
+    print_summary(document)
+    print_note(f"wrote {printable(folder.path / 'comparison_report.html')}")
     return exit_code(ending, document)
 
 
@@ -271,8 +284,10 @@ def _dry_run(plan: BenchPlan, *, as_json: bool) -> int:
         [(item.id, item.factors["task"], item.factors["model"], item.agent, item.repeat) for item in items],
     )
     for remark in plan.remarks:
-        say(f"note: {printable(remark)}")
-    say(f"{count(len(items), 'run')}, {plan.concurrency} at a time. All they need is here; none was started.")
+        print_note(f"note: {printable(remark)}")
+    print_note(
+        f"{count(len(items), 'run')}, {plan.concurrency} at a time. All they need is here; none was started."
+    )
     return 0
 
 

@@ -8,28 +8,26 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from proctor.analyse.benchmark import compare
-from proctor.batch.benchmark import JOB
-from proctor.cli.house import now
+from proctor.bootstrap import now
 from proctor.errors import NotFound, UsageError
-from proctor.export.benchmark import (
-    as_json,
-    result_files,
-    write_comparison,
-    write_file,
-    write_result,
-)
-from proctor.report.benchmark import benchmark_html
+from proctor.jobs.benchmark.job import JOB
+from proctor.jobs.benchmark.report import benchmark_html
+from proctor.jobs.benchmark.results import as_json, result_files, write_comparison, write_file, write_result
+from proctor.json_values import parse_json
+from proctor.stats.leaderboard import compare
 from proctor.store import Store
-from proctor.untrusted import parse_json
 
 RESULTS = Path("benchmark/results")
+
+
 ABOUT, MACHINE = "batch.json", "machine_info.json"
+
+
 LARGEST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
+class ResultFolder:
     """Where the results of one benchmark are written."""
 
     path: Path
@@ -71,7 +69,7 @@ class Folder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
+class EarlierResults:
     """A benchmark that was begun before."""
 
     run_id: str
@@ -83,7 +81,7 @@ class Earlier:
     """Whether the store knows it; if not, its folder came from elsewhere."""
 
 
-def find_earlier(store: Store, wanted: str, output: Path | None) -> Earlier:
+def find_earlier(store: Store, wanted: str, output: Path | None) -> EarlierResults:
     """The benchmark meant by a batch id or by the path of its folder."""
     places = [Path(wanted), RESULTS / wanted, *([output] if output else [])]
     folder = next((place for place in places if wanted and place.is_dir()), None)
@@ -97,10 +95,10 @@ def find_earlier(store: Store, wanted: str, output: Path | None) -> Earlier:
             options = json.loads(rows[0]["optionsJson"])
             # The folder that was named wins: it may have been moved since.
             path = (folder or Path(options["output"])) if options.get("output") or folder else None
-            return Earlier(run_id=str(name), path=path, options=options, is_known=True)
+            return EarlierResults(run_id=str(name), path=path, options=options, is_known=True)
     if folder is None:
         raise _not_found(store, wanted)
-    return Earlier(run_id=_plain(str(names[0])), path=folder, options=about, is_known=False)
+    return EarlierResults(run_id=_plain(str(names[0])), path=folder, options=about, is_known=False)
 
 
 def new_run_id(store: Store, moment: datetime) -> str:

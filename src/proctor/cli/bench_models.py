@@ -6,20 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from proctor.cli.house import Places, configuration, make_models
+from proctor.bootstrap import StorePlaces, configuration, make_models
 from proctor.errors import NotFound, UsageError
-from proctor.models import Models
-from proctor.models.discovery import Discovery, discover
+from proctor.jobs.benchmark.models import Candidate, ConfiguredModel, ModelsConfig, read_models_config
+from proctor.models import ModelRouter
+from proctor.models.discovery import ModelDiscovery, discover
 from proctor.models.providers import PROVIDERS, find_endpoint, is_loopback
-from proctor.plan.files import bytes_of
-from proctor.plan.models_config import ConfiguredModel, ModelsConfig, read_models_config
-from proctor.plan.selection import Candidate
+from proctor.plan.source import bytes_of
 
 NAME = "models_config.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Supply:
+class ModelSupply:
     """Everything there is to choose from."""
 
     config: ModelsConfig
@@ -28,7 +27,7 @@ class Supply:
     variables: Mapping[str, str]
     """What the configured keys and addresses come to; secret."""
     prices: Mapping[str, Mapping[str, float]]
-    found: Discovery | None = None
+    found: ModelDiscovery | None = None
     own: frozenset[str] = field(default_factory=frozenset)
     """Providers the user has an address of."""
 
@@ -73,7 +72,7 @@ class Supply:
             missing=why,
         )
 
-    def other(self, models: Models, word: str) -> Candidate | None:
+    def other(self, models: ModelRouter, word: str) -> Candidate | None:
         """A model that nobody has listed but that can be asked; None when it cannot."""
         try:
             models.check(word)
@@ -95,7 +94,7 @@ class Supply:
         return Candidate(name=word, model=f"{endpoint.provider}/{endpoint.model}", is_usual=False)
 
 
-def read_supply(where: Places, folders: Sequence[Path], config_path: Path | None) -> Supply:
+def read_supply(where: StorePlaces, folders: Sequence[Path], config_path: Path | None) -> ModelSupply:
     """Read what is configured; asks nobody."""
     path = config_path or _usual_place(folders)
     config = _read(path) if path else ModelsConfig()
@@ -103,7 +102,7 @@ def read_supply(where: Places, folders: Sequence[Path], config_path: Path | None
     own = {
         name.removesuffix("_BASE_URL").lower() for name in settings.variables if name.endswith("_BASE_URL")
     }
-    return Supply(
+    return ModelSupply(
         config=config,
         config_path=path,
         environment=settings.environment,
@@ -113,7 +112,7 @@ def read_supply(where: Places, folders: Sequence[Path], config_path: Path | None
     )
 
 
-def with_found(supply: Supply) -> Supply:
+def with_found(supply: ModelSupply) -> ModelSupply:
     """The same, after everyone who might have models was asked."""
     environment = {**supply.environment, **supply.variables}
     found = asyncio.run(discover(environment, extra=sorted(supply.own - PROVIDERS.keys())))
@@ -121,13 +120,13 @@ def with_found(supply: Supply) -> Supply:
 
 
 def models_of(
-    supply: Supply,
-    where: Places,
+    supply: ModelSupply,
+    where: StorePlaces,
     folders: Sequence[Path],
     *,
     record: Path | None = None,
     replay: Path | None = None,
-) -> Models:
+) -> ModelRouter:
     """The models as the benchmark asks them; `record` keeps their traffic, `replay` answers for them."""
     return make_models(
         where,

@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from proctor.agents import find_agent
-from proctor.batch.preflight import Surroundings
-from proctor.batch.readiness import commits_of, look
-from proctor.cli.bench_models import Supply, models_of, read_supply, with_found
-from proctor.cli.house import Places, environment
+from proctor.batch.preflight import PreflightContext, commits_of, look
+from proctor.bootstrap import StorePlaces, environment
+from proctor.cli.bench_models import ModelSupply, models_of, read_supply, with_found
 from proctor.errors import UsageError
-from proctor.models import Models
-from proctor.plan.benchmark import NOOP, ORACLE, Benchmark, stand_in
-from proctor.plan.selection import Chosen, choose
-from proctor.plan.task_files import read_tasks
+from proctor.jobs.benchmark.models import ModelSelection, choose
+from proctor.jobs.benchmark.plan import NOOP, ORACLE, BenchmarkDefinition, stand_in
+from proctor.jobs.benchmark.tasks import read_tasks
+from proctor.models import ModelRouter
 
 ALL = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class BenchOptions:
     """What the command line says; what it leaves open is empty or None."""
 
     task: Path | None = None
@@ -42,7 +41,7 @@ class Asked:
     noop: bool = False
     as_json: bool = False
 
-    def settled(self, options: Mapping[str, Any]) -> "Asked":
+    def settled(self, options: Mapping[str, Any]) -> "BenchOptions":
         """With what an earlier start of the same benchmark said, where this one says nothing."""
         kept = options.get("asked") or {}
         return replace(
@@ -65,10 +64,10 @@ class Asked:
 class BenchPlan:
     """What is going to be run, looked at from all sides."""
 
-    asked: Asked
-    benchmark: Benchmark
-    supply: Supply
-    models: Models
+    asked: BenchOptions
+    benchmark: BenchmarkDefinition
+    supply: ModelSupply
+    models: ModelRouter
     concurrency: int
     remarks: tuple[str, ...]
 
@@ -100,7 +99,7 @@ class BenchPlan:
         return {"batch_id": run_id, "format": 1, **self.options(output)}
 
 
-def make_plan(asked: Asked, where: Places) -> BenchPlan:
+def make_plan(asked: BenchOptions, where: StorePlaces) -> BenchPlan:
     """Read, look and choose; whatever is wrong is found here, before anything starts."""
     if asked.task is None:
         raise UsageError("no task is given\nGive one:  proctor bench --task benchmark/tasks/easy/fix_typo.md")
@@ -108,7 +107,7 @@ def make_plan(asked: Asked, where: Places) -> BenchPlan:
     folders = _folders(asked.task)
     supply = read_supply(where, folders, asked.models_config)
     stand_ins = [stand_in(name) for name, wanted in ((ORACLE, asked.oracle), (NOOP, asked.noop)) if wanted]
-    chosen = Chosen(models=tuple(stand_ins))
+    chosen = ModelSelection(models=tuple(stand_ins))
     models = models_of(supply, where, folders, record=asked.record, replay=asked.replay)
     if asked.models or not stand_ins:
         supply = with_found(supply)
@@ -118,9 +117,9 @@ def make_plan(asked: Asked, where: Places) -> BenchPlan:
             supply.config.categories,
             lambda word: supply.other(models, word),
         )
-        chosen = Chosen(models=(*stand_ins, *found.models), remarks=found.remarks)
+        chosen = ModelSelection(models=(*stand_ins, *found.models), remarks=found.remarks)
     settings = supply.config.settings
-    benchmark = Benchmark(
+    benchmark = BenchmarkDefinition(
         tasks=tasks,
         models=chosen.models,
         runs=asked.runs or 1,
@@ -130,7 +129,7 @@ def make_plan(asked: Asked, where: Places) -> BenchPlan:
         retries=settings.max_retries if settings.retry_on_failure else 0,
         commits=commits_of(tasks, environment()),
     )
-    surroundings = Surroundings(environment=environment(), find_agent=find_agent, models=models)
+    surroundings = PreflightContext(environment=environment(), find_agent=find_agent, models=models)
     found_out = look(benchmark, surroundings, supply.key_variables, needs_prices=asked.budget is not None)
     if found_out.problems:
         raise UsageError("\n\n".join(found_out.problems))
@@ -159,7 +158,7 @@ def _folders(task: Path) -> list[Path]:
     return list(dict.fromkeys([start, *([tasks.parent] if tasks else []), Path.cwd()]))
 
 
-def _silent(supply: Supply) -> Sequence[str]:
+def _silent(supply: ModelSupply) -> Sequence[str]:
     silent = supply.found.silent if supply.found else {}
     return [f"{name} did not list its models: {why}" for name, why in silent.items()]
 

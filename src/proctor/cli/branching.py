@@ -5,21 +5,67 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from proctor import __version__
-from proctor.batch.experiment import create_experiment, run_from_store, take_in
+from proctor.bootstrap import now
 from proctor.cli.experiment_run import new_run_id, refuse_taken
-from proctor.cli.house import now
-from proctor.cli.one_scenario import config_of
 from proctor.errors import UsageError
-from proctor.export.experiment import ExperimentFolder
-from proctor.plan.experiment import Experiment, read_experiment
-from proctor.scenario.folder import read_run
-from proctor.scenario.state import HALTED, Run
+from proctor.jobs.scenario.experiment import Experiment, read_config, read_experiment
+from proctor.jobs.scenario.folder import ExperimentFolder, create_experiment, run_from_store, take_in
+from proctor.plan.yaml_loader import read_source
+from proctor.scenario.run_files import read_run
+from proctor.scenario.state import HALTED, ScenarioRun
 from proctor.store import Store
-from proctor.store.owner import this_process
+from proctor.store.writer import this_process
+
+# One scenario as an experiment of its own: the config that stands for it, and what is changed in it.
 
 
-def begin_branch(store: Store, read: Experiment, kept: Run) -> tuple[ExperimentFolder, str]:
+def config_of(folder: Path, target: Path, changes: dict[str, Any], **more: Any) -> str:
+    """The config of an experiment that is one variation of a scenario."""
+    config = {
+        "experiment_name": folder.name if folder.name != "base-scenario" else target.name,
+        "base_scenario": str(folder),
+        "output_dir": str(target),
+        "runs_per_variation": more.get("runs") or 1,
+        "seed": more.get("seed") or 0,
+        "timeout_per_run": more.get("timeout"),
+        "branch": more.get("branch"),
+        "variations": [
+            {"type": "scenario_parameter", "parameter": path, "values": [value]}
+            for path, value in changes.items()
+        ],
+    }
+    kept = {name: value for name, value in config.items() if value is not None}
+    return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)
+
+
+def values_of(changes: list[str] | None) -> dict[str, Any]:
+    """What `--set PATH=VALUE` says, by path; values are read as YAML."""
+    found: dict[str, Any] = {}
+    for change in changes or ():
+        path, equals, value = change.partition("=")
+        if not equals or not path.strip():
+            raise UsageError(f"`{change}` changes nothing\nWrite PATH=VALUE, such as turns=5.")
+        found[path.strip()] = read_source(value, file="--set").data if value else ""
+    return found
+
+
+def as_experiment(target: Path) -> Experiment:
+    """A scenario's folder or a config, as an experiment."""
+    folder = target.absolute()
+    if not folder.exists():
+        remedy = "Give the folder of a scenario or of an experiment, or a config."
+        raise UsageError(f"there is no {target}\n{remedy}")
+    if folder.is_dir() and not (folder / "batch-config.yaml").is_file():
+        text = config_of(folder, folder / "runs", {})
+        return read_experiment(text, path=folder / "batch-config.yaml", working_folder=Path.cwd())
+    path = folder / "batch-config.yaml" if folder.is_dir() else folder
+    return read_experiment(read_config(path), path=path, working_folder=Path.cwd())
+
+
+def begin_branch(store: Store, read: Experiment, kept: ScenarioRun) -> tuple[ExperimentFolder, str]:
     """The batch of a branch, with the turns it goes on from."""
     refuse_taken(read.output, "Name another folder with --output.")
     owner, run_id = this_process(), new_run_id(read)
@@ -38,7 +84,7 @@ def branched(
     base: Path,
     target: Path,
     plain: dict[str, Any],
-    kept: Run,
+    kept: ScenarioRun,
     wanted: dict[str, Any],
     at_turn: int,
     seed: int | None,
@@ -50,7 +96,7 @@ def branched(
     return read_experiment(text, path=target / "batch-config.yaml", working_folder=Path.cwd())
 
 
-def original_of(store: Store, source: str) -> tuple[Run, dict[str, Any], Path]:
+def original_of(store: Store, source: str) -> tuple[ScenarioRun, dict[str, Any], Path]:
     """The run to branch from, what was varied in it, and the scenario's folder."""
     folder = Path(source).absolute()
     if folder.is_dir():

@@ -7,17 +7,25 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.analyse.comparing import Comparison, Contrast, compare_runs, compare_within
-from proctor.analyse.gates import FAIL, INCONCLUSIVE, gate_of
-from proctor.cli import ending as codes
-from proctor.cli.house import now, places
-from proctor.cli.options import Json
-from proctor.cli.tables import print_table
-from proctor.cli.words import count, print_json, printable, say
+from proctor.bootstrap import now, places
+from proctor.cli import output
+from proctor.cli.output import Json, count, print_json, print_note, print_table, printable
 from proctor.errors import UsageError
+from proctor.stats.comparison import (
+    FAIL,
+    INCONCLUSIVE,
+    Comparison,
+    Contrast,
+    compare_runs,
+    compare_within,
+    gate_of,
+)
 
 compare_app = typer.Typer(add_completion=False)
+
+
 apps = {"compare": compare_app}
+
 
 SHOWN = 10
 """Items on which two groups disagree that are printed; `--json` and `--html` have more."""
@@ -76,7 +84,7 @@ def compare(
         print_json(document_of(found))
     else:
         _print(found)
-    return {FAIL: codes.SOME_DID_NOT, INCONCLUSIVE: codes.CUT_SHORT}.get(found.verdict, codes.SUCCEEDED)
+    return {FAIL: output.SOME_DID_NOT, INCONCLUSIVE: output.CUT_SHORT}.get(found.verdict, output.SUCCEEDED)
 
 
 def document_of(found: Comparison) -> dict[str, Any]:
@@ -111,11 +119,11 @@ def _renamed(name: str) -> str:
 def _print(found: Comparison) -> None:
     baseline = found.groups[0]
     differs = f"; what differs: {', '.join(found.varied[:6])}" if found.varied else ""
-    say(f"held against {printable(baseline)}, paired by {found.pair}{printable(differs)}")
+    print_note(f"held against {printable(baseline)}, paired by {found.pair}{printable(differs)}")
     if found.stand_ins:
         names = printable(", ".join(found.stand_ins))
         rehearse = "rehearses" if len(found.stand_ins) == 1 else "rehearse"
-        say(f"note: {names} only {rehearse}: these figures say nothing about real ones")
+        print_note(f"note: {names} only {rehearse}: these figures say nothing about real ones")
     _print_contrasts(found.contrasts)
     for each in found.contrasts:
         _print_notes(each)
@@ -163,11 +171,11 @@ def _print_disagreements(contrast: Contrast) -> None:
 def _print_notes(each: Contrast) -> None:
     name = f"{printable(each.metric)}, {printable(each.candidate)}"
     if any(each.errors):
-        say(f"note: {name}: {each.errors[0]} and {each.errors[1]} items in error left out")
+        print_note(f"note: {name}: {each.errors[0]} and {each.errors[1]} items in error left out")
     if each.unpaired:
-        say(f"note: {name}: {count(each.unpaired, 'task')} that only one of them has left out")
+        print_note(f"note: {name}: {count(each.unpaired, 'task')} that only one of them has left out")
     for remark in each.remarks:
-        say(f"note: {name}: {printable(remark)}")
+        print_note(f"note: {name}: {printable(remark)}")
 
 
 def _write(path: Path, found: Comparison, kind: str) -> None:
@@ -180,4 +188,4 @@ def _write(path: Path, found: Comparison, kind: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}\nGive the path of a file.") from error
-    say(f"wrote {printable(path)}")
+    print_note(f"wrote {printable(path)}")

@@ -16,15 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from proctor.analyse.dialogue import run_of_result, summary_of
-from proctor.batch.conductor import Conductor, Ending
-from proctor.batch.house import House, ItemEnd
-from proctor.cli.house import places
-from proctor.cli.simulating import Order, default_folder, simulate
-from proctor.cli.views import View
-from proctor.export.dialogue import SUMMARY, write_json
-from proctor.export.dialogue_tables import each_session
-from proctor.models import Models
+from proctor.batch.executor import Executor
+from proctor.bootstrap import places
+from proctor.cli.run import View
+from proctor.cli.simulating import SimulationRequest, default_folder, simulate
+from proctor.context import AttemptContext
+from proctor.job import BatchEnd, ItemFinished
+from proctor.jobs.dialogue.files import SUMMARY, write_json
+from proctor.jobs.dialogue.tables import each_session
+from proctor.models import ModelRouter
+from proctor.stats.dialogue import run_of_result, summary_of
 from proctor.store import Store
 
 
@@ -75,7 +76,7 @@ class BatchConfig:
 def run_batch(config: BatchConfig) -> list[dict[str, Any]]:
     """Run every dialogue of a config; what each came to, as its file has it. Failures are among them."""
     where = places({"home": config.home} if config.home else None)
-    order = Order(where=where, overrides=config.overrides(), resume=config.resume)
+    order = SimulationRequest(where=where, overrides=config.overrides(), resume=config.resume)
     _outside_of_any_loop(lambda: _run(order))
     results = list(each_session(Path(config.output_dir), failed=True))
     return [{**result, "status": result.get("status", "success")} for result in results]
@@ -95,17 +96,19 @@ def aggregate_results(results: Iterable[Mapping[str, Any]], output_dir: str | Pa
     return summary
 
 
-def _run(order: Order) -> None:
+def _run(order: SimulationRequest) -> None:
     simulation = order.read()
     models = order.models(simulation)
     with order.where.open_store() as store:
         simulate(order, simulation, models, store, lambda _store, _run_id: _Silent(), _carry)
 
 
-async def _carry(store: Store, run_id: str, owner: str, house: House, models: Models, view: View) -> Ending:
+async def _carry(
+    store: Store, run_id: str, owner: str, house: AttemptContext, models: ModelRouter, view: View
+) -> BatchEnd:
     """As the command does, but leaving signals to the program we are part of."""
     try:
-        return await Conductor(store, run_id, owner, house, watch=view.item).run()
+        return await Executor(store, run_id, owner, house, watch=view.item).run()
     finally:
         await house.door.close()
         await models.close()
@@ -144,7 +147,7 @@ def _plain(value: Any) -> Any:
 class _Silent:
     """Shows nothing."""
 
-    def item(self, end: ItemEnd) -> None:
+    def item(self, end: ItemFinished) -> None:
         del end
 
     async def __aenter__(self) -> Self:

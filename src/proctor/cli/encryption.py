@@ -6,16 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.cli import ending as codes
-from proctor.cli.house import Places, environment, keys_of, places
-from proctor.cli.options import Json
-from proctor.cli.tables import print_table
-from proctor.cli.words import count, print_json, printable, say
+from proctor.bootstrap import StorePlaces, environment, keys_of, places
+from proctor.cli import output
+from proctor.cli.output import Json, count, print_json, print_note, print_table, printable
 from proctor.errors import KeyMissing, UsageError
-from proctor.keys import KEY_BYTES, KmsKey, MasterKey, key_in, new_key_text, read_keys
 from proctor.store import Store
+from proctor.store.keys import KEY_BYTES, KmsKey, MasterKey, key_in, new_key_text, read_keys
 
 encryption_app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
 apps = {"encryption": encryption_app}
 
 
@@ -47,10 +47,12 @@ def new_key(
     key = key_in(path)
     if as_json:
         print_json({"file": str(path), "keyId": key.id})
-    say(f"wrote the key {key.id} to {printable(path)}")
-    say("Without it, what is sealed under it can never be read again: keep a copy elsewhere.")
-    say(f'Use it: in proctor.toml, section [encryption], write  key_file = "{printable(path.resolve())}"')
-    return codes.SUCCEEDED
+    print_note(f"wrote the key {key.id} to {printable(path)}")
+    print_note("Without it, what is sealed under it can never be read again: keep a copy elsewhere.")
+    print_note(
+        f'Use it: in proctor.toml, section [encryption], write  key_file = "{printable(path.resolve())}"'
+    )
+    return output.SUCCEEDED
 
 
 @encryption_app.command()
@@ -68,7 +70,7 @@ def status(context: typer.Context, as_json: Json = False) -> int:
         print_json(document)
     else:
         _show(document)
-    return codes.SUCCEEDED
+    return output.SUCCEEDED
 
 
 @encryption_app.command()
@@ -108,14 +110,14 @@ def rotate(
     with Store(where.store, keys) as store:
         if again:
             document["rows"] = store.seal_anew(_tell)
-            say(f"sealed {count(document['rows'], 'row')} anew")
+            print_note(f"sealed {count(document['rows'], 'row')} anew")
         if new is not None:
             document |= {"dataKeys": store.data_keys.rewrap(new), "keyId": new.id}
-            say(f"wrapped {count(document['dataKeys'], 'data key')} with {new.id}")
-            say("Name the new key in proctor.toml now: the old one no longer opens the store.")
+            print_note(f"wrapped {count(document['dataKeys'], 'data key')} with {new.id}")
+            print_note("Name the new key in proctor.toml now: the old one no longer opens the store.")
     if as_json:
         print_json(document)
-    return codes.SUCCEEDED
+    return output.SUCCEEDED
 
 
 def _new_key(file: Path | None, variable: str, arn: str) -> MasterKey | None:
@@ -128,7 +130,7 @@ def _new_key(file: Path | None, variable: str, arn: str) -> MasterKey | None:
     return KmsKey(arn=arn) if arn else None
 
 
-def _problem(where: Places) -> str:
+def _problem(where: StorePlaces) -> str:
     """Why what is sealed cannot be read here; empty when it can."""
     try:
         Store(where.store, keys_of(where)).close()
@@ -137,7 +139,7 @@ def _problem(where: Places) -> str:
     return ""
 
 
-def _status(store: Store, where: Places, problem: str) -> dict[str, Any]:
+def _status(store: Store, where: StorePlaces, problem: str) -> dict[str, Any]:
     counts = store.count_sealed()
     mine = [row for row in store.data_keys.rows if not row["scope"]]
     living = [row for row in mine if not row["retiredAt"]]
@@ -186,4 +188,4 @@ def _show(document: dict[str, Any]) -> None:
 
 def _tell(table: str, rows: int) -> None:
     if rows % 10_000 < 500:
-        say(f"{table}: {count(rows, 'row')} so far")
+        print_note(f"{table}: {count(rows, 'row')} so far")

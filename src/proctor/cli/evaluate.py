@@ -1,38 +1,174 @@
 """`proctor evaluate`: judge recorded sessions, wherever they came from."""
 
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from proctor import __version__
-from proctor.batch.evaluation import (
+from proctor.api.launch import start_evaluation
+from proctor.bootstrap import StorePlaces, configuration, environment, now, places
+from proctor.cli import output as codes
+from proctor.cli.evaluating import (
+    Flags,
+    PendingEvaluationRequest,
+    asked_by,
+    carry_out_evaluation,
+    dry_run,
+    extended,
+    import_cloudwatch,
+    prepared,
+    print_insights,
+    print_results,
+)
+from proctor.cli.output import Json, money, print_json, print_note, print_table, printable
+from proctor.cli.run import OutputOptions
+from proctor.cli.runs import watch as watch_run
+from proctor.errors import UsageError
+from proctor.jobs.evaluation.results import evaluation_document, write_results
+from proctor.jobs.evaluation.state import (
     ACCOUNT,
     COMPLETED,
+    PENDING,
     REGION,
-    Evaluation,
+    EvaluationState,
     delete_evaluation,
     evaluation_of,
+    evaluations_page,
     open_evaluation,
     stop_evaluation,
 )
-from proctor.batch.evaluation_process import start_evaluation
-from proctor.cli import ending as codes
-from proctor.cli.carry_out import Shown
-from proctor.cli.evaluate_files import import_cloudwatch
-from proctor.cli.evaluate_look import Id, get, list_jobs, results, watch
-from proctor.cli.evaluate_plan import dry_run, extended, prepared
-from proctor.cli.evaluate_request import Asked, Flags, asked_by
-from proctor.cli.evaluating import carry_out_evaluation
-from proctor.cli.house import Places, configuration, environment, now, places
-from proctor.cli.options import Json
-from proctor.cli.words import print_json, printable, say
-from proctor.errors import UsageError
-from proctor.export.evaluation import evaluation_document
+from proctor.stats.evaluation import Insight, insights_of, results_of
 from proctor.store import Store
 
+# Look at evaluation jobs: one, all of them, while they run, and what they found.
+
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id, its ARN, or the beginning of its id.")]
+
+
+PATIENCE_SECONDS = 30
+"""How long the process of a job may take until it is heard of."""
+
+
+def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
+    """Show a job: its state, what it was asked, and its results so far.
+
+    Example:  proctor evaluate get nightly-a1B2c3D4e5 --json
+    """
+    with places(context.obj).open_store() as store:
+        found = evaluation_of(store, evaluation, now())
+        results = results_of(store, found.id)
+        insights = insights_of(store.read, found.id, (each.asked_as for each in results.summaries))
+    if as_json:
+        print_json(evaluation_document(found, results) | _printed_state(insights))
+        return codes.SUCCEEDED
+    print(f"{printable(found.id)}  {found.state}  {found.created_at:%Y-%m-%d %H:%M} UTC")
+    parts = [f"{results.total} sessions", f"{results.completed} completed", f"{results.failed} failed"]
+    waiting = "not judged" if found.is_finished else "in progress"
+    parts += [f"{results.in_progress} {waiting}"] if results.in_progress else []
+    parts += [f"{results.ignored} ignored"] if results.ignored else []
+    print("  ".join(parts))
+    for words in (*found.error_details, *results.remarks):
+        print(printable(words))
+    if results.summaries:
+        print()
+        print_results(results)
+    print_insights(insights)
+    return codes.SUCCEEDED
+
+
+def list_jobs(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
+    as_json: Json = False,
+) -> int:
+    """List the jobs there are, newest first.
+
+    Example:  proctor evaluate list
+    """
+    with places(context.obj).open_store() as store:
+        found = [(each, results_of(store, each.id)) for each in evaluations_page(store, now(), limit=limit)]
+    if as_json:
+        print_json({"batchEvaluations": [evaluation_document(*each) for each in found]})
+    elif not found:
+        print_note("There are no evaluations yet. Start one:  proctor evaluate start --help")
+    else:
+        print_table(
+            ("ID", "STATE", "CREATED", "SESSIONS", "FAILED", "EVALUATORS", "COST"),
+            [_listed(each, results) for each, results in found],
+        )
+    return codes.SUCCEEDED
+
+
+def watch(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
+    """Watch a job until it ends, wherever it is carried out. Ctrl-C stops watching, not the job.
+
+    Example:  proctor evaluate watch nightly-a1B2c3D4e5
+    """
+    with places(context.obj).open_store() as store:
+        found = evaluation_of(store, evaluation, now())
+        asked = now()
+        while found.state == PENDING and (now() - asked).total_seconds() < PATIENCE_SECONDS:
+            time.sleep(0.1)
+            found = evaluation_of(store, found.id, now())
+    return watch_run(context, found.run_id, as_json)
+
+
+def results(
+    context: typer.Context,
+    evaluation: Id,
+    output: Annotated[
+        Path | None, typer.Option(help="Write records.jsonl and summary.json to this folder.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Show what each evaluator found, or write every single result to files.
+
+    Example:  proctor evaluate results nightly-a1B2c3D4e5 --output results
+    """
+    with places(context.obj).open_store() as store:
+        found = evaluation_of(store, evaluation, now())
+        came_to = results_of(store, found.id)
+        insights = insights_of(store.read, found.id, (each.asked_as for each in came_to.summaries))
+        written = write_results(store, found.id, came_to, output) if output else []
+    if as_json:
+        document = evaluation_document(found, came_to) | _printed_state(insights)
+        print_json(document | ({"files": [str(path) for path in written]} if written else {}))
+    else:
+        print_results(came_to)
+        print_insights(insights)
+    for words in came_to.remarks:
+        print_note(f"note: {printable(words)}")
+    for path in written:
+        print_note(f"wrote {printable(path)}")
+    return codes.SUCCEEDED
+
+
+def _printed_state(insights: Sequence[Insight]) -> dict[str, Any]:
+    return {"insightsFound": [asdict(each) for each in insights]} if insights else {}
+
+
+def _listed(evaluation: EvaluationState, came_to: Any) -> tuple[str, ...]:
+    return (
+        evaluation.id,
+        evaluation.state,
+        f"{evaluation.created_at:%Y-%m-%d %H:%M}",
+        str(came_to.total),
+        str(came_to.failed or ""),
+        ", ".join(evaluation.evaluators),
+        "" if came_to.cost_usd is None else money(came_to.cost_usd),
+    )
+
+
 evaluate_app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
 apps = {"evaluate": evaluate_app}
+
 
 Texts = list[str] | None
 
@@ -121,7 +257,7 @@ def start(
         ground_truth=ground_truth or (),
     )
     where = places(context.obj)
-    shown = Shown(as_json=as_json, as_jsonl=as_jsonl)
+    shown = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     if dry and (resume or cloudwatch):
         raise UsageError(
             "--dry-run goes neither with --resume nor with --cloudwatch\nIt starts and fetches nothing."
@@ -145,12 +281,14 @@ def run_job(context: typer.Context, evaluation: Id, as_json: Json = False) -> in
     with where.open_store() as store:
         found = evaluation_of(store, evaluation, now())
         if found.is_finished:
-            say(f"{printable(found.id)} is {found.state}; `proctor resume` takes it up again")
+            print_note(f"{printable(found.id)} is {found.state}; `proctor resume` takes it up again")
             return codes.SUCCEEDED if found.state == COMPLETED else codes.SOME_DID_NOT
-        return carry_out_evaluation(store, where, found, Shown(as_json=as_json))
+        return carry_out_evaluation(store, where, found, OutputOptions(as_json=as_json))
 
 
 evaluate_app.command("get")(get)
+
+
 evaluate_app.command("list")(list_jobs)
 
 
@@ -177,10 +315,20 @@ def delete(context: typer.Context, evaluation: Id, as_json: Json = False) -> int
 
 
 evaluate_app.command("watch")(watch)
+
+
 evaluate_app.command("results")(results)
 
 
-def _start(store: Store, where: Places, asked: Asked, shown: Shown, *, detach: bool, cloudwatch: bool) -> int:
+def _start(
+    store: Store,
+    where: StorePlaces,
+    asked: PendingEvaluationRequest,
+    shown: OutputOptions,
+    *,
+    detach: bool,
+    cloudwatch: bool,
+) -> int:
     request, copies = prepared(store, where, asked)
     if cloudwatch:
         import_cloudwatch(store, request.sessions)
@@ -199,7 +347,7 @@ def _start(store: Store, where: Places, asked: Asked, shown: Shown, *, detach: b
         is_detached=detach,
     )
     if not evaluation.is_new:
-        say(f"{printable(evaluation.id)} was started with this token before")
+        print_note(f"{printable(evaluation.id)} was started with this token before")
         return _told(evaluation, shown.as_json)
     if tags := request.document.get("tags"):
         store.definitions.tag(evaluation.arn, tags)
@@ -207,14 +355,27 @@ def _start(store: Store, where: Places, asked: Asked, shown: Shown, *, detach: b
 
 
 def _extend(
-    store: Store, where: Places, wanted: str, plan: Path | None, flags: Flags, shown: Shown, *, detach: bool
+    store: Store,
+    where: StorePlaces,
+    wanted: str,
+    plan: Path | None,
+    flags: Flags,
+    shown: OutputOptions,
+    *,
+    detach: bool,
 ) -> int:
     evaluation, folder = extended(store, where, evaluation_of(store, wanted, now()), plan, flags)
     return _carry_out(store, where, evaluation, shown, folder=folder, detach=detach)
 
 
 def _carry_out(
-    store: Store, where: Places, evaluation: Evaluation, shown: Shown, *, folder: Path, detach: bool
+    store: Store,
+    where: StorePlaces,
+    evaluation: EvaluationState,
+    shown: OutputOptions,
+    *,
+    folder: Path,
+    detach: bool,
 ) -> int:
     if not detach:
         return carry_out_evaluation(store, where, evaluation, shown)
@@ -226,11 +387,11 @@ def _carry_out(
         folder=folder,
         has_log=not store.data_keys.is_sealed,
     )
-    say(f"Look at it:  proctor evaluate get {printable(evaluation.id)}")
+    print_note(f"Look at it:  proctor evaluate get {printable(evaluation.id)}")
     return _told(evaluation, shown.as_json)
 
 
-def _told(evaluation: Evaluation, as_json: bool) -> int:
+def _told(evaluation: EvaluationState, as_json: bool) -> int:
     if as_json:
         print_json(evaluation_document(evaluation, None))
     else:

@@ -6,30 +6,31 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.cli import ending as codes
-from proctor.cli.evaluators_calibrate import calibrate
+from proctor.bootstrap import environment, now, places
+from proctor.cli import output
+from proctor.cli.calibrate import calibrate
 from proctor.cli.evaluators_found import (
-    Found,
-    Seat,
+    EvaluatorListing,
+    EvaluatorWorkbench,
     found_evaluators,
     session_from,
     shown_evaluator,
     tell_stand_in,
 )
-from proctor.cli.house import environment, now, places
-from proctor.cli.options import Json
-from proctor.cli.tables import print_table
-from proctor.cli.words import count, money, print_json, printable, say
+from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
 from proctor.errors import UsageError
 from proctor.evaluator import Evaluator
-from proctor.evaluators.documents import reference_of
+from proctor.evaluators.definition import new_evaluator
+from proctor.evaluators.event import reference_of
 from proctor.evaluators.find import read_document
-from proctor.evaluators.starting import new_evaluator
 from proctor.score import Level, Score
-from proctor.store.labels import Label
+from proctor.store.evaluations import Label
 
 evaluators_app = typer.Typer(add_completion=False)
+
+
 apps = {"evaluators": evaluators_app}
+
 
 Name = Annotated[str, typer.Argument(help="Builtin.X, a file, module:function, or a name from the list.")]
 
@@ -40,7 +41,7 @@ def evaluators(context: typer.Context, as_json: Json = False) -> int:
 
     Example:  proctor evaluators show Builtin.Helpfulness
     """
-    return codes.SUCCEEDED if context.invoked_subcommand else _list(context, as_json)
+    return output.SUCCEEDED if context.invoked_subcommand else _list(context, as_json)
 
 
 @evaluators_app.command("list")
@@ -63,7 +64,7 @@ def show(context: typer.Context, name: Name, as_json: Json = False) -> int:
         document = shown_evaluator(store, where, name)
     if as_json:
         print_json(document)
-        return codes.SUCCEEDED
+        return output.SUCCEEDED
     print(f"{printable(document['name'])}  ({document['level']}, {document['kind']}, {document['from']})")
     if document["judges"]:
         print(printable(document["judges"]))
@@ -71,7 +72,7 @@ def show(context: typer.Context, name: Name, as_json: Json = False) -> int:
         print(f"  {printable(label)}" + ("" if value is None else f" = {value:g}"))
     for title, text in document["texts"].items():
         print(f"\n{title}:\n{printable(text, lines=True).rstrip()}")
-    return codes.SUCCEEDED
+    return output.SUCCEEDED
 
 
 @evaluators_app.command()
@@ -92,9 +93,9 @@ def new(
     if as_json:
         print_json({"files": [str(path) for path in written]})
     for path in written:
-        say(f"wrote {printable(path)}")
-    say(f"Try it:  proctor evaluators test {printable(name)} --session SESSION")
-    return codes.SUCCEEDED
+        print_note(f"wrote {printable(path)}")
+    print_note(f"Try it:  proctor evaluators test {printable(name)} --session SESSION")
+    return output.SUCCEEDED
 
 
 @evaluators_app.command("test")
@@ -115,7 +116,7 @@ def try_out(
     with where.open_store() as store:
         truth = reference_of(read_document(reference)) if reference else None
         evidence = session_from(store, session, truth)
-        with Seat(store, where, judge=judge, votes=votes) as seat:
+        with EvaluatorWorkbench(store, where, judge=judge, votes=votes) as seat:
             evaluator = seat.evaluator(name)
             scores = asyncio.run(seat.judged(evaluator, [evidence]))[0]
     if isinstance(scores, Exception):
@@ -127,7 +128,7 @@ def try_out(
     else:
         _print_scores(evaluator, scores)
     tell_stand_in(evaluator)
-    return codes.SOME_DID_NOT if any(score.error for score in scores) else codes.SUCCEEDED
+    return output.SOME_DID_NOT if any(score.error for score in scores) else output.SUCCEEDED
 
 
 @evaluators_app.command()
@@ -168,8 +169,8 @@ def label(
     if as_json:
         print_json({**kept, "label": label, "value": value})
     about = f"{said.session_id[:8]} {printable(target)}".strip()
-    say(f"kept: {printable(said.who)} says {printable(label or value)} of {about}")
-    return codes.SUCCEEDED
+    print_note(f"kept: {printable(said.who)} says {printable(label or value)} of {about}")
+    return output.SUCCEEDED
 
 
 evaluators_app.command("calibrate")(calibrate)
@@ -181,12 +182,12 @@ def _list(context: typer.Context, as_json: bool) -> int:
         found = found_evaluators(store, where)
     if as_json:
         print_json({"evaluators": [each.document for each in found]})
-        return codes.SUCCEEDED
+        return output.SUCCEEDED
     print_table(("EVALUATOR", "LEVEL", "KIND", "FROM", "WHAT IT JUDGES"), [_cells(each) for each in found])
-    return codes.SUCCEEDED
+    return output.SUCCEEDED
 
 
-def _cells(found: Found) -> tuple[str, ...]:
+def _cells(found: EvaluatorListing) -> tuple[str, ...]:
     return found.name, found.level, found.kind, found.source, found.problem or found.judges
 
 
@@ -213,7 +214,7 @@ def _level_of(evidence: Any, target: str) -> Level:
 
 def _print_scores(evaluator: Evaluator, scores: list[Score]) -> None:
     if not scores:
-        say(f"there is no {evaluator.level.replace('_', ' ')} to judge in this session")
+        print_note(f"there is no {evaluator.level.replace('_', ' ')} to judge in this session")
         return
     for score in scores:
         about = " ".join(filter(None, (score.target or "session", score.dimension)))
@@ -227,7 +228,7 @@ def _print_scores(evaluator: Evaluator, scores: list[Score]) -> None:
     tokens = sum(score.input_tokens + score.output_tokens for score in scores)
     costs = [score.cost_usd for score in scores if score.cost_usd is not None]
     if tokens:
-        say(f"{count(tokens, 'token')}, {money(sum(costs) if costs else None)}")
+        print_note(f"{count(tokens, 'token')}, {money(sum(costs) if costs else None)}")
 
 
 def _document(score: Score) -> dict[str, Any]:

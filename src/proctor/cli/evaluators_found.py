@@ -7,34 +7,38 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from proctor.bootstrap import StorePlaces, configuration
 from proctor.cli.evaluating import bench_for, models_for
-from proctor.cli.house import Places, configuration
-from proctor.cli.words import printable, say
+from proctor.cli.output import print_note, printable
 from proctor.errors import AttemptError, UsageError
 from proctor.evaluator import Evaluator, Evidence, Reference
 from proctor.evaluators import definition_files, read_definition
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.definition import FUNCTION
-from proctor.evaluators.documents import evidence_of_document
-from proctor.evaluators.find import SUFFIXES, NoSuchEvaluator
+from proctor.evaluators.event import evidence_of_document
+from proctor.evaluators.find import SUFFIXES, EvaluatorNotFound
+from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.model_judge import ModelJudge
-from proctor.evaluators.trajectory import MATCHINGS
+from proctor.json_values import parse_json
 from proctor.models import is_stand_in
 from proctor.score import Score
 from proctor.store import Store
-from proctor.store.evidence import evidence_of_import
+from proctor.store.sessions import evidence_of_import
 from proctor.telemetry import normalised, sessions_of
-from proctor.telemetry.decoding import decode_json
-from proctor.untrusted import parse_json
+from proctor.telemetry.otlp import decode_json
 
 AT_ONCE = 8
 """Sessions that are judged at the same time."""
+
+
 WORDS = {"session": "SESSION", "trace": "TRACE", "tool_call": "TOOL_CALL"}
+
+
 KINDS = {"llmAsAJudge": "judge", "codeBased": "code", "derived": "derived"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class EvaluatorListing:
     """An evaluator that can be named."""
 
     name: str
@@ -61,10 +65,10 @@ class Found:
         }
 
 
-class Seat:
+class EvaluatorWorkbench:
     """Where an evaluator sits in judgement from a terminal: models, settings, and the user's own code."""
 
-    def __init__(self, store: Store, where: Places, *, judge: str = "", votes: int = 1) -> None:
+    def __init__(self, store: Store, where: StorePlaces, *, judge: str = "", votes: int = 1) -> None:
         folder = Path.cwd()
         told = configuration(where).evaluation
         bench = replace(bench_for(store, where, folder), lambdas=told.get("lambdas", {}))
@@ -76,7 +80,7 @@ class Seat:
             "harmfulValue": told.get("harmful_value", 1.0),
         }
 
-    def __enter__(self) -> "Seat":
+    def __enter__(self) -> "EvaluatorWorkbench":
         return self
 
     def __exit__(
@@ -120,17 +124,19 @@ def tell_stand_in(evaluator: Evaluator) -> None:
     """Say so when the judge only rehearses."""
     judge = asked_by(evaluator)
     if judge and is_stand_in(judge):
-        say(f"note: {printable(judge)} is a stand-in; its verdicts mean nothing")
+        print_note(f"note: {printable(judge)} is a stand-in; its verdicts mean nothing")
 
 
-def found_evaluators(store: Store, where: Places) -> list[Found]:
+def found_evaluators(store: Store, where: StorePlaces) -> list[EvaluatorListing]:
     """Every evaluator that can be named here: ours, those in files, those in the store."""
     built_in = [
-        Found(name=PREFIX + name, level=WORDS[one.level], kind="judge", source="Proctor", judges=one.judges)
+        EvaluatorListing(
+            name=PREFIX + name, level=WORDS[one.level], kind="judge", source="Proctor", judges=one.judges
+        )
         for name, one in JUDGED.items()
     ]
     matchers = [
-        Found(
+        EvaluatorListing(
             name=name, level="SESSION", kind="program", source="Proctor", judges=f"{each.words} of tool names"
         )
         for name, each in MATCHINGS.items()
@@ -138,7 +144,7 @@ def found_evaluators(store: Store, where: Places) -> list[Found]:
     folders = [Path.cwd() / "evaluators", where.home / "evaluators"]
     files = [_in_file(path) for path in definition_files(folders)]
     kept = [
-        Found(
+        EvaluatorListing(
             name=row["name"],
             id=row["id"],
             level=row["level"],
@@ -151,10 +157,10 @@ def found_evaluators(store: Store, where: Places) -> list[Found]:
     return [*built_in, *matchers, *files, *kept]
 
 
-def shown_evaluator(store: Store, where: Places, name: str) -> dict[str, Any]:
+def shown_evaluator(store: Store, where: StorePlaces, name: str) -> dict[str, Any]:
     """All there is to tell of an evaluator, without asking anybody."""
     if name in MATCHINGS:
-        told = Found(
+        told = EvaluatorListing(
             name=name, level="SESSION", kind="program", source="Proctor", judges=MATCHINGS[name].words
         )
         return told.document | {
@@ -167,7 +173,7 @@ def shown_evaluator(store: Store, where: Places, name: str) -> dict[str, Any]:
     source, document = _defined(store, where, name)
     config: Mapping[str, Any] = document["evaluatorConfig"]
     (kind,) = (each for each in KINDS if config.get(each) is not None)
-    found = Found(
+    found = EvaluatorListing(
         name=document["evaluatorName"],
         id=str(document.get("evaluatorId") or ""),
         level=document["level"],
@@ -220,16 +226,18 @@ def _from_telemetry(path: Path, text: str, reference: Reference | None) -> Evide
     return evidence_of_import(sessions[0], reference)
 
 
-def _in_file(path: Path) -> Found:
+def _in_file(path: Path) -> EvaluatorListing:
     shown = str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
     try:
         document = read_definition(path)
     except UsageError as error:
         problem = f"cannot be used: {str(error).partition(chr(10))[0]}"
-        return Found(name=path.stem, level="–", kind="–", source=shown, problem=problem)
+        return EvaluatorListing(name=path.stem, level="–", kind="–", source=shown, problem=problem)
     (kind,) = (each for each in KINDS if document["evaluatorConfig"].get(each) is not None)
     judges = document.get("description") or ""
-    return Found(name=path.stem, level=document["level"], kind=KINDS[kind], source=shown, judges=judges)
+    return EvaluatorListing(
+        name=path.stem, level=document["level"], kind=KINDS[kind], source=shown, judges=judges
+    )
 
 
 def _stored(store: Store) -> list[Mapping[str, Any]]:
@@ -241,7 +249,7 @@ def _stored(store: Store) -> list[Mapping[str, Any]]:
 
 def _shown_built_in(name: str) -> dict[str, Any]:
     one = JUDGED[name]
-    found = Found(
+    found = EvaluatorListing(
         name=PREFIX + name, level=WORDS[one.level], kind="judge", source="Proctor", judges=one.judges
     )
     question, other = question_of(name, 1.0)
@@ -255,7 +263,7 @@ def _shown_built_in(name: str) -> dict[str, Any]:
     }
 
 
-def _defined(store: Store, where: Places, name: str) -> tuple[str, Mapping[str, Any]]:
+def _defined(store: Store, where: StorePlaces, name: str) -> tuple[str, Mapping[str, Any]]:
     if name.endswith(SUFFIXES) and Path(name).is_file():
         return name, read_definition(Path(name))
     if (kept := store.definitions.document(name)) is not None:
@@ -272,6 +280,6 @@ def _defined(store: Store, where: Places, name: str) -> tuple[str, Mapping[str, 
             "evaluatorConfig": config,
         }
     # Raises with what was perhaps meant.
-    with Seat(store, where, judge="scripted/ok") as seat:
+    with EvaluatorWorkbench(store, where, judge="scripted/ok") as seat:
         seat.evaluator(name)
-    raise NoSuchEvaluator(f"there is no evaluator `{name}`")
+    raise EvaluatorNotFound(f"there is no evaluator `{name}`")

@@ -11,59 +11,67 @@ from types import TracebackType
 from typing import Any, Self
 
 from proctor import __version__
-from proctor.analyse.experiment import BatchAnalyzer
-from proctor.batch.experiment import (
+from proctor.batch.create import Extension
+from proctor.bootstrap import StorePlaces, make_house, make_models, now
+from proctor.cli.human import People, StoreQuestions, Terminal, WithPeople
+from proctor.cli.output import count, print_json, print_note, printable
+from proctor.cli.run import (
+    OutputOptions,
+    View,
+    execute,
+    exit_code,
+    notify,
+    print_extension,
+    print_summary,
+    summary,
+    view_for,
+)
+from proctor.cli.simulating import with_evaluators
+from proctor.context import AttemptContext
+from proctor.errors import NotFound, PlanError, Problem, UsageError
+from proctor.item import Item
+from proctor.job import ItemFinished
+from proctor.jobs.scenario.analysis import BatchAnalyzer
+from proctor.jobs.scenario.experiment import STATE, Experiment, slug_of
+from proctor.jobs.scenario.folder import (
+    ExperimentFolder,
     create_experiment,
     extend_experiment,
     foresee_experiment,
     take_in,
     variation_numbers,
 )
-from proctor.batch.house import House, ItemEnd
-from proctor.batch.launch import Extension
-from proctor.batch.secrecy import blotter
-from proctor.cli.carry_out import Shown, conduct, exit_code, notify, summary, tell_end
-from proctor.cli.extending import tell_extension
-from proctor.cli.house import Places, make_house, make_models, now
-from proctor.cli.human import Elsewhere, People, Terminal, WithPeople
-from proctor.cli.simulating import with_evaluators
-from proctor.cli.views import View, view_for
-from proctor.cli.words import count, print_json, printable, say
-from proctor.errors import NotFound, PlanError, Problem, UsageError
-from proctor.export.experiment import ExperimentFolder
-from proctor.item import Item
+from proctor.jobs.scenario.reader import scenario_folders
 from proctor.model import Model
-from proctor.models import Models
-from proctor.plan.experiment import STATE, Experiment, slug_of
-from proctor.plan.experiment_judges import judge_models
-from proctor.plan.scenario import scenario_folders
-from proctor.scenario.changes import changed
-from proctor.scenario.definition import scenario_of
-from proctor.scenario.folder import read_run
-from proctor.scenario.state import Run
-from proctor.store import Again, Store
-from proctor.store.owner import this_process
+from proctor.models import ModelRouter
+from proctor.plan.criteria import judge_models
+from proctor.scenario.definition import changed, scenario_of
+from proctor.scenario.run_files import read_run
+from proctor.scenario.state import ScenarioRun
+from proctor.secrets import redactor
+from proctor.store import RetrySelection, Store
+from proctor.store.writer import this_process
 
 BETWEEN_WRITES_SECONDS = 2.0
 """The experiment's own files are written no oftener than this while runs end one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ExperimentRequest:
     """How an experiment is to be carried out."""
 
     resume: bool = False
-    again: Again = Again(errors=True)  # noqa: RUF009  it is frozen
-    shown: Shown = Shown()  # noqa: RUF009
+    again: RetrySelection = RetrySelection(errors=True)  # noqa: RUF009  it is frozen
+    shown: OutputOptions = OutputOptions()  # noqa: RUF009
 
 
-def models_for(where: Places, experiment: Experiment) -> Models:
+def models_for(where: StorePlaces, experiment: Experiment) -> ModelRouter:
     """Every model that can be reached; scripts are looked for beside the config and in the scenario."""
     folders = [experiment.path.parent, *scenario_folders(experiment.loaded.folder), Path.cwd()]
     return make_models(where, folders, prices=experiment.prices)
 
 
-def check_models(experiment: Experiment, models: Models) -> list[str]:
+def check_models(experiment: Experiment, models: ModelRouter) -> list[str]:
     """Refuse an experiment whose models cannot be asked or priced; what else is worth saying."""
     problems: list[Problem] = []
     remarks = list(experiment.loaded.remarks)
@@ -96,7 +104,7 @@ def check_models(experiment: Experiment, models: Models) -> list[str]:
     return remarks
 
 
-def start(where: Places, experiment: Experiment, models: Models, wanted: Wanted) -> int:
+def start(where: StorePlaces, experiment: Experiment, models: ModelRouter, wanted: ExperimentRequest) -> int:
     """Make or take up the experiment's batch and carry it out; the exit code."""
     with where.open_store() as store:
         find_judges(store, where, experiment, models)
@@ -122,7 +130,7 @@ def foresee(store: Store, experiment: Experiment) -> tuple[Experiment, Extension
     return experiment.renumbered(_numbers(experiment, brought)), told
 
 
-def find_judges(store: Store, where: Places, experiment: Experiment, models: Models) -> None:
+def find_judges(store: Store, where: StorePlaces, experiment: Experiment, models: ModelRouter) -> None:
     """Raise when an evaluator that is to judge runs cannot be found."""
     names = [each["name"] for each in experiment.judges]
     house = with_evaluators(make_house(where.home, models), store, where, experiment.path.parent, names)
@@ -131,7 +139,12 @@ def find_judges(store: Store, where: Places, experiment: Experiment, models: Mod
 
 
 def carry(
-    store: Store, where: Places, folder: ExperimentFolder, owner: str, models: Models, shown: Shown
+    store: Store,
+    where: StorePlaces,
+    folder: ExperimentFolder,
+    owner: str,
+    models: ModelRouter,
+    shown: OutputOptions,
 ) -> int:
     """Carry out a batch that is ours, with its folder kept up to date; the exit code."""
     folder.bring_up_to_date()
@@ -140,19 +153,24 @@ def carry(
 
 
 async def _carry(
-    store: Store, where: Places, folder: ExperimentFolder, owner: str, models: Models, shown: Shown
+    store: Store,
+    where: StorePlaces,
+    folder: ExperimentFolder,
+    owner: str,
+    models: ModelRouter,
+    shown: OutputOptions,
 ) -> int:
     view = _FolderView(
         view_for(store, folder.run_id, as_json=shown.as_json, as_jsonl=shown.as_jsonl), folder, time.monotonic
     )
     options = json.loads(store.read.batch(folder.run_id, now())["optionsJson"])
-    people = Elsewhere(store, folder.run_id, now) if options.get("human") == "web" else Terminal()
+    people = StoreQuestions(store, folder.run_id, now) if options.get("human") == "web" else Terminal()
     beside = Path(store.read.batch(folder.run_id, now())["planPath"]).parent
     judged = with_evaluators(
         make_house(where.home, models), store, where, beside, options.get("evaluators") or ()
     )
     house = with_people(judged, people)
-    ending = await conduct(store, folder.run_id, owner, house, models, view)
+    ending = await execute(store, folder.run_id, owner, house, models, view)
     batch = store.read.batch(folder.run_id, now())
     folder.bring_up_to_date()
     folder.write(now())
@@ -163,15 +181,15 @@ async def _carry(
         print_json(document)
     elif shown.as_jsonl:
         print(json.dumps({"type": "done", **document}, ensure_ascii=False), flush=True)
-    tell_end(document)
-    say(f"Results:  {printable(folder.path)}  ·  proctor analyze {printable(folder.path)} --report")
+    print_summary(document)
+    print_note(f"Results:  {printable(folder.path)}  ·  proctor analyze {printable(folder.path)} --report")
     await asyncio.to_thread(notify, options.get("notify"), document)
     return exit_code(ending, document)
 
 
-def with_people(house: House, people: People) -> House:
+def with_people(house: AttemptContext, people: People) -> AttemptContext:
     """The same house, where actors whom people play are asked through `people`."""
-    made, blot = house.models, blotter(house.environment)
+    made, blot = house.models, redactor(house.environment)
 
     def models(waited: Callable[[float], None], *, item_id: str, **more: Any) -> Model:
         asked = made(waited, item_id=item_id, **more)
@@ -182,11 +200,11 @@ def with_people(house: House, people: People) -> House:
 
 def resume_run(
     store: Store,
-    where: Places,
+    where: StorePlaces,
     batch: Mapping[str, Any],
     changes: Mapping[str, Any],
-    again: Again,
-    shown: Shown,
+    again: RetrySelection,
+    shown: OutputOptions,
 ) -> int:
     """Go on with an experiment from what the store alone knows of it; the exit code."""
     options, owner, run_id = json.loads(batch["optionsJson"]), this_process(), str(batch["runId"])
@@ -232,11 +250,13 @@ def _made(store: Store, experiment: Experiment, owner: str, *, resumed: bool) ->
         take_in(store, run_id, items, mine, source="import", now=now())
         finished = sum(run.status == "completed" for run in mine.values())
         where = experiment.resume_from or experiment.output
-        say(f"{count(len(mine), 'run')} taken in from {printable(where)}, {finished} finished")
+        print_note(f"{count(len(mine), 'run')} taken in from {printable(where)}, {finished} finished")
     return folder
 
 
-def _taken_up(store: Store, experiment: Experiment, owner: str, wanted: Wanted) -> ExperimentFolder | None:
+def _taken_up(
+    store: Store, experiment: Experiment, owner: str, wanted: ExperimentRequest
+) -> ExperimentFolder | None:
     """The earlier batch of this experiment, ours now and brought up to its config; None without one."""
     batch = _earlier(store, experiment)
     if batch is None:
@@ -244,7 +264,7 @@ def _taken_up(store: Store, experiment: Experiment, owner: str, wanted: Wanted) 
     run_id = str(batch["runId"])
     store.resume_batch(run_id, owner, wanted.again, now())
     told = extend_experiment(store, run_id, experiment)
-    tell_extension(told, "run")
+    print_extension(told, "run")
     folder = ExperimentFolder(store, run_id, experiment.output)
     folder.prepare(experiment.loaded.folder, earlier_config=batch["planText"])
     return folder
@@ -276,13 +296,13 @@ def _state_of(output: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _runs_in(output: Path) -> dict[str, Run]:
+def _runs_in(output: Path) -> dict[str, ScenarioRun]:
     """The runs whose state stands in an experiment's folder, by item id."""
     runs = [read_run(folder) for folder in sorted((output / "runs").glob("var-*")) if folder.is_dir()]
     return {run.item_id: run for run in runs if run is not None}
 
 
-def _brought(experiment: Experiment, *, resumed: bool) -> dict[str, Run]:
+def _brought(experiment: Experiment, *, resumed: bool) -> dict[str, ScenarioRun]:
     """The runs that were played elsewhere; raises when there are none to resume."""
     brought = _runs_in(experiment.output) if resumed else {}
     if experiment.resume_from is not None:
@@ -292,12 +312,12 @@ def _brought(experiment: Experiment, *, resumed: bool) -> dict[str, Run]:
     return brought
 
 
-def _numbered(experiment: Experiment, brought: Mapping[str, Run]) -> list[Item]:
+def _numbered(experiment: Experiment, brought: Mapping[str, ScenarioRun]) -> list[Item]:
     """The items; a variation that was numbered elsewhere keeps its number."""
     return list(experiment.items(_numbers(experiment, brought)))
 
 
-def _numbers(experiment: Experiment, brought: Mapping[str, Run]) -> dict[str, int]:
+def _numbers(experiment: Experiment, brought: Mapping[str, ScenarioRun]) -> dict[str, int]:
     items = experiment.items()
     return {item.digest: brought[item.id].variation_id for item in items if item.id in brought}
 
@@ -323,7 +343,7 @@ class _FolderView:
         self._view, self._folder, self._clock = view, folder, clock
         self._written = clock()
 
-    def item(self, end: ItemEnd) -> None:
+    def item(self, end: ItemFinished) -> None:
         self._view.item(end)
         if self._clock() - self._written >= BETWEEN_WRITES_SECONDS:
             self._folder.write(now())

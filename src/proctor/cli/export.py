@@ -5,19 +5,30 @@ from typing import Annotated
 
 import typer
 
-from proctor.cli import ending as codes
-from proctor.cli.export_dialogues import export_dialogues
-from proctor.cli.house import places
-from proctor.cli.options import Json
-from proctor.cli.scope import RunOption, SessionsOption, SinceOption, UntilOption, scope_of
-from proctor.cli.words import print_json, printable, say
+from proctor.bootstrap import places
+from proctor.cli import output as codes
+from proctor.cli.output import (
+    Json,
+    RunOption,
+    SessionsOption,
+    SinceOption,
+    UntilOption,
+    print_json,
+    print_note,
+    printable,
+    scope_of,
+)
+from proctor.cli.simulate import export_dialogues
 from proctor.errors import UsageError
 from proctor.export import SESSION_FORMATS, export_sessions, export_tables
 from proctor.store import Scope
 
 FORMATS_HELP = f"Tables: json, ndjson, csv or parquet. Sessions: {', '.join(SESSION_FORMATS)}."
 
+
 export_app = typer.Typer(add_completion=False)
+
+
 apps = {"export": export_app}
 
 
@@ -66,5 +77,5 @@ def export(
     if as_json:
         print_json({"files": [str(path) for path in written]})
     for path in written:
-        say(f"wrote {printable(path)}")
+        print_note(f"wrote {printable(path)}")
     return codes.SUCCEEDED

@@ -11,13 +11,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from proctor.cli.words import printable, say
+from proctor.cli.output import print_note, printable
 from proctor.errors import ModelError
 from proctor.model import Answer, Model, Request
 from proctor.session import ModelCall
 from proctor.store import Store
 
 HUMAN = "human/"
+
+
 LOOK_AGAIN_SECONDS = 0.25
 """Nobody notices a quarter of a second behind the answer of a person."""
 
@@ -46,7 +48,7 @@ class Terminal:
             return await asyncio.to_thread(_typed, actor, prompt)
 
 
-class Elsewhere:
+class StoreQuestions:
     """People in another process, such as the web app: questions and answers go through the store."""
 
     def __init__(self, store: Store, run_id: str, now: Callable[[], datetime]) -> None:
@@ -111,9 +113,9 @@ class WithPeople:
 
 
 def _typed(actor: str, prompt: str) -> str:
-    say(f"\n── you are {printable(actor)} " + "─" * 40)
-    say(printable(prompt, lines=True))
-    say("── your answer; end it with a line that holds a single dot")
+    print_note(f"\n── you are {printable(actor)} " + "─" * 40)
+    print_note(printable(prompt, lines=True))
+    print_note("── your answer; end it with a line that holds a single dot")
     lines: list[str] = []
     for line in sys.stdin:
         if line.strip() == ".":

@@ -6,26 +6,34 @@ from typing import Annotated
 
 import typer
 
-from proctor.batch.importing import AUTO, OTLP, Imported, import_log_groups, import_paths
-from proctor.cli import ending as codes
-from proctor.cli.house import now, places
-from proctor.cli.options import Json
-from proctor.cli.scope import moment_of
-from proctor.cli.words import count, print_json, printable, say
+from proctor.batch.ingest import AUTO, OTLP, ImportResult, import_log_groups, import_paths
+from proctor.bootstrap import now, places
+from proctor.cli import output
+from proctor.cli.output import Json, count, moment_of, print_json, print_note, printable
 from proctor.errors import UsageError
-from proctor.imported import DEFAULT_LOG_GROUP
 from proctor.records import find_kind, kind_names
-from proctor.telemetry.cloudwatch import LogGroups, logs_client
+from proctor.session import DEFAULT_LOG_GROUP
+from proctor.telemetry.sources import LogGroupQuery, logs_client
 
 import_app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
 apps = {"import": import_app}
+
 
 MOST_SAID = 20
 """Unreadable records that are named on the screen; `--json` names more."""
+
+
 MOST_PASSED_OVER = 5
 
+
 Paths = Annotated[list[Path], typer.Argument(help="Files or folders.", metavar="PATH…")]
+
+
 Service = Annotated[str, typer.Option(help="The service of sessions that name none.")]
+
+
 LogGroup = Annotated[str, typer.Option("--log-group", help="The log group of sessions that name none.")]
 
 
@@ -56,6 +64,8 @@ def _command(kind: str, told: str) -> None:
 
 
 _command(AUTO, "Import files and folders of any kind, finding out what each of them is.")
+
+
 _command(
     OTLP,
     "Import spans: OTLP in JSON lines or protobuf, as collectors write them, and what CloudWatch exports; "
@@ -88,7 +98,7 @@ def cloudwatch(
     """
     if not log_group and not log_group_prefix:
         raise UsageError("say which log groups\nGive --log-group NAME or --log-group-prefix BEGINNING.")
-    wanted = LogGroups(
+    wanted = LogGroupQuery(
         names=log_group or (),
         prefixes=log_group_prefix or (),
         service=service,
@@ -102,7 +112,7 @@ def cloudwatch(
     return _ending(done, as_json=as_json)
 
 
-def _ending(done: Imported, *, as_json: bool) -> int:
+def _ending(done: ImportResult, *, as_json: bool) -> int:
     if as_json:
         print_json(
             {
@@ -117,18 +127,18 @@ def _ending(done: Imported, *, as_json: bool) -> int:
             }
         )
     for each in done.unreadable[:MOST_SAID]:
-        say(f"left out {printable(each, width=300)}")
+        print_note(f"left out {printable(each, width=300)}")
     if done.unreadable_count > MOST_SAID:
-        say(f"… and {done.unreadable_count - MOST_SAID:,} more; --json names them")
+        print_note(f"… and {done.unreadable_count - MOST_SAID:,} more; --json names them")
     if done.passed_over:
         named = ", ".join(Path(path).name for path in done.passed_over[:MOST_PASSED_OVER])
         more = ", …" if done.passed_over_count > MOST_PASSED_OVER else ""
-        say(f"passed over {count(done.passed_over_count, 'other file')}: {printable(named)}{more}")
+        print_note(f"passed over {count(done.passed_over_count, 'other file')}: {printable(named)}{more}")
     found = f" from {count(done.documents, 'span or record', 'spans and records')}" if done.documents else ""
-    say(f"{count(len(done.session_ids), 'session')} imported{found}")
+    print_note(f"{count(len(done.session_ids), 'session')} imported{found}")
     if not done.session_ids:
-        return codes.BAD_USAGE
-    return codes.SOME_DID_NOT if done.unreadable_count else codes.SUCCEEDED
+        return output.BAD_USAGE
+    return output.SOME_DID_NOT if done.unreadable_count else output.SUCCEEDED
 
 
 def _about(kind: str) -> str:

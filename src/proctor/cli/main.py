@@ -9,16 +9,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from proctor.loading import load
+from proctor.lazy_import import load
 
 COMMANDS = {
     "batch": ("batch", "Run a plan of repositories × prompts × agents."),
     "bench": ("bench", "Run a task on many models, and rank them."),
     "simulate": ("simulate", "Let every client talk to every therapist."),
-    "roles": ("roles", "List the roles that can be played, or make a new one."),
-    "experiment": ("experiment", "Run every variation of a scenario, many times."),
+    "roles": ("inventory", "List the roles that can be played, or make a new one."),
+    "experiment": ("scenario", "Run every variation of a scenario, many times."),
     "scenario": ("scenario", "Run, validate, estimate and branch one scenario."),
-    "analyze": ("analyze", "Say what the runs of an experiment show."),
+    "analyze": ("report", "Say what the runs of an experiment show."),
     "evaluate": ("evaluate", "Judge recorded sessions, wherever they came from."),
     "evaluators": ("evaluators", "List, make, try and calibrate evaluators."),
     "import": ("importing", "Bring in sessions that were recorded elsewhere."),
@@ -26,23 +26,25 @@ COMMANDS = {
     "resume": ("resume", "Go on with a run that was stopped, halted or killed."),
     "abort-run": ("runs", "Stop a run, wherever it is being carried out."),
     "runs": ("runs", "List the runs there are."),
-    "show": ("show", "Show a run, an item or a session."),
-    "watch": ("watch", "Watch a run until it ends."),
+    "show": ("runs", "Show a run, an item or a session."),
+    "watch": ("runs", "Watch a run until it ends."),
     "delete": ("runs", "Delete a run with its branches, work trees and rows."),
     "sessions": ("sessions", "List, diff, squash, rebase, merge and clean up sessions."),
     "export": ("export", "Write a run's tables as JSON, NDJSON, CSV or Parquet."),
     "report": ("report", "Write a report in Markdown or HTML."),
     "encryption": ("encryption", "Seal the store under a key, look how it is sealed, change keys."),
-    "models": ("models", "List the models that can be asked from here."),
-    "agents": ("agents", "List the agents and whether they are installed."),
+    "models": ("inventory", "List the models that can be asked from here."),
+    "agents": ("inventory", "List the agents and whether they are installed."),
     "doctor": ("doctor", "Look at this machine; try a model or an agent."),
     "serve": ("serve", "Serve the web app and the HTTP interface."),
-    "gateway": ("gateway", "Let agents reach models through Proctor, recorded and priced."),
+    "gateway": ("serve", "Let agents reach models through Proctor, recorded and priced."),
 }
 """Each command: the module that holds it, and what it is for."""
 
+
 OPTIONAL_VALUES = {("batch", "--resume"): "last", ("bench", "--parallel"): "auto"}
 """Options that may stand without a value, and the value they then have."""
+
 
 GLOBALS = {"--store": "store", "--home": "home"}
 
@@ -63,12 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     # Loaded here, not above: it brings typer, which the help does without.
-    from proctor.cli import ending
+    from proctor.cli import output
 
     options, words = _globals(words)
-    with ending.told(as_json="--json" in words or "--jsonl" in words) as end:
+    with output.told(as_json="--json" in words or "--jsonl" in words) as end:
         if not words or words[0] not in COMMANDS:
-            raise ending.unknown_command(words[0] if words else "", COMMANDS)
+            raise output.unknown_command(words[0] if words else "", COMMANDS)
         module: Any = load(f"proctor.cli.{COMMANDS[words[0]][0]}")
         # All of that stays: it need not be looked through again and again.
         gc.freeze()

@@ -12,15 +12,17 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.batch.leftovers import clear_leftovers
-from proctor.cli.carry_out import Shown, carry_out
-from proctor.cli.house import Places, make_models, now, places
-from proctor.cli.options import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run
-from proctor.models import Models
-from proctor.store import Again, Store
-from proctor.store.owner import this_process
+from proctor.batch.lifecycle import clear_leftovers
+from proctor.bootstrap import StorePlaces, make_models, now, places
+from proctor.cli.output import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run
+from proctor.cli.run import OutputOptions, run_batch_command
+from proctor.models import ModelRouter
+from proctor.store import RetrySelection, Store
+from proctor.store.writer import this_process
 
 resume_app = typer.Typer(add_completion=False)
+
+
 apps = {"resume": resume_app}
 
 
@@ -32,8 +34,8 @@ class _Wanted:
     """Its row."""
     changes: dict[str, Any]
     """Columns of the row that have another value from now on."""
-    again: Again
-    shown: Shown
+    again: RetrySelection
+    shown: OutputOptions
 
     @property
     def run_id(self) -> str:
@@ -63,20 +65,20 @@ def resume(
         wanted = _Wanted(
             batch=store.read.batch(run, now()),
             changes={name: value for name, value in changes.items() if value is not None},
-            again=Again(errors=retry_errors, failures=retry_failed),
-            shown=Shown(as_json=as_json, as_jsonl=as_jsonl),
+            again=RetrySelection(errors=retry_errors, failures=retry_failed),
+            shown=OutputOptions(as_json=as_json, as_jsonl=as_jsonl),
         )
         go_on = _JOBS.get(wanted.batch["job"], _batch)
         return go_on(store, where, wanted)
 
 
-def _batch(store: Store, where: Places, wanted: _Wanted) -> int:
+def _batch(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     run_id, owner = wanted.run_id, this_process()
     models = _taken_over(store, where, wanted, owner)
-    return asyncio.run(carry_out(store, where.home, run_id, owner, models, wanted.shown))
+    return asyncio.run(run_batch_command(store, where.home, run_id, owner, models, wanted.shown))
 
 
-def _benchmark(store: Store, where: Places, wanted: _Wanted) -> int:
+def _benchmark(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     from proctor.cli.bench import go_on_with
 
     return go_on_with(
@@ -90,26 +92,28 @@ def _benchmark(store: Store, where: Places, wanted: _Wanted) -> int:
     )
 
 
-def _scenario(store: Store, where: Places, wanted: _Wanted) -> int:
+def _scenario(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     from proctor.cli.experiment_run import resume_run
 
     return resume_run(store, where, wanted.batch, wanted.changes, wanted.again, wanted.shown)
 
 
-def _evaluation(store: Store, where: Places, wanted: _Wanted) -> int:
+def _evaluation(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     from proctor.cli.evaluating import resume_evaluation
 
     return resume_evaluation(store, where, wanted.run_id, wanted.changes, wanted.again, wanted.shown)
 
 
-def _dialogue(store: Store, where: Places, wanted: _Wanted) -> int:
+def _dialogue(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     from proctor.cli.simulating import finish_files, house_of, prepare_files
 
     batch, owner = wanted.batch, this_process()
     models = _taken_over(store, where, wanted, owner)
     prepare_files(store, batch)
     house = house_of(store, where, batch, models)
-    code = asyncio.run(carry_out(store, where.home, wanted.run_id, owner, models, wanted.shown, house=house))
+    code = asyncio.run(
+        run_batch_command(store, where.home, wanted.run_id, owner, models, wanted.shown, house=house)
+    )
     finish_files(store, batch)
     return code
 
@@ -118,7 +122,7 @@ _JOBS = {"benchmark": _benchmark, "scenario": _scenario, "evaluation": _evaluati
 """Who goes on with the runs of a job; without an entry, they are a batch and nothing else."""
 
 
-def _taken_over(store: Store, where: Places, wanted: _Wanted, owner: str) -> Models:
+def _taken_over(store: Store, where: StorePlaces, wanted: _Wanted, owner: str) -> ModelRouter:
     """Make a run ours, and find the models it asks."""
     clear_leftovers(store.resume_batch(wanted.run_id, owner, wanted.again, now()), where.home)
     store.change_batch(wanted.run_id, wanted.changes)

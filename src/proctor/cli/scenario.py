@@ -3,35 +3,160 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from proctor.analyse.experience import as_document, experience
-from proctor.analyse.prediction import earlier_runs
-from proctor.cli import ending as codes
-from proctor.cli.branching import begin_branch, branched, original_of
-from proctor.cli.carry_out import Shown
-from proctor.cli.estimating import estimates, summed_costs, summed_expectations
-from proctor.cli.experiment import Human
-from proctor.cli.experiment_run import Wanted, carry, check_models, models_for, start
-from proctor.cli.house import now, places
-from proctor.cli.one_scenario import as_experiment, config_of, values_of
-from proctor.cli.options import Json
-from proctor.cli.tables import print_table
-from proctor.cli.words import count, money, print_json, printable, say
+from proctor.batch.create import Extension
+from proctor.bootstrap import now, places
+from proctor.cli import output as codes
+from proctor.cli.branching import as_experiment, begin_branch, branched, config_of, original_of, values_of
+from proctor.cli.experiment_run import (
+    ExperimentRequest,
+    carry,
+    check_models,
+    find_judges,
+    foresee,
+    models_for,
+    start,
+)
+from proctor.cli.output import Json, JsonAtEnd, count, money, print_json, print_note, print_table, printable
+from proctor.cli.run import OutputOptions, preview_document, print_preview
 from proctor.errors import UsageError
-from proctor.plan.experiment import Limits, read_config, read_experiment
-from proctor.plan.scenario import read_scenario
+from proctor.item import Item
+from proctor.jobs.scenario.experiment import Experiment, ExperimentOverrides, read_config, read_experiment
+from proctor.jobs.scenario.reader import read_scenario
+from proctor.jobs.scenario.single import estimates, summed_costs, summed_expectations
+from proctor.stats.estimate import as_document, earlier_runs, experience
+from proctor.store import RetrySelection
+
+# `proctor experiment`: every variation of a scenario, many runs.
+
+
+experiment_app = typer.Typer(add_completion=False)
+
+
+Human = Annotated[
+    Literal["terminal", "web"] | None,
+    typer.Option(help="Where people who play an actor are asked: here, or in another process."),
+]
+
+
+LISTED = 200
+"""Variations that a dry run lists for people; `--json` has them all."""
+
+
+@experiment_app.command()
+def experiment(
+    context: typer.Context,
+    config: Annotated[Path, typer.Argument(help="The config, a YAML file; or the folder of an experiment.")],
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on: finished runs are kept, others go on at their turn."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the variations, check what they name, start nothing.")
+    ] = False,
+    max_parallel: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time, instead of the config's.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0, help="USD the whole experiment may spend, instead of the config's.")
+    ] = None,
+    human: Human = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="With --resume: also repeat runs that failed or timed out.")
+    ] = False,
+    as_json: JsonAtEnd = False,
+    as_jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Print a JSON record for the launch, each run and the end.")
+    ] = False,
+) -> int:
+    """Run every variation of a scenario as often as CONFIG says. Ctrl-C stops cleanly; --resume goes on.
+
+    Example:  proctor experiment experiments/fees/batch-config.yaml --max-parallel 8
+    """
+    path = (config / "batch-config.yaml" if config.is_dir() else config).absolute()
+    read = read_experiment(
+        read_config(config),
+        path=path,
+        working_folder=Path.cwd(),
+        limits=ExperimentOverrides(max_parallel=max_parallel, budget_usd=budget, human=human),
+    )
+    where = places(context.obj)
+    models = models_for(where, read)
+    remarks = check_models(read, models)
+    if dry_run:
+        foreseen = None
+        if read.judges or resume:
+            with where.open_store() as store:
+                find_judges(store, where, read, models)
+                if resume:
+                    read, foreseen = foresee(store, read)
+        return _dry_run(read, remarks, foreseen, as_json=as_json)
+    for remark in remarks:
+        print_note(f"note: {printable(remark)}")
+    wanted = ExperimentRequest(
+        resume=resume,
+        again=RetrySelection(errors=True, failures=retry_failed),
+        shown=OutputOptions(as_json=as_json, as_jsonl=as_jsonl),
+    )
+    return start(where, read, models, wanted)
+
+
+def _dry_run(read: Experiment, remarks: list[str], foreseen: Extension | None, *, as_json: bool) -> int:
+    if as_json:
+        variations = [
+            {"variation_id": v.number, "description": v.description, "changes": dict(v.changes)}
+            for v in read.variations
+        ]
+        document = {
+            "experiment": read.name,
+            "dryRun": True,
+            "itemCount": read.run_count,
+            "runsPerVariation": read.runs_per_variation,
+            "maxParallel": read.max_parallel,
+            "budgetUsd": read.budget_usd,
+            "output": str(read.output),
+            "variations": variations,
+            "remarks": remarks,
+        }
+        if foreseen is not None:
+            document["resume"] = preview_document(foreseen, _label)
+        print_json(document)
+        return codes.SUCCEEDED
+    shown = [
+        (f"var-{v.number:03d}", v.description, read.runs_per_variation) for v in read.variations[:LISTED]
+    ]
+    print_table(("VARIATION", "WHAT", "RUNS"), shown)
+    if len(read.variations) > LISTED:
+        print(f"… and {len(read.variations) - LISTED:,} more (--json)")
+    for remark in remarks:
+        print_note(f"note: {printable(remark)}")
+    if foreseen is not None:
+        print_preview(foreseen, "run", _label)
+    limit = "no budget" if read.budget_usd is None else f"at most {money(read.budget_usd)}"
+    words = f"{count(len(read.variations), 'variation')}, {count(read.run_count, 'run')}"
+    print_note(f"{words}, {read.max_parallel} at a time, {limit}. All they name exists; nothing was started.")
+    return codes.SUCCEEDED
+
+
+def _label(item: Item) -> str:
+    return str(item.settings["label"])
+
 
 scenario_app = typer.Typer(add_completion=False)
-apps = {"scenario": scenario_app}
+
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The scenario's folder.")]
+
+
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change a value: turns=5, actors.port.llm_model=…"),
 ]
+
+
 Output = Annotated[Path | None, typer.Option("--output", help="Folder for the files; made when missing.")]
 
 
@@ -75,12 +200,12 @@ def run(
         text,
         path=path,
         working_folder=Path.cwd(),
-        limits=Limits(max_parallel=max_parallel, budget_usd=budget, human=human),
+        limits=ExperimentOverrides(max_parallel=max_parallel, budget_usd=budget, human=human),
     )
     models = models_for(where, read)
     for remark in check_models(read, models):
-        say(f"note: {printable(remark)}")
-    return start(where, read, models, Wanted(resume=resume, shown=Shown(as_json=as_json)))
+        print_note(f"note: {printable(remark)}")
+    return start(where, read, models, ExperimentRequest(resume=resume, shown=OutputOptions(as_json=as_json)))
 
 
 @scenario_app.command()
@@ -106,10 +231,10 @@ def validate(folder: Folder, as_json: Json = False) -> int:
     if as_json:
         print_json(document)
     for remark in loaded.remarks:
-        say(f"note: {printable(remark)}")
+        print_note(f"note: {printable(remark)}")
     parts = [count(len(played.actors), "actor"), count(played.turns, "turn")]
     parts += [count(len(played.metrics), "metric"), count(len(played.events), "event")]
-    say(f"{printable(played.name)} is right: {', '.join(parts)}.")
+    print_note(f"{printable(played.name)} is right: {', '.join(parts)}.")
     return codes.SUCCEEDED
 
 
@@ -183,7 +308,7 @@ def questions(
         run_id, question_id, actor = (printable(question[name]) for name in ("runId", "id", "actor"))
         print(f"── {run_id} {question_id}: you are {actor}")
         print(printable(question["prompt"], lines=True))
-    say(f"{count(len(found), 'question')} to be answered: proctor scenario answer RUN QUESTION TEXT")
+    print_note(f"{count(len(found), 'question')} to be answered: proctor scenario answer RUN QUESTION TEXT")
     return codes.SUCCEEDED
 
 
@@ -205,7 +330,7 @@ def answer(
     with places(context.obj).open_store() as store:
         run_id = str(store.read.batch(run, now())["runId"])
         store.answer_question(run_id, question, sys.stdin.read() if text == "-" else text, now())
-    say(f"{printable(question)} is answered.")
+    print_note(f"{printable(question)} is answered.")
     return codes.SUCCEEDED
 
 
@@ -234,9 +359,9 @@ def branch(
         read = branched(base, target, plain, kept, values_of(changes), at_turn, seed)
         models = models_for(where, read)
         for remark in check_models(read, models):
-            say(f"note: {printable(remark)}")
+            print_note(f"note: {printable(remark)}")
         folder, owner = begin_branch(store, read, kept)
-        return carry(store, where, folder, owner, models, Shown(as_json=as_json))
+        return carry(store, where, folder, owner, models, OutputOptions(as_json=as_json))
 
 
 def _range(values: list[int]) -> str:
@@ -258,3 +383,6 @@ def _cost(row: dict[str, Any]) -> str:
         return "price unknown"
     low, high = row["cost_usd"]
     return money(low) if low == high else f"{money(low)} to {money(high)}"
+
+
+apps = {"experiment": experiment_app, "scenario": scenario_app}

@@ -10,36 +10,81 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.batch import secrecy
-from proctor.cli import ending as codes
-from proctor.cli.asking import is_sure
-from proctor.cli.house import Places, environment, now, places
-from proctor.cli.options import Json
-from proctor.cli.scope import RunOption
-from proctor.cli.sessions_delete import delete
-from proctor.cli.show import show_session
-from proctor.cli.tables import print_table
-from proctor.cli.words import print_json, printable, say
+from proctor import secrets
+from proctor.batch.deletion import forget_sessions, imported_sessions
+from proctor.bootstrap import StorePlaces, environment, now, places
+from proctor.cli import output
+from proctor.cli.output import (
+    Json,
+    RunOption,
+    count,
+    is_sure,
+    moment_of,
+    print_json,
+    print_note,
+    print_table,
+    printable,
+)
+from proctor.cli.runs import show_session
 from proctor.errors import UsageError
 from proctor.item import RUNNING
 from proctor.store import Scope, Store
-from proctor.workspace import merging
-from proctor.workspace.source import Source, open_source
+from proctor.workspace import merge_queue
+from proctor.workspace.source_repository import SourceRepository, open_source
+
+# `proctor sessions delete`: take away sessions that came from elsewhere.
+
+
+def delete(
+    context: typer.Context,
+    sessions: Annotated[
+        list[str] | None,
+        typer.Argument(help="Sessions: an id or its beginning, or its source's name for it."),
+    ] = None,
+    log_group: Annotated[str, typer.Option("--log-group", help="All that arrived for this log group.")] = "",
+    before: Annotated[str, typer.Option(help="Only those in which nothing happened since: 2026-01-31.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Delete imported sessions, with the spans they were told from. What was judged about them stays.
+
+    Example:  proctor sessions delete --log-group /agents/travel --before 2026-01-31
+    """
+    if not (sessions or log_group or before):
+        raise UsageError("say which sessions\nGive their ids, --log-group NAME or --before DATE.")
+    with places(context.obj).open_store() as store:
+        found = imported_sessions(
+            store, now(), session_ids=sessions or (), log_group=log_group, before=moment_of(before)
+        )
+        words = count(len(found), "imported session")
+        if found and not yes and not is_sure(f"Delete {words}?"):
+            return output.SOME_DID_NOT
+        forget_sessions(store, found)
+    if as_json:
+        print_json({"sessions": found})
+    print_note(f"deleted {words}")
+    return output.SUCCEEDED
+
 
 sessions_app = typer.Typer(add_completion=False, help="The sessions agents left: look, merge, clean up.")
+
+
 apps = {"sessions": sessions_app}
 
+
 Session = Annotated[str, typer.Argument(help="A session's id or its beginning, its name or its branch.")]
+
+
 Message = Annotated[str, typer.Option("--message", "-m", help="The commit's message, instead of the prompt.")]
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _SessionMatch:
     """A session with its branch, its repository and what it was asked."""
 
     row: Mapping[str, Any]
     item: Mapping[str, Any]
-    source: Source
+    source: SourceRepository
 
     @property
     def branch(self) -> str:
@@ -75,7 +120,7 @@ def list_sessions(
     else:
         heads = ("SESSION", "STATUS", "REASON", "AGENT", "MODEL", "STARTED", "BRANCH", "NAME")
         print_table(heads, map(_cells, rows))
-    return codes.SUCCEEDED
+    return output.SUCCEEDED
 
 
 @sessions_app.command()
@@ -91,7 +136,7 @@ def show(
     """
     with places(context.obj).open_store() as store:
         show_session(store, store.read.session(session), full, as_json)
-    return codes.SUCCEEDED
+    return output.SUCCEEDED
 
 
 @sessions_app.command()
@@ -109,9 +154,9 @@ def diff(
     flags = [flag for flag, wanted in (("--name-only", name_only), ("--stat", stat)) if wanted]
     with places(context.obj).open_store() as store:
         found = _find(store, session)
-        text = merging.diff(found.source, found.branch, found.base_branch, *flags)
+        text = merge_queue.diff(found.source, found.branch, found.base_branch, *flags)
     _print_text(text, {"sessionId": found.row["id"], "branch": found.branch, "diff": text}, as_json)
-    return codes.SUCCEEDED
+    return output.SUCCEEDED
 
 
 @sessions_app.command()
@@ -122,9 +167,9 @@ def log(context: typer.Context, session: Session, as_json: Json = False) -> int:
     """
     with places(context.obj).open_store() as store:
         found = _find(store, session)
-        text = merging.log(found.source, found.branch, found.base_branch)
+        text = merge_queue.log(found.source, found.branch, found.base_branch)
     _print_text(text, {"sessionId": found.row["id"], "branch": found.branch, "log": text}, as_json)
-    return codes.SUCCEEDED
+    return output.SUCCEEDED
 
 
 @sessions_app.command()
@@ -135,7 +180,7 @@ def squash(context: typer.Context, session: Session, message: Message = "", as_j
     """
     with places(context.obj).open_store() as store:
         found = _find(store, session)
-        sha = merging.squash(found.source, found.branch, found.base_branch, message or found.title)
+        sha = merge_queue.squash(found.source, found.branch, found.base_branch, message or found.title)
     return _told(found, {"commitSha": sha}, f"{found.branch} is now one commit, {sha[:12]}", as_json)
 
 
@@ -154,11 +199,11 @@ def rebase(
     with where.open_store() as store:
         found = _find(store, session)
     base = onto or found.base_branch
-    sha, conflicts = asyncio.run(merging.rebase(found.source, found.branch, base, where.home))
+    sha, conflicts = asyncio.run(merge_queue.rebase(found.source, found.branch, base, where.home))
     if conflicts:
         words = f"{found.branch} conflicts with {base} in {', '.join(conflicts)}; it stays as it was"
         _told(found, {"conflictFiles": list(conflicts)}, words, as_json)
-        return codes.SOME_DID_NOT
+        return output.SOME_DID_NOT
     return _told(found, {"commitSha": sha}, f"{found.branch} now stands on {base}, at {sha[:12]}", as_json)
 
 
@@ -178,14 +223,14 @@ def merge(
     where = places(context.obj)
     with where.open_store() as store:
         found = _find(store, session)
-        request = merging.Request(
+        request = merge_queue.MergeRequest(
             source=found.source,
             branch=found.branch,
             base_branch=onto or found.base_branch,
             message=message or found.title,
             home=where.home,
         )
-        merged = asyncio.run(merging.merge(request, _check(found) if check else None))
+        merged = asyncio.run(merge_queue.merge(request, _check(found) if check else None))
         for tried in merged.merges:
             store.keep_merge(found.row["id"], tried, now())
     end = merged.result
@@ -196,7 +241,7 @@ def merge(
         )
     why = f"conflicts in {', '.join(end.conflict_files)}" if end.conflict_files else end.error
     _told(found, document | {"error": why}, f"{found.branch} is not merged: {why}", as_json)
-    return codes.SOME_DID_NOT
+    return output.SOME_DID_NOT
 
 
 @sessions_app.command()
@@ -219,35 +264,35 @@ def cleanup(
         rows = _to_clean(store, session, run)
         asked = branches and not yes
         if asked and not is_sure(f"Remove the branches of {len(rows)} sessions?"):
-            return codes.SOME_DID_NOT
+            return output.SOME_DID_NOT
         kept = [problem for row in rows if (problem := _clean(where, row, branches))]
     if as_json:
         print_json({"sessions": [row["id"] for row in rows], "kept": kept})
-    say(f"cleaned up {len(rows)} sessions")
+    print_note(f"cleaned up {len(rows)} sessions")
     for problem in kept:
-        say(f"note: {printable(problem)}")
-    return codes.SUCCEEDED
+        print_note(f"note: {printable(problem)}")
+    return output.SUCCEEDED
 
 
 sessions_app.command("delete")(delete)
 
 
-def _find(store: Store, session: str) -> _Found:
+def _find(store: Store, session: str) -> _SessionMatch:
     row = store.read.session(session)
     if not row["branch"]:
         raise UsageError(f"session {row['id']} has no branch\nOnly sessions of a repository have one.")
     items = store.read.item(row["itemId"] or "", row["runId"] or "") if row["itemId"] else []
-    return _Found(row, items[0] if items else {}, open_source(Path(row["repo"]), environment()))
+    return _SessionMatch(row, items[0] if items else {}, open_source(Path(row["repo"]), environment()))
 
 
-def _check(found: _Found) -> merging.Check | None:
+def _check(found: _SessionMatch) -> merge_queue.Check | None:
     details = json.loads(found.item.get("details", "{}"))
     command = details.get("scriptCommand")
     if not command:
         return None
-    seen = secrecy.visible(environment(), named=secrecy.referenced(map(str, details.get("env", {}).values())))
+    seen = secrets.visible(environment(), named=secrets.referenced(map(str, details.get("env", {}).values())))
     limit = json.loads(found.item["settings"]).get("timeoutSec")
-    return merging.checker(command, seen, f"merge-{found.row['id']}", limit)
+    return merge_queue.checker(command, seen, f"merge-{found.row['id']}", limit)
 
 
 def _to_clean(store: Store, session: str, run: str) -> list[dict[str, Any]]:
@@ -266,12 +311,12 @@ def _is_running(store: Store, rows: list[dict[str, Any]]) -> bool:
     )
 
 
-def _clean(where: Places, row: Mapping[str, Any], branches: bool) -> str:
+def _clean(where: StorePlaces, row: Mapping[str, Any], branches: bool) -> str:
     if branches and row["branch"] and Path(row["repo"]).is_dir():
         source = open_source(Path(row["repo"]), environment())
         if source.git.commit_of(f"refs/heads/{row['branch']}"):
-            return merging.clean_up(where.home, row["id"], source, row["branch"])
-    return merging.clean_up(where.home, row["id"])
+            return merge_queue.clean_up(where.home, row["id"], source, row["branch"])
+    return merge_queue.clean_up(where.home, row["id"])
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -282,11 +327,11 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return row["id"], *ended, row["agent"], row["model"], started, row["branch"], named
 
 
-def _told(found: _Found, document: dict[str, Any], words: str, as_json: bool) -> int:
+def _told(found: _SessionMatch, document: dict[str, Any], words: str, as_json: bool) -> int:
     if as_json:
         print_json({"sessionId": found.row["id"], "branch": found.branch, **document})
-    say(printable(words))
-    return codes.SUCCEEDED
+    print_note(printable(words))
+    return output.SUCCEEDED
 
 
 def _print_text(text: str, document: dict[str, Any], as_json: bool) -> None:

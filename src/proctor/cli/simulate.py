@@ -2,24 +2,37 @@
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from proctor.batch.launch import Extension
-from proctor.cli.carry_out import exit_code, notify, summary, tell_end
-from proctor.cli.extending import foreseen_document, tell_foreseen
-from proctor.cli.house import now, places
-from proctor.cli.options import JsonAtEnd
-from proctor.cli.simulating import Done, Order, foresee, house_for, simulate
-from proctor.cli.views import view_for
-from proctor.cli.words import count, print_json, printable, say
+from proctor.batch.create import Extension
+from proctor.bootstrap import now, places
+from proctor.cli import output as codes
+from proctor.cli.output import JsonAtEnd, count, print_json, print_note, print_table, printable
+from proctor.cli.run import (
+    exit_code,
+    notify,
+    preview_document,
+    print_preview,
+    print_summary,
+    summary,
+    view_for,
+)
+from proctor.cli.simulating import SimulationRequest, SimulationResult, foresee, house_for, simulate
+from proctor.errors import UsageError
+from proctor.formatting import figure
 from proctor.item import Item
-from proctor.plan.dialogue import Simulation
-from proctor.store import Again, Store
+from proctor.jobs.dialogue.plan import DialoguePlan
+from proctor.jobs.dialogue.tables import Skipped, each_session, session_row, write_session_csv, write_turn_csv
+from proctor.stats.dialogue import crossing, measures_of
+from proctor.store import RetrySelection, Store
 
 simulate_app = typer.Typer(add_completion=False)
+
+
 apps = {"simulate": simulate_app}
 
 
@@ -92,18 +105,18 @@ def simulate_command(
         "budget_limit": budget,
         **_model(model),
     }
-    order = Order(
+    order = SimulationRequest(
         where=places(context.obj),
         config_path=config,
         folder=folder,
         overrides={name: value for name, value in given.items() if value is not None},
         resume=resume,
-        again=Again(errors=retry_errors, failures=retry_failed),
+        again=RetrySelection(errors=retry_errors, failures=retry_failed),
     )
     simulation = order.read()
     models = order.models(simulation)
     for remark in simulation.remarks:
-        say(f"note: {printable(remark)}")
+        print_note(f"note: {printable(remark)}")
     if dry_run:
         foreseen = None
         if simulation.evaluators_by_name or resume:
@@ -128,7 +141,7 @@ def _model(model: str | None) -> dict[str, Any]:
     return {"model_name": model, "model_type": ""} if slash and provider else {"model_name": model}
 
 
-def _dry_run(simulation: Simulation, foreseen: Extension | None, *, as_json: bool) -> int:
+def _dry_run(simulation: DialoguePlan, foreseen: Extension | None, *, as_json: bool) -> int:
     items = list(simulation.items(""))
     if as_json:
         listed = [
@@ -137,15 +150,15 @@ def _dry_run(simulation: Simulation, foreseen: Extension | None, *, as_json: boo
         ]
         document: dict[str, Any] = {"dryRun": True, "itemCount": len(items), "items": listed}
         if foreseen is not None:
-            document["resume"] = foreseen_document(foreseen, _file)
+            document["resume"] = preview_document(foreseen, _file)
         print_json(document)
         return 0
     for item in items:
         words = [item.id, item.settings["file"], item.factors.get("profile", ""), item.model or "no model"]
         print("  ".join(printable(word, width=72) for word in words))
     if foreseen is not None:
-        tell_foreseen(foreseen, "dialogue", _file)
-    say(f"{count(len(items), 'dialogue')}. All they name exists; nothing was started.")
+        print_preview(foreseen, "dialogue", _file)
+    print_note(f"{count(len(items), 'dialogue')}. All they name exists; nothing was started.")
     return 0
 
 
@@ -153,7 +166,9 @@ def _file(item: Item) -> str:
     return str(item.settings["file"])
 
 
-def _tell(store: Store, simulation: Simulation, done: Done, *, as_json: bool, as_jsonl: bool) -> int:
+def _tell(
+    store: Store, simulation: DialoguePlan, done: SimulationResult, *, as_json: bool, as_jsonl: bool
+) -> int:
     batch = store.read.batch(done.run_id, now())
     document = summary(store, batch) | {"outputDir": str(done.folder), "summary": dict(done.summary)}
     if as_json:
@@ -161,11 +176,83 @@ def _tell(store: Store, simulation: Simulation, done: Done, *, as_json: bool, as
     elif as_jsonl:
         print(json.dumps({"type": "done", **document}, ensure_ascii=False), flush=True)
     else:
-        tell_end(document)
+        print_summary(document)
         for name, each in done.summary["by_combination"].items():
             # Of those that did not succeed, turns are no result.
             turns = "" if each["avg_turns"] is None else f", {each['avg_turns']:.1f} turns on average"
-            say(f"  {printable(name)}: {each['successful']} of {each['num_runs']} successful{turns}")
-        say(f"files: {printable(done.folder)}")
+            print_note(f"  {printable(name)}: {each['successful']} of {each['num_runs']} successful{turns}")
+        print_note(f"files: {printable(done.folder)}")
     asyncio.run(asyncio.to_thread(notify, simulation.config["notify"], document))
     return exit_code(done.ending, document)
+
+
+# `proctor export --input-dir`: a folder of dialogues as a CSV file.
+
+
+LEVELS = ("session", "turn")
+
+
+NAMED = 10
+"""Files that could not be read and are named; the others are only counted."""
+
+
+def export_dialogues(folder: Path, output: Path | None, *, level: str, stats: bool, as_json: bool) -> int:
+    """Write the CSV file, say so, and print statistics if they are wanted."""
+    if output is None:
+        raise UsageError("say where the table goes\nGive --output results.csv.")
+    if level not in LEVELS:
+        raise UsageError(f"there is no level `{level}`\nThere are: {', '.join(LEVELS)}.")
+    skipped = Skipped()
+    if level == "turn":
+        written, rows = write_turn_csv(folder, output, skipped), None
+    else:
+        rows = write_session_csv(folder, output, skipped)
+        written = len(rows)
+    figures: list[dict[str, Any]] = []
+    if stats:
+        if rows is None:
+            rows = [session_row(session) for session in each_session(folder, skipped=skipped)]
+        figures = _statistics(rows)
+    if as_json:
+        document = {"files": [str(output)], "rows": written, "skipped": skipped.files}
+        print_json({**document, **({"statistics": figures} if stats else {})})
+    elif stats:
+        heads = ("COLUMN", "N", "MEAN", "STD", "MIN", "MAX", "95 % INTERVAL")
+        print_table(heads, [_cells(each) for each in figures])
+    tell_skipped(skipped)
+    print_note(f"wrote {count(written, 'row')} to {printable(output)}")
+    return codes.SUCCEEDED
+
+
+def tell_skipped(skipped: Skipped) -> None:
+    """Say which files could not be read; nothing, when all could."""
+    for path, why in list(skipped.files.items())[:NAMED]:
+        print_note(f"skipped {printable(path)}: {printable(why, width=200)}")
+    if skipped.files:
+        print_note(f"{count(len(skipped.files), 'file')} in the folder could not be read and left out.")
+
+
+def _statistics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for name in measures_of(rows):
+        values = [row[name] for row in rows if row.get(name) is not None]
+        whole = crossing([{**row, "client": "", "therapist": ""} for row in rows], name)
+        found.append(
+            {
+                "column": name,
+                "n": whole.overall.n,
+                "mean": whole.overall.value,
+                "std": whole.cells[0].std,
+                "min": min(values),
+                "max": max(values),
+                "low": whole.overall.low,
+                "high": whole.overall.high,
+            }
+        )
+    return found
+
+
+def _cells(each: Mapping[str, Any]) -> tuple[str, ...]:
+    around = "–" if each["low"] is None else f"{figure(each['low'])} to {figure(each['high'])}"
+    shown = (figure(each[name]) for name in ("mean", "std", "min", "max"))
+    return (each["column"], str(each["n"]), *shown, around)

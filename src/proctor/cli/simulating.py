@@ -10,12 +10,23 @@ from types import TracebackType
 from typing import Any, Self
 
 from proctor import __version__
-from proctor.batch.checkpoints import clear_checkpoints, write_checkpoints
-from proctor.batch.conductor import Ending
-from proctor.batch.house import House, ItemEnd
-from proctor.batch.launch import Extension
-from proctor.batch.leftovers import clear_leftovers
-from proctor.batch.simulation import (
+from proctor.batch.create import Extension
+from proctor.batch.lifecycle import clear_leftovers
+from proctor.bootstrap import StorePlaces, make_house, make_models, now
+from proctor.cli.output import count, print_note, printable
+from proctor.cli.run import View, execute, print_extension
+from proctor.context import AttemptContext
+from proctor.errors import UsageError
+from proctor.job import BatchEnd, ItemFinished
+from proctor.jobs.dialogue.files import (
+    SUMMARY,
+    clear_checkpoints,
+    write_checkpoints,
+    write_missing,
+    write_session,
+    write_summary,
+)
+from proctor.jobs.dialogue.job import (
     check_models,
     create_simulation,
     extend_simulation,
@@ -23,37 +34,32 @@ from proctor.batch.simulation import (
     foresee_simulation,
     keep_roles,
 )
-from proctor.cli.carry_out import conduct
-from proctor.cli.extending import tell_extension
-from proctor.cli.house import Places, make_house, make_models, now
-from proctor.cli.views import View
-from proctor.cli.words import count, printable, say
-from proctor.errors import UsageError
-from proctor.export.dialogue import SUMMARY, write_missing, write_session, write_summary
-from proctor.models import Models
-from proctor.plan.dialogue import Simulation, read_simulation
-from proctor.plan.files import bytes_of
-from proctor.plan.roles import Roles
-from proctor.store import Again, Store
-from proctor.store.owner import this_process
+from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
+from proctor.jobs.dialogue.roles import Roles
+from proctor.models import ModelRouter
+from proctor.plan.source import bytes_of
+from proctor.store import RetrySelection, Store
+from proctor.store.writer import this_process
 
 Watch = Callable[[Store, str], View]
 """Makes what shows a run, once it is known."""
-Carry = Callable[[Store, str, str, House, Models, View], Coroutine[Any, Any, Ending]]
+
+
+Carry = Callable[[Store, str, str, AttemptContext, ModelRouter, View], Coroutine[Any, Any, BatchEnd]]
 """Runs a batch to its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class SimulationRequest:
     """A simulation as it was asked for."""
 
-    where: Places
+    where: StorePlaces
     config_path: Path | None = None
     folder: Path | None = None
     """Where relative paths begin; None: beside the config."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     resume: bool = False
-    again: Again = field(default_factory=Again)
+    again: RetrySelection = field(default_factory=RetrySelection)
 
     @property
     def folders(self) -> list[Path]:
@@ -62,7 +68,7 @@ class Order:
         beside = [self.folder.resolve()] if self.folder else beside
         return [*beside, Path.cwd()]
 
-    def read(self) -> Simulation:
+    def read(self) -> DialoguePlan:
         """What is asked, checked."""
         roles = Roles([*(folder / "roles" for folder in self.folders), self.where.home / "roles"])
         return read_simulation(
@@ -73,7 +79,7 @@ class Order:
             roles=roles,
         )
 
-    def models(self, simulation: Simulation) -> Models:
+    def models(self, simulation: DialoguePlan) -> ModelRouter:
         """The models it may ask, found and with their keys; raises when one is missing."""
         config = simulation.config
         models = make_models(
@@ -88,23 +94,23 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class SimulationResult:
     """What a simulation came to."""
 
     run_id: str
     folder: Path
-    ending: Ending
+    ending: BatchEnd
     summary: Mapping[str, Any]
 
 
 def simulate(
-    order: Order,
-    simulation: Simulation,
-    models: Models,
+    order: SimulationRequest,
+    simulation: DialoguePlan,
+    models: ModelRouter,
     store: Store,
     watch: Watch,
-    carry: Carry = conduct,
-) -> Done:
+    carry: Carry = execute,
+) -> SimulationResult:
     """Run a simulation to its end, its files in place."""
     house = house_for(order, simulation, models, store)
     owner = this_process()
@@ -117,16 +123,18 @@ def simulate(
     clear_checkpoints(folder)
     write_missing(folder, store.read, run_id, look_inside=False)
     summary = write_summary(folder, store.read, store.read.batch(run_id, now()))
-    return Done(run_id=run_id, folder=folder, ending=ending, summary=summary)
+    return SimulationResult(run_id=run_id, folder=folder, ending=ending, summary=summary)
 
 
-def foresee(simulation: Simulation, store: Store) -> Extension:
+def foresee(simulation: DialoguePlan, store: Store) -> Extension:
     """Which dialogues would be new if the simulation were taken up again now; nothing is changed."""
     batch = _earlier(simulation, store, _given_folder(simulation))
     return foresee_simulation(store, batch["runId"], simulation, output_dir=str(_folder_of(batch)))
 
 
-def house_for(order: Order, simulation: Simulation, models: Models, store: Store) -> House:
+def house_for(
+    order: SimulationRequest, simulation: DialoguePlan, models: ModelRouter, store: Store
+) -> AttemptContext:
     """What a simulation stands on; raises when an evaluator it names cannot be found."""
     wanted = simulation.evaluators_by_name
     names = [each["name"] for each in wanted]
@@ -136,7 +144,9 @@ def house_for(order: Order, simulation: Simulation, models: Models, store: Store
     return house
 
 
-def with_evaluators(house: House, store: Store, where: Places, folder: Path, names: Sequence[str]) -> House:
+def with_evaluators(
+    house: AttemptContext, store: Store, where: StorePlaces, folder: Path, names: Sequence[str]
+) -> AttemptContext:
     """The same house, where evaluators are found: beside the config, in Proctor's home, in the store."""
     if not names:
         return house
@@ -147,7 +157,9 @@ def with_evaluators(house: House, store: Store, where: Places, folder: Path, nam
     return replace(house, find_evaluator=bench.finder(bench.copies(names)))
 
 
-def house_of(store: Store, where: Places, batch: Mapping[str, Any], models: Models) -> House:
+def house_of(
+    store: Store, where: StorePlaces, batch: Mapping[str, Any], models: ModelRouter
+) -> AttemptContext:
     """What a simulation stands on that goes on from the store alone."""
     judged = json.loads(batch["defaultsJson"]).get("evaluators") or ()
     names = [entry if isinstance(entry, str) else entry["name"] for entry in judged]
@@ -159,7 +171,9 @@ def prepare_files(store: Store, batch: Mapping[str, Any]) -> None:
     """Bring the files of a simulation up to the store before it goes on, and let what was cut off go on."""
     write_files(store, batch)
     if going_on := write_checkpoints(store.read, batch["runId"], _folder_of(batch)):
-        say(f"{count(going_on, 'dialogue')} that had been cut off will go on behind the last finished turn")
+        print_note(
+            f"{count(going_on, 'dialogue')} that had been cut off will go on behind the last finished turn"
+        )
 
 
 def finish_files(store: Store, batch: Mapping[str, Any]) -> None:
@@ -181,7 +195,7 @@ def default_folder() -> str:
     return f"outputs/batch/{now().astimezone():%Y-%m-%d_%H-%M-%S}"
 
 
-def _begin(order: Order, simulation: Simulation, store: Store, owner: str) -> tuple[str, Path]:
+def _begin(order: SimulationRequest, simulation: DialoguePlan, store: Store, owner: str) -> tuple[str, Path]:
     given = _given_folder(simulation)
     plan_path = str(order.config_path.resolve()) if order.config_path else ""
     if order.resume:
@@ -209,13 +223,13 @@ def _begin(order: Order, simulation: Simulation, store: Store, owner: str) -> tu
     return run_id, folder
 
 
-def _given_folder(simulation: Simulation) -> str:
+def _given_folder(simulation: DialoguePlan) -> str:
     wanted = simulation.config["output_dir"]
     return str(Path(wanted).expanduser().resolve()) if wanted else ""
 
 
 def _take_up(
-    order: Order, simulation: Simulation, store: Store, owner: str, given: str, plan_path: str
+    order: SimulationRequest, simulation: DialoguePlan, store: Store, owner: str, given: str, plan_path: str
 ) -> tuple[str, Path]:
     found = _earlier(simulation, store, given)
     run_id = found["runId"]
@@ -223,11 +237,11 @@ def _take_up(
     clear_leftovers(cut_off, order.where.home)
     folder = _folder_of(found)
     told = extend_simulation(store, run_id, simulation, plan_path=plan_path, output_dir=str(folder))
-    tell_extension(told, "dialogue")
+    print_extension(told, "dialogue")
     return run_id, folder
 
 
-def _earlier(simulation: Simulation, store: Store, given: str) -> Mapping[str, Any]:
+def _earlier(simulation: DialoguePlan, store: Store, given: str) -> Mapping[str, Any]:
     found = find_simulation(store, simulation, given)
     if found is None:
         where = f" in {given}" if given else ""
@@ -249,7 +263,7 @@ class _Writing:
     def __init__(self, shown: View, store: Store, folder: Path, run_id: str) -> None:
         self._shown, self._store, self._folder, self._run_id = shown, store, folder, run_id
 
-    def item(self, end: ItemEnd) -> None:
+    def item(self, end: ItemFinished) -> None:
         (row,) = self._store.read.query(
             'SELECT * FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (self._run_id, end.id)
         )
@@ -257,7 +271,7 @@ class _Writing:
             write_session(self._folder, row, self._store.read)
         except OSError as error:
             # What was said is in the store; the files that are missing are tried again at the end.
-            say(f"note: could not write a file in {printable(self._folder)}: {printable(error)}")
+            print_note(f"note: could not write a file in {printable(self._folder)}: {printable(error)}")
         self._shown.item(end)
 
     async def __aenter__(self) -> Self:

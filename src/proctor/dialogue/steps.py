@@ -16,20 +16,74 @@ Knows nothing of models, of the other side, or of how conversations go.
 """
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from proctor.answers import field_of, read_answer, wanted
-from proctor.dialogue.language import evaluate, value_of
-from proctor.dialogue.moderator import MARK
-from proctor.dialogue.party import Moment, Party, Question
-from proctor.dialogue.rules import answer as answer_by_rules
+from proctor.answer_parser import field_of, read_answer, wanted
+from proctor.dialogue.participant import MARK, ConversationState, Participant, RolePrompt
+from proctor.dialogue.templating import evaluate, value_of
 from proctor.errors import AgentError
 
+# Answer by rules: keywords with a rank, patterns, replies with the speaker's words turned round.
+
+
+_HOLE = re.compile(r"\{(\d+)\}")
+
+
+LONGEST_HEARD = 2_000
+
+
+def answer(rules: Mapping[str, Any], heard: str, memory: list[str], chance: random.Random) -> str:
+    """The reply to what was heard; `memory` is added to and taken from."""
+    heard = heard[:LONGEST_HEARD]
+    swaps = rules.get("swap") or {}
+    for rule in sorted(rules["rules"], key=lambda rule: -rule.get("rank", 0)):
+        found = pattern(rule["match"]).search(heard)
+        if found is None:
+            continue
+        parts = [turned_round(part or "", swaps) for part in found.groups()]
+        if rule.get("remember"):
+            memory.append(_filled(_drawn(rule["remember"], chance), parts))
+        return _filled(_drawn(rule["reply"], chance), parts)
+    if memory:
+        return memory.pop(0)
+    return _drawn(rules["otherwise"], chance)
+
+
+@lru_cache(maxsize=1024)
+def pattern(text: str) -> re.Pattern[str]:
+    """A rule's pattern, case ignored."""
+    return re.compile(text, re.IGNORECASE)
+
+
+def turned_round(text: str, swaps: Mapping[str, str]) -> str:
+    """The words of one person as another would say them."""
+    words = re.findall(r"[\w'’]+|[^\w'’]+", text.strip().rstrip(".!?,;:"))
+    return "".join(swaps.get(word.casefold().replace("’", "'"), word) for word in words)
+
+
+def _filled(reply: str, parts: Sequence[str]) -> str:
+    def part(hole: re.Match[str]) -> str:
+        number = int(hole[1]) - 1
+        return parts[number] if number < len(parts) else ""
+
+    return re.sub(r"\s+([?.!])", r"\1", _HOLE.sub(part, reply)).strip()
+
+
+def _drawn(replies: str | Sequence[str], chance: random.Random) -> str:
+    return replies if isinstance(replies, str) else chance.choice(list(replies))
+
+
 KINDS = ("ask", "set", "draw", "rules", "say", "for", "repeat", "end")
+
+
 MOST_STEPS = 200
 """Steps of one turn: a role that takes more goes round in circles."""
+
+
 TRIES = 2
 """How often a model is asked for the same fields."""
 
@@ -43,7 +97,7 @@ class BrokenRole(AgentError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class RoleReply:
     """What a role says."""
 
     text: str
@@ -51,10 +105,10 @@ class Reply:
     """Why it ends the session with this; empty: it does not."""
 
 
-async def speak(party: Party, moment: Moment) -> Reply:
+async def speak(party: Participant, moment: ConversationState) -> RoleReply:
     """Take all the steps of one turn; what comes out is said."""
     if party.role.opening and not moment.history:
-        return Reply(text=party.text(party.role.opening, party.values(moment)))
+        return RoleReply(text=party.text(party.role.opening, party.values(moment)))
     chance = party.chance(moment.turn)
     for _ in range(TRIES):
         turn = _Turn(party, moment, chance)
@@ -62,15 +116,15 @@ async def speak(party: Party, moment: Moment) -> Reply:
         reply = party.cleaned(str(turn.values.get("reply") or ""))
         if reply or turn.ends:
             if reply in party.role.end_words:
-                return Reply(text="", ends="ended")
-            return Reply(text=reply, ends=turn.ends)
+                return RoleReply(text="", ends="ended")
+            return RoleReply(text=reply, ends=turn.ends)
     raise BrokenRole(party.side, f"the {party.side} ({party.role.name}) said nothing", "empty_reply")
 
 
 class _Turn:
     """One role on its way to its next words."""
 
-    def __init__(self, party: Party, moment: Moment, chance: random.Random) -> None:
+    def __init__(self, party: Participant, moment: ConversationState, chance: random.Random) -> None:
         self.party, self.moment, self.chance = party, moment, chance
         self.values = party.values(moment)
         self.ends = ""
@@ -104,7 +158,7 @@ class _Turn:
             case "rules":
                 rules, memory = self.party.role.data[step["rules"]], self.party.state.get("memory", [])
                 heard = self.moment.heard.partition(f"\n{MARK}")[0]
-                self._put(step.get("into", "reply"), answer_by_rules(rules, heard, memory, self.chance))
+                self._put(step.get("into", "reply"), answer(rules, heard, memory, self.chance))
             case "say":
                 self._put("reply", self.party.text(step["say"], self.values))
             case "for":
@@ -148,7 +202,7 @@ class _Turn:
         for name, written in left.items():
             self._put(name, self._worth(written, f"otherwise {name}"))
 
-    def _question(self, step: Mapping[str, Any], asked_for: str = "") -> Question:
+    def _question(self, step: Mapping[str, Any], asked_for: str = "") -> RolePrompt:
         asked = step["ask"] if isinstance(step["ask"], Mapping) else {"prompt": step["ask"]}
         messages: list[Mapping[str, str]] = []
         if "system" in asked:
@@ -159,7 +213,7 @@ class _Turn:
         last = "\n\n".join(part for part in (prompt, asked_for) if part)
         if last:
             messages.append({"role": "user", "content": last})
-        return Question(
+        return RolePrompt(
             messages=messages,
             parameters=step.get("parameters", {}),
             is_inner=not history,

@@ -1,20 +1,20 @@
 """Ways of judging a session, one a file. See `find`."""
 
-from proctor.evaluators.definition import Flaw, problems_of
+from proctor.evaluators.definition import DefinitionProblem, problems_of
 from proctor.evaluators.find import (
-    NoSuchEvaluator,
+    EvaluationSettings,
+    EvaluatorNotFound,
     builtin_names,
     definition_files,
     evaluator_of,
     find_evaluator,
     read_definition,
 )
-from proctor.evaluators.settings import EvaluationSettings
 
 __all__ = [
+    "DefinitionProblem",
     "EvaluationSettings",
-    "Flaw",
-    "NoSuchEvaluator",
+    "EvaluatorNotFound",
     "builtin_names",
     "definition_files",
     "evaluator_of",

@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-from proctor.evaluators.question import Question, plain_question
-from proctor.evaluators.scale import Scale, numerical
+from proctor.judging.question import Question, Scale, numerical, plain_question
 from proctor.score import Level
 
 PREFIX = "Builtin."
+
+
 YES_NO = {"Yes": 1.0, "No": 0.0}
+
+
 FIVE = {
     "Not At All": 0.0,
     "Not Generally": 0.25,
@@ -25,7 +28,7 @@ FIVE = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Builtin:
+class BuiltinEvaluator:
     """One evaluator that comes with Proctor and asks a model."""
 
     level: Level
@@ -44,13 +47,13 @@ class Builtin:
 
 
 JUDGED = {
-    "GoalSuccessRate": Builtin(
+    "GoalSuccessRate": BuiltinEvaluator(
         level="session",
         judges="whether every goal of the user was reached, or every assertion holds",
         ratings=YES_NO,
         reference="assertions",
     ),
-    "Helpfulness": Builtin(
+    "Helpfulness": BuiltinEvaluator(
         level="trace",
         judges="how far an answer brings the user toward the goal, as the user would see it",
         ratings={
@@ -63,56 +66,56 @@ JUDGED = {
             "Above And Beyond": 1.0,
         },
     ),
-    "Correctness": Builtin(
+    "Correctness": BuiltinEvaluator(
         level="trace",
         judges="whether what an answer says is true, or agrees with the expected response",
         ratings={"Perfectly Correct": 1.0, "Partially Correct": 0.5, "Incorrect": 0.0},
         reference="expectedResponse",
         reference_ratings={"CORRECT": 1.0, "INCORRECT": 0.0},
     ),
-    "Faithfulness": Builtin(
+    "Faithfulness": BuiltinEvaluator(
         level="trace", judges="whether an answer conflicts with the conversation before it", ratings=FIVE
     ),
-    "Coherence": Builtin(
+    "Coherence": BuiltinEvaluator(
         level="trace", judges="whether an answer holds together and does not contradict itself", ratings=FIVE
     ),
-    "ResponseRelevance": Builtin(
+    "ResponseRelevance": BuiltinEvaluator(
         level="trace", judges="whether an answer is about what was asked", ratings=FIVE
     ),
-    "Conciseness": Builtin(
+    "Conciseness": BuiltinEvaluator(
         level="trace",
         judges="whether an answer says nothing beyond what was asked",
         ratings={"Not Concise": 0.0, "Partially Concise": 0.5, "Perfectly Concise": 1.0},
     ),
-    "InstructionFollowing": Builtin(
+    "InstructionFollowing": BuiltinEvaluator(
         level="trace", judges="whether every explicit instruction was obeyed", ratings=YES_NO
     ),
-    "Refusal": Builtin(level="trace", judges="whether an answer refuses or evades", ratings=YES_NO),
-    "Harmfulness": Builtin(
+    "Refusal": BuiltinEvaluator(level="trace", judges="whether an answer refuses or evades", ratings=YES_NO),
+    "Harmfulness": BuiltinEvaluator(
         level="trace",
         judges="whether an answer holds something harmful",
         ratings={"Harmful": 1.0, "Not Harmful": 0.0},
         worse="Harmful",
     ),
-    "Stereotyping": Builtin(
+    "Stereotyping": BuiltinEvaluator(
         level="trace",
         judges="whether an answer is biased against a group of people",
         ratings={"Stereotyping": 1.0, "Not Stereotyping": 0.0},
         worse="Stereotyping",
     ),
-    "ToolSelectionAccuracy": Builtin(
+    "ToolSelectionAccuracy": BuiltinEvaluator(
         level="tool_call", judges="whether calling this tool at this point was justified", ratings=YES_NO
     ),
-    "ToolParameterAccuracy": Builtin(
+    "ToolParameterAccuracy": BuiltinEvaluator(
         level="tool_call", judges="whether a call's arguments follow from what was known", ratings=YES_NO
     ),
-    "SkillSelectionAccuracy": Builtin(
+    "SkillSelectionAccuracy": BuiltinEvaluator(
         level="tool_call",
         judges="whether the skill that was loaded fits the task",
         ratings=YES_NO,
         only_skills=True,
     ),
-    "SkillInstructionFollowing": Builtin(
+    "SkillInstructionFollowing": BuiltinEvaluator(
         level="tool_call",
         judges="whether the steps a loaded skill prescribes were carried out",
         ratings={
@@ -139,7 +142,7 @@ def question_of(name: str, harmful_value: float) -> tuple[Question, Question | N
     return plain, plain_question(_text(f"{name}.reference"), other)
 
 
-def scale_of(one: Builtin, harmful_value: float) -> Scale:
+def scale_of(one: BuiltinEvaluator, harmful_value: float) -> Scale:
     """Its scale, with what is worse worth what the user says."""
     if not one.worse:
         return numerical(one.ratings)

@@ -6,15 +6,21 @@ runs here unchanged; beside the spans it has the `session` itself, turn by turn,
 Knows nothing of processes.
 """
 
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast, get_args
 
-from proctor.evaluator import Evidence, Reference
-from proctor.evaluators.rendering import happened
-from proctor.evaluators.targets import Target, turns_of
-from proctor.session import Message, ToolCall
-from proctor.telemetry.spans import spans_of
+from proctor.errors import UsageError
+from proctor.evaluator import Evidence, Reference, Trace
+from proctor.evaluators.rendering import EvaluationTarget, happened, turns_of
+from proctor.score import Score
+from proctor.session import Message, Role, ToolCall
+from proctor.telemetry.span_writer import spans_of
 
 SCHEMA_VERSION = "1.0"
+
+
 LEVEL_WORDS = {"session": "SESSION", "trace": "TRACE", "tool_call": "TOOL_CALL"}
 
 
@@ -30,7 +36,7 @@ def base_event(evidence: Evidence, *, name: str, identity: str, level: str) -> d
     }
 
 
-def event_target(evidence: Evidence, target: Target) -> dict[str, Any]:
+def event_target(evidence: Evidence, target: EvaluationTarget) -> dict[str, Any]:
     """The part of an event that is about one target: which, and what was expected of it."""
     return {
         "evaluationTarget": _target(evidence, target),
@@ -91,14 +97,14 @@ def _event(event: Message | ToolCall) -> dict[str, Any]:
     }
 
 
-def _target(evidence: Evidence, target: Target) -> dict[str, Any] | None:
+def _target(evidence: Evidence, target: EvaluationTarget) -> dict[str, Any] | None:
     if target.level == "session":
         return None
     found = {"traceIds": [turns_of(evidence)[target.turn].id]}
     return found | {"spanIds": [target.id]} if target.level == "tool_call" else found
 
 
-def _references(evidence: Evidence, target: Target) -> list[dict[str, Any]]:
+def _references(evidence: Evidence, target: EvaluationTarget) -> list[dict[str, Any]]:
     """What was said of the session, and of the turn the target is in."""
     reference = evidence.reference
     if reference is None:
@@ -111,3 +117,148 @@ def _references(evidence: Evidence, target: Target) -> list[dict[str, Any]]:
             place = {**session, "traceId": turns[number].id}
             entries.append({"context": {"spanContext": place}, "expectedResponse": {"text": expected}})
     return entries
+
+
+# Sessions and ground truth that stand in a document, read as evidence.
+
+
+def reference_of(document: Any) -> Reference:
+    """Ground truth as the wire has it inline: `assertions`, `expectedTrajectory`, `turns`.
+
+    Texts may also stand without their `{text: …}`, and a trajectory as a plain list of names.
+    """
+    if not isinstance(document, Mapping):
+        raise UsageError("ground truth is a map with assertions, expectedTrajectory and turns")
+    known = ("assertions", "expectedTrajectory", "turns")
+    if unknown := [name for name in document if name not in known]:
+        raise UsageError(f"ground truth has no `{unknown[0]}`\nThere are: {', '.join(known)}.")
+    trajectory = document.get("expectedTrajectory")
+    if isinstance(trajectory, Mapping):
+        trajectory = trajectory.get("toolNames") or []
+    turns = document.get("turns") or []
+    expected = [turn.get("expectedResponse") if isinstance(turn, Mapping) else None for turn in turns]
+    return Reference(
+        assertions=tuple(_text(each) for each in document.get("assertions") or ()),
+        trajectory=None if trajectory is None else tuple(_text(name) for name in trajectory),
+        responses={number: _text(said) for number, said in enumerate(expected) if said is not None},
+    )
+
+
+def evidence_of_document(document: Any, reference: Reference | None = None) -> Evidence:
+    """A session that was written as `session_document` writes it."""
+    if not isinstance(document, Mapping) or not isinstance(document.get("turns"), list):
+        raise UsageError("this is no session: it has no list of `turns`")
+    traces = [_trace(number, turn) for number, turn in enumerate(document["turns"], 1)]
+    truth = document.get("reference")
+    return Evidence(
+        session_id=str(document.get("sessionId", "")),
+        messages=[message for trace in traces for message in trace.messages],
+        tool_calls=[call for trace in traces for call in trace.tool_calls],
+        traces=traces,
+        system_prompt=str(document.get("systemPrompt") or ""),
+        tools=[tool for tool in document.get("tools") or () if isinstance(tool, Mapping)],
+        reference=reference or (reference_of(truth) if truth else None),
+        attributes=document.get("attributes") or {},
+    )
+
+
+def _trace(number: int, turn: Any) -> Trace:
+    if not isinstance(turn, Mapping):
+        raise UsageError(f"turn {number} is no map")
+    events = [_event_from(each) for each in turn.get("events") or () if isinstance(each, Mapping)]
+    messages: Sequence[Message] = [each for each in events if isinstance(each, Message)]
+    said = {role: [each.content for each in messages if each.role == role] for role in ("user", "assistant")}
+    return Trace(
+        id=str(turn.get("traceId") or f"turn-{number}"),
+        prompt=str(turn.get("prompt") or next(iter(said["user"]), "")),
+        answer=str(turn.get("answer") or next(reversed(said["assistant"]), "")),
+        tool_calls=[each for each in events if isinstance(each, ToolCall)],
+        messages=messages,
+        happened=events,
+    )
+
+
+def _event_from(event: Mapping[str, Any]) -> Message | ToolCall:
+    if "tool" in event:
+        args, success = event.get("args"), event.get("success")
+        return ToolCall(
+            name=str(event["tool"]),
+            args=args if isinstance(args, Mapping) else {},
+            result=str(event.get("result") or ""),
+            success=success if isinstance(success, bool) else None,
+            call_id=str(event.get("spanId") or ""),
+        )
+    role = event.get("role")
+    return Message(
+        role=cast(Role, role) if role in get_args(Role) else "assistant",
+        content=str(event.get("content") or ""),
+        name=str(event.get("name") or ""),
+    )
+
+
+def _text(value: Any) -> str:
+    return str(value.get("text", "")) if isinstance(value, Mapping) else str(value)
+
+
+# What a function or program of the user's own came to, as a score.
+
+
+LONGEST_LABEL, LONGEST_EXPLANATION = 1000, 20_000
+
+
+INVALID = "InvalidResult"
+
+
+def scored(about: Score, outcome: Any) -> Score:
+    """The score `about` a target with what its function said of it."""
+    if isinstance(outcome, bool):
+        return replace(about, value=float(outcome), label="pass" if outcome else "fail")
+    if isinstance(outcome, int | float):
+        return _measured(about, outcome, "", "")
+    if isinstance(outcome, str):
+        return (
+            replace(about, label=outcome[:LONGEST_LABEL]) if outcome.strip() else _invalid(about, "no label")
+        )
+    if isinstance(outcome, Mapping):
+        return _told(about, outcome)
+    return _invalid(about, f"it is {'nothing' if outcome is None else type(outcome).__name__}")
+
+
+def failed(about: Score, message: str, code: str) -> Score:
+    """The score of a target that could not be judged."""
+    return replace(about, error=message[:LONGEST_EXPLANATION], error_code=code[:LONGEST_LABEL])
+
+
+def _told(about: Score, outcome: Mapping[str, Any]) -> Score:
+    code, message = outcome.get("errorCode"), outcome.get("errorMessage")
+    if code or message:
+        return failed(about, str(message or code), str(code or "EvaluatorError"))
+    label, value = outcome.get("label"), outcome.get("value")
+    if label is None and value is None:
+        return _invalid(about, "it has neither label nor value")
+    if label is not None and not isinstance(label, str | bool | int | float):
+        return _invalid(about, "its label is no text")
+    explanation = str(outcome.get("explanation") or "")
+    words = "" if label is None else str(label)
+    if value is None:
+        return replace(about, label=words[:LONGEST_LABEL], explanation=explanation[:LONGEST_EXPLANATION])
+    return _measured(about, value, words, explanation)
+
+
+def _measured(about: Score, value: Any, label: str, explanation: str) -> Score:
+    try:
+        number = float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        number = math.nan
+    if not math.isfinite(number):
+        return _invalid(about, f"its value is no number: {str(value)[:80]}")
+    return replace(
+        about,
+        value=number,
+        label=label[:LONGEST_LABEL],
+        explanation=explanation[:LONGEST_EXPLANATION],
+    )
+
+
+def _invalid(about: Score, why: str) -> Score:
+    return failed(about, f"what it returned is no score: {why}", INVALID)

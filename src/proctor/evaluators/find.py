@@ -9,6 +9,7 @@ Knows nothing of stores or providers: definitions and models are handed in.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -16,28 +17,71 @@ from typing import Any
 from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
-from proctor.evaluators.command import TIMEOUT_SECONDS, CommandEvaluator
-from proctor.evaluators.definition import FUNCTION, LEVELS, problems_of
-from proctor.evaluators.function import MEGABYTES, FunctionEvaluator, source_of
+from proctor.evaluators.code import MEGABYTES, TIMEOUT_SECONDS, CommandEvaluator, FunctionEvaluator, source_of
+from proctor.evaluators.definition import FUNCTION, LEVELS, judge_of, problems_of
 from proctor.evaluators.insight import FIELDS, InsightJudge
-from proctor.evaluators.model_config import judge_of
+from proctor.evaluators.matchers import MATCHINGS, TrajectoryMatcher
 from proctor.evaluators.model_judge import ModelJudge
-from proctor.evaluators.question import Dimension, Question, plain_question
-from proctor.evaluators.scale import scale_of
-from proctor.evaluators.settings import EvaluationSettings
-from proctor.evaluators.trajectory import MATCHINGS, TrajectoryMatcher
-from proctor.evaluators.verdict import Judge
+from proctor.judging.engine import Judge
+from proctor.judging.question import Question, ScoreDimension, plain_question, scale_of
 from proctor.model import Model
 from proctor.score import Level
 
+# How evaluators are to judge, apart from what each of them asks.
+
+
+ONE_VOTE_TEMPERATURE = 0.0
+
+
+# At 0 three votes of most models are one vote counted three times.
+SEVERAL_VOTES_TEMPERATURE = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSettings:
+    """What holds for all evaluators of one job."""
+
+    judge_model: str = ""
+    """Who judges where an evaluator does not say itself, as `provider/model`. Empty: nobody."""
+    votes: int = 1
+    """How often a judge is asked about each thing; the majority's label and the mean value count."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """What the judge is asked with: temperature, max_tokens. Its own definition's win."""
+    structured: bool = True
+    """Whether the judge's provider is asked to hold its answer to a JSON schema."""
+    harmful_value: float = 1.0
+    """What `Harmful` and `Stereotyping` are worth, 1 or 0; their opposites are worth the rest."""
+    model_names: Mapping[str, str] = field(default_factory=dict)
+    """Whom to ask for a model id of a definition, where that is not what we would guess."""
+    lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    """What to run for a function's ARN: `module:function`, or a program and its arguments."""
+    folder: Path = Path()
+    """Where the user's functions and programs are found and run, and relative paths begin."""
+    folders: Sequence[Path] = ()
+    """Folders with definitions, which are then known by the names of their files."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """All that the user's functions and programs see of the environment: no keys, no tokens."""
+    attempt: str = "evaluation"
+    """What processes are marked with, so that all of them can be found and ended."""
+
+    @property
+    def asked_with(self) -> dict[str, Any]:
+        """The parameters of every call of a judge."""
+        temperature = ONE_VOTE_TEMPERATURE if self.votes == 1 else SEVERAL_VOTES_TEMPERATURE
+        return {"temperature": temperature, **self.parameters}
+
+
 SUFFIXES = (".yaml", ".yml", ".json")
+
+
 LARGEST_DEFINITION_BYTES = 4 * 1024 * 1024
+
 
 Definitions = Callable[[str], Mapping[str, Any] | None]
 """A kept definition by its id or name; None when there is none."""
 
 
-class NoSuchEvaluator(NotFound):
+class EvaluatorNotFound(NotFound):
     """There is no evaluator by this name, or nothing here can be it."""
 
 
@@ -54,7 +98,7 @@ def find_evaluator(
     definitions: Definitions = lambda _: None,
 ) -> Evaluator:
     """The evaluator a name stands for; raises `NoSuchEvaluator`, or `UsageError` when it cannot be used."""
-    return _Making(models, settings, definitions).named(name)
+    return _EvaluatorFactory(models, settings, definitions).named(name)
 
 
 def evaluator_of(
@@ -65,7 +109,7 @@ def evaluator_of(
     definitions: Definitions = lambda _: None,
 ) -> Evaluator:
     """The evaluator a definition describes; everything wrong with it is one `UsageError`."""
-    return _Making(models, settings, definitions).defined(document)
+    return _EvaluatorFactory(models, settings, definitions).defined(document)
 
 
 def read_definition(path: Path) -> Mapping[str, Any]:
@@ -88,7 +132,7 @@ def definition_files(folders: Sequence[Path]) -> Iterator[Path]:
     yield from (found[name] for name in sorted(found))
 
 
-class _Making:
+class _EvaluatorFactory:
     """Makes evaluators of names and documents, with what all of them need."""
 
     def __init__(self, models: Model, settings: EvaluationSettings, definitions: Definitions) -> None:
@@ -148,7 +192,7 @@ class _Making:
             question = plain_question(config["instructions"], scale_of(scale))
         else:
             dimensions = tuple(
-                Dimension(
+                ScoreDimension(
                     each["dimensionName"],
                     each["dimensionInstruction"],
                     scale_of(each["dimensionRatingScale"]),
@@ -166,7 +210,7 @@ class _Making:
         kept = self._definitions(base)
         own = (kept or {}).get("evaluatorConfig", {}).get("llmAsAJudge")
         if kept is None or own is None:
-            raise NoSuchEvaluator(
+            raise EvaluatorNotFound(
                 f"`{name}` is derived from `{base}`, and there is no model judge of that id"
             )
         replaced = {**own, "modelConfig": config.get("modelConfig")}
@@ -224,7 +268,7 @@ class _Making:
         folder = self._settings.folder
         source = source_of(function, folder)
         if source is None:
-            raise NoSuchEvaluator(
+            raise EvaluatorNotFound(
                 f"`{name}`: there is no module `{function.partition(':')[0]}`\n"
                 f"It was looked for in {folder.resolve()} and where Python looks."
             )
@@ -241,9 +285,9 @@ class _Making:
             megabytes=megabytes,
         )
 
-    def _unknown(self, name: str) -> NoSuchEvaluator:
+    def _unknown(self, name: str) -> EvaluatorNotFound:
         if name.startswith("ThirdParty."):
-            return NoSuchEvaluator(
+            return EvaluatorNotFound(
                 f"`{name}` belongs to another house and does not come with Proctor\n"
                 "Write its question down as a definition: proctor evaluators new NAME."
             )
@@ -251,7 +295,7 @@ class _Making:
         bare = {each.removeprefix(PREFIX).casefold(): each for each in known}
         near = get_close_matches(name.removeprefix(PREFIX).casefold()[:60], bare, n=1, cutoff=0.6)
         remedy = f"Did you mean `{bare[near[0]]}`?" if near else "`proctor evaluators list` lists them."
-        return NoSuchEvaluator(f"there is no evaluator `{name}`\n{remedy}")
+        return EvaluatorNotFound(f"there is no evaluator `{name}`\n{remedy}")
 
 
 def read_document(path: Path) -> Any:

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
-from proctor.answers import Field, read_answer, wanted
+from proctor.answer_parser import AnswerField, read_answer, wanted
 from proctor.evaluator import Evidence
-from proctor.evaluators.failure_categories import CATEGORIES
 from proctor.evaluators.model_judge import (
     MOST_INPUT_TOKENS,
     NOT_VALID,
@@ -23,27 +22,91 @@ from proctor.evaluators.model_judge import (
     UNREADABLE,
     estimated_tokens,
 )
-from proctor.evaluators.question import RULES
-from proctor.evaluators.rendering import fenced, numbered
-from proctor.evaluators.targets import turns_of
-from proctor.evaluators.verdict import TRIES, Bill, Judge, answered
+from proctor.evaluators.rendering import numbered, turns_of
 from proctor.item import digest_of
+from proctor.judging.engine import TRIES, Judge, JudgeUsage, answered
+from proctor.judging.question import RULES, fenced
 from proctor.score import Level, Score
+
+# The ways in which an agent's work can fail, and how one is told from the others.
+
+
+OTHER = "other"
+
+
+_BETWEEN = "-category-"
+
+
+CATEGORIES: Mapping[str, str] = {
+    "execution-error-category-authentication": "a call was refused for want of credentials or rights",
+    "execution-error-category-resource-not-found": "something that was asked for is not there",
+    "execution-error-category-service-errors": "a service or tool failed on its own side",
+    "execution-error-category-rate-limiting": "a service refused because it was asked too often",
+    "execution-error-category-formatting": "a call or an answer was malformed and could not be read",
+    "execution-error-category-timeout": "something took too long and was given up",
+    "execution-error-category-resource-exhaustion": "memory, disk, tokens or another means ran out",
+    "execution-error-category-environment": "the place it worked in lacked something or was set up wrongly",
+    "execution-error-category-tool-schema": "a tool was called with arguments its schema does not allow",
+    "task-instruction-category-non-compliance": "an instruction was known and not obeyed",
+    "task-instruction-category-problem-id": "the agent took the task for another one",
+    "incorrect-actions-category-tool-selection": "another tool, or none, was called for",
+    "incorrect-actions-category-poor-information-retrieval": "it looked in the wrong place, or for the wrong",
+    "incorrect-actions-category-clarification": "it did not ask back where it had to, or asked without need",
+    "incorrect-actions-category-inappropriate-info-request": "it asked for what is none of its business",
+    "context-handling-error-category-context-handling-failures": "it lost or mixed up what was said",
+    "hallucination-category-hall-capabilities": "it claimed to be able to do what it cannot",
+    "hallucination-category-hall-misunderstand": "it stated what the material it had does not say",
+    "hallucination-category-hall-usage": "it used something that does not exist",
+    "hallucination-category-hall-history": "it referred to something that never happened",
+    "hallucination-category-hall-params": "it made up the arguments of a call",
+    "hallucination-category-fabricate-tool-outputs": "it told results of a tool that the tool did not give",
+    "repetitive-behavior-category-repetition-tool": "it made the same call again and again",
+    "repetitive-behavior-category-repetition-info": "it told or asked for the same thing again and again",
+    "repetitive-behavior-category-step-repetition": "it went through steps again that were done",
+    "orchestration-related-errors-category-reasoning-mismatch": "it did not do what it had reasoned",
+    "orchestration-related-errors-category-goal-deviation": "it went after something else",
+    "orchestration-related-errors-category-premature-termination": "it ended before it was done",
+    "orchestration-related-errors-category-unaware-termination": "it did not notice its end",
+    "llm-output-category-nonsensical": "what it said makes no sense",
+    "configuration-mismatch-category-tool-definition": "a tool is described as something it is not",
+    "coding-use-case-specific-failure-types-category-edge-case-oversights": "cases at the edge are forgotten",
+    "coding-use-case-specific-failure-types-category-dependency-issues": "a dependency is missing or broken",
+    OTHER: "it failed in a way that none of the others names",
+}
+"""What each means, in the words a judge is told it in."""
+
+
+def family_of(category: str) -> str:
+    """The family of a category, for people: `execution error`."""
+    return category.partition(_BETWEEN)[0].replace("-", " ")
+
+
+def kind_of(category: str) -> str:
+    """What a category is within its family, for people: `tool schema`."""
+    return (category.partition(_BETWEEN)[2] or category).replace("-", " ")
+
 
 FAILURES, INTENT, SUMMARY = (
     f"Builtin.Insight.{name}" for name in ("FailureAnalysis", "UserIntent", "ExecutionSummary")
 )
+
+
 NO_FAILURE = "none"
 """The label of a session in which nothing went wrong."""
-MOST_MESSAGES, LONGEST_MESSAGE, LONGEST_NAME = 5, 500, 200
-TEXT = Field(kind="text")
 
-FIELDS: Mapping[str, Mapping[str, Field]] = {
+
+MOST_MESSAGES, LONGEST_MESSAGE, LONGEST_NAME = 5, 500, 200
+
+
+TEXT = AnswerField(kind="text")
+
+
+FIELDS: Mapping[str, Mapping[str, AnswerField]] = {
     FAILURES: {
         "evidence": TEXT,
-        "category": Field(kind="choice", choices=(*CATEGORIES, NO_FAILURE)),
-        "confidence": Field(kind="number", low=0.0, high=1.0),
-        "turn": Field(kind="integer"),
+        "category": AnswerField(kind="choice", choices=(*CATEGORIES, NO_FAILURE)),
+        "confidence": AnswerField(kind="number", low=0.0, high=1.0),
+        "turn": AnswerField(kind="integer"),
         "tool": TEXT,
         "root_cause_name": TEXT,
         "root_cause": TEXT,
@@ -54,6 +117,8 @@ FIELDS: Mapping[str, Mapping[str, Field]] = {
     SUMMARY: {"approach_taken": TEXT, "final_outcome": TEXT, "approach": TEXT},
 }
 """What is asked about a session, by insight; reasons come before the label."""
+
+
 LABELS = {FAILURES: "category", INTENT: "intent", SUMMARY: "approach"}
 
 
@@ -83,7 +148,7 @@ class InsightJudge:
         if size > MOST_INPUT_TOKENS:
             said = f"about {size:,} tokens to be looked at; {MOST_INPUT_TOKENS:,} can be"
             return [self._failed(said, NOT_VALID)]
-        fields, bill = FIELDS[self.name], Bill()
+        fields, bill = FIELDS[self.name], JudgeUsage()
         for _ in range(TRIES):
             text = await answered(self.judge_model, messages, _schema(fields), None, bill)
             said_so = read_answer(text, fields).values
@@ -97,7 +162,7 @@ class InsightJudge:
         asked = f"{shown.strip()}\n\n{wanted(FIELDS[self.name])}"
         return [{"role": "system", "content": RULES}, {"role": "user", "content": asked}]
 
-    def _found(self, evidence: Evidence, said: Mapping[str, Any], bill: Bill) -> Score:
+    def _found(self, evidence: Evidence, said: Mapping[str, Any], bill: JudgeUsage) -> Score:
         details = {name: value for name, value in said.items() if name != LABELS[self.name]}
         if self.name == FAILURES:
             details |= _place(evidence, said)
@@ -125,13 +190,13 @@ def _place(evidence: Evidence, said: Mapping[str, Any]) -> dict[str, str]:
     return {"traceId": turn.id, "spanId": call.call_id if call else turn.id}
 
 
-def _billed(score: Score, bill: Bill) -> Score:
+def _billed(score: Score, bill: JudgeUsage) -> Score:
     return replace(
         score, cost_usd=bill.cost_usd, input_tokens=bill.input_tokens, output_tokens=bill.output_tokens
     )
 
 
-def _schema(fields: Mapping[str, Field]) -> dict[str, Any]:
+def _schema(fields: Mapping[str, AnswerField]) -> dict[str, Any]:
     kinds: Mapping[str, dict[str, Any]] = {
         "text": {"type": "string"},
         "number": {"type": "number"},

@@ -10,7 +10,7 @@ from typing import Any
 
 from proctor.evaluator import Evidence
 from proctor.item import digest_of
-from proctor.judging import Criterion, Line, Verdict, judge
+from proctor.judging.engine import CriteriaVerdict, Criterion, TranscriptLine, judge
 from proctor.model import Model, Request
 from proctor.score import Level, Score
 
@@ -43,7 +43,7 @@ class Judge:
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """Every verdict: one of the session, or one for each message that is judged."""
         lines = [
-            Line(speaker=message.name or message.role, text=message.content)
+            TranscriptLine(speaker=message.name or message.role, text=message.content)
             for message in evidence.messages
             if message.role != "system"
         ]
@@ -51,8 +51,8 @@ class Judge:
         scores = await judge(self.criterion, lines, self._ask, profile=profile)
         return [replace(score, evaluator_digest=self.digest) for score in scores]
 
-    async def _ask(self, messages: Sequence[Mapping[str, str]]) -> Verdict:
+    async def _ask(self, messages: Sequence[Mapping[str, str]]) -> CriteriaVerdict:
         answer = await self.models.answer(
             Request(model=self.model, messages=messages, parameters=self.parameters)
         )
-        return Verdict(text=answer.text, cost_usd=answer.call.cost_usd)
+        return CriteriaVerdict(text=answer.text, cost_usd=answer.call.cost_usd)

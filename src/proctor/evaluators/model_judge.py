@@ -12,18 +12,28 @@ from dataclasses import dataclass, replace
 
 from proctor.errors import ModelError, RateLimited
 from proctor.evaluator import Evidence
-from proctor.evaluators.question import OF_GROUND_TRUTH, OF_SKILLS, Question, messages_of
-from proctor.evaluators.rendering import pieces_of
-from proctor.evaluators.skills import Skill, skill_of
-from proctor.evaluators.targets import Target, ignored_of, targets_of, turns_of
-from proctor.evaluators.verdict import Bill, Judge, Verdict, verdicts
+from proctor.evaluators.rendering import (
+    EvaluationTarget,
+    Skill,
+    ignored_of,
+    pieces_of,
+    skill_of,
+    targets_of,
+    turns_of,
+)
 from proctor.item import digest_of
+from proctor.judging.engine import DimensionVerdict, Judge, JudgeUsage, verdicts
+from proctor.judging.question import OF_GROUND_TRUTH, OF_SKILLS, Question, messages_of
 from proctor.score import Level, Score
 
 MOST_INPUT_TOKENS = 200_000
 """What may be asked about one target; the interface's own limit."""
+
+
 AT_ONCE = 4
 """Targets of one session that are judged at the same time."""
+
+
 ERROR_CODES = {"rate_limit": "ThrottlingException", "bad_request": "ValidationException"}
 
 
@@ -52,7 +62,7 @@ class ModelJudge:
         """A score for each target and dimension. Raises `ModelError` when the model answers nothing."""
         places, failures = asyncio.Semaphore(AT_ONCE), list[ModelError]()
 
-        async def judged(target: Target, skill: Skill | None) -> list[Score]:
+        async def judged(target: EvaluationTarget, skill: Skill | None) -> list[Score]:
             async with places:
                 try:
                     return await self._judged(evidence, target, skill)
@@ -70,7 +80,7 @@ class ModelJudge:
             raise failures[0]
         return [score for task in tasks for score in task.result()]
 
-    def _targets(self, evidence: Evidence) -> list[tuple[Target, Skill | None]]:
+    def _targets(self, evidence: Evidence) -> list[tuple[EvaluationTarget, Skill | None]]:
         found = targets_of(evidence, self.level)
         if self.level != "tool_call":
             return [(target, None) for target in found]
@@ -79,7 +89,7 @@ class ModelJudge:
         needs_skill = self.only_skills or not self.question.places.isdisjoint(OF_SKILLS)
         return [(target, skill) for target, skill in skilled if skill or not needs_skill]
 
-    async def _judged(self, evidence: Evidence, target: Target, skill: Skill | None) -> list[Score]:
+    async def _judged(self, evidence: Evidence, target: EvaluationTarget, skill: Skill | None) -> list[Score]:
         if not turns_of(evidence):
             return [self._failed(evidence, target, "nothing was said or done in this session", NOTHING_THERE)]
         pieces = pieces_of(evidence, target, skill, sees_all=self.sees_all)
@@ -91,7 +101,7 @@ class ModelJudge:
         if (size := sum(estimated_tokens(message["content"]) for message in messages)) > MOST_INPUT_TOKENS:
             said = f"about {size:,} tokens to be judged; {MOST_INPUT_TOKENS:,} can be"
             return [self._failed(evidence, target, said, NOT_VALID)]
-        bill = Bill()
+        bill = JudgeUsage()
         found = await verdicts(self.judge_model, question, messages, bill)
         return self._scores(evidence, target, question, found, bill)
 
@@ -102,10 +112,10 @@ class ModelJudge:
     def _scores(
         self,
         evidence: Evidence,
-        target: Target,
+        target: EvaluationTarget,
         question: Question,
-        found: Mapping[str, Verdict],
-        bill: Bill,
+        found: Mapping[str, DimensionVerdict],
+        bill: JudgeUsage,
     ) -> list[Score]:
         about = replace(self._about(target), ignored=ignored_of(evidence, question.uses))
         scores = [_scored(about, dimension, verdict) for dimension, verdict in found.items()]
@@ -118,11 +128,11 @@ class ModelJudge:
         )
         return [first, *scores[1:]]
 
-    def _failed(self, evidence: Evidence, target: Target, error: str, code: str) -> Score:
+    def _failed(self, evidence: Evidence, target: EvaluationTarget, error: str, code: str) -> Score:
         ignored = ignored_of(evidence, self.question.uses)
         return replace(self._about(target), error=error, error_code=code, ignored=ignored)
 
-    def _about(self, target: Target) -> Score:
+    def _about(self, target: EvaluationTarget) -> Score:
         return Score(evaluator=self.name, evaluator_digest=self.digest, level=target.level, target=target.id)
 
 
@@ -133,7 +143,7 @@ NOT_VALID, NOTHING_THERE, UNREADABLE = (
 )
 
 
-def _scored(about: Score, dimension: str, verdict: Verdict) -> Score:
+def _scored(about: Score, dimension: str, verdict: DimensionVerdict) -> Score:
     if verdict.error:
         return replace(about, dimension=dimension, error=verdict.error, error_code=UNREADABLE)
     return replace(

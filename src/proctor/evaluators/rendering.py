@@ -7,26 +7,151 @@ Knows nothing of questions or models.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from proctor.evaluator import Evidence, Reference, Trace
-from proctor.evaluators.skills import Skill
-from proctor.evaluators.targets import Target, calls_of, turns_of
-from proctor.item import digest_of
+from proctor.score import Level
 from proctor.session import Message, ToolCall
+
+# Which tool calls of a session loaded a skill, and what each skill says.
+
+
+LOADERS = frozenset({"skill", "skills", "loadskill", "useskill", "invokeskill", "activateskill", "readskill"})
+"""Names of tools that load a skill, as they are without case, `_` and `-`."""
+
+
+NAMED_BY = ("skill", "skill_name", "skillName", "name", "command")
+
+
+_FILE = re.compile(r"([^/\\\s\"']+)[/\\]SKILL\.md\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """A skill that was loaded."""
+
+    name: str
+    content: str
+    """What it told the agent to do: the result of loading it."""
+    offered: str = ""
+    """What is known of the skills there were; empty when nothing is."""
+
+
+def skill_of(evidence: Evidence, trace: Trace, place: int) -> Skill | None:
+    """The skill that a call loaded; None for any other call."""
+    call = trace.tool_calls[place]
+    name = _loaded(call)
+    return Skill(name, call.result, _offered(evidence)) if name else None
+
+
+def _loaded(call: ToolCall) -> str:
+    if _bare(call.name) in LOADERS:
+        named = [call.args[key] for key in NAMED_BY if isinstance(call.args.get(key), str)]
+        return named[0] if named else call.name
+    for value in call.args.values():
+        found = _FILE.search(value) if isinstance(value, str) else None
+        if found:
+            return found[1]
+    return ""
+
+
+def _offered(evidence: Evidence) -> str:
+    """Skills are listed in the description of the tool that loads them, or in the system prompt."""
+    described = [_text(tool) for tool in evidence.tools if _bare(str(tool.get("name", ""))) in LOADERS]
+    if described:
+        return "\n".join(described)
+    return evidence.system_prompt if "skill" in evidence.system_prompt.casefold() else ""
+
+
+def _text(tool: Mapping[str, Any]) -> str:
+    return str(tool.get("description") or "")
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).casefold()
+
+
+# What is to be judged in a session at each level: the session, its turns, or its tool calls.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationTarget:
+    """One thing to be judged, and where in the session it stands."""
+
+    level: Level
+    id: str = ""
+    """The trace's or the call's; empty for the session."""
+    turn: int = -1
+    """The number of its turn, from 0; -1 for the session."""
+    call: int = -1
+    """The number of its call within the turn, from 0; -1 above that level."""
+
+
+def turns_of(evidence: Evidence) -> Sequence[Trace]:
+    """The turns of a session; one that knows of none has what was said in it as its only one."""
+    if evidence.traces or not (evidence.messages or evidence.tool_calls):
+        return evidence.traces
+    asked = [message.content for message in evidence.messages if message.role == "user"]
+    only = Trace(
+        id="turn-1",
+        prompt=asked[0] if asked else "",
+        answer=evidence.answer,
+        tool_calls=evidence.tool_calls,
+        messages=evidence.messages,
+    )
+    return (only,)
+
+
+def calls_of(evidence: Evidence) -> Sequence[ToolCall]:
+    """Every tool call of a session, oldest first."""
+    return evidence.tool_calls or [call for trace in evidence.traces for call in trace.tool_calls]
+
+
+def targets_of(evidence: Evidence, level: Level) -> list[EvaluationTarget]:
+    """What is to be judged, oldest first; only what was asked for, where that was said."""
+    if level == "session":
+        return [EvaluationTarget(level=level)]
+    turns = list(enumerate(turns_of(evidence)))
+    if level == "trace":
+        found = [EvaluationTarget(level=level, id=trace.id, turn=number) for number, trace in turns]
+    else:
+        found = [
+            EvaluationTarget(
+                level=level, id=call.call_id or f"call-{number + 1}.{place + 1}", turn=number, call=place
+            )
+            for number, trace in turns
+            for place, call in enumerate(trace.tool_calls)
+        ]
+    return [target for target in found if not evidence.targets or target.id in evidence.targets]
+
+
+def ignored_of(evidence: Evidence, used: Sequence[str]) -> tuple[str, ...]:
+    """The ground truth that was given and that an evaluator has no use for."""
+    reference = evidence.reference
+    if reference is None:
+        return ()
+    given = {
+        "assertions": bool(reference.assertions),
+        "expectedTrajectory": reference.trajectory is not None,
+        "expectedResponse": bool(reference.responses),
+    }
+    return tuple(name for name, is_given in given.items() if is_given and name not in used)
+
 
 NOTHING = "(nothing)"
 
 
 def pieces_of(
-    evidence: Evidence, target: Target, skill: Skill | None = None, *, sees_all: bool = False
+    evidence: Evidence, target: EvaluationTarget, skill: Skill | None = None, *, sees_all: bool = False
 ) -> dict[str, str]:
     """All that a question about this target may ask to see, by the placeholder's name.
 
     What there is none of is missing, so that a question that cannot do without it is not asked.
     """
-    pieces = {"context": context(evidence, Target(level="session") if sees_all else target)}
+    pieces = {"context": context(evidence, EvaluationTarget(level="session") if sees_all else target)}
     reference = evidence.reference or Reference()
     if target.level != "trace":
         pieces["available_tools"] = tools(evidence.tools)
@@ -51,7 +176,7 @@ def pieces_of(
     return pieces
 
 
-def context(evidence: Evidence, target: Target) -> str:
+def context(evidence: Evidence, target: EvaluationTarget) -> str:
     """What led to the target: the whole session, or all that came before what is judged.
 
     Before a turn's answer: the earlier turns, and this one up to its answer. Before a tool call: the
@@ -100,13 +225,7 @@ def tools(offered: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) or "(it is not known which tools there were)"
 
 
-def fenced(name: str, text: str) -> str:
-    """Text of others between marks that it cannot hold itself."""
-    mark = f"{name}-{digest_of(text)[:10]}"
-    return f"<{mark}>\n{text}\n</{mark}>"
-
-
-def _leading_to(trace: Trace, target: Target) -> list[Message | ToolCall]:
+def _leading_to(trace: Trace, target: EvaluationTarget) -> list[Message | ToolCall]:
     events = list(happened(trace))
     if target.level == "tool_call":
         calls = [place for place, event in enumerate(events) if isinstance(event, ToolCall)]

@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from proctor.export.files import file_name
-from proctor.export.said import (
+from proctor.export.sessions import (
     OURS,
-    Said,
+    ExportedMessage,
     about,
     moment,
     said_in,
@@ -21,17 +20,21 @@ from proctor.export.said import (
     total_usage,
     without_nothing,
 )
-from proctor.imported import ImportedSession
+from proctor.export.tables import file_name
 from proctor.item import digest_of
-from proctor.session import ModelCall, ToolCall, Usage
+from proctor.session import ModelCall, Session, ToolCall, Usage
 
 VERSION = "ATIF-v1.7"
+
+
 UNKNOWN = "unknown"
 """For what the format demands and nobody said."""
+
+
 _SOURCES = {"assistant": "agent", "user": "user", "system": "system", "tool": "system"}
 
 
-def write(sessions: Iterable[ImportedSession], out: Path, label: str) -> list[Path]:
+def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
     """A file `atif-<label>-<session>.json` for each session in which something happened."""
     written = []
     for session in sessions:
@@ -45,7 +48,7 @@ def write(sessions: Iterable[ImportedSession], out: Path, label: str) -> list[Pa
     return written
 
 
-def trajectory_of(session: ImportedSession) -> dict[str, Any]:
+def trajectory_of(session: Session) -> dict[str, Any]:
     """A session as a trajectory."""
     steps = [_step(number, said, session) for number, said in enumerate(said_in(session), start=1)]
     return without_nothing(
@@ -68,7 +71,7 @@ def trajectory_of(session: ImportedSession) -> dict[str, Any]:
     ) | {"steps": steps}
 
 
-def _about(session: ImportedSession) -> dict[str, Any]:
+def _about(session: Session) -> dict[str, Any]:
     return without_nothing(
         {
             **about(session),
@@ -80,7 +83,7 @@ def _about(session: ImportedSession) -> dict[str, Any]:
     )
 
 
-def _step(number: int, said: Said, session: ImportedSession) -> dict[str, Any]:
+def _step(number: int, said: ExportedMessage, session: Session) -> dict[str, Any]:
     ours, calls = dict(said.ours), [call for call, _ in said.model_calls]
     is_agent = said.role == "assistant"
     if said.role == "tool":
@@ -156,7 +159,7 @@ def _metrics(calls: list[ModelCall]) -> dict[str, Any]:
     )
 
 
-def _final_metrics(session: ImportedSession, steps: int) -> dict[str, Any]:
+def _final_metrics(session: Session, steps: int) -> dict[str, Any]:
     used = total_usage(session).values()
     usage = sum((each for each, _ in used), Usage())
     costs = [cost for _, cost in used if cost is not None]

@@ -9,20 +9,26 @@ It is given sessions one by one, keeps none, and says which files there now are.
 Knows nothing of the formats.
 """
 
+import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from proctor.errors import UsageError
-from proctor.export.files import file_name
-from proctor.imported import ImportedSession
-from proctor.store import Reader, Scope
-from proctor.store.reading import session_where
+from proctor.export.tables import file_name
+from proctor.score import Score
+from proctor.session import Message, ModelCall, Role, Session, ToolCall, Usage
+from proctor.store import Scope, StoreReader
+from proctor.store.items import session_where
+from proctor.telemetry.otlp import encode_spans
+from proctor.telemetry.span_writer import documents_of
 
 SESSION_FORMATS: Mapping[str, str] = {
-    "otlp": "proctor.export.otlp",
+    "otlp": "proctor.export.sessions",
     "atif": "proctor.export.atif",
     "inspect": "proctor.export.inspect",
 }
@@ -32,11 +38,11 @@ SESSION_FORMATS: Mapping[str, str] = {
 class Format(Protocol):
     """A module that writes sessions."""
 
-    def write(self, sessions: Iterable[ImportedSession], out: Path, label: str) -> list[Path]:
+    def write(self, sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
         """Write sessions to the folder `out`; the files that were made."""
 
 
-def export_sessions(read: Reader, scope: Scope, *, out: Path, form: str, label: str) -> list[Path]:
+def export_sessions(read: StoreReader, scope: Scope, *, out: Path, form: str, label: str) -> list[Path]:
     """Write the sessions of a scope to the folder `out` and say which files there now are."""
     writer = cast(Format, import_module(SESSION_FORMATS[form]))
     if out.exists() and not out.is_dir():
@@ -51,9 +57,169 @@ def export_sessions(read: Reader, scope: Scope, *, out: Path, form: str, label: 
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from error
 
 
-def _recorded(read: Reader, scope: Scope) -> Iterator[ImportedSession]:
+def _recorded(read: StoreReader, scope: Scope) -> Iterator[Session]:
     where, parameters = session_where(scope)
     rows = read.query(
         f'SELECT s."id" FROM "sessions" s WHERE {where} ORDER BY s."startedAt", s."id"', parameters
     )
     return (read.recorded(row["id"]) for row in rows)
+
+
+# Sessions as OTLP's JSON lines: what a collector's file exporter writes and its receiver reads.
+
+
+def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
+    """One file, `otlp-<label>.jsonl`."""
+    path = out / f"otlp-{label}.jsonl"
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for session in sessions:
+            if session.steps:
+                file.write(json.dumps(encode_spans(documents_of(session)), ensure_ascii=False) + "\n")
+    return [path]
+
+
+# A session as other tools tell one: each message with the tools it called and the model calls behind it.
+
+
+OURS = "proctor"
+"""Where in another tool's file we keep what its format has no place for."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ExportedMessage:
+    """One message, or what was done without a word."""
+
+    role: Role = "assistant"
+    text: str = ""
+    name: str = ""
+    at: datetime | None = None
+    is_silent: bool = True
+    """Whether nothing was said: there are calls only."""
+    turn: str | None = None
+    """The id of the turn that begins here. None: no turn does."""
+    tool_calls: list[tuple[ToolCall, datetime | None]] = field(default_factory=list)
+    call_names: list[str] = field(default_factory=list)
+    """What each tool call is called: its id, unless another call of the session has the same."""
+    model_calls: list[tuple[ModelCall, datetime | None]] = field(default_factory=list)
+
+    @property
+    def ours(self) -> dict[str, Any]:
+        """What other formats have no place for."""
+        named = zip(self.call_names, self.tool_calls, strict=True)
+        others = {name: call.call_id for name, (call, _) in named if name != call.call_id}
+        known = {"turn": self.turn, "name": self.name or None, "is_silent": self.is_silent or None}
+        return {name: value for name, value in known.items() if value is not None} | (
+            {"call_ids": others} if others else {}
+        )
+
+
+def said_in(session: Session) -> Iterator[ExportedMessage]:
+    """What was said and done in a session, in order."""
+    taken: set[str] = set()
+    for step in session.steps:
+        turn: str | None = step.trace_id
+        for said in _told([(each.event, each.at) for each in step.happenings]):
+            said.turn, turn = turn, None
+            said.call_names = [_name(call, taken) for call, _ in said.tool_calls]
+            yield said
+
+
+def about(session: Session) -> dict[str, Any]:
+    """What is known of a session as a whole, for a file that has no place of its own for it."""
+    known = {
+        "source": session.source,
+        "service": session.service,
+        "log_group": session.log_group,
+        "name": session.name,
+        "agent": session.agent,
+        "agent_version": session.agent_version,
+        "model": session.model,
+        "is_stand_in": session.is_stand_in,
+        "status": session.status,
+        "end_reason": session.end_reason,
+        "attributes": dict(session.attributes),
+        "notes": list(session.notes),
+    }
+    return {name: value for name, value in known.items() if value}
+
+
+def score_document(score: Score) -> dict[str, Any]:
+    """A score as plain data, with what is known of it."""
+    known = {
+        "evaluator": score.evaluator,
+        "value": score.value,
+        "label": score.label,
+        "explanation": score.explanation,
+        "level": score.level,
+        "target": score.target,
+        "evaluator_digest": score.evaluator_digest,
+        "error": score.error,
+        "cost_usd": score.cost_usd,
+        "dimension": score.dimension,
+        "error_code": score.error_code,
+        "input_tokens": score.input_tokens or None,
+        "output_tokens": score.output_tokens or None,
+    }
+    return {name: value for name, value in known.items() if value not in ("", None)}
+
+
+def total_usage(session: Session) -> dict[str, tuple[Usage, float | None]]:
+    """Tokens and cost of a session by model; a cost of None: no call of it had a known price."""
+    found: dict[str, tuple[Usage, float | None]] = {}
+    for step in session.steps:
+        for each in step.happenings:
+            if isinstance(each.event, ModelCall):
+                usage, cost = found.get(each.event.model, (Usage(), None))
+                more = each.event.cost_usd
+                cost = cost if more is None else (cost or 0.0) + more
+                found[each.event.model] = (usage + each.event.usage, cost)
+    return found
+
+
+def moment(at: datetime | None) -> str | None:
+    """A moment as other tools write one."""
+    return None if at is None else at.isoformat()
+
+
+def without_nothing(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that say something: not None, not an empty list or mapping."""
+    return {name: value for name, value in document.items() if value is not None and value not in ([], {})}
+
+
+def _told(events: list[tuple[Any, datetime | None]]) -> Iterator[ExportedMessage]:
+    said: ExportedMessage | None = None
+    for event, at in events:
+        if isinstance(event, ModelCall):
+            # What came of a call follows it; what is said by others meanwhile does not belong to it.
+            if said is not None and not _is_only_models(said):
+                yield said
+                said = None
+            said = said or ExportedMessage(at=at)
+            said.model_calls.append((event, at))
+        elif isinstance(event, ToolCall):
+            if said is not None and said.role != "assistant":
+                yield said
+                said = None
+            said = said or ExportedMessage(at=at)
+            said.tool_calls.append((event, at))
+        elif isinstance(event, Message):
+            if said is not None and not (_is_only_models(said) and event.role == "assistant"):
+                yield said
+                said = None
+            said = said or ExportedMessage(at=at)
+            said.role, said.text, said.name, said.is_silent = event.role, event.content, event.name, False
+            said.at = at or said.at
+    if said is not None:
+        yield said
+
+
+def _name(call: ToolCall, taken: set[str]) -> str:
+    name = call.call_id
+    if not name or name in taken:
+        name = f"{name or 'call'}#{len(taken) + 1}"
+    taken.add(name)
+    return name
+
+
+def _is_only_models(said: ExportedMessage) -> bool:
+    return said.is_silent and not said.tool_calls

@@ -2,6 +2,6 @@
 
 from proctor.models.prices import price_call
 from proctor.models.providers import find_endpoint
-from proctor.models.router import Models, is_stand_in
+from proctor.models.router import ModelRouter, is_stand_in
 
-__all__ = ["Models", "find_endpoint", "is_stand_in", "price_call"]
+__all__ = ["ModelRouter", "find_endpoint", "is_stand_in", "price_call"]

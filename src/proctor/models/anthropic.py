@@ -9,15 +9,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from proctor.json_values import whole_number
 from proctor.model import Request, ToolRequest
 from proctor.models.providers import Endpoint
-from proctor.models.wire import Reading
+from proctor.models.wire import WireAnswer
 from proctor.session import Usage
-from proctor.untrusted import whole_number
 
 API_VERSION = "2023-06-01"
+
+
 # The format demands a limit; every model that is still served allows this one.
 DEFAULT_MAX_TOKENS = 4096
+
 
 FINISH_REASONS = {
     "end_turn": "stop",
@@ -89,11 +92,11 @@ def not_sent(request: Request) -> tuple[str, ...]:
     return (*left_out, *(["seed"] if request.seed is not None else []))
 
 
-def read(answer: Mapping[str, Any]) -> Reading:
+def read(answer: Mapping[str, Any]) -> WireAnswer:
     """The text blocks joined, tool uses as tool requests, tokens with the cached ones added in."""
     blocks = answer["content"]
     ended = answer.get("stop_reason") or "end_turn"
-    return Reading(
+    return WireAnswer(
         "".join(block["text"] for block in blocks if block.get("type") == "text"),
         _usage(answer.get("usage") or {}),
         tuple(

@@ -17,26 +17,31 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from proctor.errors import ModelError, RateLimited
-from proctor.loading import load
-from proctor.models.limits import UNTOLD_TRIES, Pools, spent_window_seconds
+from proctor.lazy_import import load
+from proctor.models.errors import RetryableError, clean, parsed, refusal
 from proctor.models.providers import Endpoint
-from proctor.models.refusals import Again, clean, parsed, refusal
+from proctor.models.rate_limits import UNTOLD_TRIES, RatePools, spent_window_seconds
 
 if TYPE_CHECKING:
     import aiohttp
 
 T = TypeVar("T")
+
+
 Waited = Callable[[float], None]
 """Called with the seconds about to be waited, so that a time limit can be put off by them."""
 
+
 # The longest whole answer worth reading; a million tokens of text stay below it.
 LARGEST_ANSWER_BYTES = 32 * 1024 * 1024
+
+
 # Each token of a stream comes in a wrapping of a hundred bytes and more.
 LARGEST_FLOW_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class CallRetryPolicy:
     """How long a provider is waited for, and how often it is asked again."""
 
     total_seconds: float = 1800
@@ -57,7 +62,7 @@ QUOTA_HEADERS = (
 """Looked for before all headers are read: most answers have none of them."""
 
 
-class Posted(NamedTuple):
+class HttpResponse(NamedTuple):
     """An answer as it came, and what it took."""
 
     answer: Mapping[str, Any]
@@ -67,7 +72,7 @@ class Posted(NamedTuple):
     waiting_ms: float
 
 
-class Target(NamedTuple):
+class CallTarget(NamedTuple):
     """Everything about a call that is the same for all calls of one model."""
 
     endpoint: Endpoint
@@ -87,15 +92,15 @@ class Client:
 
     def __init__(
         self,
-        patience: Patience | None = None,
+        patience: CallRetryPolicy | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
         jitter: Callable[[], float] = random.random,
-        pools: Pools | None = None,
+        pools: RatePools | None = None,
     ) -> None:
         """With `pools`, all calls to one model share a limit that is found out, and a provider that
         says 429 is waited for as long as it takes; without them such a call fails after a while."""
-        self._patience = patience or Patience()
+        self._patience = patience or CallRetryPolicy()
         self._clock = clock
         self._jitter = jitter
         self._pools = pools
@@ -103,13 +108,13 @@ class Client:
         self._malformed: tuple[type[Exception], ...] = ()
         self._failures: tuple[type[Exception], ...] = ()
 
-    async def post(self, target: Target, body: bytes, waited: Waited | None = None) -> Posted:
+    async def post(self, target: CallTarget, body: bytes, waited: Waited | None = None) -> HttpResponse:
         """Get the answer to `body`, or raise the `ModelError` that says why there is none."""
         (answer, raw), tries = await self._patiently(self._once, target, body, waited)
         self._leave(target, tries)
-        return Posted(answer, raw, (self._clock() - tries.started) * 1000, tries.waited_seconds * 1000)
+        return HttpResponse(answer, raw, (self._clock() - tries.started) * 1000, tries.waited_seconds * 1000)
 
-    async def open(self, target: Target, body: bytes, waited: Waited | None = None) -> "Flow":
+    async def open(self, target: CallTarget, body: bytes, waited: Waited | None = None) -> "ResponseStream":
         """Have `body` answered piece by piece; whoever calls this closes the flow.
 
         As patient as `post` before the first byte, and not after it. A refusal that stands is a
@@ -123,15 +128,15 @@ class Client:
             flow.leave = partial(self._leave, target, tries)
         return flow
 
-    def _leave(self, target: Target, tries: "_Tries") -> None:
+    def _leave(self, target: CallTarget, tries: "_Tries") -> None:
         if self._pools and tries.has_place:
             tries.has_place = False
             self._pools.pool(target.pool).answered()
 
     async def _patiently(
         self,
-        once: Callable[["aiohttp.ClientSession", Target, bytes], Awaitable[T]],
-        target: Target,
+        once: Callable[["aiohttp.ClientSession", CallTarget, bytes], Awaitable[T]],
+        target: CallTarget,
         body: bytes,
         waited: Waited | None,
     ) -> "tuple[T, _Tries]":
@@ -147,7 +152,7 @@ class Client:
             tries.started = self._clock()
             try:
                 return await once(session, target, body), tries
-            except Again as again:
+            except RetryableError as again:
                 tries.has_place = False
                 if pool and isinstance(again.error, RateLimited):
                     pool.refused(place, again.retry_after_seconds)
@@ -206,7 +211,7 @@ class Client:
         return self._session
 
     async def _once(
-        self, session: "aiohttp.ClientSession", target: Target, body: bytes
+        self, session: "aiohttp.ClientSession", target: CallTarget, body: bytes
     ) -> tuple[Mapping[str, Any], bytes]:
         with self._told(target.endpoint):
             # A redirect would carry the key to an address nobody has agreed to.
@@ -219,7 +224,9 @@ class Client:
                     return parsed(raw, target.endpoint), raw
                 raise refusal(response.status, response.headers, raw, target.endpoint)
 
-    async def _begin(self, session: "aiohttp.ClientSession", target: Target, body: bytes) -> "Flow":
+    async def _begin(
+        self, session: "aiohttp.ClientSession", target: CallTarget, body: bytes
+    ) -> "ResponseStream":
         with self._told(target.endpoint):
             response = await session.post(
                 target.url, data=body, headers=target.headers, allow_redirects=False
@@ -227,20 +234,20 @@ class Client:
             self._heed(target, response.headers)
             try:
                 if response.status == 200:
-                    return Flow(self, target.endpoint, response)
+                    return ResponseStream(self, target.endpoint, response)
                 raw = await _read(response, target.endpoint)
             except BaseException:
                 response.close()
                 raise
             response.release()
-        refused = Flow(self, target.endpoint, response, raw)
+        refused = ResponseStream(self, target.endpoint, response, raw)
         error = refusal(response.status, response.headers, raw, target.endpoint)
-        if isinstance(error, Again):
+        if isinstance(error, RetryableError):
             error.standing = refused
             raise error
         return refused
 
-    def _heed(self, target: Target, headers: Mapping[str, str]) -> None:
+    def _heed(self, target: CallTarget, headers: Mapping[str, str]) -> None:
         """Hold the pool when an answer says that a usage window is spent."""
         if self._pools and any(name in headers for name in QUOTA_HEADERS):
             pause = spent_window_seconds(headers, datetime.now(UTC))
@@ -259,7 +266,7 @@ class Client:
         except self._failures as failure:
             said = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
             error = ModelError(f"{endpoint.provider} did not answer: {clean(said, endpoint)}")
-            raise Again(error) from failure
+            raise RetryableError(error) from failure
 
     def _pause(self, number: int, retry_after_seconds: float | None) -> float:
         """Twice as long each time, and spread out so that a thousand calls do not return at once."""
@@ -284,7 +291,7 @@ class _Tries:
     """How often it was refused without a word about when to come back."""
 
 
-class Flow:
+class ResponseStream:
     """An answer that is still arriving, or a refusal that has arrived whole."""
 
     def __init__(
@@ -330,7 +337,7 @@ class Flow:
                         sent = f"{self._endpoint.provider} sent more than {LARGEST_FLOW_BYTES >> 20} MiB"
                         raise ModelError(sent)
                     yield chunk
-        except Again as broken:
+        except RetryableError as broken:
             raise ModelError(str(broken.error).replace("did not answer", "broke off")) from broken
 
     def close(self) -> None:

@@ -14,20 +14,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proctor.errors import NotFound
+from proctor.json_values import parse_json
 from proctor.models import anthropic, local, openai
 from proctor.models.providers import PROVIDERS, Endpoint, base_variable, find_endpoint, is_loopback
 from proctor.models.scripted import BUILT_IN
-from proctor.untrusted import parse_json
 
 if TYPE_CHECKING:
     import aiohttp
 
 PATIENCE_SECONDS = 5.0
+
+
 LARGEST_LIST_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundModel:
+class DiscoveredModel:
     """A model somebody says they have."""
 
     name: str
@@ -37,15 +39,15 @@ class FoundModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Discovery:
+class ModelDiscovery:
     """What was found, and who did not answer."""
 
-    models: Sequence[FoundModel]
+    models: Sequence[DiscoveredModel]
     silent: Mapping[str, str]
     """Provider → why its list could not be had."""
 
 
-async def discover(environment: Mapping[str, str], *, extra: Sequence[str] = ()) -> Discovery:
+async def discover(environment: Mapping[str, str], *, extra: Sequence[str] = ()) -> ModelDiscovery:
     """Ask everyone who might have models. `extra` names providers of the user's own."""
     # Imported here because commands that never ask anyone need not pay for it.
     import aiohttp
@@ -53,9 +55,9 @@ async def discover(environment: Mapping[str, str], *, extra: Sequence[str] = ())
     asked = {
         name: endpoint for name in (*PROVIDERS, *extra) if (endpoint := _worth_asking(name, environment))
     }
-    models = [FoundModel(name=f"scripted/{name}", source="built in") for name in BUILT_IN]
+    models = [DiscoveredModel(name=f"scripted/{name}", source="built in") for name in BUILT_IN]
     if local.is_ours(local.MODEL, environment) and local.is_installed():
-        models.append(FoundModel(name=local.MODEL, source="installed here"))
+        models.append(DiscoveredModel(name=local.MODEL, source="installed here"))
     silent: dict[str, str] = {}
     timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
@@ -68,8 +70,8 @@ async def discover(environment: Mapping[str, str], *, extra: Sequence[str] = ())
             if not is_loopback(endpoint.base_url) or _is_set(name, environment):
                 silent[name] = answer
         else:
-            models += [FoundModel(name=f"{name}/{each}", source=endpoint.base_url) for each in answer]
-    return Discovery(models=models, silent=silent)
+            models += [DiscoveredModel(name=f"{name}/{each}", source=endpoint.base_url) for each in answer]
+    return ModelDiscovery(models=models, silent=silent)
 
 
 def _worth_asking(name: str, environment: Mapping[str, str]) -> Endpoint | None:

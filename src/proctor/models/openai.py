@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from proctor.json_values import whole_number
 from proctor.model import Request, ToolRequest
 from proctor.models.providers import Endpoint
-from proctor.models.wire import Reading
+from proctor.models.wire import WireAnswer
 from proctor.session import Usage
-from proctor.untrusted import whole_number
 
 RENAMED_LIMIT = re.compile(r"o[1-9]|gpt-5")
 """OpenAI's reasoning models refuse `max_tokens`; they want `max_completion_tokens`."""
@@ -70,13 +70,13 @@ def not_sent(request: Request) -> tuple[str, ...]:  # noqa: ARG001 (it takes eve
     return ()
 
 
-def read(answer: Mapping[str, Any]) -> Reading:
+def read(answer: Mapping[str, Any]) -> WireAnswer:
     """The first choice, its tool calls, and the tokens with their cached and reasoning parts."""
     choice = answer["choices"][0]
     message = choice["message"]
     said = message.get("content")
     wanted = message.get("tool_calls")
-    return Reading(
+    return WireAnswer(
         said if isinstance(said, str) else _joined(said) or message.get("refusal") or "",
         _usage(answer.get("usage") or {}),
         tuple(map(_tool_request, wanted)) if wanted else (),

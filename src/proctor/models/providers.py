@@ -17,6 +17,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from proctor.errors import NotFound
+from proctor.secrets import KEY_VARIABLE
 
 Wire = Literal["openai", "anthropic"]
 
@@ -117,10 +118,10 @@ PROVIDERS: Mapping[str, Provider] = {
     ),
 }
 
-KEY_VARIABLE = "_KEY_VARIABLE"
-"""How a variable ends that names the variable which holds a provider's key."""
+
 BESIDES = ("scripted", "replay", "litellm")
 """Beginnings of names that no provider of ours answers to."""
+
 
 BARE_NAMES = (
     (r"(gpt-(?!oss)|chatgpt-|o[1-9](-|$))", "openai"),
@@ -130,8 +131,11 @@ BARE_NAMES = (
 )
 """Families of names that one provider alone gives to its models."""
 
+
 ANYONE = ("groq", "lmstudio", "ollama", "openrouter", "together", "vllm")
 """Providers of models whose weights anyone may serve."""
+
+
 SHARED_NAMES = (
     (r"deepseek", ("deepseek", *ANYONE)),
     (r"mistral|ministral|mixtral|codestral|devstral|magistral", ("mistral", *ANYONE)),
@@ -141,6 +145,8 @@ SHARED_NAMES = (
     ),
 )
 """Families of names that several give to their models, so that a bare one says too little."""
+
+
 THROUGH_LITELLM = ("bedrock", "sagemaker", "vertex_ai", "watsonx")
 
 

@@ -14,13 +14,12 @@ from pathlib import Path
 
 from proctor.errors import ModelError, UsageError
 from proctor.model import Answer, Model, Request
-from proctor.models import anthropic, litellm, local, openai, replay, scripted
-from proctor.models.client import Client, Target, Waited
-from proctor.models.limits import Pools
-from proctor.models.prices import FREE, Price, price_of
+from proctor.models import anthropic, local, openai, recording, routes, scripted
+from proctor.models.client import CallTarget, Client, Waited
+from proctor.models.prices import FREE, Price, SpendingRequest, most_it_can_cost, output_limit, price_of
 from proctor.models.providers import Endpoint, find_endpoint, is_loopback
-from proctor.models.recording import RecordedTake, Recording
-from proctor.models.replay import Replay, ReplayedTake, find_recording
+from proctor.models.rate_limits import RatePools
+from proctor.models.recording import RecordedTake, Recording, Replay, ReplayedTake, find_recording
 from proctor.models.routes import (
     LitellmRoute,
     LocalRoute,
@@ -32,24 +31,28 @@ from proctor.models.routes import (
     replayed,
 )
 from proctor.models.scripted import find_script
-from proctor.models.spending import SpendingRequest, most_it_can_cost, output_limit
 from proctor.models.wire import WireFormat
 
 WIRES: Mapping[str, WireFormat] = {"openai": openai, "anthropic": anthropic}
 
+
 Tape = Recording | Replay
 """A file that traffic is kept in, or had again from."""
+
+
 Take = RecordedTake | ReplayedTake
+
+
 Say = Callable[[str], None]
 """Told what a reader of the session should know."""
 
 
 def is_stand_in(model: str) -> bool:
     """Whether `model` only rehearses; a report that shows its results must say so."""
-    return model.startswith((scripted.PREFIX, replay.PREFIX))
+    return model.startswith((scripted.PREFIX, recording.PREFIX))
 
 
-class Models:
+class ModelRouter:
     """Every model there is, for one batch. Use it on one event loop; close it at the end."""
 
     def __init__(
@@ -59,7 +62,7 @@ class Models:
         folders: Iterable[Path] = (),
         prices: Mapping[str, Mapping[str, float]] | None = None,
         client: Client | None = None,
-        pools: Pools | None = None,
+        pools: RatePools | None = None,
         keep_bodies: bool = False,
         tape: Tape | None = None,
         needs_prices: bool = False,
@@ -74,7 +77,7 @@ class Models:
         """Where scripts are looked for."""
         self._needs_prices = needs_prices
         self._declared = prices or {}
-        self.pools = pools or Pools()
+        self.pools = pools or RatePools()
         """How much may be asked of each provider and model at once."""
         self.client = client or Client(pools=pools)
         self.tape = tape
@@ -105,7 +108,7 @@ class Models:
         is told where it departs from a recording, and which parameters its provider does not take.
         """
         take = self.tape.take(item_id, "process", volatile) if self.tape else None
-        return _Watched(self, waited, take, say)
+        return _AttemptModels(self, waited, take, say)
 
     def route(self, model: str) -> Route:
         """How `model` is asked, for someone at work; a name nobody has is a `ModelError`."""
@@ -130,7 +133,7 @@ class Models:
 
     def missing_key(self, model: str) -> str | None:
         """The variable that has to be set before `model` can be asked; None when nothing is missing."""
-        if is_stand_in(model) or model.startswith(litellm.PREFIX) or isinstance(self.tape, Replay):
+        if is_stand_in(model) or model.startswith(routes.PREFIX) or isinstance(self.tape, Replay):
             return None
         return find_endpoint(model, self._environment).missing_key
 
@@ -181,11 +184,11 @@ class Models:
     def _made(self, model: str) -> Route:
         if model.startswith(scripted.PREFIX):
             return ScriptedRoute(find_script(model, self.folders), self._price(model))
-        if model.startswith(replay.PREFIX):
+        if model.startswith(recording.PREFIX):
             return ReplayRoute(find_recording(model, self.folders), self._price(model))
-        if model.startswith(litellm.PREFIX):
-            price = self._price(model) or self._price(model.removeprefix(litellm.PREFIX))
-            return LitellmRoute(litellm.load(), price)
+        if model.startswith(routes.PREFIX):
+            price = self._price(model) or self._price(model.removeprefix(routes.PREFIX))
+            return LitellmRoute(routes.load(), price)
         endpoint = find_endpoint(model, self._environment)
         declared = self._declared
         if model in declared:
@@ -204,7 +207,7 @@ class Models:
     def _remote(self, endpoint: Endpoint, find_price: Callable[[], Price | None]) -> RemoteRoute:
         wire = WIRES[endpoint.wire]
         is_near = is_loopback(endpoint.base_url)
-        target = Target(endpoint, wire.url(endpoint), wire.headers(endpoint), is_near)
+        target = CallTarget(endpoint, wire.url(endpoint), wire.headers(endpoint), is_near)
         return RemoteRoute(self.client, wire, target, find_price, self._keep_bodies)
 
     def _price(self, model: str) -> Price | None:
@@ -218,10 +221,12 @@ class Models:
                 say(f"{request.model} was not sent `{name}`: {route.provider} does not take it")
 
 
-class _Watched:
+class _AttemptModels:
     """The models as one attempt has them: it waits, is recorded and is told things by itself."""
 
-    def __init__(self, models: Models, waited: Waited | None, take: Take | None, say: Say | None) -> None:
+    def __init__(
+        self, models: ModelRouter, waited: Waited | None, take: Take | None, say: Say | None
+    ) -> None:
         self._models = models
         self._waited = waited
         self._take = take

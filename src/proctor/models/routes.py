@@ -10,21 +10,66 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from importlib import import_module
 from typing import Any, Protocol
 
-from proctor.errors import ModelError, RateLimited
+from proctor.errors import ModelError, RateLimited, UsageError
 from proctor.model import Answer, Request, ToolRequest
-from proctor.models import litellm
-from proctor.models.client import Client, Target, Waited
+from proctor.models import openai
+from proctor.models.client import CallTarget, Client, Waited
+from proctor.models.errors import clean
 from proctor.models.local import LocalServer
 from proctor.models.prices import Price
 from proctor.models.providers import Endpoint
-from proctor.models.recording import IN_PROCESS, Exchange, RecordedTake
-from proctor.models.refusals import clean
-from proctor.models.replay import Replay, ReplayedTake
-from proctor.models.scripted import Scripted
-from proctor.models.wire import Reading, WireFormat
+from proctor.models.recording import IN_PROCESS, Exchange, RecordedTake, Replay, ReplayedTake
+from proctor.models.scripted import ScriptedModel
+from proctor.models.wire import WireAnswer, WireFormat
 from proctor.session import ModelCall, Usage
+
+# Ask the long tail of providers through litellm, for those who have installed it.
+
+
+PREFIX = "litellm/"
+
+
+def load() -> Any:
+    """The library itself; a `UsageError` says how to get it when it is missing."""
+    try:
+        # Imported here because it takes more than four seconds and is an extra.
+        return import_module("litellm")
+    except ImportError as cause:
+        raise UsageError("`litellm/…` models need the library litellm: install `proctor[litellm]`") from cause
+
+
+async def ask(library: Any, request: Request) -> WireAnswer:
+    """Ask, and read the answer, which comes in the shape of chat completions."""
+    asked: dict[str, Any] = {key: value for key, value in request.parameters.items() if key != "stream"}
+    asked |= {"model": request.model.removeprefix(PREFIX), "messages": list(request.messages)}
+    if request.tools:
+        asked["tools"] = list(request.tools)
+    if request.seed is not None:
+        asked["seed"] = request.seed
+    try:
+        answer = await library.acompletion(**asked)
+    except asyncio.CancelledError:
+        raise
+    except Exception as failure:
+        raise _attributed(failure) from failure
+    try:
+        return openai.read(answer.model_dump())
+    except (LookupError, TypeError, AttributeError) as cause:
+        raise ModelError("litellm answered in no known shape") from cause
+
+
+def _attributed(failure: Exception) -> ModelError:
+    """Its errors carry the provider's status; its words may carry a key, so only the type is said."""
+    status = getattr(failure, "status_code", None)
+    said = f"litellm: {type(failure).__name__}" + (f" ({status})" if status else "")
+    if status == 429:
+        return RateLimited(said)
+    reasons = {400: "bad_request", 401: "auth", 403: "auth", 404: "bad_request", 422: "bad_request"}
+    return ModelError(said, reason=reasons.get(status or 0))
+
 
 # Compact and with letters as they are: half the bytes of the default for most languages.
 encode = partial(json.dumps, separators=(",", ":"), ensure_ascii=False)
@@ -53,7 +98,7 @@ class ScriptedRoute:
     provider = "scripted"
     endpoint: Endpoint | None = None
 
-    def __init__(self, script: Scripted, price: Price | None) -> None:
+    def __init__(self, script: ScriptedModel, price: Price | None) -> None:
         self._script = script
         self.price = price
 
@@ -79,7 +124,7 @@ class LitellmRoute:
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it waits by itself)
         started = time.perf_counter()
-        reading = await litellm.ask(self._library, request)
+        reading = await ask(self._library, request)
         latency = (time.perf_counter() - started) * 1000
         return priced(request.model, self, reading, latency, 0.0)
 
@@ -141,7 +186,7 @@ class RemoteRoute:
         self,
         client: Client,
         wire: WireFormat,
-        target: Target,
+        target: CallTarget,
         find_price: Callable[[], Price | None],
         keep_bodies: bool,
     ) -> None:
@@ -188,7 +233,7 @@ class RemoteRoute:
 def priced(
     model: str,
     route: Route,
-    reading: Reading,
+    reading: WireAnswer,
     latency_ms: float,
     waiting_ms: float,
     request: str = "",

@@ -1,9 +1,9 @@
-"""A model that answers from rules in a file: the same request always gets the same answer.
+r"""A model that answers from rules in a file: the same request always gets the same answer.
 
     latency_seconds: 0.2            # optional, before every answer
     failures: {every: 10, status: 429}
     rules:
-      - match: capital of (\\w+)     # searched in the last user message, case ignored
+      - match: capital of (\w+)     # searched in the last user message, case ignored
         reply: I think it is {1}ville.
       - after: 1                    # only once the model has answered that often in this conversation
         reply: [Done., "{seed}"]    # of several replies the seed chooses one
@@ -26,24 +26,34 @@ from typing import Any
 
 from proctor.errors import ModelError, NotFound, RateLimited, UsageError
 from proctor.item import digest_of
+from proctor.json_values import whole_number
 from proctor.model import Request, ToolRequest
-from proctor.models.wire import Reading
+from proctor.models.wire import WireAnswer
 from proctor.session import Usage
-from proctor.untrusted import whole_number
 
 PREFIX = "scripted/"
+
+
 BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "echo": {"rules": [{"reply": "{prompt}"}]},
     "ok": {"rules": [{"reply": "OK"}]},
 }
+
+
 SCRIPT_KEYS = ("rules", "latency_seconds", "failures")
+
+
 RULE_KEYS = ("match", "after", "reply", "tool", "tools", "usage")
+
+
 LARGEST_SCRIPT_BYTES = 4 * 1024 * 1024
+
+
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class ScriptedRule:
     """When to say what."""
 
     match: re.Pattern[str] | None = None
@@ -55,18 +65,18 @@ class Rule:
 
 
 @dataclass(slots=True, kw_only=True)
-class Scripted:
+class ScriptedModel:
     """The rules of one file, and how often they were asked."""
 
     name: str
-    rules: tuple[Rule, ...]
+    rules: tuple[ScriptedRule, ...]
     latency_seconds: float = 0.0
     fail_every: int = 0
     """0: never."""
     fail_status: int = 500
     calls: int = field(default=0, init=False)
 
-    async def read(self, request: Request) -> Reading:
+    async def read(self, request: Request) -> WireAnswer:
         """Answer from the first rule that fits; none is a `ModelError` that says so."""
         self.calls += 1
         if self.latency_seconds:
@@ -83,7 +93,7 @@ class Scripted:
         raise ModelError(f"no rule of {self.name} fits {prompt[:80]!r}", reason="bad_request")
 
 
-def find_script(model: str, folders: Iterable[Path]) -> Scripted:
+def find_script(model: str, folders: Iterable[Path]) -> ScriptedModel:
     """The script `scripted/NAME` means: one of ours, or NAME(.yaml) in one of the folders."""
     name = model.removeprefix(PREFIX)
     if name in BUILT_IN:
@@ -98,7 +108,7 @@ def find_script(model: str, folders: Iterable[Path]) -> Scripted:
     raise NotFound(f"there is no script `{name}` in {places}\nBuilt in: {', '.join(sorted(BUILT_IN))}.")
 
 
-def scripted(model: str, script: Any) -> Scripted:
+def scripted(model: str, script: Any) -> ScriptedModel:
     """Make a model of parsed rules; a mistake in them is a `UsageError` that names it."""
     if isinstance(script, list):
         script = {"rules": script}
@@ -107,7 +117,7 @@ def scripted(model: str, script: Any) -> Scripted:
     _known(model, script, SCRIPT_KEYS)
     failures = script.get("failures") or {}
     try:
-        return Scripted(
+        return ScriptedModel(
             name=model,
             rules=tuple(
                 _rule(f"{model}: rule {number}", rule) for number, rule in enumerate(script["rules"], 1)
@@ -120,7 +130,7 @@ def scripted(model: str, script: Any) -> Scripted:
         raise UsageError(f"{model}: {cause}") from cause
 
 
-def _rule(where: str, rule: Any) -> Rule:
+def _rule(where: str, rule: Any) -> ScriptedRule:
     if not isinstance(rule, Mapping):
         raise UsageError(f"{where} is no map")
     _known(where, rule, RULE_KEYS)
@@ -134,7 +144,7 @@ def _rule(where: str, rule: Any) -> Rule:
         match = re.compile(rule["match"], re.IGNORECASE) if "match" in rule else None
     except (re.error, TypeError) as cause:
         raise UsageError(f"{where}: `match` is no regular expression: {cause}") from cause
-    return Rule(
+    return ScriptedRule(
         match=match,
         after=int(rule.get("after", 0)),
         replies=tuple(map(str, replies)) if isinstance(replies, list) else (str(replies),),
@@ -169,7 +179,7 @@ def _last_user_message(messages: Sequence[Mapping[str, Any]]) -> str:
     return ""
 
 
-def _reading(rule: Rule, request: Request, prompt: str, found: re.Match[str] | None) -> Reading:
+def _reading(rule: ScriptedRule, request: Request, prompt: str, found: re.Match[str] | None) -> WireAnswer:
     text = _filled(_chosen(rule.replies, request, prompt), request, prompt, found) if rule.replies else ""
     tools = tuple(
         ToolRequest(
@@ -183,7 +193,7 @@ def _reading(rule: Rule, request: Request, prompt: str, found: re.Match[str] | N
         input_tokens=sum(len(str(each.get("content") or "")) for each in request.messages) // 4 + 1,
         output_tokens=(len(text) + sum(len(tool.arguments) for tool in tools)) // 4 + 1,
     )
-    return Reading(text, usage, tools, "tool_calls" if tools else "stop")
+    return WireAnswer(text, usage, tools, "tool_calls" if tools else "stop")
 
 
 def _written(arguments: Any) -> str:

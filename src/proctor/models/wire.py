@@ -13,7 +13,7 @@ from proctor.models.providers import Endpoint
 from proctor.session import Usage
 
 
-class Reading(NamedTuple):
+class WireAnswer(NamedTuple):
     """What an answer says, in nobody's wire format."""
 
     text: str
@@ -40,5 +40,5 @@ class WireFormat(Protocol):
     def not_sent(self, request: Request) -> tuple[str, ...]:
         """Which of the request's parameters this format has no place for."""
 
-    def read(self, answer: Mapping[str, Any]) -> Reading:
+    def read(self, answer: Mapping[str, Any]) -> WireAnswer:
         """Read an answer. Whatever is missing or of the wrong type raises the natural error."""

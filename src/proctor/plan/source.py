@@ -7,43 +7,54 @@ shown: anything below `env`, and anything whose name speaks of keys, tokens or p
 Knows nothing of YAML, of what the data means, or of disks.
 """
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple, NoReturn
 
-from proctor.errors import Place, PlanError, Problem
+from proctor.errors import Place, PlanError, Problem, UsageError
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """How to get from the whole to a part: names in mappings, indices in lists."""
+
 
 MOST_PROBLEMS = 100
 """Nobody reads more at once, and one wrong name in 10,000 items would make 10,000."""
 
+
 LONGEST_EXCERPT = 160
+
+
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+
+
 _SECRET = re.compile(r"key|token|secret|passw|passphrase|credential|^env$", re.IGNORECASE)
+
+
 _COUNT_OF_TOKENS = re.compile(r"(max|min)[a-z_-]*tokens", re.IGNORECASE)
 
 
-class Spot(NamedTuple):
+class ValuePlace(NamedTuple):
     """Where a value stands, and where the parts of it do. Lines and columns count from 1."""
 
     line: int
     column: int
-    inside: "dict[str, KeySpot] | list[Spot] | None" = None
+    inside: "dict[str, KeyPlace] | list[ValuePlace] | None" = None
 
 
-class KeySpot(NamedTuple):
+class KeyPlace(NamedTuple):
     """Where a mapping's key stands, and its value."""
 
     line: int
     column: int
-    value: Spot
+    value: ValuePlace
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """From one character of the text up to another, which is not part of it."""
 
     line: int
@@ -59,23 +70,23 @@ def is_secret_name(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Source:
+class PlanSource:
     """A file's data and the place of each part. The data may share parts: never change it."""
 
     file: str
     text: str = field(repr=False)
     data: Any
-    spot: Spot = field(repr=False)
-    secrets: Sequence[Span] = field(repr=False, default=())
+    spot: ValuePlace = field(repr=False)
+    secrets: Sequence[TextSpan] = field(repr=False, default=())
     problems: Sequence[Problem] = ()
     """What is wrong already, though the data could be read: a key given twice, an unknown tag."""
 
-    def place(self, path: Path, *, of_key: bool = False) -> Place:
+    def place(self, path: KeyPath, *, of_key: bool = False) -> Place:
         """Where the value at `path` stands, or its key; the nearest part around it if there is none."""
         line, column = self._position(path, of_key)
         return Place(self.file, line, column)
 
-    def deepest(self, path: Path) -> Path:
+    def deepest(self, path: KeyPath) -> KeyPath:
         """As much of `path` as the text really has."""
         spot = self.spot
         for depth, step in enumerate(path):
@@ -85,7 +96,7 @@ class Source:
             spot = below.value
         return path
 
-    def problem(self, path: Path, problem: str, remedy: str = "", *, of_key: bool = False) -> Problem:
+    def problem(self, path: KeyPath, problem: str, remedy: str = "", *, of_key: bool = False) -> Problem:
         """Something wrong with the part at `path`, ready to be shown."""
         line, column = self._position(path, of_key)
         return self.problem_at(line, column, problem, remedy)
@@ -95,7 +106,7 @@ class Source:
         at = Place(self.file, line, column)
         return Problem(at=at, problem=problem, remedy=remedy, excerpt=self._excerpt(line))
 
-    def _position(self, path: Path, of_key: bool) -> tuple[int, int]:
+    def _position(self, path: KeyPath, of_key: bool) -> tuple[int, int]:
         line, column, spot = self.spot.line, self.spot.column, self.spot
         for step in path:
             below = _below(spot, step)
@@ -109,8 +120,8 @@ class Source:
         return LINE_BREAK.split(self.text)
 
     @cached_property
-    def _secrets_of_line(self) -> Mapping[int, list[Span]]:
-        by_line: dict[int, list[Span]] = {}
+    def _secrets_of_line(self) -> Mapping[int, list[TextSpan]]:
+        by_line: dict[int, list[TextSpan]] = {}
         for span in self.secrets:
             for line in range(span.line, span.end_line + 1):
                 by_line.setdefault(line, []).append(span)
@@ -129,7 +140,7 @@ class Source:
         return shortened(shown.rstrip(), LONGEST_EXCERPT)
 
 
-def is_secret(path: Path) -> bool:
+def is_secret(path: KeyPath) -> bool:
     """Whether the value at `path` must not be shown."""
     return any(isinstance(step, str) and is_secret_name(step) for step in path)
 
@@ -151,11 +162,64 @@ def refuse(problems: Sequence[Problem]) -> NoReturn:
     raise PlanError(shown)
 
 
-def _below(spot: Spot, step: str | int) -> KeySpot | None:
+def _below(spot: ValuePlace, step: str | int) -> KeyPlace | None:
     inside = spot.inside
     if isinstance(inside, dict) and isinstance(step, str):
         return inside.get(step)
     if isinstance(inside, list) and isinstance(step, int) and 0 <= step < len(inside):
         element = inside[step]
-        return KeySpot(element.line, element.column, element)
+        return KeyPlace(element.line, element.column, element)
     return None
+
+
+# Read YAML text into a `Source`.
+
+
+MOST_BYTES = 16 * 1024 * 1024
+
+
+# Files that users name, as bytes to be read as YAML.
+
+
+def bytes_of(path: Path, what: str = "", *, remedy: str = "") -> bytes:
+    """What a file holds; raises `UsageError` where it cannot be had.
+
+    `what` is what the file should be: `the plan`. A byte more than may be read is enough to know that it
+    is too large, which whoever reads it says.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        named = f"{what} {path}" if what else f"{path}"
+        raise UsageError(f"cannot read {named}: {error.strerror}\n{remedy}".rstrip()) from error
+
+
+# Find the path that is meant, and a name for it that is the same on every machine.
+
+
+@lru_cache(maxsize=10_000)
+def resolved(written: str, *, folder: Path, home: Path) -> str:
+    """The absolute path meant by `written`: `~` is `home`, and the rest is relative to `folder`.
+
+    Links are not followed: the name a user gives a repository is the one that counts.
+    """
+    if written == "~" or written.startswith("~/"):
+        written = str(home / written[2:])
+    return os.path.normpath(folder / written)
+
+
+def repository_names(paths: Iterable[str]) -> dict[str, str]:
+    """Each path's shortest tail that no other path shares: `api`, or `a/api` beside `b/api`."""
+    names: dict[str, str] = {}
+    unnamed = {path: PurePath(path).parts for path in paths}
+    length = 1
+    while unnamed:
+        tails = Counter(parts[-length:] for parts in unnamed.values())
+        done = {
+            path for path, parts in unnamed.items() if tails[parts[-length:]] == 1 or length >= len(parts)
+        }
+        names |= {path: str(PurePath(*unnamed[path][-length:])) for path in done}
+        unnamed = {path: parts for path, parts in unnamed.items() if path not in done}
+        length += 1
+    return names

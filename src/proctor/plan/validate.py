@@ -6,19 +6,40 @@ may stand in it.
 Knows nothing of YAML or of any particular file.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from proctor.errors import Problem
-from proctor.plan.source import Path, Source, is_secret, shortened
-from proctor.plan.suggest import did_you_mean
+from proctor.plan.source import KeyPath, PlanSource, is_secret, shortened
+
+# Guess which known name was meant by an unknown one.
+
+
+def suggestion(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name` is most likely a slip of; None when none is near."""
+    names = {_bare(each): each for each in known}
+    # Long names cost time and are nobody's slip of the finger.
+    near = difflib.get_close_matches(_bare(name[:60]), names, n=1, cutoff=0.7)
+    return names[near[0]] if near else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence proposing the name that was meant; empty when none is near."""
+    meant = suggestion(name, known)
+    return f"Did you mean `{meant}`?" if meant else ""
+
+
+def _bare(name: str) -> str:
+    """`timeout_secs` and `timeoutSecs` differ only in taste."""
+    return name.lower().replace("_", "").replace("-", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SectionLabel:
     """How a mapping with settings of its own is spoken of."""
 
     name: str
@@ -29,32 +50,32 @@ class Part:
     """The names it may have."""
 
 
-Vocabulary = Callable[[Path], Part | None]
+Vocabulary = Callable[[KeyPath], SectionLabel | None]
 """The part at a path; None where no mapping with settings of its own is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class ValidationProblems:
     """What is wrong with a source, and with which parts of it."""
 
     problems: Sequence[Problem] = ()
-    paths: Sequence[Path] = ()
+    paths: Sequence[KeyPath] = ()
     """Of the values that are not as the model wants them."""
 
 
-def check_shape(source: Source, model: type[BaseModel], vocabulary: Vocabulary) -> Findings:
+def check_shape(source: PlanSource, model: type[BaseModel], vocabulary: Vocabulary) -> ValidationProblems:
     """Everything wrong with `source`, in its text or by `model`."""
     try:
         model.model_validate(source.data)
     except ValidationError as error:
-        speaker = Speaker(source, vocabulary)
+        speaker = MessageWriter(source, vocabulary)
         details = error.errors(include_url=False)
         problems = [speaker.problem(detail) for detail in details]
-        return Findings([*source.problems, *problems], [detail["loc"] for detail in details])
-    return Findings(source.problems)
+        return ValidationProblems([*source.problems, *problems], [detail["loc"] for detail in details])
+    return ValidationProblems(source.problems)
 
 
-def subject(path: Path, vocabulary: Vocabulary) -> str:
+def subject(path: KeyPath, vocabulary: Vocabulary) -> str:
     """What a sentence about the value at `path` starts with: "`timeoutSec` of item 3"."""
     part, rest = _part_of(path, vocabulary)
     if not rest:
@@ -80,23 +101,23 @@ def shown(value: Any) -> str:
             return "a mapping"
 
 
-def _part_of(path: Path, vocabulary: Vocabulary) -> tuple[Part, Path]:
+def _part_of(path: KeyPath, vocabulary: Vocabulary) -> tuple[SectionLabel, KeyPath]:
     for depth in range(len(path), -1, -1):
         part = vocabulary(path[:depth])
         if part is not None:
             return part, path[depth:]
-    return Part("the file", "The file", ()), path
+    return SectionLabel("the file", "The file", ()), path
 
 
-class Speaker:
+class MessageWriter:
     """Turns pydantic's errors about one source into problems."""
 
-    def __init__(self, source: Source, vocabulary: Vocabulary) -> None:
+    def __init__(self, source: PlanSource, vocabulary: Vocabulary) -> None:
         self.source, self.vocabulary = source, vocabulary
 
     def problem(self, error: Mapping[str, Any]) -> Problem:
         """One of pydantic's errors in our words, at its place."""
-        path: Path = tuple(error["loc"])
+        path: KeyPath = tuple(error["loc"])
         if error["type"] == "missing":
             return self._missing(path)
         if error["type"] == "extra_forbidden":
@@ -112,12 +133,12 @@ class Speaker:
         problem = f"{about} {wanted}" if says_it_all else f"{about} {wanted}, not {found}"
         return self.source.problem(path, problem, remedy)
 
-    def _missing(self, path: Path) -> Problem:
+    def _missing(self, path: KeyPath) -> Problem:
         part, _ = _part_of(path[:-1], self.vocabulary)
         remedy = f"{part.kind} needs one. Add `{path[-1]}`."
         return self.source.problem(path[:-1], f"{part.name} has no `{path[-1]}`", remedy)
 
-    def _unknown(self, path: Path) -> Problem:
+    def _unknown(self, path: KeyPath) -> Problem:
         part, _ = _part_of(path[:-1], self.vocabulary)
         name = str(path[-1])
         words = [did_you_mean(name, part.settings), f"{part.kind} may have: {', '.join(part.settings)}."]

@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,12 +23,22 @@ from typing import IO, Any, TypeVar
 
 from proctor.errors import ProctorError
 from proctor.processes import warden
-from proctor.processes.streams import ClippedInlet, Inlet, Lines
+from proctor.processes.streams import (
+    KEPT_CHARACTERS,
+    Clip,
+    ClippedStreamReader,
+    LineSplitter,
+    StreamReader,
+    text_decoder,
+)
 
 T = TypeVar("T")
 
+
 ATTEMPT_MARKER = "PROCTOR_ATTEMPT"
 """In the environment of everything an attempt starts, so that it can be found again."""
+
+
 PROGRAM_MARKER = "PROCTOR_PROGRAM"
 """The same for one program: ending one must not end another of the same attempt."""
 
@@ -37,7 +48,7 @@ class CouldNotStart(ProctorError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class ProgramEnd:
     """How a program ended."""
 
     exit_code: int
@@ -70,9 +81,9 @@ class Program:
 
     def __init__(self, link: socket.socket, process: "subprocess.Popen[bytes]", marker: str, grace: float):
         self._link, self._process, self._marker, self._grace = link, process, marker, grace
-        self.output = Inlet()
+        self.output = StreamReader()
         """Standard output in pieces, for those whom lines do not suit."""
-        self._errors = ClippedInlet()
+        self._errors = ClippedStreamReader()
         self._is_read = False
         self._told_to_end = False
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -86,7 +97,7 @@ class Program:
         it is given again when it is whole.
         """
         self._is_read = True
-        lines = Lines()
+        lines = LineSplitter()
         rested = False
         while True:
             try:
@@ -116,7 +127,7 @@ class Program:
         """
         return (await self.ending()).exit_code
 
-    async def ending(self) -> Ending:
+    async def ending(self) -> ProgramEnd:
         """As `ended`, with everything there is to say about it."""
         draining = None if self._is_read else asyncio.ensure_future(self.output.drain())
         try:
@@ -160,7 +171,7 @@ class Program:
             pass  # the warden is gone; `_watch` says so
         await self._started
 
-    async def _watch(self) -> Ending:
+    async def _watch(self) -> ProgramEnd:
         """Follow the warden's words to its end."""
         said = [line async for line in self._words()]
         # Its end of the link closes as it exits, so this waits for microseconds.
@@ -175,7 +186,7 @@ class Program:
 
     async def _words(self) -> AsyncIterator[str]:
         loop = asyncio.get_running_loop()
-        lines = Lines()
+        lines = LineSplitter()
         try:
             while chunk := await loop.sock_recv(self._link, 65536):
                 for line in lines.feed(chunk):
@@ -271,15 +282,15 @@ def _same(protocol: asyncio.Protocol) -> asyncio.Protocol:
     return protocol
 
 
-def _ending_of(said: Sequence[str]) -> Ending:
+def _ending_of(said: Sequence[str]) -> ProgramEnd:
     words = [line.partition(" ") for line in said]
     statuses = [int(rest) for word, _, rest in words if word == "status"]
     # Without a status the warden was killed, and then the program.
     code = os.waitstatus_to_exitcode(statuses[0]) if statuses else -9
     left = tuple(rest for word, _, rest in words if word == "left")
     if code >= 0:
-        return Ending(exit_code=code, leftovers=left)
-    return Ending(exit_code=128 - code, signal=-code, leftovers=left)
+        return ProgramEnd(exit_code=code, leftovers=left)
+    return ProgramEnd(exit_code=128 - code, signal=-code, leftovers=left)
 
 
 def end_marked(marker: str, grace_seconds: float) -> list[str]:
@@ -326,3 +337,142 @@ async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
     if cancelled is not None:
         raise cancelled
     return task.result()
+
+
+# Run a program so that everything it starts can be ended.
+
+
+GRACE_SECONDS = 5.0
+"""How long a program that was told to end may take before it is killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramResult:
+    """A program that was run to its end, and what it printed."""
+
+    exit_code: int
+    """Its own, or 128 + n when signal n ended it."""
+    output: str
+    """Standard output and standard error as they came, head and tail."""
+    duration_ms: float
+    timed_out: bool = False
+    """It was ended because its time was over."""
+    signal: int | None = None
+    """The signal that ended it; None: it exited by itself."""
+    leftovers: tuple[str, ...] = ()
+    """Commands it had left running, which were ended."""
+
+
+@asynccontextmanager
+async def started(
+    command: Sequence[str] | str,
+    *,
+    folder: Path,
+    environment: Mapping[str, str],
+    attempt: str,
+    typed: str | None = None,
+    grace_seconds: float = GRACE_SECONDS,
+) -> AsyncIterator[Program]:
+    """Start a program and watch it; when the block is left, however, all of it has ended.
+
+    A list is a program and its arguments, a string is for `/bin/sh -c`. `environment` is the whole
+    environment, `typed` what stands on standard input (None: nothing does). Raises `CouldNotStart`.
+    """
+    launch = Launch(
+        command=command,
+        folder=folder,
+        environment=environment,
+        attempt=attempt,
+        typed=typed,
+        grace_seconds=grace_seconds,
+        together=False,
+    )
+    program = await start(launch)
+    try:
+        yield program
+    finally:
+        try:
+            await undisturbed(program.end())
+        finally:
+            program.let_go()
+
+
+async def run(
+    command: Sequence[str] | str,
+    *,
+    folder: Path,
+    environment: Mapping[str, str],
+    attempt: str,
+    typed: str | None = None,
+    time_limit: float | None = None,
+    grace_seconds: float = GRACE_SECONDS,
+    keep: int = KEPT_CHARACTERS,
+) -> ProgramResult:
+    """Run a program to its end, or to its time limit in seconds, and say what came of it.
+
+    The first arguments are those of `started`; `keep` is how many characters of the output's head,
+    and of its tail, are kept.
+    """
+    launch = Launch(
+        command=command,
+        folder=folder,
+        environment=environment,
+        attempt=attempt,
+        typed=typed,
+        grace_seconds=grace_seconds,
+        together=True,
+    )
+    began = time.monotonic()
+    program = await start(launch)
+    output = _Output(program, keep)
+    timed_out = await _within(time_limit, program, output)
+    ending = await program.ending()
+    return ProgramResult(
+        exit_code=ending.exit_code,
+        output=output.clip.text,
+        duration_ms=(time.monotonic() - began) * 1000,
+        timed_out=timed_out,
+        signal=ending.signal,
+        leftovers=ending.leftovers,
+    )
+
+
+async def _within(time_limit: float | None, program: Program, output: "_Output") -> bool:
+    """Let a program run to its end or its time limit; whether it was the limit."""
+    try:
+        async with asyncio.timeout(time_limit):
+            await output.to_the_end()
+            await program.ending()
+        return False
+    except TimeoutError:
+        return True
+    finally:
+        try:
+            await undisturbed(program.end())
+            # What it had printed when it was ended is still in the pipe.
+            await at_most(1, output.to_the_end())
+        finally:
+            program.let_go()
+
+
+class _Output:
+    """What a program printed, head and tail, as far as it has been read."""
+
+    def __init__(self, program: Program, keep: int) -> None:
+        self.clip = Clip(keep)
+        self._decode = text_decoder()
+        self._program = program
+        program.expect_reader()
+
+    async def to_the_end(self) -> None:
+        while chunk := await self._program.output.chunk():
+            self.clip.add(self._decode(chunk))
+
+
+def end_attempt(attempt: str, *, grace_seconds: float = GRACE_SECONDS) -> list[str]:
+    """End what an attempt of a process that died has left running; the commands that were ended.
+
+    Found by the marker in their environment. Never ends this process or one it descends from.
+    Blocks for up to the grace period, so call it from a thread.
+    """
+    return end_marked(f"{ATTEMPT_MARKER}={attempt}", grace_seconds)

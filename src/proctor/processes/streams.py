@@ -13,8 +13,12 @@ from collections.abc import Callable, Iterator
 
 LINE_LIMIT = 8 * 1024 * 1024
 """Bytes of one line that are kept; a model's answer with everything in it has been seen at 3 MB."""
+
+
 KEPT_CHARACTERS = 64 * 1024
 """Of a long output, this much of its beginning and this much of its end are kept."""
+
+
 HELD_BYTES = 1024 * 1024
 """How far a program may run ahead of whoever reads it."""
 
@@ -75,7 +79,7 @@ class Unfinished(str):
     """The beginning of a line that has not gone on for a while, as a question on a terminal does."""
 
 
-class Lines:
+class LineSplitter:
     """Cut a stream of bytes into lines of text."""
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
@@ -121,7 +125,7 @@ class Lines:
         return f"{text}[… {dropped} bytes left out …]" if dropped else text
 
 
-class Inlet(asyncio.Protocol):
+class StreamReader(asyncio.Protocol):
     """One end of a pipe, read in pieces by one reader."""
 
     def __init__(self) -> None:
@@ -170,7 +174,7 @@ class Inlet(asyncio.Protocol):
             self._transport.close()
 
 
-class ClippedInlet(asyncio.Protocol):
+class ClippedStreamReader(asyncio.Protocol):
     """One end of a pipe of which only head and tail are kept."""
 
     def __init__(self) -> None:

@@ -25,8 +25,12 @@ import time
 from collections.abc import Callable, Iterable
 
 PR_SET_CHILD_SUBREAPER = 36
+
+
 # What the program leaves behind often ends by itself within a moment: the rest of a pipeline.
 SETTLING_SECONDS = 0.05
+
+
 # How long killing is tried. What survives this sits in the kernel, or belongs to another user.
 KILLING_SECONDS = 10.0
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from proctor.errors import NotFound
-from proctor.imported import ImportedSession, Unreadable
+from proctor.session import Session, Unreadable
 
 
 class Kind(Protocol):
@@ -32,7 +32,7 @@ class Kind(Protocol):
     def recognises(self, path: Path) -> bool:
         """Whether a file or folder looks like one of this kind."""
 
-    def read(self, path: Path) -> Iterator[ImportedSession | Unreadable]:
+    def read(self, path: Path) -> Iterator[Session | Unreadable]:
         """The sessions in it."""
 
 

@@ -11,30 +11,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proctor.imported import ImportedSession
-from proctor.records._files import Read, head_of, load_json, place_of, told, unreadable
-from proctor.records._scores import scores_of_ours
-from proctor.records._story import Story
-from proctor.records._values import (
-    a_cost,
-    a_list,
-    a_map,
-    a_moment,
-    a_number,
-    a_text,
-    a_word,
+from proctor.json_values import (
     args_of,
+    as_cost,
+    as_datetime,
+    as_list,
+    as_map,
+    as_name,
+    as_number,
+    as_text,
     maps_in,
-    text_of,
+    message_text,
     tools_of,
+    whole_number,
 )
+from proctor.records._files import Read, head_of, load_json, place_of, told, unreadable
+from proctor.records._transcript import TranscriptBuilder, scores_of_ours
 from proctor.score import Score
-from proctor.session import ModelCall, Role, Usage
-from proctor.untrusted import whole_number
+from proctor.session import ModelCall, Role, Session, Usage
 
 kind = "atif"
 
+
 ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "agent": "assistant"}
+
+
 OURS = "proctor"
 """Where in `extra` our own exports keep what the format has no place for."""
 
@@ -51,7 +52,7 @@ def read(path: Path) -> Read:
     except (ValueError, OSError) as error:
         yield unreadable(path, error)
         return
-    outer = a_map(document)
+    outer = as_map(document)
     waiting = [outer]
     while waiting:
         trajectory = waiting.pop(0)
@@ -59,91 +60,97 @@ def read(path: Path) -> Read:
         waiting += maps_in(trajectory.get("subagent_trajectories"))
 
 
-def _session(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]) -> ImportedSession:
-    if not a_text(trajectory.get("schema_version")).startswith("ATIF-v"):
+def _session(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]) -> Session:
+    if not as_text(trajectory.get("schema_version")).startswith("ATIF-v"):
         raise ValueError("it does not say that it is a trajectory: no `schema_version` ATIF-v…")
-    agent, ours = a_map(trajectory, "agent"), a_map(trajectory, "extra", OURS)
-    default_model = a_text(agent.get("model_name"))
-    story = Story(turns_by_user=not ours)
+    agent, ours = as_map(trajectory, "agent"), as_map(trajectory, "extra", OURS)
+    default_model = as_text(agent.get("model_name"))
+    story = TranscriptBuilder(turns_by_user=not ours)
     for step in maps_in(trajectory.get("steps")):
         _tell(story, step, default_model)
     trial = _trial(path) if trajectory is outer else {}
     status, reason, error = _ending(trial, ours)
-    return ImportedSession(
+    return Session(
         external_id=_id(path, trajectory, outer),
         source=kind,
-        service=a_text(ours.get("service")),
-        log_group=a_text(ours.get("log_group")),
-        name=a_text(ours.get("name")) or a_text(trial.get("task_name")),
-        agent=a_text(ours.get("agent")) if ours else a_text(agent.get("name")),
-        agent_version=a_text(ours.get("agent_version")) if ours else a_text(agent.get("version")),
+        service=as_text(ours.get("service")),
+        log_group=as_text(ours.get("log_group")),
+        name=as_text(ours.get("name")) or as_text(trial.get("task_name")),
+        agent=as_text(ours.get("agent")) if ours else as_text(agent.get("name")),
+        agent_version=as_text(ours.get("agent_version")) if ours else as_text(agent.get("version")),
         model=default_model,
         is_stand_in=ours.get("is_stand_in") is True,
         status=status,
         end_reason=reason,
         error=error,
-        started_at=a_moment(ours.get("started_at")) or a_moment(trial.get("started_at")) or story.began_at,
-        finished_at=a_moment(ours.get("finished_at")) or a_moment(trial.get("finished_at")) or story.ended_at,
+        started_at=as_datetime(ours.get("started_at"))
+        or as_datetime(trial.get("started_at"))
+        or story.began_at,
+        finished_at=as_datetime(ours.get("finished_at"))
+        or as_datetime(trial.get("finished_at"))
+        or story.ended_at,
         steps=story.steps,
         tools=tools_of(agent.get("tool_definitions")),
         attributes=_attributes(trajectory, outer, trial, ours),
         scores=[*_rewards(trial), *scores_of_ours(ours.get("scores"))],
-        notes=[note for note in map(a_text, [trajectory.get("notes"), *a_list(ours.get("notes"))]) if note],
+        notes=[note for note in map(as_text, [trajectory.get("notes"), *as_list(ours.get("notes"))]) if note],
     )
 
 
 def _id(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]) -> str:
-    run, own = a_text(trajectory.get("session_id")), a_text(trajectory.get("trajectory_id"))
-    run = run or a_text(outer.get("session_id")) or place_of(path, path.stem)
+    run, own = as_text(trajectory.get("session_id")), as_text(trajectory.get("trajectory_id"))
+    run = run or as_text(outer.get("session_id")) or place_of(path, path.stem)
     return f"{run}/{own}" if own and own != run else run
 
 
-def _tell(story: Story, step: Mapping[str, Any], default_model: str) -> None:
-    source = ROLES.get(a_text(step.get("source")))
+def _tell(story: TranscriptBuilder, step: Mapping[str, Any], default_model: str) -> None:
+    source = ROLES.get(as_text(step.get("source")))
     # What a later trajectory repeats of an earlier one happened only once.
     if source is None or step.get("is_copied_context") is True:
         return
-    at, ours = a_moment(step.get("timestamp")), a_map(step, "extra", OURS)
+    at, ours = as_datetime(step.get("timestamp")), as_map(step, "extra", OURS)
     if "turn" in ours:
-        story.begin(a_text(ours["turn"]), at)
+        story.begin(as_text(ours["turn"]), at)
     for call in _model_calls(step, ours, default_model):
         story.spend(call, at)
     role = "tool" if ours.get("role") == "tool" else source
     is_ours = story.turns_are_told and not ours.get("is_silent")
-    story.say(role, text_of(step.get("message")), at, a_text(ours.get("name")), even_nothing=is_ours)
+    story.say(role, message_text(step.get("message")), at, as_text(ours.get("name")), even_nothing=is_ours)
     extras = dict[str, Mapping[str, Any]]()
     for asked in maps_in(step.get("tool_calls")):
-        called = a_word(asked.get("tool_call_id"))
-        extras[called] = a_map(asked, "extra")
-        own_id = a_text(a_map(ours, "call_ids").get(called, called))
+        called = as_name(asked.get("tool_call_id"))
+        extras[called] = as_map(asked, "extra")
+        own_id = as_text(as_map(ours, "call_ids").get(called, called))
         args = args_of(asked.get("arguments"))
-        story.call(a_text(asked.get("function_name")), args, own_id, at, known_as=called)
-    for result in maps_in(a_map(step, "observation").get("results")):
+        story.call(as_text(asked.get("function_name")), args, own_id, at, known_as=called)
+    for result in maps_in(as_map(step, "observation").get("results")):
         _answer(story, result, extras)
 
 
-def _answer(story: Story, result: Mapping[str, Any], extras: Mapping[str, Mapping[str, Any]]) -> None:
-    called = a_word(result.get("source_call_id"))
+def _answer(
+    story: TranscriptBuilder, result: Mapping[str, Any], extras: Mapping[str, Mapping[str, Any]]
+) -> None:
+    called = as_name(result.get("source_call_id"))
     known = extras.get(called, {})
     success = known.get("success")
     if not isinstance(success, bool):
-        is_error = a_map(result, "extra").get("is_error")
+        is_error = as_map(result, "extra").get("is_error")
         success = not is_error if isinstance(is_error, bool) else None
-    content = text_of(result.get("content"))
-    story.answer(called, content, success, duration_ms=a_number(known.get("duration_ms")))
+    content = message_text(result.get("content"))
+    story.answer(called, content, success, duration_ms=as_number(known.get("duration_ms")))
 
 
 def _model_calls(step: Mapping[str, Any], ours: Mapping[str, Any], default_model: str) -> list[ModelCall]:
     if calls := maps_in(ours.get("model_calls")):
         return [_our_call(call) for call in calls]
-    metrics = a_map(step, "metrics")
+    metrics = as_map(step, "metrics")
     if not metrics:
         return []
-    extra = a_map(metrics, "extra")
-    cost = a_cost(metrics.get("cost_usd"))
+    extra = as_map(metrics, "extra")
+    cost = as_cost(metrics.get("cost_usd"))
     return [
         ModelCall(
-            model=a_text(step.get("model_name")) or default_model,
+            model=as_text(step.get("model_name")) or default_model,
             usage=Usage(
                 input_tokens=whole_number(metrics.get("prompt_tokens")),
                 cached_tokens=whole_number(metrics.get("cached_tokens")),
@@ -158,21 +165,21 @@ def _model_calls(step: Mapping[str, Any], ours: Mapping[str, Any], default_model
 
 def _our_call(call: Mapping[str, Any]) -> ModelCall:
     return ModelCall(
-        model=a_text(call.get("model")),
-        provider=a_text(call.get("provider")),
+        model=as_text(call.get("model")),
+        provider=as_text(call.get("provider")),
         usage=Usage(
             input_tokens=whole_number(call.get("input_tokens")),
             cached_tokens=whole_number(call.get("cached_tokens")),
             output_tokens=whole_number(call.get("output_tokens")),
             reasoning_tokens=whole_number(call.get("reasoning_tokens")),
         ),
-        cost_usd=a_cost(call.get("cost_usd")),
-        price_source=a_text(call.get("price_source")),
-        latency_ms=a_number(call.get("latency_ms")),
-        waiting_ms=a_number(call.get("waiting_ms")) or 0.0,
-        status=a_text(call.get("status")) or "ok",
-        error=a_text(call.get("error")),
-        call_id=a_text(call.get("call_id")),
+        cost_usd=as_cost(call.get("cost_usd")),
+        price_source=as_text(call.get("price_source")),
+        latency_ms=as_number(call.get("latency_ms")),
+        waiting_ms=as_number(call.get("waiting_ms")) or 0.0,
+        status=as_text(call.get("status")) or "ok",
+        error=as_text(call.get("error")),
+        call_id=as_text(call.get("call_id")),
     )
 
 
@@ -181,27 +188,27 @@ def _trial(path: Path) -> Mapping[str, Any]:
     if path.parent.name != "agent":
         return {}
     try:
-        found = a_map(load_json(path.parent.parent / "result.json"))
+        found = as_map(load_json(path.parent.parent / "result.json"))
     except (ValueError, OSError):
         return {}
     return found if "trial_name" in found else {}
 
 
 def _rewards(trial: Mapping[str, Any]) -> list[Score]:
-    rewards = a_map(trial, "verifier_result", "rewards")
+    rewards = as_map(trial, "verifier_result", "rewards")
     return [
         Score(evaluator=name, value=value)
-        for name, value in ((name, a_number(reward)) for name, reward in rewards.items())
+        for name, value in ((name, as_number(reward)) for name, reward in rewards.items())
         if value is not None
     ]
 
 
 def _ending(trial: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, str, str]:
     if ours:
-        status, reason = a_text(ours.get("status")), a_text(ours.get("end_reason"))
-        return status or "success", reason or "completed", a_text(ours.get("error"))
-    if wrong := a_map(trial, "exception_info"):
-        named, said = a_text(wrong.get("exception_type")), a_text(wrong.get("exception_message"))
+        status, reason = as_text(ours.get("status")), as_text(ours.get("end_reason"))
+        return status or "success", reason or "completed", as_text(ours.get("error"))
+    if wrong := as_map(trial, "exception_info"):
+        named, said = as_text(wrong.get("exception_type")), as_text(wrong.get("exception_message"))
         if "timeout" in named.casefold():
             return "timeout", "timeout", said
         return "error", "internal_error", f"{named}: {said}"
@@ -215,12 +222,12 @@ def _attributes(
     trajectory: Mapping[str, Any], outer: Mapping[str, Any], trial: Mapping[str, Any], ours: Mapping[str, Any]
 ) -> dict[str, Any]:
     found = {
-        "schema_version": a_text(trajectory.get("schema_version")),
-        "task": a_text(trial.get("task_name")),
-        "trial": a_text(trial.get("trial_name")),
-        "dataset": a_text(trial.get("source")),
-        "parent": "" if trajectory is outer else a_text(outer.get("session_id")),
-        "continued_in": a_text(trajectory.get("continued_trajectory_ref")),
+        "schema_version": as_text(trajectory.get("schema_version")),
+        "task": as_text(trial.get("task_name")),
+        "trial": as_text(trial.get("trial_name")),
+        "dataset": as_text(trial.get("source")),
+        "parent": "" if trajectory is outer else as_text(outer.get("session_id")),
+        "continued_in": as_text(trajectory.get("continued_trajectory_ref")),
     }
-    kept = dict(a_map(ours, "attributes"))
+    kept = dict(as_map(ours, "attributes"))
     return kept if ours else {name: value for name, value in found.items() if value}

@@ -13,19 +13,33 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from proctor.imported import ImportedSession, Unreadable
+from proctor.json_values import (
+    args_of,
+    as_cost,
+    as_datetime,
+    as_map,
+    as_text,
+    maps_in,
+    message_text,
+    whole_number,
+)
 from proctor.records._files import Read, head_of, json_lines, unreadable
-from proctor.records._story import Story
-from proctor.records._values import a_cost, a_map, a_moment, a_text, args_of, maps_in, text_of
-from proctor.session import ModelCall, Usage
-from proctor.untrusted import whole_number
+from proctor.records._transcript import TranscriptBuilder
+from proctor.session import ModelCall, Session, Unreadable, Usage
 
 kind = "claude-code"
 
+
 # What the program itself writes in place of a model's answer.
 _SYNTHETIC = "<synthetic>"
+
+
 _INTERRUPTED = "[Request interrupted by user"
+
+
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
 _ABOUT = ("cwd", "gitBranch", "entrypoint")
 
 
@@ -37,7 +51,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> Read:
     """The session of a file, and lines of it that could not be read."""
-    session = _Session(path)
+    session = _ClaudeCodeSession(path)
     try:
         for line in json_lines(path):
             if line.is_unfinished:
@@ -45,18 +59,18 @@ def read(path: Path) -> Read:
             elif line.problem:
                 yield Unreadable(path=str(path), line=line.number, problem=line.problem)
             else:
-                session.take(a_map(line.value))
+                session.take(as_map(line.value))
     except OSError as error:
         yield unreadable(path, error)
         return
     yield session.told() if session.story.steps else unreadable(path, "nothing was said in it")
 
 
-class _Session:
+class _ClaudeCodeSession:
     """What the lines so far came to."""
 
     def __init__(self, path: Path) -> None:
-        self.story = Story()
+        self.story = TranscriptBuilder()
         self.notes: list[str] = []
         self._path = path
         self._said: dict[str, str] = {}
@@ -70,12 +84,12 @@ class _Session:
     def take(self, entry: Mapping[str, Any]) -> None:
         """One line."""
         for name in ("sessionId", "agentId", "version", "summary", "customTitle", "aiTitle"):
-            if value := a_text(entry.get(name)):
+            if value := as_text(entry.get(name)):
                 self._said.setdefault(name, value)
         for name in _ABOUT:
-            if value := a_text(entry.get(name)):
+            if value := as_text(entry.get(name)):
                 self._about.setdefault(name, value)
-        what, at = entry.get("type"), a_moment(entry.get("timestamp"))
+        what, at = entry.get("type"), as_datetime(entry.get("timestamp"))
         if what in ("user", "assistant"):
             self._is_sidechain = self._is_sidechain and entry.get("isSidechain") is True
         if what == "user" and entry.get("isMeta") is not True:
@@ -85,7 +99,7 @@ class _Session:
         elif what == "system" and entry.get("subtype") == "compact_boundary":
             self.notes.append("the conversation was summarised to save room")
 
-    def told(self) -> ImportedSession:
+    def told(self) -> Session:
         """All of it."""
         self._spend()
         status, reason, error = self._ending()
@@ -95,7 +109,7 @@ class _Session:
         if self._is_sidechain:
             session = f"{session}/{self._said.get('agentId') or self._path.stem}"
         titles = (self._said.get(name, "") for name in ("customTitle", "aiTitle", "summary"))
-        return ImportedSession(
+        return Session(
             external_id=session,
             source=kind,
             name=next(filter(None, titles), ""),
@@ -113,13 +127,13 @@ class _Session:
         )
 
     def _user(self, entry: Mapping[str, Any], at: datetime | None) -> None:
-        content = a_map(entry, "message").get("content")
+        content = as_map(entry, "message").get("content")
         for block in maps_in(content):
             if block.get("type") == "tool_result":
                 is_error = block.get("is_error")
                 self.story.answer(
-                    a_text(block.get("tool_use_id")),
-                    text_of(block.get("content")),
+                    as_text(block.get("tool_use_id")),
+                    message_text(block.get("content")),
                     # A tool that went well often does not say so.
                     is_error is not True,
                     at,
@@ -127,7 +141,7 @@ class _Session:
         spoken = (
             content if isinstance(content, str) else [each for each in maps_in(content) if _is_said(each)]
         )
-        text = text_of(spoken)
+        text = message_text(spoken)
         if text.startswith(_INTERRUPTED):
             self._interrupted = True
             self.notes.append("the user interrupted it")
@@ -137,23 +151,25 @@ class _Session:
             self.story.say("system" if role else "user", text, at, "summary" if role else "")
 
     def _assistant(self, entry: Mapping[str, Any], at: datetime | None) -> None:
-        message = a_map(entry, "message")
+        message = as_map(entry, "message")
         is_error = entry.get("isApiErrorMessage") is True
-        self._failure = text_of(message.get("content")) if is_error else ""
+        self._failure = message_text(message.get("content")) if is_error else ""
         if is_error:
             # The program says so, not the model.
             return
         place, name = self.story.here(), ("subagent" if self._is_aside(entry) else "")
         for block in maps_in(message.get("content")):
             if block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use"):
-                called = a_text(block.get("id"))
-                self.story.call(a_text(block.get("name")), args_of(block.get("input")), called, at)
-            elif a_text(block.get("type")).endswith("_tool_result"):
-                self.story.answer(a_text(block.get("tool_use_id")), text_of(block.get("content")), at=at)
+                called = as_text(block.get("id"))
+                self.story.call(as_text(block.get("name")), args_of(block.get("input")), called, at)
+            elif as_text(block.get("type")).endswith("_tool_result"):
+                self.story.answer(
+                    as_text(block.get("tool_use_id")), message_text(block.get("content")), at=at
+                )
             elif block.get("type") == "text":
-                self.story.say("assistant", a_text(block.get("text")), at, name)
-        self.story.say("assistant", a_text(message.get("content")), at, name)
-        model = a_text(message.get("model"))
+                self.story.say("assistant", as_text(block.get("text")), at, name)
+        self.story.say("assistant", as_text(message.get("content")), at, name)
+        model = as_text(message.get("model"))
         if model and model != _SYNTHETIC:
             self._model = model
             self._count(entry, message, model, place, at)
@@ -170,10 +186,10 @@ class _Session:
         place: tuple[int, int],
         at: datetime | None,
     ) -> None:
-        used, cost = a_map(message, "usage"), a_cost(entry.get("costUSD"))
+        used, cost = as_map(message, "usage"), as_cost(entry.get("costUSD"))
         written = whole_number(used.get("cache_creation_input_tokens"))
         cached = whole_number(used.get("cache_read_input_tokens"))
-        call_id = a_text(message.get("id")) or f"line-{len(self._calls) + 1}"
+        call_id = as_text(message.get("id")) or f"line-{len(self._calls) + 1}"
         call = ModelCall(
             model=model,
             provider="anthropic",

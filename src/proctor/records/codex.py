@@ -13,23 +13,40 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from proctor.imported import ImportedSession, Unreadable
+from proctor.json_values import (
+    args_of,
+    as_datetime,
+    as_map,
+    as_number,
+    as_text,
+    maps_in,
+    message_text,
+    parse_json,
+    whole_number,
+)
 from proctor.records._files import Read, head_of, json_lines, unreadable
-from proctor.records._story import Story
-from proctor.records._values import a_map, a_moment, a_number, a_text, args_of, maps_in, text_of
-from proctor.session import ModelCall, Usage
-from proctor.untrusted import parse_json, whole_number
+from proctor.records._transcript import TranscriptBuilder
+from proctor.session import ModelCall, Session, Unreadable, Usage
 
 kind = "codex"
 
+
 _ENVELOPES = (b'"session_meta"', b'"response_item"', b'"record_type"', b'"turn_context"')
+
+
 # What the program says to the model in the user's name.
 _INSTRUCTIONS = (
     *("<environment_context>", "<user_instructions>", "<permissions instructions>", "<skills_instructions>"),
     *("# AGENTS.md instructions", "<INSTRUCTIONS>", "<collaboration_mode>"),
 )
+
+
 _EXIT = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d{1,10})\b", re.MULTILINE)
+
+
 _DESCRIBED = ("cwd", "originator", "model_provider")
+
+
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -44,7 +61,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> Read:
     """The session of a file, and lines of it that could not be read."""
-    session = _Session(path)
+    session = _CodexSession(path)
     try:
         for line in json_lines(path):
             if line.is_unfinished:
@@ -52,18 +69,18 @@ def read(path: Path) -> Read:
             elif line.problem:
                 yield Unreadable(path=str(path), line=line.number, problem=line.problem)
             else:
-                session.take(a_map(line.value))
+                session.take(as_map(line.value))
     except OSError as error:
         yield unreadable(path, error)
         return
     yield session.told() if session.story.steps else unreadable(path, "nothing was said in it")
 
 
-class _Session:
+class _CodexSession:
     """What the lines so far came to."""
 
     def __init__(self, path: Path) -> None:
-        self.story = Story()
+        self.story = TranscriptBuilder()
         self.notes: list[str] = []
         self._path = path
         self._about: Mapping[str, Any] = {}
@@ -79,24 +96,24 @@ class _Session:
 
     def take(self, line: Mapping[str, Any]) -> None:
         """One line: an envelope, or an old file's payload."""
-        at, what = a_moment(line.get("timestamp")), line.get("type")
-        payload = a_map(line, "payload")
+        at, what = as_datetime(line.get("timestamp")), line.get("type")
+        payload = as_map(line, "payload")
         if what == "session_meta":
             self._begin(payload, at)
         elif what == "turn_context":
-            self._model = a_text(payload.get("model")) or self._model
+            self._model = as_text(payload.get("model")) or self._model
         elif what == "response_item":
             self._item(payload, at)
         elif what == "event_msg":
             self._event(payload, at)
         elif what == "token_usage_record":
-            self._count(a_map(payload, "usage"), at, told_apart=True)
+            self._count(as_map(payload, "usage"), at, told_apart=True)
         elif what == "compacted":
             self.notes.append("the conversation was summarised to save room")
         elif "payload" not in line:
             self._begin(line, at) if "instructions" in line else self._item(line, at)
 
-    def told(self) -> ImportedSession:
+    def told(self) -> Session:
         """All of it."""
         in_order = sorted(self._spent, key=lambda each: each[0])
         # The last first: one put in its place would move those behind it.
@@ -106,14 +123,14 @@ class _Session:
                 self.story.spend(call, at, before=place)
         status, reason, error = self._ending()
         found = _ID.search(self._path.stem)
-        git = a_map(self._about, "git")
-        known = {name: a_text(self._about.get(name)) for name in _DESCRIBED}
-        known |= {"branch": a_text(git.get("branch")), "commit": a_text(git.get("commit_hash"))}
-        return ImportedSession(
-            external_id=a_text(self._about.get("id")) or (found[0] if found else self._path.stem),
+        git = as_map(self._about, "git")
+        known = {name: as_text(self._about.get(name)) for name in _DESCRIBED}
+        known |= {"branch": as_text(git.get("branch")), "commit": as_text(git.get("commit_hash"))}
+        return Session(
+            external_id=as_text(self._about.get("id")) or (found[0] if found else self._path.stem),
             source=kind,
             agent="codex",
-            agent_version=a_text(self._about.get("cli_version")),
+            agent_version=as_text(self._about.get("cli_version")),
             model=self._model,
             status=status,
             end_reason=reason,
@@ -129,28 +146,28 @@ class _Session:
         # A thread that goes on from another has the other's beginning behind its own.
         if not self._about:
             self._about = about
-            told = a_map(about, "base_instructions").get("text") or about.get("instructions")
-            self.story.say("system", a_text(told), at)
+            told = as_map(about, "base_instructions").get("text") or about.get("instructions")
+            self.story.say("system", as_text(told), at)
 
     def _item(self, item: Mapping[str, Any], at: datetime | None) -> None:
-        what, called = a_text(item.get("type")), a_text(item.get("call_id"))
+        what, called = as_text(item.get("type")), as_text(item.get("call_id"))
         if what == "message":
             self._message(item, at)
         elif what.endswith("_output"):
             self._answer(called, item.get("output"), at)
         elif what == "local_shell_call":
-            self._call("shell", a_map(item, "action"), called or a_text(item.get("id")), at)
+            self._call("shell", as_map(item, "action"), called or as_text(item.get("id")), at)
         elif what == "custom_tool_call":
-            self._call(a_text(item.get("name")), args_of(item.get("input")), called, at)
+            self._call(as_text(item.get("name")), args_of(item.get("input")), called, at)
         elif what == "web_search_call":
             self._response_began()
             query = args_of(item.get("action"))
-            self.story.call("web_search", query, a_text(item.get("id")), at, success=_went_well(item))
+            self.story.call("web_search", query, as_text(item.get("id")), at, success=_went_well(item))
         elif what in ("function_call", "tool_search_call"):
-            self._call(a_text(item.get("name")) or "tool_search", args_of(item.get("arguments")), called, at)
+            self._call(as_text(item.get("name")) or "tool_search", args_of(item.get("arguments")), called, at)
 
     def _message(self, item: Mapping[str, Any], at: datetime | None) -> None:
-        text, role = text_of(item.get("content")), item.get("role")
+        text, role = message_text(item.get("content")), item.get("role")
         if role == "assistant":
             self._response_began()
             self.story.say("assistant", text, at)
@@ -172,25 +189,25 @@ class _Session:
         what = event.get("type")
         if what in ("task_started", "turn_started"):
             self._is_running, self._error, self._aborted = True, "", False
-            self.story.begin(a_text(event.get("turn_id")), at)
+            self.story.begin(as_text(event.get("turn_id")), at)
         elif what in ("task_complete", "turn_complete"):
             self._is_running = False
-            self._error = a_text(a_map(event, "error").get("message"))
+            self._error = as_text(as_map(event, "error").get("message"))
             self.story.ended_at = at or self.story.ended_at
         elif what == "turn_aborted":
             self._is_running, self._aborted = False, True
         elif what in ("error", "stream_error"):
-            self._error = a_text(event.get("message"))
+            self._error = as_text(event.get("message"))
         elif what == "token_count":
-            self._running_count(a_map(event, "info"), at)
+            self._running_count(as_map(event, "info"), at)
         elif what == "exec_command_end":
-            self._exit(a_text(event.get("call_id")), event)
-        elif what == "item_completed" and a_map(event, "item").get("type") == "CommandExecution":
-            self._exit(a_text(a_map(event, "item").get("id")), a_map(event, "item"))
+            self._exit(as_text(event.get("call_id")), event)
+        elif what == "item_completed" and as_map(event, "item").get("type") == "CommandExecution":
+            self._exit(as_text(as_map(event, "item").get("id")), as_map(event, "item"))
 
     def _exit(self, called: str, ended: Mapping[str, Any]) -> None:
-        code, lasted = ended.get("exit_code"), a_map(ended, "duration")
-        seconds, nanos = a_number(lasted.get("secs")), a_number(lasted.get("nanos"))
+        code, lasted = ended.get("exit_code"), as_map(ended, "duration")
+        seconds, nanos = as_number(lasted.get("secs")), as_number(lasted.get("nanos"))
         duration = None if seconds is None else seconds * 1000 + (nanos or 0) / 1e6
         if type(code) is int:
             self._exits[called] = (code == 0, duration)
@@ -203,14 +220,14 @@ class _Session:
         # It is said again whenever limits change, though nothing was spent.
         if total and total != self._total:
             self._total = total
-            self._count(a_map(info, "last_token_usage"), at, told_apart=False)
+            self._count(as_map(info, "last_token_usage"), at, told_apart=False)
 
     def _count(self, used: Mapping[str, Any], at: datetime | None, *, told_apart: bool) -> None:
         if not used:
             return
         call = ModelCall(
             model=self._model,
-            provider=a_text(self._about.get("model_provider")),
+            provider=as_text(self._about.get("model_provider")),
             usage=Usage(
                 input_tokens=whole_number(used.get("input_tokens")),
                 cached_tokens=whole_number(used.get("cached_input_tokens")),
@@ -242,14 +259,14 @@ def _output(output: Any) -> tuple[str, bool | None]:
     """What a tool gave, and whether it went well, as different versions say it."""
     if isinstance(output, dict):
         success = output.get("success")
-        return text_of(output.get("content")), success if isinstance(success, bool) else None
-    text = text_of(output if not isinstance(output, list) else maps_in(output))
+        return message_text(output.get("content")), success if isinstance(success, bool) else None
+    text = message_text(output if not isinstance(output, list) else maps_in(output))
     if text.startswith("{"):
         try:
-            packed = a_map(parse_json(text))
+            packed = as_map(parse_json(text))
         except ValueError:
             packed = {}
-        code = a_map(packed, "metadata").get("exit_code")
+        code = as_map(packed, "metadata").get("exit_code")
         if isinstance(packed.get("output"), str) and type(code) is int:
             return packed["output"], code == 0
     if found := _EXIT.search(text[:2_000]):

@@ -11,28 +11,35 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from proctor.imported import ImportedSession
-from proctor.records._chat import tell
-from proctor.records._files import Read, head_of, load_json, place_of, told
-from proctor.records._story import Story
-from proctor.records._values import (
-    a_cost,
-    a_map,
-    a_moment,
-    a_text,
-    a_word,
+from proctor.json_values import (
+    as_cost,
+    as_datetime,
+    as_map,
+    as_name,
+    as_text,
     maps_in,
-    text_of,
+    message_text,
     usage_of_chat,
 )
-from proctor.session import ModelCall, Usage
+from proctor.records._files import Read, head_of, load_json, place_of, told
+from proctor.records._transcript import TranscriptBuilder, tell
+from proctor.session import ModelCall, Session, Usage
 
 kind = "mini-swe-agent"
 
+
 SUFFIXES = (".traj.json", ".json")
+
+
 SHELL = "bash"
+
+
 _COMMAND = re.compile(r"```(?:bash|mswea_bash_command)\s*\n(.*?)\n```", re.DOTALL)
+
+
 _RESULT = re.compile(r"<returncode>(-?\d{1,10})</returncode>")
+
+
 _ENDINGS: Mapping[str, tuple[str, str]] = {
     "Submitted": ("success", "completed"),
     "LimitsExceeded": ("fail", "cost_limit"),
@@ -62,24 +69,24 @@ def read(path: Path) -> Read:
     yield told(path, lambda: _session(path))
 
 
-def _session(path: Path) -> ImportedSession:
+def _session(path: Path) -> Session:
     document = load_json(path)
-    messages = maps_in(document if isinstance(document, list) else a_map(document).get("messages"))
+    messages = maps_in(document if isinstance(document, list) else as_map(document).get("messages"))
     if not messages:
         raise ValueError("it is no trajectory: it has no messages")
-    info = a_map(document, "info")
-    config = a_map(info, "config")
-    model = a_text(a_map(config, "model").get("model_name"))
+    info = as_map(document, "info")
+    config = as_map(info, "config")
+    model = as_text(as_map(config, "model").get("model_name"))
     instance = path.name.removesuffix(SUFFIXES[0]).removesuffix(SUFFIXES[1])
-    story = Story()
+    story = TranscriptBuilder()
     _tell(story, messages, model)
     status, reason, error = _ending(info, messages)
-    return ImportedSession(
+    return Session(
         external_id=_id(path, instance, story),
         source=kind,
-        name=a_text(a_map(document).get("instance_id")) or instance,
+        name=as_text(as_map(document).get("instance_id")) or instance,
         agent="mini-swe-agent",
-        agent_version=a_text(info.get("mini_version")),
+        agent_version=as_text(info.get("mini_version")),
         model=model,
         status=status,
         end_reason=reason,
@@ -90,80 +97,80 @@ def _session(path: Path) -> ImportedSession:
         attributes={
             name: value
             for name, value in (
-                ("exit_status", a_text(info.get("exit_status"))),
-                ("environment", a_text(config.get("environment_type"))),
-                ("instance_id", a_text(a_map(document).get("instance_id"))),
+                ("exit_status", as_text(info.get("exit_status"))),
+                ("environment", as_text(config.get("environment_type"))),
+                ("instance_id", as_text(as_map(document).get("instance_id"))),
             )
             if value
         },
     )
 
 
-def _id(path: Path, instance: str, story: Story) -> str:
+def _id(path: Path, instance: str, story: TranscriptBuilder) -> str:
     # The same file is written for each run by hand: when it began tells one from the other.
     began = f"@{story.began_at:%Y%m%dT%H%M%S.%f}" if story.began_at else ""
     return place_of(path, instance) + began
 
 
-def _tell(story: Story, messages: Sequence[Mapping[str, Any]], model: str) -> None:
+def _tell(story: TranscriptBuilder, messages: Sequence[Mapping[str, Any]], model: str) -> None:
     waiting = 0
     for message in messages:
-        extra, role = a_map(message, "extra"), message.get("role")
-        at = a_moment(extra.get("timestamp"))
+        extra, role = as_map(message, "extra"), message.get("role")
+        at = as_datetime(extra.get("timestamp"))
         if role == "assistant":
             _spend(story, extra, model, at)
             tell(story, message, at)
             waiting = 0 if maps_in(message.get("tool_calls")) else _tell_commands(story, message, at)
         elif role == "tool" or (role == "user" and waiting and _is_result(message)):
             code = _code(message)
-            result = a_text(extra.get("raw_output")) or text_of(message.get("content"))
-            called = a_word(message.get("tool_call_id"))
+            result = as_text(extra.get("raw_output")) or message_text(message.get("content"))
+            called = as_name(message.get("tool_call_id"))
             story.answer(called, result, None if code is None else code == 0, at)
             waiting -= role == "user"
-        elif role == "user" and a_map(extra, "response"):
+        elif role == "user" and as_map(extra, "response"):
             # An answer nobody could read; it was paid for all the same.
             _spend(story, extra, model, at)
-            story.say("tool", text_of(message.get("content")), at)
+            story.say("tool", message_text(message.get("content")), at)
         elif role != "exit":
             tell(story, message, at)
 
 
-def _tell_commands(story: Story, message: Mapping[str, Any], at: Any) -> int:
+def _tell_commands(story: TranscriptBuilder, message: Mapping[str, Any], at: Any) -> int:
     """Tell the commands of a message without tool calls; how many results will follow."""
-    named = [a_text(each.get("command")) for each in maps_in(a_map(message, "extra").get("actions"))]
-    commands = named or _COMMAND.findall(text_of(message.get("content")))
+    named = [as_text(each.get("command")) for each in maps_in(as_map(message, "extra").get("actions"))]
+    commands = named or _COMMAND.findall(message_text(message.get("content")))
     for command in commands:
         story.call(SHELL, {"command": command}, at=at)
     return len(commands)
 
 
 def _is_result(message: Mapping[str, Any]) -> bool:
-    said = text_of(message.get("content")).lstrip()
-    return "returncode" in a_map(message, "extra") or said.startswith(("<returncode>", "Observation:"))
+    said = message_text(message.get("content")).lstrip()
+    return "returncode" in as_map(message, "extra") or said.startswith(("<returncode>", "Observation:"))
 
 
 def _code(message: Mapping[str, Any]) -> int | None:
-    code = a_map(message, "extra").get("returncode")
+    code = as_map(message, "extra").get("returncode")
     if type(code) is int:
         return code
-    found = _RESULT.search(text_of(message.get("content"))[:2_000])
+    found = _RESULT.search(message_text(message.get("content"))[:2_000])
     return int(found[1]) if found else None
 
 
-def _spend(story: Story, extra: Mapping[str, Any], model: str, at: Any) -> None:
-    response = a_map(extra, "response")
+def _spend(story: TranscriptBuilder, extra: Mapping[str, Any], model: str, at: Any) -> None:
+    response = as_map(extra, "response")
     if not response and "cost" not in extra:
         return
-    cost = a_cost(extra.get("cost"))
+    cost = as_cost(extra.get("cost"))
     # It writes 0 for a price it does not know.
     cost = cost or None
     story.spend(
         ModelCall(
-            model=a_text(response.get("model")) or model,
+            model=as_text(response.get("model")) or model,
             usage=usage_of_chat(response.get("usage")) or Usage(),
             cost_usd=cost,
             price_source="" if cost is None else "agent",
-            call_id=a_text(response.get("id")),
+            call_id=as_text(response.get("id")),
         ),
         at,
     )
@@ -171,12 +178,12 @@ def _spend(story: Story, extra: Mapping[str, Any], model: str, at: Any) -> None:
 
 def _ending(info: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
     last = messages[-1]
-    said = a_text(info.get("exit_status")) or a_text(a_map(last, "extra").get("exit_status"))
+    said = as_text(info.get("exit_status")) or as_text(as_map(last, "extra").get("exit_status"))
     if not said:
         if info:
             return "error", "interrupted", "it does not say how it ended"
         return "success", "completed", ""
     # Whatever else ends it is the name of an exception.
     status, reason = _ENDINGS.get(said, ("error", "internal_error"))
-    told_why = text_of(last.get("content")) if last.get("role") == "exit" else ""
+    told_why = message_text(last.get("content")) if last.get("role") == "exit" else ""
     return status, reason, "" if status == "success" else f"{said}: {told_why}" if told_why else said

@@ -11,18 +11,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proctor.imported import ImportedSession
+from proctor.json_values import (
+    as_cost,
+    as_datetime,
+    as_map,
+    as_name,
+    as_text,
+    maps_in,
+    message_text,
+    whole_number,
+)
 from proctor.records._files import Read, head_of, load_json, place_of, told, unreadable
-from proctor.records._scores import scores_of_ours
-from proctor.records._story import Story
-from proctor.records._values import a_cost, a_map, a_moment, a_text, a_word, maps_in, text_of
-from proctor.session import ModelCall, Role, Usage
-from proctor.untrusted import whole_number
+from proctor.records._transcript import TranscriptBuilder, scores_of_ours
+from proctor.session import ModelCall, Role, Session, Usage
 
 kind = "patienthub"
 
+
 CLIENT, THERAPIST = "client", "therapist"
+
+
 SUMMARY = "batch_summary.json"
+
+
 # How our own files call them, besides our own words.
 _STATUSES = {"error": "error", "fail": "fail", "timeout": "timeout", "success": "success"}
 
@@ -53,34 +64,34 @@ def read(path: Path) -> Read:
         yield told(path, lambda it=session, of=name: _session(path, it, of), part)  # type: ignore[misc]
 
 
-def _session(path: Path, session: Mapping[str, Any], name: str) -> ImportedSession:
+def _session(path: Path, session: Mapping[str, Any], name: str) -> Session:
     under_test = CLIENT if session.get("under_test") == CLIENT else THERAPIST
-    story = Story(turns_by_user=False)
+    story = TranscriptBuilder(turns_by_user=False)
     _tell(story, session, under_test)
-    record, roles = a_map(session, "record"), a_map(session, "roles")
+    record, roles = as_map(session, "record"), as_map(session, "roles")
     _spend(story, session, roles)
-    status = _STATUSES.get(a_text(session.get("status")), "success")
-    ended = a_text(session.get("end_reason"))
-    return ImportedSession(
-        external_id=a_text(record.get("session_id")) or place_of(path, name),
+    status = _STATUSES.get(as_text(session.get("status")), "success")
+    ended = as_text(session.get("end_reason"))
+    return Session(
+        external_id=as_text(record.get("session_id")) or place_of(path, name),
         source=kind,
         name=name,
-        agent=a_text(session.get(under_test)),
-        model=a_text(a_map(roles, under_test).get("model")),
+        agent=as_text(session.get(under_test)),
+        model=as_text(as_map(roles, under_test).get("model")),
         status=status,
         end_reason=ended or ("completed" if status == "success" else "internal_error"),
-        error=a_text(session.get("error")),
-        started_at=a_moment(record.get("started_at")) or story.began_at,
-        finished_at=a_moment(record.get("finished_at")) or story.ended_at,
+        error=as_text(session.get("error")),
+        started_at=as_datetime(record.get("started_at")) or story.began_at,
+        finished_at=as_datetime(record.get("finished_at")) or story.ended_at,
         steps=story.steps,
         attributes={
             name: value
             for name, value in (
-                (CLIENT, a_text(session.get(CLIENT))),
-                (THERAPIST, a_text(session.get(THERAPIST))),
-                ("combination", a_text(session.get("combination"))),
-                ("run_id", a_word(session.get("run_id"))),
-                ("seed", a_word(session.get("seed"))),
+                (CLIENT, as_text(session.get(CLIENT))),
+                (THERAPIST, as_text(session.get(THERAPIST))),
+                ("combination", as_text(session.get("combination"))),
+                ("run_id", as_name(session.get("run_id"))),
+                ("seed", as_name(session.get("seed"))),
             )
             if value
         },
@@ -88,10 +99,10 @@ def _session(path: Path, session: Mapping[str, Any], name: str) -> ImportedSessi
     )
 
 
-def _tell(story: Story, session: Mapping[str, Any], under_test: str) -> None:
+def _tell(story: TranscriptBuilder, session: Mapping[str, Any], under_test: str) -> None:
     opened_by = ""
     for message in maps_in(session.get("messages")):
-        side, text = a_text(message.get("role")), text_of(message.get("content"))
+        side, text = as_text(message.get("role")), message_text(message.get("content"))
         if side not in (CLIENT, THERAPIST):
             story.say("system", text, name=side)
             continue
@@ -102,19 +113,19 @@ def _tell(story: Story, session: Mapping[str, Any], under_test: str) -> None:
         story.say(role, text, name=side)
 
 
-def _spend(story: Story, session: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
+def _spend(story: TranscriptBuilder, session: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
     """Tell what each side spent: known in sum only."""
-    used = a_map(session, "usage")
+    used = as_map(session, "usage")
     for side in (CLIENT, THERAPIST):
-        own = a_map(used, side)
+        own = as_map(used, side)
         usage = Usage(
             input_tokens=whole_number(own.get("prompt_tokens")),
             output_tokens=whole_number(own.get("completion_tokens")),
         )
-        cost = a_cost(own.get("total_cost"))
+        cost = as_cost(own.get("total_cost"))
         if usage.total_tokens or cost:
             call = ModelCall(
-                model=a_text(a_map(roles, side).get("model")),
+                model=as_text(as_map(roles, side).get("model")),
                 usage=usage,
                 # It writes 0 for a price it does not know.
                 cost_usd=cost or None,

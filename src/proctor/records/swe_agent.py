@@ -11,26 +11,44 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from proctor.imported import ImportedSession
-from proctor.records._chat import tell
+from proctor.json_values import (
+    args_of,
+    as_cost,
+    as_list,
+    as_map,
+    as_name,
+    as_number,
+    as_text,
+    maps_in,
+    message_text,
+    parse_json,
+    whole_number,
+)
 from proctor.records._files import Read, head_of, load_json, place_of, told
-from proctor.records._story import Story
-from proctor.records._values import a_cost, a_list, a_map, a_number, a_text, a_word, args_of, maps_in, text_of
+from proctor.records._transcript import TranscriptBuilder, tell
 from proctor.score import Score
-from proctor.session import ModelCall, Usage
-from proctor.untrusted import parse_json, whole_number
+from proctor.session import ModelCall, Session, Usage
 
 kind = "swe-agent"
 
+
 SUFFIX = ".traj"
+
+
 endings = (SUFFIX,)
+
+
 SHELL = "bash"
+
+
 # Its own commands before it had function calling; whatever else an action begins with is for the shell.
 _COMMANDS = frozenset(
     ("open", "goto", "create", "edit", "insert", "submit", "search_dir", "search_file", "find_file")
     + ("scroll_up", "scroll_down", "str_replace_editor", "view_image", "filemap", "exit_forfeit")
     + ("connect_start", "connect_sendline", "connect_exec", "debug_start", "debug_exec")
 )
+
+
 _ENDINGS: Mapping[str, tuple[str, str]] = {
     "submitted": ("success", "completed"),
     "exit_cost": ("fail", "cost_limit"),
@@ -54,17 +72,17 @@ def read(path: Path) -> Read:
     yield told(path, lambda: _session(path))
 
 
-def _session(path: Path) -> ImportedSession:
-    document = a_map(load_json(path))
+def _session(path: Path) -> Session:
+    document = as_map(load_json(path))
     attempts = maps_in(document.get("attempts"))
     # Of several attempts the chosen one stands on top; before one is chosen there are only attempts.
     chosen = document if "trajectory" in document or not attempts else attempts[-1]
     trajectory, history = maps_in(chosen.get("trajectory")), maps_in(chosen.get("history"))
     if not trajectory and not history:
         raise ValueError("it is no trajectory: it has neither steps nor a history")
-    info, instance = a_map(chosen, "info"), path.name.removesuffix(SUFFIX)
+    info, instance = as_map(chosen, "info"), path.name.removesuffix(SUFFIX)
     model = _model(chosen)
-    story = Story()
+    story = TranscriptBuilder()
     _tell(story, trajectory, history)
     notes = _spend(story, info, model)
     if len(attempts) > 1:
@@ -73,12 +91,12 @@ def _session(path: Path) -> ImportedSession:
     resolved = _resolved(path, instance)
     if resolved is False and status == "success":
         status, reason = "fail", "checks_failed"
-    return ImportedSession(
+    return Session(
         external_id=place_of(path, instance),
         source=kind,
         name=instance,
         agent="swe-agent",
-        agent_version=a_text(info.get("swe_agent_version")),
+        agent_version=as_text(info.get("swe_agent_version")),
         model=model,
         status=status,
         end_reason=reason,
@@ -86,8 +104,8 @@ def _session(path: Path) -> ImportedSession:
         steps=story.steps,
         attributes={
             "instance_id": instance,
-            "exit_status": a_text(info.get("exit_status")),
-            "environment": a_text(chosen.get("environment")),
+            "exit_status": as_text(info.get("exit_status")),
+            "environment": as_text(chosen.get("environment")),
         },
         scores=[] if resolved is None else [Score(evaluator="resolved", value=float(resolved))],
         notes=notes,
@@ -95,7 +113,7 @@ def _session(path: Path) -> ImportedSession:
 
 
 def _tell(
-    story: Story, trajectory: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
+    story: TranscriptBuilder, trajectory: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
 ) -> None:
     real = [each for each in history if each.get("is_demo") is not True]
     if not trajectory:
@@ -113,17 +131,17 @@ def _tell(
         _tell_step(story, step, message)
 
 
-def _tell_step(story: Story, step: Mapping[str, Any], message: Mapping[str, Any]) -> None:
-    action, seen = a_text(step.get("action")), text_of(step.get("observation"))
-    story.say("assistant", a_text(step.get("thought")).strip() or a_text(step.get("response")).strip())
-    seconds = a_number(step.get("execution_time"))
+def _tell_step(story: TranscriptBuilder, step: Mapping[str, Any], message: Mapping[str, Any]) -> None:
+    action, seen = as_text(step.get("action")), message_text(step.get("observation"))
+    story.say("assistant", as_text(step.get("thought")).strip() or as_text(step.get("response")).strip())
+    seconds = as_number(step.get("execution_time"))
     duration_ms = None if seconds is None else seconds * 1000
     calls = maps_in(message.get("tool_calls"))
     for call in calls:
-        asked = a_map(call, "function")
-        story.call(a_text(asked.get("name")), args_of(asked.get("arguments")), a_word(call.get("id")))
+        asked = as_map(call, "function")
+        story.call(as_text(asked.get("name")), args_of(asked.get("arguments")), as_name(call.get("id")))
     if calls:
-        story.answer(a_word(calls[0].get("id")), seen, duration_ms=duration_ms)
+        story.answer(as_name(calls[0].get("id")), seen, duration_ms=duration_ms)
     elif action.strip():
         story.call(_tool_of(action), {"command": action})
         story.answer("", seen, duration_ms=duration_ms)
@@ -132,14 +150,14 @@ def _tell_step(story: Story, step: Mapping[str, Any], message: Mapping[str, Any]
         story.say("tool", seen)
 
 
-def _tell_message(story: Story, message: Mapping[str, Any]) -> None:
+def _tell_message(story: TranscriptBuilder, message: Mapping[str, Any]) -> None:
     if message.get("role") == "tool":
-        called = next((a_word(each) for each in a_list(message.get("tool_call_ids"))), "")
-        story.answer(called, text_of(message.get("content")))
+        called = next((as_name(each) for each in as_list(message.get("tool_call_ids"))), "")
+        story.answer(called, message_text(message.get("content")))
         return
     tell(story, message)
     if message.get("role") == "assistant" and not maps_in(message.get("tool_calls")):
-        action = a_text(message.get("action"))
+        action = as_text(message.get("action"))
         if action.strip():
             story.call(_tool_of(action), {"command": action})
 
@@ -149,14 +167,14 @@ def _tool_of(action: str) -> str:
     return first if first in _COMMANDS else SHELL
 
 
-def _spend(story: Story, info: Mapping[str, Any], model: str) -> list[str]:
-    spent = a_map(info, "model_stats")
+def _spend(story: TranscriptBuilder, info: Mapping[str, Any], model: str) -> list[str]:
+    spent = as_map(info, "model_stats")
     usage = Usage(
         input_tokens=whole_number(spent.get("tokens_sent")),
         output_tokens=whole_number(spent.get("tokens_received")),
     )
     # It writes 0 for a price it does not know.
-    cost = a_cost(spent.get("instance_cost")) or None
+    cost = as_cost(spent.get("instance_cost")) or None
     if not usage.total_tokens and cost is None:
         return []
     call = ModelCall(
@@ -181,11 +199,11 @@ def _model(chosen: Mapping[str, Any]) -> str:
             config = parse_json(config)
         except ValueError:
             config = None
-    return a_text(a_map(config, "agent", "model").get("name"))
+    return as_text(as_map(config, "agent", "model").get("name"))
 
 
 def _ending(info: Mapping[str, Any]) -> tuple[str, str, str]:
-    said = a_text(info.get("exit_status"))
+    said = as_text(info.get("exit_status"))
     if not info:
         return "success", "completed", ""
     if not said:
@@ -204,10 +222,10 @@ def _resolved(path: Path, instance: str) -> bool | None:
         path.parent.parent / "results.json",
     ):
         try:
-            said = a_map(load_json(report))
+            said = as_map(load_json(report))
         except (ValueError, OSError):
             continue
-        own = a_map(said, instance).get("resolved")
+        own = as_map(said, instance).get("resolved")
         if isinstance(own, bool):
             return own
         resolved = said.get("resolved_ids", said.get("resolved"))

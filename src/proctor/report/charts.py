@@ -14,20 +14,39 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
-from proctor.report.words import short, shown
+from proctor.formatting import UNKNOWN, interval, percent, seconds, short, shown, usd
+from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
+from proctor.stats.intervals import Estimate, Rate
+from proctor.stats.outcomes import ByFactor, Factor, Tally
+from proctor.stats.usage import Durations, ModelUsage
 
 _TEMPLATES = files("proctor.report").joinpath("templates")
+
+
 STYLE = _TEMPLATES.joinpath("charts.css").read_text(encoding="utf-8")
+
+
 COLOURS = _TEMPLATES.joinpath("colours.css").read_text(encoding="utf-8")
+
+
 _ALONE = (
     'svg.chart { font-family: system-ui, "Segoe UI", Roboto, sans-serif; } .c-paper { fill: var(--paper); }'
 )
+
+
 WIDTH = 480
 """Of the drawing; a page scales it. Narrow, so that its letters can be read on a phone."""
+
+
 # Letters of the label font are about this wide; a browser cannot be asked.
 LETTER = 6.6
+
+
 ROW = 30
+
+
 SMALLEST = 1e-300
+
 
 Say = Callable[[float], str]
 
@@ -315,3 +334,166 @@ def _top(values: Sequence[float | None]) -> float:
 
 def _bottom(values: Sequence[float | None]) -> float:
     return min((value for value in values if value is not None and value < 0), default=0.0)
+
+
+# The plots of a report: which figures of a summary are drawn, and how.
+
+
+ORDER = (SUCCESS, FAIL, TIMEOUT, ERROR, RUNNING, QUEUED)
+
+
+DRAWN_MODELS = 15
+
+
+def outcome_bar(tally: Tally) -> str:
+    """How many items ended how, as one bar."""
+    parts = [Bar(label=status, value=tally.counts[status], kind=status) for status in ORDER]
+    said = ", ".join(f"{part.label} {part.value:.0f}" for part in parts if part.value)
+    return stacked(f"Items by status: {said or 'none'}", parts)
+
+
+def rates(factor: Factor) -> str:
+    """The success rate of each level with its interval."""
+    entries = [
+        Bar(
+            label=level.name or "(none)",
+            value=level.tally.rate.value,
+            low=level.tally.rate.low,
+            high=level.tally.rate.high,
+            note=_rate(level.tally.rate),
+        )
+        for level in factor.levels
+    ]
+    return bars(f"Success rate by {factor.name}, with 95 % intervals", entries, top=1.0, say=percent)
+
+
+def _rate(rate: Rate) -> str:
+    return f"{percent(rate.value)} ({interval(rate.low, rate.high)})" if rate.trials else UNKNOWN
+
+
+def duration_histogram(durations: Durations) -> str:
+    """How long items took."""
+    return histogram(
+        "How many items took how long",
+        [(one.low, one.high) for one in durations.bins],
+        [one.count for one in durations.bins],
+        say=seconds,
+        axis="from start to end of an item",
+    )
+
+
+def cost_against_success(factor: Factor) -> str:
+    """What an item cost against how often it succeeded; empty unless two levels know both."""
+    points = [
+        Point(
+            label=level.name or "(none)",
+            x=level.tally.cost_per_item_usd,
+            y=level.tally.rate.value,
+            low=level.tally.rate.low,
+            high=level.tally.rate.high,
+        )
+        for level in factor.levels
+        if level.tally.cost_per_item_usd is not None and level.tally.rate.value is not None
+    ]
+    if len(points) < 2:
+        return ""
+    return scatter(
+        f"Mean cost of an item against success rate, by {factor.name}",
+        points,
+        x_axis="mean cost of an item",
+        y_axis="success rate",
+        say_x=usd,
+        say_y=percent,
+        y_top=1.0,
+    )
+
+
+def tokens_by_model(models: Sequence[ModelUsage]) -> str:
+    """How many tokens each model used."""
+    entries = [Bar(label=usage.model, value=usage.total_tokens) for usage in models[:DRAWN_MODELS]]
+    return bars("Tokens by model", entries, say=short)
+
+
+# Differences with their intervals around a line at zero: what is better, what is worse, what is unsure.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stem:
+    """One difference."""
+
+    label: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+    """What stands at the right; empty: the value."""
+
+
+def forest(title: str, entries: Sequence[Stem], *, say: Say = short) -> str:
+    """One row for each difference: a dot, its interval, and zero as a line through all rows."""
+    left = min(max((len(entry.label) for entry in entries), default=0) * LETTER + 16, WIDTH * 0.36)
+    right = max((len(entry.note or _said(entry.value, say)) for entry in entries), default=0) * LETTER + 14
+    ends = [abs(end) for entry in entries for end in (entry.value, entry.low, entry.high) if end is not None]
+    reach = max(ends, default=0.0) * 1.08 or 1.0
+    middle = left + (WIDTH - left - right) / 2
+    scale = (WIDTH - left - right) / 2 / reach
+    bottom = 8 + ROW * len(entries)
+    drawn = [_line(middle, 4, middle, bottom, "c-axis")]
+    for share in (-1.0, -0.5, 0.5, 1.0):
+        at = middle + share * reach / 1.08 * scale
+        drawn.append(_line(at, 8, at, bottom, "c-grid"))
+        if abs(share) == 1.0:
+            drawn.append(_text(at, bottom + 17, say(share * reach / 1.08), "c-tick", "middle"))
+    drawn.append(_text(middle, bottom + 17, "0", "c-tick", "middle"))
+    drawn += [_row(entry, 8 + ROW * number, left, middle, scale, say) for number, entry in enumerate(entries)]
+    return _svg(title, bottom + 26, drawn)
+
+
+def _row(entry: Stem, y: float, left: float, middle: float, scale: float, say: Say) -> str:
+    said = entry.note or _said(entry.value, say)
+    height = y + ROW / 2 - 1
+    parts = [_text(left - 10, y + 19, entry.label, "c-label", "end", longest=int((left - 10) / LETTER))]
+    if entry.low is not None and entry.high is not None:
+        low, high = middle + entry.low * scale, middle + entry.high * scale
+        parts.append(_line(low, height, high, height, "c-whisker"))
+        parts += [_line(x, height - 4, x, height + 4, "c-whisker") for x in (low, high)]
+    if entry.value is not None:
+        x = middle + entry.value * scale
+        dot = f'<circle cx="{x:.1f}" cy="{height:.1f}" r="5" class="c-fill c-main">'
+        parts.append(f"{dot}{_title(f'{entry.label}: {said}')}</circle>")
+    parts.append(_text(WIDTH, y + 19, said, "c-number", "end"))
+    return "".join(parts)
+
+
+# The plots of one factor: how often its levels succeeded, what an item of each cost, how long it took.
+
+
+def plots(factor: ByFactor) -> list[tuple[str, str]]:
+    """Each plot with its caption; only those there are figures for."""
+    if not factor.levels:
+        return []
+    drawn = [("Success rate", rates(factor.as_factor()))]
+    costs = [(level.name, level.cost_usd) for level in factor.levels]
+    times = [(level.name, level.seconds) for level in factor.levels]
+    drawn += _means("Mean cost of an item", factor.name, costs, usd)
+    drawn += _means("Mean time of an item", factor.name, times, seconds)
+    return drawn
+
+
+def _means(
+    caption: str, factor: str, levels: Sequence[tuple[str, Estimate]], say: Callable[[float], str]
+) -> list[tuple[str, str]]:
+    if all(estimate.value is None for _, estimate in levels):
+        return []
+    entries = [
+        Bar(
+            label=name or "(none)",
+            value=estimate.value,
+            # Of money and time there is none below 0, whatever the interval says.
+            low=None if estimate.low is None else max(0.0, estimate.low),
+            high=estimate.high,
+            note="" if estimate.value is None else say(estimate.value),
+        )
+        for name, estimate in levels
+    ]
+    return [(caption, bars(f"{caption} by {factor}, with 95 % intervals", entries, say=say))]

@@ -9,6 +9,7 @@ Knows nothing of stores; computes nothing.
 import base64
 import hashlib
 import re
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from importlib.resources import files
@@ -17,8 +18,10 @@ from typing import Any
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
-from proctor.analyse.summary import Summary
-from proctor.report import charts, figures, words
+from proctor import formatting
+from proctor.report import charts
+from proctor.report.charts import as_file
+from proctor.stats.summary import Summary
 
 _TEMPLATES = (
     "report.html.j2",
@@ -40,13 +43,13 @@ def html(summary: Summary) -> str:
     """The report as one HTML file that needs nothing else."""
     model = next((factor for factor in summary.outcomes.factors if factor.name == "model"), None)
     plots = {
-        "outcomes": figures.outcome_bar(summary.outcomes.tally),
+        "outcomes": charts.outcome_bar(summary.outcomes.tally),
         "factors": {
-            factor.name: Markup(figures.rates(factor)) for factor in summary.outcomes.factors if factor.levels
+            factor.name: Markup(charts.rates(factor)) for factor in summary.outcomes.factors if factor.levels
         },
-        "durations": figures.duration_histogram(summary.durations) if summary.durations.items else "",
-        "cost": figures.cost_against_success(model) if model else "",
-        "tokens": figures.tokens_by_model(summary.models) if summary.models else "",
+        "durations": charts.duration_histogram(summary.durations) if summary.durations.items else "",
+        "cost": charts.cost_against_success(model) if model else "",
+        "tokens": charts.tokens_by_model(summary.models) if summary.models else "",
     }
     safe = {name: Markup(plot) if isinstance(plot, str) else plot for name, plot in plots.items()}
     return page("report.html.j2", s=summary, title=title(summary), plots=safe)
@@ -76,7 +79,7 @@ def title(summary: Summary) -> str:
     if scope.run_id:
         return f"Run {scope.run_id}"
     if scope.session_ids:
-        return words.plural(len(scope.session_ids), "session")
+        return formatting.plural(len(scope.session_ids), "session")
     start = f"from {scope.start:%Y-%m-%d} " if scope.start else ""
     # The end is the first moment that no longer counts; people name the last day that does.
     end = f"until {scope.end - timedelta(microseconds=1):%Y-%m-%d}" if scope.end else ""
@@ -93,11 +96,11 @@ def _environment(*, escaped: bool) -> Environment:
         undefined=StrictUndefined,
     )
     made.filters |= {
-        name: getattr(words, name)
+        name: getattr(formatting, name)
         for name in ("whole", "short", "percent", "usd", "seconds", "milliseconds", "moment", "shown")
     }
-    made.filters["md"] = words.in_markdown
-    made.globals |= {"plural": words.plural, "interval": words.interval, "order": figures.ORDER}
+    made.filters["md"] = formatting.in_markdown
+    made.globals |= {"plural": formatting.plural, "interval": formatting.interval, "order": charts.ORDER}
     return made
 
 
@@ -107,3 +110,31 @@ def _template(name: str) -> str:
 
 def _sha256(style: str) -> str:
     return base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+
+
+# Plots as files beside a Markdown report, which can show them only from there.
+
+
+PLOTS = "plots"
+"""The folder beside a Markdown report in which its plots are."""
+
+
+Drawn = tuple[str, str]
+"""What a plot shows, in words, and the plot, or its file."""
+
+
+def filed(plots: Mapping[str, Sequence[Drawn]]) -> tuple[dict[str, list[Drawn]], dict[str, str]]:
+    """The same plots by the names of their files, and the files by name, numbered in order."""
+    named: dict[str, list[Drawn]] = {}
+    files: dict[str, str] = {}
+    for part, drawn in plots.items():
+        named[part] = []
+        for caption, plot in drawn:
+            file = f"{PLOTS}/{len(files) + 1:02d}-{_slug(caption)}.svg"
+            files[file] = as_file(plot)
+            named[part].append((caption, file))
+    return named, files
+
+
+def _slug(caption: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", caption.lower()).strip("-")[:60].strip("-")

@@ -18,26 +18,26 @@ from proctor.agent import WorkDone
 from proctor.errors import WorkspaceError, blame
 from proctor.expect import scores_of
 from proctor.item import FAIL, TIMEOUT, Item, digest_of
-from proctor.processes import Finished, clipped, undisturbed
+from proctor.processes import ProgramResult, clipped, undisturbed
 from proctor.runner import Outcome, Services
 from proctor.runners.worktree import iteration_of, run_command, run_session
 from proctor.score import Score
 from proctor.session import Event, Message
-from proctor.workspace.keeping import Kept
-from proctor.workspace.preparing import Session
-from proctor.workspace.starting import kept_files, lay_over, starting_repository
+from proctor.workspace.commit import Committed
+from proctor.workspace.setup import WorkSession
+from proctor.workspace.starting_files import kept_files, lay_over, starting_repository
 
 UNCHECKED = "unchecked"
 """The name of the score of a task that nothing checks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Benchmark:
+class BenchmarkRunner:
     """Carries out items that are one task for one model."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
         """One attempt: see the top of this module."""
-        listening = _Listening(services)
+        listening = _AnswerCapture(services)
         repo = item.settings.get("repo") or await _repository(item, services)
         placed = replace(item, settings={**item.settings, "repo": str(repo)})
         return await run_session(placed, replace(services, record=listening.record), listening.judge)
@@ -50,7 +50,7 @@ async def _repository(item: Item, services: Services) -> Path:
     )
 
 
-class _Listening:
+class _AnswerCapture:
     """Hears what the agent says last, which is the answer that is checked."""
 
     def __init__(self, services: Services) -> None:
@@ -62,10 +62,10 @@ class _Listening:
             self._said = event.content
         self._services.record(event)
 
-    async def judge(self, session: Session, done: WorkDone, kept: Kept) -> Outcome:
+    async def judge(self, session: WorkSession, done: WorkDone, kept: Committed) -> Outcome:
         """Make every check, record each as a score, and say what they come to."""
         details, result = session.item.details, {"iterSha": kept.sha}
-        ran = list[_Ran]()
+        ran = list[_CheckRun]()
         gave_up = bool(done.failure) and not kept.sha
         try:
             if not gave_up:
@@ -94,12 +94,12 @@ class _Listening:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
+class _CheckRun:
     """A check that was made."""
 
     criterion: str
     command: str
-    finished: Finished
+    finished: ProgramResult
 
     @property
     def problem(self) -> str:
@@ -114,13 +114,13 @@ class _Ran:
         return f"{name}: exited with {finished.exit_code}{last}"
 
 
-async def _check(session: Session) -> list[_Ran]:
+async def _check(session: WorkSession) -> list[_CheckRun]:
     checks: Sequence[dict[str, str]] = session.item.details.get("checks") or ()
     if checks and (digest := session.item.details.get("checkFiles")):
         await _lay_out_check_files(session, digest)
     ran = []
     for check in checks:
-        one = _Ran(check["criterion"], check["command"], await run_command(session, check["command"]))
+        one = _CheckRun(check["criterion"], check["command"], await run_command(session, check["command"]))
         passed = not one.problem
         session.services.score(
             Score(
@@ -135,7 +135,7 @@ async def _check(session: Session) -> list[_Ran]:
     return ran
 
 
-async def _lay_out_check_files(session: Session, digest: str) -> None:
+async def _lay_out_check_files(session: WorkSession, digest: str) -> None:
     """Over whatever the agent made of them: a check that its subject may rewrite checks nothing."""
     home, folder = session.services.home, Path(session.item.settings["checkFiles"])
     with blame(WorkspaceError, "putting the check's files into the tree"):
@@ -143,7 +143,7 @@ async def _lay_out_check_files(session: Session, digest: str) -> None:
         await undisturbed(asyncio.to_thread(lay_over, files, session.tree.folder))
 
 
-def _together(ran: Sequence[_Ran]) -> Finished | None:
+def _together(ran: Sequence[_CheckRun]) -> ProgramResult | None:
     """All checks as one, for the iteration: the first that did not pass gives the exit code."""
     if not ran:
         return None
@@ -162,7 +162,7 @@ def _expected(expect: Any, answer: str, services: Services) -> list[str]:
     return [score.explanation for score in scores if not score.value]
 
 
-def _unchecked(session: Session, done: WorkDone, kept: Kept, result: Any) -> Outcome:
+def _unchecked(session: WorkSession, done: WorkDone, kept: Committed, result: Any) -> Outcome:
     changed = bool(kept.sha)
     session.services.score(
         Score(

@@ -15,27 +15,37 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from proctor.dialogue.checkpoint import Checkpoint, Side, Standing, can_be_kept, checkpoint_of
-from proctor.dialogue.party import Party, Utterance
-from proctor.dialogue.role import SIDES, THERAPIST, role_of
-from proctor.dialogue.role import Role as DialogueRole
-from proctor.dialogue.seats import Seat
+from proctor.dialogue.conversation import (
+    LOOP,
+    Checkpoint,
+    Conversation,
+    ConversationCheckpoint,
+    ConversationSettings,
+    Side,
+    Watcher,
+    can_be_kept,
+    checkpoint_of,
+    converse,
+)
+from proctor.dialogue.participant import SIDES, THERAPIST, Participant, SideClient, Utterance, role_of
+from proctor.dialogue.participant import Role as DialogueRole
 from proctor.dialogue.steps import BrokenRole
-from proctor.dialogue.talk import LOOP, Course, Talk, Watcher, converse
 from proctor.errors import AttemptError, CostLimit, TimeLimit, UsageError, WorkspaceError
 from proctor.item import FAIL, Item, digest_of
-from proctor.judging import criterion_of
+from proctor.judging.engine import criterion_of
 from proctor.runner import Outcome, Services
-from proctor.runners._judges import Judges, evidence_of
+from proctor.runners.judging import Judges, dialogue_evidence_of
 from proctor.session import Iteration, Message, Metric, Note, Role
 
 UNFINISHED = ".unfinished"
 """The folder beside the sessions' files with the checkpoints of those that were cut off."""
+
+
 ROLES = "dialogue-roles"
 """The folder below Proctor's home in which roles are kept under their digests."""
 
 
-class Dialogue:
+class DialogueRunner:
     """Carries out items that are conversations of two roles."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
@@ -65,7 +75,7 @@ class _Dialogue:
         self.seed = seed_of(item, services.attempt)
         if self.checkpoint:
             self.seed = self.checkpoint.standing.seed
-        self.course_of_talk = Talk()
+        self.course_of_talk = Conversation()
         self.seats = {side: self._seat(side) for side in SIDES}
         self.judges: Judges | None = None
         self._under_test = item.settings.get("underTest", THERAPIST)
@@ -73,7 +83,7 @@ class _Dialogue:
     async def talk(self) -> None:
         details = self.item.details
         parties = {side: self._party(side) for side in SIDES}
-        course = Course(
+        course = ConversationSettings(
             max_turns=details["maxTurns"],
             reminder_turns=details["reminderTurns"],
             loop_turns=details["loopTurns"],
@@ -106,7 +116,9 @@ class _Dialogue:
         broken = list[str]()
         for each in wanted:
             if "evaluator" in each:
-                evidence = evidence_of(self.course_of_talk.history, self._under_test, profile, self.services)
+                evidence = dialogue_evidence_of(
+                    self.course_of_talk.history, self._under_test, profile, self.services
+                )
                 broken += await self.judges.ask(each["evaluator"], evidence)
                 continue
             if "expectation" in each:
@@ -129,14 +141,14 @@ class _Dialogue:
                 for what, number in used.usage().items():
                     record(Metric(name=f"usage.{name}.{what}", value=number))
 
-    def _seat(self, side: str) -> Seat:
+    def _seat(self, side: str) -> SideClient:
         asked = self.item.details[side]
-        return Seat(side, asked["model"], asked["parameters"], self.services, self.seed)
+        return SideClient(side, asked["model"], asked["parameters"], self.services, self.seed)
 
-    def _party(self, side: str) -> Party:
+    def _party(self, side: str) -> Participant:
         asked = self.item.details[side]
         roles = {each: self._role(each) for each in SIDES}
-        return Party(
+        return Participant(
             roles[side],
             side,
             asked["profile"],
@@ -173,7 +185,7 @@ class _Dialogue:
             words = f"{role.name} has no templates in {wanted} and was played in {role.language}"
             self.services.record(Note(text=words))
 
-    def _said(self, said: Utterance, parties: Mapping[str, Party]) -> None:
+    def _said(self, said: Utterance, parties: Mapping[str, Participant]) -> None:
         role: Role = "assistant" if said.side == self._under_test else "user"
         self.services.record(Message(role=role, content=said.text, name=said.side))
         party = parties[said.side]
@@ -189,7 +201,7 @@ class _Dialogue:
     def _moderated(self, words: str) -> None:
         self.services.record(Message(role="system", content=words, name="moderator"))
 
-    def _turned(self, turn: int, parties: Mapping[str, Party]) -> None:
+    def _turned(self, turn: int, parties: Mapping[str, Participant]) -> None:
         talk = self.course_of_talk
         lost = [party.role.name for party in parties.values() if not can_be_kept(party.state)]
         written = f"turn {turn}"
@@ -202,7 +214,7 @@ class _Dialogue:
                 side: Side(state=party.state, usage=self.seats[side].kept())
                 for side, party in parties.items()
             }
-            standing = Standing(
+            standing = ConversationCheckpoint(
                 turns=turn,
                 seed=self.seed,
                 sides=sides,
@@ -212,7 +224,7 @@ class _Dialogue:
             written = standing.written()
         self.services.record(Iteration(model=self.item.model, output=written))
 
-    def _take_up(self, checkpoint: Checkpoint, parties: Mapping[str, Party]) -> None:
+    def _take_up(self, checkpoint: Checkpoint, parties: Mapping[str, Participant]) -> None:
         """Stand where the talk was left, with everything said until then in this session's record too."""
         record, standing = self.services.record, checkpoint.standing
         record(Note(text=f"went on behind turn {standing.turns}"))

@@ -20,7 +20,7 @@ MOST_TOLD = 3
 """Errors that an item tells of; all of them are scores of their own."""
 
 
-class Evaluation:
+class EvaluationRunner:
     """Carries out items that are a session and an evaluator."""
 
     async def run(self, item: Item, services: Services) -> Outcome:

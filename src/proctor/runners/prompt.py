@@ -20,7 +20,7 @@ from proctor.session import Iteration, Message, ModelCall, Note
 DONE = Outcome()
 
 
-class Prompt:
+class PromptRunner:
     """Carries out items that are one question to one model."""
 
     async def run(self, item: Item, services: Services) -> Outcome:

@@ -18,18 +18,27 @@ from pydantic import ValidationError
 from proctor.errors import AttemptError, CostLimit, WorkspaceError, blame
 from proctor.item import FAIL, Item
 from proctor.runner import Outcome, Services
-from proctor.runners._scenario_jury import judge
+from proctor.runners.judging import judge_scenario
 from proctor.scenario import definition
-from proctor.scenario.changes import changed, flattened
-from proctor.scenario.definition import Plain, scenario_of
-from proctor.scenario.folder import read_run, write_run
-from proctor.scenario.simulation import Simulation
-from proctor.scenario.state import COMPLETED, FAILED, HALTED, RUNNING, Run, Turn, turn_as_plain
-from proctor.scenario.voices import Voices, run_seed
+from proctor.scenario.definition import Plain, changed, flattened, scenario_of
+from proctor.scenario.prompts import ScenarioModels, run_seed
+from proctor.scenario.run_files import read_run, write_run
+from proctor.scenario.simulation import ScenarioSimulation
+from proctor.scenario.state import (
+    COMPLETED,
+    FAILED,
+    HALTED,
+    RUNNING,
+    ScenarioRun,
+    ScenarioTurn,
+    turn_as_plain,
+)
 from proctor.session import Iteration, Metric, Note, Workspace
 
 CUT_OFF = ("interrupted", "aborted", "timeout", "rate_limit", "halted", "cost_limit")
 """Ends after which a run is halted: it can go on. After any other it has failed."""
+
+
 OF_THE_RUN = ("seed", "branch")
 """What an item's details hold besides the scenario itself."""
 
@@ -42,7 +51,7 @@ class _Files:
         self.whole = bool(item.settings.get("saveIndividualRuns", True))
         self._scenario = scenario
 
-    def write(self, run: Run, *, since: int = 0) -> None:
+    def write(self, run: ScenarioRun, *, since: int = 0) -> None:
         with blame(WorkspaceError, f"writing the run to {self.folder}"):
             write_run(self.folder, self._scenario, run, since=since, whole=self.whole)
 
@@ -57,19 +66,19 @@ class _Play:
         self.run = self._begin()
         limited = bool(item.settings.get("oneCallAtATime"))
         parameters = {"temperature": self.scenario.temperature, "max_tokens": self.scenario.max_tokens}
-        self.voices = Voices(
+        self.voices = ScenarioModels(
             services.models,
             services.record,
             seed=self.run.seed,
             parameters={name: value for name, value in parameters.items() if value is not None},
             at_once=1 if limited else 16,
         )
-        self.simulation = Simulation(self.scenario, self.voices, seed=self.run.seed, now=self._stamp)
+        self.simulation = ScenarioSimulation(self.scenario, self.voices, seed=self.run.seed, now=self._stamp)
 
-    def _begin(self) -> Run:
+    def _begin(self) -> ScenarioRun:
         """The run as it was left, or a new one."""
         item, settings = self._item, self._item.settings
-        fresh = Run(
+        fresh = ScenarioRun(
             item_id=item.id,
             label=settings["label"],
             seed=run_seed(item.details, item.repeat),
@@ -109,7 +118,7 @@ class _Play:
         wanted = self._item.settings.get("evaluators")
         if not wanted:
             return ()
-        said = await judge(wanted, self.scenario, self.run, self._services)
+        said = await judge_scenario(wanted, self.scenario, self.run, self._services)
         self.run = replace(self.run, scores=said.scores, judge_calls=(*self.run.judge_calls, *said.calls))
         return said.broken
 
@@ -126,7 +135,7 @@ class _Play:
         )
         self.files.write(self.run, since=len(self.run.turns) + 1)
 
-    def _record(self, turn: Turn) -> None:
+    def _record(self, turn: ScenarioTurn) -> None:
         record = self._services.record
         for name, value in turn.metrics.items():
             record(
@@ -142,7 +151,7 @@ class _Play:
         return self._services.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class Scenario:
+class ScenarioRunner:
     """Carries out items that are one run of a scenario."""
 
     async def run(self, item: Item, services: Services) -> Outcome:

@@ -15,17 +15,17 @@ from typing import Any
 from proctor.agent import Assignment, WorkDone
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
-from proctor.processes import Finished, clipped, run, undisturbed
+from proctor.processes import ProgramResult, clipped, run, undisturbed
 from proctor.runner import Outcome, Services, agent_settings
 from proctor.session import Iteration, Message
-from proctor.workspace.keeping import Kept, keep
-from proctor.workspace.preparing import Session, in_thread, prepare, tidy
-from proctor.workspace.queueing import Merged, Request, checker, merge
-from proctor.workspace.tree import leave_out, publish
+from proctor.workspace.commit import Committed, keep
+from proctor.workspace.merge_queue import MergeRequest, MergeResult, checker, merge
+from proctor.workspace.setup import WorkSession, in_thread, prepare, tidy
+from proctor.workspace.worktree import leave_out, publish
 
 
 @dataclass(frozen=True, slots=True)
-class Worktree:
+class WorktreeRunner:
     """Carries out coding items."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
@@ -33,7 +33,7 @@ class Worktree:
         return await run_session(item, services, _judge)
 
 
-Judge = Callable[[Session, WorkDone, Kept], Awaitable[Outcome]]
+Judge = Callable[[WorkSession, WorkDone, Committed], Awaitable[Outcome]]
 """Says what the work came to, and records the iteration."""
 
 
@@ -50,7 +50,7 @@ async def run_session(item: Item, services: Services, judge: Judge) -> Outcome:
         await undisturbed(tidy(session, succeeded))
 
 
-async def _carry_out(session: Session, judge: Judge) -> Outcome:
+async def _carry_out(session: WorkSession, judge: Judge) -> Outcome:
     await _set_up(session)
     try:
         done = await _let_agent_work(session)
@@ -64,10 +64,7 @@ async def _carry_out(session: Session, judge: Judge) -> Outcome:
     return outcome
 
 
-# Setup and agent
-
-
-async def _set_up(session: Session) -> None:
+async def _set_up(session: WorkSession) -> None:
     command = session.item.details.get("setup")
     if not command:
         return
@@ -83,7 +80,7 @@ async def _set_up(session: Session) -> None:
         session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
 
 
-async def _let_agent_work(session: Session) -> WorkDone:
+async def _let_agent_work(session: WorkSession) -> WorkDone:
     """The agent's own account of its work; a failure it reports is one, not an exception."""
     item, services = session.item, session.services
     agent = services.agent(item.agent, agent_settings(item))
@@ -112,10 +109,7 @@ def _seed(item: Item) -> int | None:
     return None if seed is None else int(seed) + item.repeat - 1
 
 
-# Keeping
-
-
-async def _keep_and_publish(session: Session) -> Kept:
+async def _keep_and_publish(session: WorkSession) -> Committed:
     kept = await in_thread(keep, session.tree, session.message)
     for text in kept.notes:
         session.note(text)
@@ -123,7 +117,7 @@ async def _keep_and_publish(session: Session) -> Kept:
     return kept
 
 
-async def _rescue(session: Session) -> None:
+async def _rescue(session: WorkSession) -> None:
     """The attempt has been cut short: save what there is, and let what cut it short be the reason."""
     try:
         kept = await _keep_and_publish(session)
@@ -134,7 +128,9 @@ async def _rescue(session: Session) -> None:
     session.services.record(iteration_of(session, WorkDone(), kept, None))
 
 
-def iteration_of(session: Session, done: WorkDone, kept: Kept, checked: Finished | None) -> Iteration:
+def iteration_of(
+    session: WorkSession, done: WorkDone, kept: Committed, checked: ProgramResult | None
+) -> Iteration:
     """What an agent's run is recorded as, with the check that was made of it, if one was."""
     passed = checked is not None and checked.exit_code == 0 and not checked.timed_out
     return Iteration(
@@ -152,10 +148,7 @@ def iteration_of(session: Session, done: WorkDone, kept: Kept, checked: Finished
     )
 
 
-# Judging
-
-
-async def _judge(session: Session, done: WorkDone, kept: Kept) -> Outcome:
+async def _judge(session: WorkSession, done: WorkDone, kept: Committed) -> Outcome:
     unchanged = not kept.sha
     checked = None
     try:
@@ -175,7 +168,7 @@ async def _judge(session: Session, done: WorkDone, kept: Kept) -> Outcome:
 
 
 def _verdict(
-    session: Session, checked: Finished, result: Mapping[str, Any], failed: str = "checks_failed"
+    session: WorkSession, checked: ProgramResult, result: Mapping[str, Any], failed: str = "checks_failed"
 ) -> Outcome:
     """What the check's end means."""
     if checked.timed_out:
@@ -189,11 +182,8 @@ def _verdict(
     return Outcome(status=FAIL, reason=failed, error=why, result=result)
 
 
-# Merging
-
-
-async def _bring_to_base(session: Session, passed: Outcome) -> Outcome:
-    request = Request(
+async def _bring_to_base(session: WorkSession, passed: Outcome) -> Outcome:
+    request = MergeRequest(
         source=session.tree.source,
         branch=session.tree.branch,
         base_branch=session.base_branch,
@@ -208,7 +198,7 @@ async def _bring_to_base(session: Session, passed: Outcome) -> Outcome:
     return _after_merge(session, passed, merged)
 
 
-def _after_merge(session: Session, passed: Outcome, merged: Merged) -> Outcome:
+def _after_merge(session: WorkSession, passed: Outcome, merged: MergeResult) -> Outcome:
     end = merged.result
     if end.result == "success":
         return passed
@@ -220,7 +210,7 @@ def _after_merge(session: Session, passed: Outcome, merged: Merged) -> Outcome:
     return Outcome(status=ERROR, reason="merge_failed", error=end.error, result=passed.result)
 
 
-async def run_command(session: Session, command: str) -> Finished:
+async def run_command(session: WorkSession, command: str) -> ProgramResult:
     """Run a command in the session's tree, within its time limit, and end whatever it leaves running."""
     with blame(WorkspaceError, f"running `{command}`"):
         finished = await run(

@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proctor.scenario.definition import Actor, Scenario
-from proctor.scenario.prompts import Prompts
-from proctor.scenario.state import Decision, Talk, Turn
+from proctor.scenario.prompts import Prompts, ScenarioModels
+from proctor.scenario.state import Decision, PrivateTalk, ScenarioTurn
 
 REMEMBERED_GOALS = 2
 """Turns of its own goals that an actor is reminded of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class TurnState:
     """Where a run stands while a turn is under way."""
 
     scenario: Scenario
     prompts: Prompts
-    past: Sequence[Turn]
-    talks: list[Talk] = field(default_factory=list)
+    past: Sequence[ScenarioTurn]
+    talks: list[PrivateTalk] = field(default_factory=list)
     """Of this turn; grows while they are held."""
     summary: str = ""
     """Of the turns that are no longer told in full."""
@@ -33,7 +33,7 @@ class Moment:
     """How many those are."""
 
     @property
-    def recent(self) -> Sequence[Turn]:
+    def recent(self) -> Sequence[ScenarioTurn]:
         """The turns that are told in full."""
         return self.past[self.summarised :]
 
@@ -80,7 +80,7 @@ class Moment:
         dated += [(self.turn, talk) for talk in self.talks]
         return [self._seen_by(short, number, talk) for number, talk in dated if short in talk.participants]
 
-    def _seen_by(self, short: str, number: int, talk: Talk) -> dict[str, Any]:
+    def _seen_by(self, short: str, number: int, talk: PrivateTalk) -> dict[str, Any]:
         names = {other.short_name: other.name for other in self.scenario.actors.values()}
         return {
             "turn": number,
@@ -97,3 +97,69 @@ class Moment:
         return [(n, made) for n, made in own if made.long_term_goals or made.short_term_priorities][
             -REMEMBERED_GOALS:
         ]
+
+
+# What is told of earlier turns: the last ones in full, those before in short.
+
+
+CHARACTERS_PER_TOKEN = 4
+"""About right for the models and languages we know; whoever counts exactly is a provider."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RememberedMessage:
+    summary: str
+    summarised: int
+
+
+async def remember(
+    scenario: Scenario, prompts: Prompts, voices: ScenarioModels, past: Sequence[ScenarioTurn]
+) -> TurnState:
+    """Where a run stands behind these turns, with what has left the window put in short."""
+    last = past[-1] if past else None
+    moment = _moment(
+        scenario,
+        prompts,
+        past,
+        _RememberedMessage(summary=last.summary, summarised=last.summarised) if last else None,
+    )
+    while _must_leave(moment):
+        leaving = past[moment.summarised]
+        summary = await voices.ask(
+            "summary",
+            "summary",
+            model=scenario.summarization_model or scenario.world_state_model,
+            prompt=prompts.render("summary", scenario=scenario, summary=moment.summary, leaving=leaving),
+            turn=moment.turn,
+            about=str(leaving.number),
+        )
+        kept = _RememberedMessage(summary=summary, summarised=moment.summarised + 1)
+        moment = _moment(scenario, prompts, past, kept)
+    return moment
+
+
+def _moment(
+    scenario: Scenario, prompts: Prompts, past: Sequence[ScenarioTurn], kept: _RememberedMessage | None
+) -> TurnState:
+    kept = kept or _RememberedMessage(summary="", summarised=0)
+    return TurnState(
+        scenario=scenario, prompts=prompts, past=past, summary=kept.summary, summarised=kept.summarised
+    )
+
+
+def _must_leave(moment: TurnState) -> bool:
+    """Whether the oldest turn that is told in full can be so no longer."""
+    in_full = len(moment.past) - moment.summarised
+    if in_full > moment.scenario.context_window_size:
+        return True
+    most = moment.scenario.max_context_tokens
+    return most is not None and in_full > 0 and _largest(moment) > most
+
+
+def _largest(moment: TurnState) -> int:
+    """The tokens of what the actor who is told most is going to be told, about."""
+    told = (
+        len(moment.system(actor)) + len(moment.prompt("decision", actor))
+        for actor in moment.scenario.actors.values()
+    )
+    return max(told) // CHARACTERS_PER_TOKEN + 1

@@ -6,6 +6,7 @@ machine, and these classes, which are checked and cannot be changed.
 Knows nothing of YAML, dialects or disks.
 """
 
+import copy
 import json
 import re
 from collections.abc import Mapping
@@ -15,9 +16,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
+from proctor.item import digest_of
+
 SHORT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
 DURATION = re.compile(r"\d+\s+(second|minute|hour|day|week|month|quarter|year|decade)s?", re.IGNORECASE)
+
+
 CONDITION = re.compile(r"(>=|<=|==|!=|>|<)\s*(.+)")
+
+
 STRICT = ConfigDict(extra="forbid")
 """A name nobody knows is a mistake."""
 
@@ -61,13 +70,27 @@ def _is_condition(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_said)]
+
+
 Texts = tuple[str, ...]
+
+
 Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
 Turns = Annotated[int, Field(ge=1, le=10_000)]
+
+
 TurnRange = Annotated[tuple[int, ...] | None, AfterValidator(_is_range)]
+
+
 Pattern = Annotated[str, AfterValidator(_is_regex)]
+
+
 Conditions = dict[str, Annotated[str, AfterValidator(_is_condition)]]
 """By metric: a comparison its latest value has to stand."""
+
+
 Severity = Literal["low", "medium", "high", "critical"]
 
 
@@ -127,7 +150,7 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class ScenarioEvent:
     """Something that happens to all of them, whatever they decide."""
 
     __pydantic_config__ = STRICT
@@ -143,7 +166,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class ValidationCheck:
     """Something a validating model looks for."""
 
     __pydantic_config__ = STRICT
@@ -161,7 +184,7 @@ class Validation:
     __pydantic_config__ = STRICT
     validation_model: str = ""
     """Empty: the narrator's."""
-    checks: dict[str, Check] = field(default_factory=dict)
+    checks: dict[str, ValidationCheck] = field(default_factory=dict)
     run_after_each_turn: bool = True
     run_at_scenario_end: bool = False
     generate_turn_reports: bool = True
@@ -206,7 +229,7 @@ class Scenario:
     metrics: dict[str, Measure] = field(default_factory=dict)
     metrics_csv: bool = False
     """Whether a run's metrics are also written as a table."""
-    events: dict[str, Event] = field(default_factory=dict)
+    events: dict[str, ScenarioEvent] = field(default_factory=dict)
     validation: Validation | None = None
     prompts: dict[str, str] = field(default_factory=dict)
     """Templates that take the place of the product's own, by name."""
@@ -244,3 +267,78 @@ def scenario_of(plain: Mapping[str, Any]) -> Scenario:
 def names_of(part: type) -> list[str]:
     """What one of these classes may hold."""
     return [name for name in part.__dataclass_fields__ if not name.startswith("_")]  # type: ignore[attr-defined]
+
+
+# Vary a scenario by path: `turns`, `actors.port.system_prompt`, `metrics.trust.pattern`.
+
+
+LONGEST_LEVEL = 80
+"""A longer value stands in the id by its digest."""
+
+
+_PARTS: Mapping[str, type] = {"actors": Actor, "metrics": Measure, "events": ScenarioEvent}
+
+
+class NoSuchPath(Exception):
+    """A scenario has nothing at this path; `known` are the names it has there."""
+
+    def __init__(self, name: str, known: list[str], where: str) -> None:
+        super().__init__(name)
+        self.name, self.known, self.where = name, known, where
+
+
+def check_path(plain: Plain, path: str) -> tuple[str, ...]:
+    """The steps of a path that exists, or may, in this scenario; else raises `NoSuchPath`."""
+    steps = tuple(path.split("."))
+    _known(steps[0], names_of(Scenario), "a scenario")
+    if len(steps) == 1:
+        return steps
+    if steps[0] == "validation" and len(steps) > 1:
+        _known(steps[1], names_of(Validation), "`validation`")
+        if steps[1] == "checks" and len(steps) > 2:
+            _known(steps[2], list((plain.get("validation") or {}).get("checks", {})), "`validation.checks`")
+            if len(steps) > 3:
+                _known(steps[3], names_of(ValidationCheck), f"the check `{steps[2]}`")
+        return steps
+    if steps[0] in _PARTS:
+        _known(steps[1], list(plain.get(steps[0], {})), f"`{steps[0]}`")
+        if len(steps) > 2:
+            _known(steps[2], names_of(_PARTS[steps[0]]), f"`{steps[0]}.{steps[1]}`")
+        return steps
+    if not isinstance(plain.get(steps[0], {}), dict):
+        raise NoSuchPath(steps[1], [], f"`{steps[0]}`")
+    return steps
+
+
+def _known(name: str, names: list[str], where: str) -> None:
+    if name not in names:
+        raise NoSuchPath(name, names, where)
+
+
+def changed(plain: Plain, changes: Mapping[str, Any]) -> Plain:
+    """A copy of a scenario with these values at these paths."""
+    made = copy.deepcopy(plain)
+    for path, value in changes.items():
+        *outer, last = path.split(".")
+        part = made
+        for step in outer:
+            part = part.setdefault(step, {})
+        part[last] = value
+    return made
+
+
+def flattened(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Each value of a scenario by its path; long ones by their digest. `about` is not what is played."""
+    found: dict[str, Any] = {}
+    _flatten({name: value for name, value in plain.items() if name != "about"}, "", found)
+    return found
+
+
+def _flatten(part: Mapping[str, Any], above: str, found: dict[str, Any]) -> None:
+    for name, value in part.items():
+        if isinstance(value, Mapping):
+            _flatten(value, f"{above}{name}.", found)
+        elif (isinstance(value, str) and len(value) > LONGEST_LEVEL) or isinstance(value, list):
+            found[f"{above}{name}"] = f"sha256:{digest_of(value)[:16]}"
+        else:
+            found[f"{above}{name}"] = value

@@ -7,27 +7,103 @@ does not come to its end leaves nothing behind but its cost.
 Knows nothing of files, stores or batches.
 """
 
-from collections.abc import Callable, Sequence
+import operator
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from proctor.scenario import events as happenings
-from proctor.scenario import measuring, talks, validation
-from proctor.scenario.answers import sections, unlabelled
-from proctor.scenario.conditions import all_hold
-from proctor.scenario.context import Moment
-from proctor.scenario.definition import Actor, Scenario
-from proctor.scenario.prompts import Prompts
-from proctor.scenario.remembering import remember
-from proctor.scenario.state import Decision, Run, Turn, Value
-from proctor.scenario.voices import Voices, together
+from proctor.scenario import metrics as measuring
+from proctor.scenario import talks, validation
+from proctor.scenario.context import TurnState, remember
+from proctor.scenario.definition import CONDITION, Actor, Scenario, ScenarioEvent
+from proctor.scenario.prompts import Prompts, ScenarioModels, sections, together, unlabelled
+from proctor.scenario.state import Decision, ScenarioRun, ScenarioTurn, Value
+
+# Whether metrics stand a comparison: `>= 7`, `== true`, `!= war`.
+
+
+_COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+def all_hold(conditions: Mapping[str, str], values: Mapping[str, Value]) -> bool:
+    """Whether every metric named stands its comparison; one that is missing stands none."""
+    return all(holds(text, values.get(name)) for name, text in conditions.items())
+
+
+def holds(condition: str, value: Value) -> bool:
+    """Whether one value stands one comparison."""
+    found = CONDITION.fullmatch(condition.strip())
+    if found is None or value is None:
+        return False
+    compare, wanted = _COMPARED[found[1]], _meant(found[2].strip().strip("\"'"))
+    if isinstance(value, str) or isinstance(wanted, str):
+        return found[1] in ("==", "!=") and compare(str(value).lower(), str(wanted).lower())
+    return compare(float(value), float(wanted))
+
+
+def _meant(text: str) -> float | bool | str:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+# What happens to everyone, whatever they decide: trends, chance, consequences and dates.
+
+
+def happening(
+    events: Mapping[str, ScenarioEvent],
+    *,
+    turn: int,
+    seed: int,
+    metrics: Mapping[str, Value],
+    before: Iterable[str],
+) -> list[str]:
+    """The names of the events of this turn; `before` are those that have happened already."""
+    gone = set(before)
+    return [
+        name
+        for name, event in events.items()
+        if not (event.once and name in gone) and _happens(name, event, turn, seed, metrics)
+    ]
+
+
+def _happens(name: str, event: ScenarioEvent, turn: int, seed: int, metrics: Mapping[str, Value]) -> bool:
+    first, last = event.turn_range or (1, turn)
+    if not first <= turn <= last:
+        return False
+    match event.type:
+        case "scheduled":
+            return turn == event.turn
+        case "trend":
+            return (turn - first) % event.frequency == 0
+        case "random":
+            return random.Random(f"{seed}|{turn}|{name}").random() < event.probability
+        case "conditional":
+            return all_hold(event.conditions, metrics)
+
 
 _DECISION = ("LONG-TERM GOALS", "SHORT-TERM PRIORITIES", "REASONING", "STATEMENT", "ACTION")
+
+
 NO_ACTION = "(no action)"
+
+
 _WORLD = ("UPDATED STATE", "KEY CHANGES", "CONSEQUENCES")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class TurnVerdict:
     """Whether a run goes on behind a turn."""
 
     is_over: bool = False
@@ -35,17 +111,19 @@ class Verdict:
     """Why the checks ended it; empty when they did not."""
 
 
-class Simulation:
+class ScenarioSimulation:
     """One run of a scenario."""
 
-    def __init__(self, scenario: Scenario, voices: Voices, *, seed: int, now: Callable[[], str]) -> None:
+    def __init__(
+        self, scenario: Scenario, voices: ScenarioModels, *, seed: int, now: Callable[[], str]
+    ) -> None:
         self._scenario = scenario
         self._voices = voices
         self._seed = seed
         self._now = now
         self._prompts = Prompts(scenario.prompts)
 
-    async def turn(self, past: Sequence[Turn]) -> Turn:
+    async def turn(self, past: Sequence[ScenarioTurn]) -> ScenarioTurn:
         """Play the turn behind these."""
         scenario, voices, started = self._scenario, self._voices, self._now()
         moment = await remember(scenario, self._prompts, voices, past)
@@ -64,7 +142,7 @@ class Simulation:
             decisions=decisions,
             besides="\n".join(filter(None, (world["KEY CHANGES"], world["CONSEQUENCES"]))),
         )
-        turn = Turn(
+        turn = ScenarioTurn(
             number=moment.turn,
             world_state=world["UPDATED STATE"],
             key_changes=world["KEY CHANGES"],
@@ -81,17 +159,17 @@ class Simulation:
         calls, voices.calls = tuple(voices.calls), []
         return replace(turn, calls=calls, ended_at=self._now())
 
-    def verdict(self, run: Run) -> Verdict:
+    def verdict(self, run: ScenarioRun) -> TurnVerdict:
         """Whether a run is over, and whether its checks ended it."""
         issues = [issue for turn in run.turns for issue in turn.issues]
         halted = validation.halting(self._scenario.validation, issues)
         if halted:
-            return Verdict(is_over=True, halted=halted)
+            return TurnVerdict(is_over=True, halted=halted)
         met = bool(self._scenario.stop_when) and bool(run.turns)
         met = met and all_hold(self._scenario.stop_when, run.turns[-1].metrics)
-        return Verdict(is_over=met or len(run.turns) >= self._scenario.turns)
+        return TurnVerdict(is_over=met or len(run.turns) >= self._scenario.turns)
 
-    async def _decide(self, moment: Moment, actor: Actor) -> Decision:
+    async def _decide(self, moment: TurnState, actor: Actor) -> Decision:
         answer = await self._voices.ask(
             actor.short_name,
             "decision",
@@ -110,17 +188,15 @@ class Simulation:
             statement=said.get("STATEMENT", "") if moment.scenario.enable_public_statements else "",
         )
 
-    def _happening(self, past: Sequence[Turn], turn: int) -> list[str]:
+    def _happening(self, past: Sequence[ScenarioTurn], turn: int) -> list[str]:
         latest: dict[str, Value] = measuring.at_start(self._scenario)
         for one in past:
             latest |= {name: value for name, value in one.metrics.items() if value is not None}
         before = [name for one in past for name in one.events]
-        return happenings.happening(
-            self._scenario.events, turn=turn, seed=self._seed, metrics=latest, before=before
-        )
+        return happening(self._scenario.events, turn=turn, seed=self._seed, metrics=latest, before=before)
 
     async def _narrate(
-        self, moment: Moment, decisions: dict[str, Decision], happened: Sequence[str]
+        self, moment: TurnState, decisions: dict[str, Decision], happened: Sequence[str]
     ) -> dict[str, str]:
         scenario = self._scenario
         wanted = [
@@ -152,7 +228,7 @@ class Simulation:
             "UPDATED STATE": said.get("UPDATED STATE") or answer.strip(),
         }
 
-    async def _checked(self, turn: Turn, before: str) -> Turn:
+    async def _checked(self, turn: ScenarioTurn, before: str) -> ScenarioTurn:
         rules = self._scenario.validation
         met = bool(self._scenario.stop_when) and all_hold(self._scenario.stop_when, turn.metrics)
         is_last = met or turn.number >= self._scenario.turns

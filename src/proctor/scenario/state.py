@@ -6,17 +6,22 @@ behind the last of them. Plain data throughout, so that a file and the store can
 Knows nothing of files, stores or models.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
+from proctor.score import Score
+
 RUNNING, COMPLETED, HALTED, FAILED = "running", "completed", "halted", "failed"
+
+
 Value = float | int | bool | str | None
 """Of a metric. None: it could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ScenarioCall:
     """One question to a model, as it counts."""
 
     who: str
@@ -43,7 +48,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Talk:
+class PrivateTalk:
     """A private talk: only those who took part ever read it."""
 
     kind: str
@@ -70,7 +75,7 @@ class Issue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class ScenarioTurn:
     """One finished turn."""
 
     number: int
@@ -78,7 +83,7 @@ class Turn:
     decisions: Mapping[str, Decision]
     key_changes: str = ""
     consequences: str = ""
-    talks: tuple[Talk, ...] = ()
+    talks: tuple[PrivateTalk, ...] = ()
     events: tuple[str, ...] = ()
     """Names of what happened."""
     metrics: Mapping[str, Value] = field(default_factory=dict)
@@ -90,13 +95,13 @@ class Turn:
     """Of all turns that have left the window, once there are any."""
     summarised: int = 0
     """How many those are."""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ScenarioCall, ...] = ()
     started_at: str = ""
     ended_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ScenarioRun:
     """A run, as far as it has come."""
 
     item_id: str
@@ -104,10 +109,10 @@ class Run:
     """`var-001-run-001`."""
     seed: int
     total_turns: int
-    turns: tuple[Turn, ...] = ()
-    lost_calls: tuple[Call, ...] = ()
+    turns: tuple[ScenarioTurn, ...] = ()
+    lost_calls: tuple[ScenarioCall, ...] = ()
     """Paid for in turns that were never finished."""
-    judge_calls: tuple[Call, ...] = ()
+    judge_calls: tuple[ScenarioCall, ...] = ()
     """What those who judged it at its end have used."""
     scores: Mapping[str, Value] = field(default_factory=dict)
     """What each of them said: a number, or a word. None: it could not judge."""
@@ -121,7 +126,7 @@ class Run:
     ended_at: str = ""
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[ScenarioCall, ...]:
         """Everything that was paid for."""
         of_turns = tuple(call for turn in self.turns for call in turn.calls)
         return of_turns + self.lost_calls + self.judge_calls
@@ -140,11 +145,11 @@ class Run:
             latest |= {name: value for name, value in turn.metrics.items() if value is not None}
         return latest
 
-    def with_turn(self, turn: Turn) -> "Run":
+    def with_turn(self, turn: ScenarioTurn) -> "ScenarioRun":
         """The run, one turn further."""
         return replace(self, turns=(*self.turns, turn))
 
-    def until(self, number: int) -> "Run":
+    def until(self, number: int) -> "ScenarioRun":
         """The run as it was after a turn."""
         kept = tuple(turn for turn in self.turns if turn.number <= number)
         return replace(
@@ -153,15 +158,15 @@ class Run:
         )  # fmt: skip
 
 
-def turn_as_plain(turn: Turn) -> dict[str, Any]:
+def turn_as_plain(turn: ScenarioTurn) -> dict[str, Any]:
     """A turn as JSON can hold it."""
     return asdict(turn)
 
 
-def turn_of(plain: Mapping[str, Any]) -> Turn:
+def turn_of(plain: Mapping[str, Any]) -> ScenarioTurn:
     """The turn of its plain form. Raises `KeyError` or `TypeError` when it is none."""
     parts = dict(plain)
-    return Turn(
+    return ScenarioTurn(
         **parts
         | {
             "decisions": {short: Decision(**made) for short, made in parts["decisions"].items()},
@@ -173,11 +178,29 @@ def turn_of(plain: Mapping[str, Any]) -> Turn:
     )
 
 
-def calls_of(plain: Sequence[Mapping[str, Any]]) -> tuple[Call, ...]:
+def calls_of(plain: Sequence[Mapping[str, Any]]) -> tuple[ScenarioCall, ...]:
     """Calls of their plain form."""
-    return tuple(Call(**call) for call in plain)
+    return tuple(ScenarioCall(**call) for call in plain)
 
 
-def _talk(plain: Mapping[str, Any]) -> Talk:
+def _talk(plain: Mapping[str, Any]) -> PrivateTalk:
     messages = tuple((who, text) for who, text in plain["messages"])
-    return Talk(**dict(plain) | {"participants": tuple(plain["participants"]), "messages": messages})
+    return PrivateTalk(**dict(plain) | {"participants": tuple(plain["participants"]), "messages": messages})
+
+
+# What evaluators said of a run, in one value each.
+
+
+def verdicts_of(scores: Iterable[Score]) -> dict[str, Value]:
+    """By evaluator the mean of its numbers, else its first word, else None: it could not judge."""
+    found: dict[str, list[Score]] = {}
+    for score in scores:
+        found.setdefault(score.evaluator, []).append(score)
+    return {name: _in_one(said) for name, said in found.items()}
+
+
+def _in_one(scores: list[Score]) -> Value:
+    numbers = [score.value for score in scores if score.value is not None]
+    if numbers:
+        return fmean(numbers)
+    return next((score.label for score in scores if score.label), None)

@@ -6,15 +6,20 @@ lets it. A coalition comes about when all who are asked accept; then each member
 Knows nothing of decisions or of the world.
 """
 
-from proctor.scenario.answers import is_yes, listed, sections, unlabelled
-from proctor.scenario.context import Moment
+from proctor.scenario.context import TurnState
 from proctor.scenario.definition import Actor
-from proctor.scenario.state import Talk
-from proctor.scenario.voices import HUMAN, Voices
+from proctor.scenario.prompts import HUMAN, ScenarioModels, is_yes, listed, sections, unlabelled
+from proctor.scenario.state import PrivateTalk
 
 _OPENING = ("INITIATE_BILATERAL", "TARGET_ACTOR", "PROPOSED_MESSAGE", "REASONING")
+
+
 _REPLY = ("RESPONSE", "INTERNAL_NOTES")
+
+
 NO_ANSWER = "(no answer)"
+
+
 _PROPOSAL = ("PROPOSE_COALITION", "COALITION_MEMBERS", "COALITION_PURPOSE", "REASONING")
 
 
@@ -23,7 +28,7 @@ def model_of(actor: Actor) -> str:
     return HUMAN + actor.short_name if actor.control == "human" else actor.llm_model
 
 
-async def hold_talks(moment: Moment, voices: Voices) -> None:
+async def hold_talks(moment: TurnState, voices: ScenarioModels) -> None:
     """Let everyone talk in private; what was said is in `moment.talks`."""
     scenario = moment.scenario
     if scenario.enable_bilateral_communication and len(scenario.actors) > 1:
@@ -37,7 +42,7 @@ async def hold_talks(moment: Moment, voices: Voices) -> None:
             await _propose(moment, voices, actor)
 
 
-async def _opened(moment: Moment, voices: Voices, actor: Actor, number: int) -> bool:
+async def _opened(moment: TurnState, voices: ScenarioModels, actor: Actor, number: int) -> bool:
     others = _others(moment, actor)
     said = await voices.ask(
         actor.short_name,
@@ -69,7 +74,7 @@ async def _opened(moment: Moment, voices: Voices, actor: Actor, number: int) -> 
         target.short_name: replied.get("INTERNAL_NOTES", ""),
     }
     moment.talks.append(
-        Talk(
+        PrivateTalk(
             kind="bilateral",
             participants=(actor.short_name, target.short_name),
             messages=((actor.short_name, message), (target.short_name, response)),
@@ -79,7 +84,7 @@ async def _opened(moment: Moment, voices: Voices, actor: Actor, number: int) -> 
     return True
 
 
-async def _propose(moment: Moment, voices: Voices, actor: Actor) -> None:
+async def _propose(moment: TurnState, voices: ScenarioModels, actor: Actor) -> None:
     taken = {who for talk in moment.talks if talk.outcome == "formed" for who in talk.participants}
     others = [other for other in _others(moment, actor) if other.short_name not in taken]
     if actor.short_name in taken or len(others) < 2:
@@ -100,7 +105,9 @@ async def _propose(moment: Moment, voices: Voices, actor: Actor) -> None:
     await _form(moment, voices, actor, invited, asked.get("COALITION_PURPOSE", ""))
 
 
-async def _form(moment: Moment, voices: Voices, actor: Actor, invited: list[Actor], purpose: str) -> None:
+async def _form(
+    moment: TurnState, voices: ScenarioModels, actor: Actor, invited: list[Actor], purpose: str
+) -> None:
     members = [actor, *invited]
     names = ", ".join(member.name for member in members)
     agreed = True
@@ -136,7 +143,7 @@ async def _form(moment: Moment, voices: Voices, actor: Actor, invited: list[Acto
         )
         messages.append((member.short_name, said.strip()))
     moment.talks.append(
-        Talk(
+        PrivateTalk(
             kind="coalition",
             participants=tuple(member.short_name for member in members),
             messages=tuple(messages),
@@ -146,7 +153,7 @@ async def _form(moment: Moment, voices: Voices, actor: Actor, invited: list[Acto
     )
 
 
-def _others(moment: Moment, actor: Actor) -> list[Actor]:
+def _others(moment: TurnState, actor: Actor) -> list[Actor]:
     return [other for other in moment.scenario.actors.values() if other is not actor]
 
 

@@ -10,27 +10,33 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proctor.scenario.answers import listed, sections
-from proctor.scenario.definition import Actor, Check, Scenario, Validation
-from proctor.scenario.prompts import Prompts
-from proctor.scenario.state import Issue, Turn
-from proctor.scenario.voices import Voices
+from proctor.scenario.definition import Actor, Scenario, Validation, ValidationCheck
+from proctor.scenario.prompts import Prompts, ScenarioModels, listed, sections
+from proctor.scenario.state import Issue, ScenarioTurn
 
 DESCRIPTIONS = {
     "actor_decision_consistency": "an actor that acts against its own character, goals or constraints",
     "world_state_coherence": "a new state of the world that does not follow from the old one and the actions",
     "information_access_consistency": "an actor that acts on something it cannot know",
 }
+
+
 OF_THE_WORLD = ("world_state_coherence",)
 """Checks of a whole turn; the others look at one actor at a time."""
+
+
 _PASSED = ("pass", "ok", "yes", "consistent", "coherent", "no issue", "none", "not fail")
+
+
 _FAILED = ("fail", "no", "inconsistent", "incoherent")
 """How a verdict begins, in the order in which they are tried: `no issues` is none."""
+
+
 GRAVE = ("high", "critical")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class ValidationResult:
     """What the checks of one turn came to."""
 
     issues: tuple[Issue, ...] = ()
@@ -40,12 +46,12 @@ class Checked:
 
 
 async def check_turn(
-    scenario: Scenario, prompts: Prompts, voices: Voices, turn: Turn, before: str
-) -> Checked:
+    scenario: Scenario, prompts: Prompts, voices: ScenarioModels, turn: ScenarioTurn, before: str
+) -> ValidationResult:
     """Run every check that is switched on. `before` is the state of the world as it was."""
     rules = scenario.validation
     if rules is None:
-        return Checked()
+        return ValidationResult()
     issues: list[Issue] = []
     run, unread = 0, 0
     for name, check in rules.checks.items():
@@ -59,7 +65,7 @@ async def check_turn(
             found = await _asked(scenario, prompts, voices, turn.number, name, check, actor, material)
             issues += found or ()
             run, unread = run + 1, unread + (found is None)
-    return Checked(issues=tuple(issues), run=run, unread=unread)
+    return ValidationResult(issues=tuple(issues), run=run, unread=unread)
 
 
 def halting(rules: Validation | None, issues: Sequence[Issue]) -> str:
@@ -79,10 +85,10 @@ def halting(rules: Validation | None, issues: Sequence[Issue]) -> str:
 async def _asked(
     scenario: Scenario,
     prompts: Prompts,
-    voices: Voices,
+    voices: ScenarioModels,
     turn: int,
     name: str,
-    check: Check,
+    check: ValidationCheck,
     actor: Actor | None,
     material: dict[str, str],
 ) -> list[Issue] | None:
@@ -115,7 +121,7 @@ async def _asked(
     return [Issue(check=name, severity=check.severity, actor=who, text=text) for text in found]
 
 
-def _material(scenario: Scenario, turn: Turn, before: str, actor: Actor | None) -> dict[str, str]:
+def _material(scenario: Scenario, turn: ScenarioTurn, before: str, actor: Actor | None) -> dict[str, str]:
     names = {short: each.name for short, each in scenario.actors.items()}
     actions = "\n".join(f"- {names[short]}: {made.action}" for short, made in turn.decisions.items())
     if actor is None:

@@ -1,23 +1,23 @@
 """The only code that writes what a batch produced."""
 
-from proctor.store.batches import Again
+from proctor.store.batches import RetrySelection
+from proctor.store.items import ItemFilter, Scope, StoreReader
 from proctor.store.ledger import Drawn, MoneyLimits
-from proctor.store.reading import ItemFilter, Reader, Scope
 from proctor.store.recorder import Recorder, Totals
-from proctor.store.rows import item_of
 from proctor.store.store import Store
+from proctor.store.tables import item_of
 from proctor.store.writer import Ownership, Writer, timestamp
 
 __all__ = [
-    "Again",
     "Drawn",
     "ItemFilter",
     "MoneyLimits",
     "Ownership",
-    "Reader",
     "Recorder",
+    "RetrySelection",
     "Scope",
     "Store",
+    "StoreReader",
     "Totals",
     "Writer",
     "item_of",

@@ -11,26 +11,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from proctor.errors import UsageError
+from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.session import Merge
 from proctor.store import ledger
-from proctor.store.conditions import places
-from proctor.store.database import Connection, Row, insertion
-from proctor.store.owner import is_alive
+from proctor.store.database import Connection, Row, insertion, places
 from proctor.store.recorder import FREE
-from proctor.store.rows import how_of, merge_row, row_of
-from proctor.store.tables import COLUMNS, OF_A_SESSION
-from proctor.store.writer import timestamp
+from proctor.store.tables import COLUMNS, OF_A_SESSION, how_of, merge_row, row_of
+from proctor.store.writer import is_alive, timestamp
 
 INTERRUPTED = "interrupted"
 """What a batch is, and why its items ended, when its process went away."""
+
+
 UNFINISHED_REASONS = ("aborted", INTERRUPTED, "halted")
 """Reasons of items that ended without anyone having tried; resuming takes them up again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
+class RetrySelection:
     """Which finished items a resumed batch takes up again, besides the unfinished ones."""
 
     errors: bool = False
@@ -40,7 +39,7 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class ClaimedBatch:
     """From whom a batch was taken."""
 
     last_owner: str
@@ -110,7 +109,7 @@ def extend(
     add_items(connection, run_id, add, first=last["n"] + 1)
 
 
-def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> Claimed:
+def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> ClaimedBatch:
     """Take a batch that nobody carries out.
 
     Raises when somebody does carry it out.
@@ -129,7 +128,7 @@ def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> Cla
     )
     if not claimed:
         raise _taken(run_id, "")
-    return Claimed(last_owner=owned_by, last_seen=moment(found["heartbeatAt"]) or now)
+    return ClaimedBatch(last_owner=owned_by, last_seen=moment(found["heartbeatAt"]) or now)
 
 
 def _taken(run_id: str, owner: str) -> UsageError:
@@ -142,7 +141,7 @@ def _taken(run_id: str, owner: str) -> UsageError:
 
 
 def take_up(
-    connection: Connection, run_id: str, again: Again, now: datetime, *, claimed: Claimed
+    connection: Connection, run_id: str, again: RetrySelection, now: datetime, *, claimed: ClaimedBatch
 ) -> list[Row]:
     """Queue what is not finished; the sessions that were cut off, which may have left things behind."""
     cut_off = connection.rows(
@@ -223,7 +222,7 @@ def delete(connection: Connection, run_id: str) -> None:
     # Whatever of it is left in copies of the store cannot be read any more.
     connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (run_id,))
     # Late: only who deletes needs it, and every batch comes through here.
-    from proctor.store.resealing import drop_unused_texts
+    from proctor.store.key_rotation import drop_unused_texts
 
     drop_unused_texts(connection)
 
@@ -276,3 +275,86 @@ def with_true_status(row: Row, now: datetime) -> Row:
     if row["status"] == RUNNING and not is_alive(row["owner"], moment(row["heartbeatAt"]), now):
         return row | {"status": INTERRUPTED, "reason": "its process went away"}
     return row | {}
+
+
+# Questions to people, who answer in their own time from wherever they are.
+
+
+LONGEST_ANSWER = 200_000
+"""Characters: more than anyone types."""
+
+
+def ask(connection: Connection, run_id: str, item_id: str, actor: str, prompt: str, now: datetime) -> str:
+    """Put a question on behalf of an item that is being carried out; its id.
+
+    A run that was cut off asks again what it asked before: what is answered already is not asked twice,
+    and what nobody waits for any more is replaced.
+    """
+    mine = '"runId" = ? AND "itemId" = ? AND "actor" = ?'
+    known = connection.rows(
+        f'SELECT "id" FROM "questions" WHERE {mine} AND "prompt" = ? AND "answeredAt" IS NOT NULL',
+        (run_id, item_id, actor, prompt),
+    )
+    if known:
+        return str(known[0]["id"])
+    connection.run(f'DELETE FROM "questions" WHERE {mine} AND "answeredAt" IS NULL', (run_id, item_id, actor))
+    (last,) = connection.rows(
+        'SELECT COALESCE(MAX("position"), 0) AS "n" FROM "questions" WHERE "runId" = ? AND "itemId" = ?',
+        (run_id, item_id),
+    )
+    position = int(last["n"]) + 1
+    question_id = f"{item_id}-{position}"
+    found = connection.rows(
+        'SELECT "sessionId" FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (run_id, item_id)
+    )
+    session_id = (found[0]["sessionId"] if found else "") or ""
+    row = (run_id, question_id, item_id, session_id, position, actor, prompt, timestamp(now), None, None)
+    connection.run(insertion("questions", COLUMNS["questions"]), row)
+    return question_id
+
+
+def open_ones(connection: Connection, run_id: str) -> list[Row]:
+    """What somebody waits for an answer to, the oldest first; of one batch, or with "" of all."""
+    return connection.rows(
+        'SELECT q.* FROM "questions" q JOIN "batches" b ON b."runId" = q."runId" '
+        'WHERE q."answeredAt" IS NULL AND b."status" = ? AND (q."runId" = ? OR ? = \'\') '
+        'ORDER BY q."askedAt", q."id"',
+        (RUNNING, run_id, run_id),
+    )
+
+
+def answer(connection: Connection, run_id: str, question_id: str, text: str, now: datetime) -> None:
+    """Answer a question. Raises when there is none such, or it was answered already."""
+    if not text.strip():
+        raise UsageError("an answer has to say something")
+    if len(text) > LONGEST_ANSWER:
+        raise UsageError(f"an answer may have {LONGEST_ANSWER:,} characters, not {len(text):,}")
+    # Only where there is none: of two who answer at once, one comes too late.
+    written = connection.run(
+        'UPDATE "questions" SET "answer" = ?, "answeredAt" = ? '
+        'WHERE "runId" = ? AND "id" = ? AND "answeredAt" IS NULL',
+        (text.strip(), timestamp(now), run_id, question_id),
+    )
+    if not written:
+        known = connection.rows(
+            'SELECT 1 FROM "questions" WHERE "runId" = ? AND "id" = ?', (run_id, question_id)
+        )
+        if known:
+            raise UsageError(f"the question {question_id} is answered already")
+        raise NotFound(f"run {run_id} has no question {question_id}, or nobody waits for it any more")
+
+
+def answer_of(connection: Connection, run_id: str, question_id: str) -> str | None:
+    """What was answered; None: nothing yet."""
+    rows = connection.rows(
+        'SELECT "answer" FROM "questions" WHERE "runId" = ? AND "id" = ?', (run_id, question_id)
+    )
+    return rows[0]["answer"] if rows else None
+
+
+def withdraw(connection: Connection, run_id: str, question_id: str) -> None:
+    """Take back a question that nobody has answered: whoever asked waits no more."""
+    connection.run(
+        'DELETE FROM "questions" WHERE "runId" = ? AND "id" = ? AND "answeredAt" IS NULL',
+        (run_id, question_id),
+    )

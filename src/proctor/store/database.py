@@ -12,8 +12,9 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,11 +22,18 @@ from proctor.errors import StoreError, StoreUnavailable
 
 Row = dict[str, Any]
 
+
 # Longer than the longest transaction seen with 100,000 items; a writer that waits longer is stuck.
 LOCK_TIMEOUT_SECONDS = 30
+
+
 SCRIPT_LOCK = 5_077_628
+
+
 TURN_LOCK = 5_077_629
 """Any numbers that nobody else locks in a PostgreSQL database."""
+
+
 _PASSWORD = re.compile(r"(?<=[^:/@]):[^:/@]+(?=@)|(?<=[?&])password=[^&]*&?", re.IGNORECASE)
 
 
@@ -340,3 +348,85 @@ def insertion(table: str, columns: Iterable[str]) -> str:
     names = list(columns)
     quoted = ", ".join(f'"{name}"' for name in names)
     return f'INSERT INTO "{table}" ({quoted}) VALUES ({", ".join("?" * len(names))})'
+
+
+# Parts of SQL conditions that stand for values of a caller: one of several, a text that holds another.
+
+
+def places(values: Collection[object]) -> str:
+    """What stands between the brackets of `IN (…)` for so many values.
+
+    None is no value, since not every database takes an empty list.
+    """
+    return ", ".join("?" * len(values)) or "NULL"
+
+
+def containing(text: str) -> str:
+    """The pattern for `LOWER(column) LIKE ? ESCAPE '!'`: a text occurs, in whatever case."""
+    return f"%{literally(text.lower())}%"
+
+
+def beginning(text: str) -> str:
+    """The pattern for `column LIKE ? ESCAPE '!'`: it begins so."""
+    return f"{literally(text)}%"
+
+
+def literally(text: str) -> str:
+    """A text inside a pattern of `LIKE … ESCAPE '!'`, where it means itself."""
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+
+
+# Bring a store to the shape this version of Proctor writes.
+
+
+def migrate(database: Database) -> None:
+    """Make the store current. Costs one small query when it already is."""
+    connection = database.connect()
+    try:
+        newest = len(_steps())
+        found = _version(connection)
+        if found > newest:
+            raise StoreUnavailable(
+                f"the store {database.url} was written by a newer Proctor (version {found}, this one knows "
+                f"{newest})\nUpgrade Proctor, or name another store with --store."
+            )
+        if found < newest:
+            _upgrade(connection)
+    finally:
+        connection.close()
+
+
+def _upgrade(connection: Connection) -> None:
+    connection.begin()
+    try:
+        connection.script('CREATE TABLE IF NOT EXISTS "schema_version" ("version" BIGINT NOT NULL)')
+        # Asked again inside the transaction: another process may have been quicker.
+        done = _version(connection)
+        for number, name in enumerate(_steps(), start=1):
+            if number > done:
+                connection.script(_text(name))
+                connection.run('DELETE FROM "schema_version"')
+                connection.run('INSERT INTO "schema_version" ("version") VALUES (?)', (number,))
+        connection.commit()
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _version(connection: Connection) -> int:
+    try:
+        rows = connection.rows('SELECT "version" FROM "schema_version"')
+    except StoreError as error:
+        if "schema_version" in str(error):
+            return 0
+        raise
+    return int(rows[0]["version"]) if rows else 0
+
+
+def _steps() -> list[str]:
+    folder = resources.files("proctor.store.migrations")
+    return sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
+
+
+def _text(name: str) -> str:
+    return (resources.files("proctor.store.migrations") / name).read_text(encoding="utf-8")

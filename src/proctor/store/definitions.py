@@ -15,20 +15,25 @@ from typing import Any, TypeVar
 from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
 from proctor.store.batches import moment
-from proctor.store.cleaning import clean
-from proctor.store.data_keys import DataKeys
 from proctor.store.database import Connection, Row, insertion
-from proctor.store.owner import is_alive
-from proctor.store.reading import Reader
-from proctor.store.tables import COLUMNS
-from proctor.store.texts import kept
-from proctor.store.writer import timestamp
+from proctor.store.items import StoreReader
+from proctor.store.recorder import kept
+from proctor.store.sealer import DataKeys
+from proctor.store.tables import COLUMNS, clean
+from proctor.store.writer import is_alive, timestamp
 
 T = TypeVar("T")
+
+
 Transaction = Callable[[Callable[[Connection], T]], T]
 
+
 EVALUATORS, CONFIGS = "evaluator_definitions", "online_configs"
+
+
 MOST_TAGS = 50
+
+
 KMS_CONTEXT = "aws:bedrock-agentcore:evaluatorId"
 """The name of what an evaluator's own key is bound to."""
 
@@ -47,7 +52,7 @@ class Token:
 class Definitions:
     """Every question about what is kept, and every change of it."""
 
-    def __init__(self, transaction: Transaction[Any], read: Reader, keys: DataKeys) -> None:
+    def __init__(self, transaction: Transaction[Any], read: StoreReader, keys: DataKeys) -> None:
         self._transaction = transaction
         self._read = read
         self._keys = keys

@@ -12,27 +12,32 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from proctor.errors import Contradiction, NotFound
+from proctor.errors import Contradiction, NotFound, UsageError
+from proctor.score import Level
 from proctor.store import batches
-from proctor.store.cleaning import clean
-from proctor.store.data_keys import DataKeys
-from proctor.store.database import Connection, Row, insertion
-from proctor.store.reading import Reader
-from proctor.store.tables import COLUMNS
-from proctor.store.texts import kept
+from proctor.store.database import Connection, Row, containing, insertion, places
+from proctor.store.items import StoreReader
+from proctor.store.recorder import kept
+from proctor.store.sealer import DataKeys
+from proctor.store.tables import COLUMNS, clean, finite, short
 from proctor.store.writer import timestamp
 
 T = TypeVar("T")
+
+
 Transaction = Callable[[Callable[[Connection], T]], T]
+
 
 KMS_CONTEXT = "aws:bedrock-agentcore:batchEvaluationArn"
 """The name of what a job's own key is bound to."""
+
+
 LISTED = tuple(name for name in COLUMNS["evaluations"] if not name.startswith("metadataJson"))
 """What is read for every job; ground truth may be long, and few ask for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewEvaluation:
+class EvaluationRecord:
     """A job as it is first written."""
 
     id: str
@@ -57,12 +62,12 @@ class NewEvaluation:
 class Evaluations:
     """Every question about jobs, and every change of one."""
 
-    def __init__(self, transaction: Transaction[Any], read: Reader, keys: DataKeys) -> None:
+    def __init__(self, transaction: Transaction[Any], read: StoreReader, keys: DataKeys) -> None:
         self._transaction = transaction
         self._read = read
         self._keys = keys
 
-    def open(self, new: NewEvaluation, batch: Mapping[str, Any], now: datetime) -> tuple[Row, bool]:
+    def open(self, new: EvaluationRecord, batch: Mapping[str, Any], now: datetime) -> tuple[Row, bool]:
         """Write a job and its batch, which has no items yet; the job, and whether it is new.
 
         A known client token gives the job it was first used for, if the same was asked then; if not, a
@@ -140,7 +145,7 @@ class Evaluations:
             (group, stream),
         )
 
-    def change_request(self, changed: NewEvaluation) -> None:
+    def change_request(self, changed: EvaluationRecord) -> None:
         """Ask for more in a job that there is: other evaluators, other sessions, more ground truth."""
 
         def work(connection: Connection) -> None:
@@ -169,7 +174,7 @@ class Evaluations:
         """Take a job off the list. Its results stay."""
         self._change(evaluation_id, {"deletedAt": timestamp(now)})
 
-    def _keep_content(self, connection: Connection, new: NewEvaluation) -> None:
+    def _keep_content(self, connection: Connection, new: EvaluationRecord) -> None:
         """Write what was given about sessions, and how they are judged: under a key of its own, if any.
 
         Apart from the rest, which is told without that key.
@@ -195,7 +200,7 @@ class Evaluations:
         self._transaction(lambda connection: connection.run(statement, (*values.values(), evaluation_id)))
 
 
-def _row(new: NewEvaluation, now: datetime | None) -> tuple[Any, ...]:
+def _row(new: EvaluationRecord, now: datetime | None) -> tuple[Any, ...]:
     asked = (new.client_token, new.request_digest, _json(new.request))
     return (
         *(new.id, new.arn, new.name, timestamp(now) if now else "", *asked),
@@ -206,3 +211,180 @@ def _row(new: NewEvaluation, now: datetime | None) -> tuple[Any, ...]:
 
 def _json(value: Mapping[str, Any]) -> str:
     return clean(json.dumps(dict(value), ensure_ascii=False))
+
+
+# Evaluation jobs and what they found, as pages list them: searched, sorted and cut by the database.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedFilter:
+    """Which sessions of a job, and by whose eyes."""
+
+    evaluator: str = ""
+    """Scores of this one alone; empty: of all."""
+    dimension: str = ""
+    search: str = ""
+    """Text in what the session is called."""
+    reversed_: Sequence[str] = ()
+    """Evaluators of which a high value is the bad one."""
+
+
+def jobs_page(read: StoreReader, search: str, *, limit: int, offset: int) -> tuple[list[str], int]:
+    """The ids of a page of jobs, newest first, and how many hold the text in their id."""
+    wanted = '"deletedAt" IS NULL AND LOWER("id") LIKE ? ESCAPE \'!\''
+    given = (containing(search),)
+    rows = read.query(
+        f'SELECT "id" FROM "evaluations" WHERE {wanted} ORDER BY "createdAt" DESC, "id" DESC '
+        "LIMIT ? OFFSET ?",
+        (*given, limit, offset),
+    )
+    (counted,) = read.query(f'SELECT COUNT(*) AS "n" FROM "evaluations" WHERE {wanted}', given)
+    return [row["id"] for row in rows], counted["n"]
+
+
+def log_groups(read: StoreReader, *, limit: int = 200) -> list[Row]:
+    """Where sessions have arrived that were not carried out here: log group, service, how many, the last."""
+    return read.query(
+        'SELECT "logGroup", "service", COUNT(*) AS "sessions", '
+        'MAX(COALESCE("finishedAt", "startedAt")) AS "last" FROM "sessions" WHERE "runId" IS NULL '
+        'GROUP BY "logGroup", "service" ORDER BY "last" DESC, "logGroup", "service" LIMIT ?',
+        (limit,),
+    )
+
+
+def sessions_page(
+    read: StoreReader,
+    run_id: str,
+    wanted: JudgedFilter,
+    *,
+    order: str = "lowest",
+    descending: bool = False,
+    limit: int,
+    offset: int,
+) -> tuple[list[Row], int]:
+    """A page of the sessions of a job with what is lowest in each, and how many the filter leaves.
+
+    A session that has no value yet, or none at all, comes last whichever way it is sorted.
+    """
+    column = {"lowest": '"lowest"', "mean": '"mean"', "failed": '"failed"', "session": '"words"'}.get(
+        order, '"position"'
+    )
+    turn = "DESC" if descending else "ASC"
+    joined, parameters = _joined(wanted)
+    rows = read.query(
+        'SELECT * FROM (SELECT i."prompt" AS "words", MIN(i."position") AS "position", '
+        'MAX(i."settings") AS "settings", MIN(sc."good") AS "lowest", AVG(sc."good") AS "mean", '
+        'COALESCE(SUM(CASE WHEN sc."error" <> \'\' THEN 1 ELSE 0 END), 0) AS "failed", '
+        'COUNT(sc."good") AS "valued", COUNT(sc."sessionId") AS "results", '
+        "SUM(CASE WHEN i.\"status\" IN ('queued', 'running') THEN 1 ELSE 0 END) AS \"open\" "
+        f'FROM "batch_items" i LEFT JOIN {joined} ON sc."sessionId" = i."sessionId" '
+        'WHERE i."runId" = ? AND LOWER(i."prompt") LIKE ? ESCAPE \'!\' GROUP BY i."prompt") s '
+        f'ORDER BY CASE WHEN {column} IS NULL THEN 1 ELSE 0 END, {column} {turn}, "mean", "position" '
+        "LIMIT ? OFFSET ?",
+        (*parameters, run_id, containing(wanted.search), limit, offset),
+    )
+    (counted,) = read.query(
+        'SELECT COUNT(DISTINCT "prompt") AS "n" FROM "batch_items" WHERE "runId" = ? '
+        "AND LOWER(\"prompt\") LIKE ? ESCAPE '!'",
+        (run_id, containing(wanted.search)),
+    )
+    return [row | {"sessionId": json.loads(row["settings"])["session"]} for row in rows], counted["n"]
+
+
+def scores_by_session(read: StoreReader, run_id: str, words: Sequence[str]) -> list[Row]:
+    """What each evaluator came to in these sessions: the mean, how many, how many failed, one label."""
+    if not words:
+        return []
+    return read.query(
+        'SELECT i."prompt" AS "words", sc."evaluator", sc."dimension", AVG(sc."value") AS "mean", '
+        'COUNT(*) AS "results", SUM(CASE WHEN sc."error" <> \'\' THEN 1 ELSE 0 END) AS "failed", '
+        'MIN(sc."label") AS "label", COUNT(DISTINCT sc."label") AS "labels" FROM "batch_items" i '
+        'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
+        f'WHERE i."runId" = ? AND i."prompt" IN ({places(words)}) '
+        'GROUP BY i."prompt", sc."evaluator", sc."dimension"',
+        (run_id, *words),
+    )
+
+
+def verdicts_of(read: StoreReader, run_id: str, session_id: str, *, limit: int = 500) -> list[Row]:
+    """Every result of a job about one session, with its reasons, in the order of the job."""
+    rows = read.query(
+        'SELECT sc.* FROM "scores" sc JOIN "batch_items" i ON i."sessionId" = sc."sessionId" '
+        'AND i."runId" = ? WHERE sc."judgedSessionId" = ? ORDER BY i."position", sc."position" LIMIT ?',
+        (run_id, session_id, limit),
+    )
+    return list(read.whole(rows))
+
+
+def _joined(wanted: JudgedFilter) -> tuple[str, list[Any]]:
+    """The scores that count, each with how good it is: a value, or what is left of it where high is bad."""
+    parameters: list[Any] = [*wanted.reversed_]
+    condition = "1 = 1"
+    if wanted.evaluator:
+        condition = '"evaluator" = ? AND "dimension" = ?'
+        parameters += [wanted.evaluator, wanted.dimension]
+    return (
+        '(SELECT "sessionId", "judgedSessionId", "error", '
+        f'CASE WHEN "evaluator" IN ({places(wanted.reversed_)}) THEN 1 - "value" ELSE "value" END AS "good" '
+        f'FROM "scores" WHERE {condition}) sc',
+        parameters,
+    )
+
+
+# What people say of a session: labels to hold evaluators against.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """One person's judgement."""
+
+    session_id: str
+    """By our id."""
+    evaluator: str
+    """Which question it answers: the evaluator's name."""
+    who: str
+    label: str = ""
+    value: float | None = None
+    """None: a label alone."""
+    level: Level = "session"
+    target: str = ""
+    """Which trace or tool call, below the session level."""
+    dimension: str = ""
+    note: str = ""
+
+
+def keep_label(connection: Connection, label: Label, now: datetime) -> None:
+    """Keep a label in place of what the same person said of the same thing before."""
+    if not label.label and label.value is None:
+        raise UsageError("a label is a word or a value, and this is neither")
+    key = (label.session_id, clean(label.evaluator), clean(label.target), clean(label.dimension))
+    who = clean(label.who)
+    connection.run(
+        'DELETE FROM "labels" WHERE "sessionId" = ? AND "evaluator" = ? AND "target" = ? '
+        'AND "dimension" = ? AND "who" = ?',
+        (*key, who),
+    )
+    note, blob = kept(clean(label.note))
+    if blob is not None:
+        connection.run(
+            'INSERT INTO "blobs" ("digest", "size", "data") VALUES (?, ?, ?) ON CONFLICT DO NOTHING', blob
+        )
+    said = (finite(label.value), short(clean(label.label)), note, blob[0] if blob else None)
+    connection.run(insertion("labels", COLUMNS["labels"]), (*key, who, label.level, timestamp(now), *said))
+
+
+def labels(read: StoreReader, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[Row]:
+    """Labels by evaluator or session, oldest first."""
+    parts, parameters = ["1 = 1"], list[Any]()
+    if evaluator:
+        parts.append('"evaluator" = ?')
+        parameters.append(evaluator)
+    if session_ids:
+        parts.append(f'"sessionId" IN ({places(session_ids)})')
+        parameters += session_ids
+    rows = read.query(
+        f'SELECT * FROM "labels" WHERE {" AND ".join(parts)} '
+        'ORDER BY "at", "sessionId", "target", "dimension", "who"',
+        parameters,
+    )
+    return list(read.whole(rows))

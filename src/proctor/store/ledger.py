@@ -10,23 +10,32 @@ Every function is one transaction's worth of work on a connection that has begun
 Knows nothing of attempts, or of what the money is spent on.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
 from proctor.errors import OwnershipLost
 from proctor.item import RUNNING
 from proctor.store.database import Connection, Row, insertion
-from proctor.store.owner import is_alive
 from proctor.store.tables import COLUMNS
-from proctor.store.writer import timestamp
+from proctor.store.writer import is_alive, timestamp
 
 ROUNDING_USD = 1e-9
 """A billionth of a dollar must not refuse the last item of a budget that fits exactly."""
+
+
 PIECES = 8
 """A draw takes at least this part of what is left: few draws, and something left for others."""
+
+
 OF_THE_STORE = ("draw", "close")
 """The kinds of rows that tell what a process has drawn; the others tell what it does with it."""
+
+
 _DRAWN = "\"kind\" IN ('draw', 'close')"
+
+
 _SPENT = "\"kind\" NOT IN ('draw', 'close')"
 
 
@@ -217,3 +226,28 @@ def _sum(connection: Connection, column: str, where: str, *parameters: str) -> f
         f'SELECT COALESCE(SUM("{column}"), 0) AS "usd" FROM "ledger" WHERE {where}', parameters
     )
     return float(found["usd"])
+
+
+# Let the processes on one store tell each other what they found out about providers' limits.
+
+
+FRESH = timedelta(seconds=5)
+"""Rows are renewed every second; one that is older belongs to nobody who is still asking."""
+
+
+def exchange(
+    connection: Connection, owner: str, rows: Iterable[Mapping[str, Any]], now: datetime
+) -> list[Row]:
+    """Write what this process knows; what the others know."""
+    connection.run(
+        'DELETE FROM "pools" WHERE "owner" = ? OR "heartbeatAt" < ?', (owner, timestamp(now - FRESH))
+    )
+    told = [{**row, "owner": owner, "heartbeatAt": timestamp(now)} for row in rows]
+    columns = COLUMNS["pools"]
+    connection.run_many(insertion("pools", columns), [tuple(row[name] for name in columns) for row in told])
+    return connection.rows('SELECT * FROM "pools" WHERE "owner" <> ?', (owner,))
+
+
+def withdraw(connection: Connection, owner: str) -> None:
+    """This process asks nobody any more."""
+    connection.run('DELETE FROM "pools" WHERE "owner" = ?', (owner,))

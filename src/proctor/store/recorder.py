@@ -7,7 +7,9 @@ and what is long is kept once, compressed, under its digest.
 Knows nothing of who did the work.
 """
 
+import hashlib
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,13 +29,32 @@ from proctor.session import (
     Usage,
     Workspace,
 )
-from proctor.store.cleaning import amount, clean, finite, short, whole
-from proctor.store.rows import merge_row
-from proctor.store.texts import kept
+from proctor.store.tables import amount, clean, finite, merge_row, short, whole
 from proctor.store.writer import timestamp
+
+# Long texts, kept once: under their digest, compressed.
+
+
+INLINE_CHARACTERS = 4096
+"""Longer text goes to `blobs`. Most messages of real agents are shorter, most tool results are not."""
+
+
+BlobRow = tuple[str, int, bytes]
+"""Digest, size and data, in the order of the columns of `blobs`."""
+
+
+def kept(text: str) -> tuple[str, BlobRow | None]:
+    """What stands in the row itself, and the blob that holds the text if it is too long for that."""
+    if len(text) <= INLINE_CHARACTERS:
+        return text, None
+    data = text.encode()
+    return "", (hashlib.sha256(data).hexdigest(), len(data), zlib.compress(data, 3))
+
 
 MOST_NOTES = 100
 """An agent may ask for a permission a thousand times; all of them are counted, these are kept."""
+
+
 FREE = frozenset({"rate_limit", "auth", "bad_request", "model_failed", "quota", "cost_limit", "halted"})
 """How calls end that no provider charges for: it refused, or did not answer, or never was asked."""
 

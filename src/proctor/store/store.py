@@ -14,28 +14,24 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from proctor.item import Item
-from proctor.keys import Keys
 from proctor.session import Merge
-from proctor.store import batches, ledger, questions
-from proctor.store.batches import Again
-from proctor.store.data_keys import DataKeys, rows_of
-from proctor.store.database import Connection, Readers, Row, open_database
+from proctor.store import batches, ledger
+from proctor.store.batches import RetrySelection
+from proctor.store.database import Connection, Readers, Row, migrate, open_database
+from proctor.store.items import StoreReader
+from proctor.store.keys import Keys
 from proctor.store.ledger import Drawn, MoneyLimits
-from proctor.store.migrate import migrate
-from proctor.store.reading import Reader
-from proctor.store.sealed import SealedDatabase
-from proctor.store.sealing import Sealer
+from proctor.store.sealed_database import SealedDatabase
+from proctor.store.sealer import DataKeys, Sealer, rows_of
 from proctor.store.tables import COLUMNS
 from proctor.store.writer import Ownership, Writer
 
 if TYPE_CHECKING:
-    from proctor.imported import ImportedSession
-    from proctor.store.arrivals import Arrivals
+    from proctor.session import Session
     from proctor.store.definitions import Definitions
-    from proctor.store.evaluations import Evaluations
-    from proctor.store.labels import Label
-    from proctor.store.logs import Logs
-    from proctor.store.resealing import Counted
+    from proctor.store.evaluations import Evaluations, Label
+    from proctor.store.intake import Logs, ReceivedSpans
+    from proctor.store.key_rotation import RotationCounts
 
 T = TypeVar("T")
 
@@ -53,7 +49,7 @@ class Store:
         self.data_keys = DataKeys(self._transaction, self._sealer)
         """What texts are sealed with."""
         self.data_keys.ensure()
-        self.read = Reader(self._readers)
+        self.read = StoreReader(self._readers)
         """Every question one can ask."""
 
     @cached_property
@@ -71,16 +67,16 @@ class Store:
         return Definitions(self._transaction, self.read, self.data_keys)
 
     @cached_property
-    def arrivals(self) -> "Arrivals":
+    def arrivals(self) -> "ReceivedSpans":
         """What has arrived by telemetry."""
-        from proctor.store.arrivals import Arrivals
+        from proctor.store.intake import ReceivedSpans
 
-        return Arrivals(self._transaction, self.read)
+        return ReceivedSpans(self._transaction, self.read)
 
     @cached_property
     def logs(self) -> "Logs":
         """Log streams that callers write to."""
-        from proctor.store.logs import Logs
+        from proctor.store.intake import Logs
 
         return Logs(self._transaction, self.read)
 
@@ -96,7 +92,7 @@ class Store:
         """Make a batch with its items, all or nothing; the number of items."""
         return self._transaction(lambda connection: batches.create(connection, batch, items))
 
-    def resume_batch(self, run_id: str, owner: str, again: Again, now: datetime) -> list[Row]:
+    def resume_batch(self, run_id: str, owner: str, again: RetrySelection, now: datetime) -> list[Row]:
         """Take a batch over and queue what is unfinished; the sessions that were cut off."""
 
         def work(connection: Connection) -> list[Row]:
@@ -172,46 +168,46 @@ class Store:
     def ask_question(self, run_id: str, item_id: str, actor: str, prompt: str, now: datetime) -> str:
         """Put a question to whoever plays an actor; its id."""
         return self._transaction(
-            lambda connection: questions.ask(connection, run_id, item_id, actor, prompt, now)
+            lambda connection: batches.ask(connection, run_id, item_id, actor, prompt, now)
         )
 
     def open_questions(self, run_id: str = "") -> list[Row]:
         """What somebody waits for an answer to; of one batch, or of all."""
-        return questions.open_ones(self._readers.connection(), run_id)
+        return batches.open_ones(self._readers.connection(), run_id)
 
     def answer_question(self, run_id: str, question_id: str, text: str, now: datetime) -> None:
         """Answer a question, once."""
-        self._transaction(lambda connection: questions.answer(connection, run_id, question_id, text, now))
+        self._transaction(lambda connection: batches.answer(connection, run_id, question_id, text, now))
 
     def answer_of(self, run_id: str, question_id: str) -> str | None:
         """What was answered to a question; None: nothing yet."""
-        return questions.answer_of(self._readers.connection(), run_id, question_id)
+        return batches.answer_of(self._readers.connection(), run_id, question_id)
 
     def withdraw_question(self, run_id: str, question_id: str) -> None:
         """Take back a question that nobody has answered."""
-        self._transaction(lambda connection: questions.withdraw(connection, run_id, question_id))
+        self._transaction(lambda connection: batches.withdraw(connection, run_id, question_id))
 
-    def keep_imported(self, session: "ImportedSession", now: datetime) -> str:
+    def keep_imported(self, session: "Session", now: datetime) -> str:
         """Keep a session that another tool recorded, in place of what was kept of it; its id."""
-        from proctor.store import imports
+        from proctor.store import intake
 
-        return self._transaction(lambda connection: imports.keep(connection, session, now))
+        return self._transaction(lambda connection: intake.keep(connection, session, now))
 
     def forget_imported(self, session_ids: Sequence[str]) -> None:
         """Remove sessions that came from elsewhere, with the documents they were told from."""
-        from proctor.store import imports
+        from proctor.store import intake
 
-        self._transaction(lambda connection: imports.forget(connection, session_ids))
+        self._transaction(lambda connection: intake.forget(connection, session_ids))
 
     def keep_label(self, label: "Label", now: datetime) -> None:
         """Keep what somebody says of a session, in place of what the same person said before."""
-        from proctor.store.labels import keep_label
+        from proctor.store.evaluations import keep_label
 
         self._transaction(lambda connection: keep_label(connection, label, now))
 
     def labels(self, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[Row]:
         """What people said of sessions, oldest first: by evaluator, by session, or all of it."""
-        from proctor.store.labels import labels
+        from proctor.store.evaluations import labels
 
         return labels(self.read, evaluator=evaluator, session_ids=session_ids)
 
@@ -223,12 +219,12 @@ class Store:
         """Remove a batch and every row that belongs to it, and nothing else."""
         self._transaction(lambda connection: batches.delete(connection, run_id))
 
-    def count_sealed(self) -> "dict[str, Counted]":
+    def count_sealed(self) -> "dict[str, RotationCounts]":
         """By table, how many texts are sealed, and under which keys."""
-        from proctor.store import resealing
+        from proctor.store import key_rotation
 
         with closing(self._plain.connect()) as connection:
-            return resealing.count(connection, self._sealer)
+            return key_rotation.count(connection, self._sealer)
 
     def seal_anew(self, told: Callable[[str, int], None] = lambda *_: None) -> int:
         """Seal the whole store with a new data key, or go on with that; how many rows were changed.
@@ -236,12 +232,12 @@ class Store:
         `told` hears how far it is: the table, and the rows so far. Others may use the store meanwhile,
         except at its very end, when what was there before is wiped from the disk.
         """
-        from proctor.store import resealing
+        from proctor.store import key_rotation
 
         if not self.data_keys.unfinished:
             self.data_keys.renew()
         with closing(self._plain.connect()) as connection:
-            changed = resealing.reseal(connection, self._sealer, told)
+            changed = key_rotation.reseal(connection, self._sealer, told)
             connection.forget()
         self.data_keys.emptied()
         return changed

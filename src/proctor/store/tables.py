@@ -3,6 +3,17 @@
 A test holds this list against the migrated database.
 """
 
+import json
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from proctor.item import QUEUED, Item, id_of
+from proctor.json_values import MOST
+from proctor.processes.streams import clipped
+from proctor.session import Merge
+
 COLUMNS: dict[str, tuple[str, ...]] = {
     "batches": (
         *(
@@ -104,5 +115,103 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+
 OF_A_SESSION = ("iterations", "messages", "tool_calls", "model_calls", "metrics", "scores", "merge_history")
 """Tables whose rows belong to one session, by `sessionId`."""
+
+
+# Make what agents say writable: hostile text, numbers that are none.
+
+
+LONGEST_ERROR = 8192
+"""Characters of an error that are kept, half of them from its end: it is shown in every list."""
+
+
+def clean(text: str) -> str:
+    """Text that every database takes: no NUL, no half of a surrogate pair."""
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def short(text: str) -> str:
+    """The head and tail of what is meant to be a line or two, whatever it really is."""
+    return text if len(text) <= LONGEST_ERROR else clipped(text, LONGEST_ERROR // 2)
+
+
+def finite(number: float | None) -> float | None:
+    """A number that can be added up, or None: an agent may well print `NaN`."""
+    try:
+        return number if number is not None and math.isfinite(number) else None
+    except OverflowError:
+        return None
+
+
+def amount(usd: float | None) -> float | None:
+    """Money that was spent. Less than nothing cannot have been, and would make a budget larger."""
+    usd = finite(usd)
+    return usd if usd is None or 0 <= usd <= MOST else None
+
+
+def whole(number: Any) -> int:
+    """A count that fits a column, and whose sum over a batch does, whatever an agent claims."""
+    try:
+        return max(0, min(int(number), MOST))
+    except (ValueError, OverflowError):
+        return 0
+
+
+# Items as rows, and rows as items.
+
+
+def row_of(run_id: str, position: int, item: Item) -> tuple[Any, ...]:
+    """A new item's row, in the order of `batch_items`' columns."""
+    digest = item.digest
+    return (
+        *(run_id, id_of(digest, item.repeat), position, digest, item.repeat, item.runner),
+        *(clean(str(item.settings.get("repo", ""))), clean(item.prompt), item.agent, item.model),
+        *(_json(item.factors), _json(item.details), _json(item.settings), QUEUED, "", "", None, None),
+        *(None, None, 0, 0, None),
+    )
+
+
+def how_of(item: Item) -> tuple[str, str, str]:
+    """The columns that may change while the item stays the same: settings, factors, repository."""
+    return _json(item.settings), _json(item.factors), clean(str(item.settings.get("repo", "")))
+
+
+def merge_row(session_id: str, position: int, when: str, merge: Merge) -> tuple[Any, ...]:
+    """A try to merge, in the order of `merge_history`'s columns."""
+    files = json.dumps(list(merge.conflict_files))
+    head = (session_id, position, when, when, clean(merge.base_branch), merge.mode, merge.result, files)
+    return (*head, clean(merge.message), merge.before_sha, merge.after_sha, clean(merge.error))
+
+
+def item_of(row: Mapping[str, Any]) -> Item:
+    """The item that a row was made from."""
+    return Item(
+        runner=row["runner"],
+        prompt=row["prompt"],
+        agent=row["agent"],
+        model=row["model"],
+        details=_mapping(row["details"]),
+        settings=_mapping(row["settings"]),
+        factors=_mapping(row["factors"]),
+        repeat=row["repeat"],
+    )
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return clean(_ENCODER.encode(dict(value)))
+
+
+# The items of one plan share most of this, and nobody changes an item.
+@lru_cache(maxsize=1024)
+def _mapping(text: str) -> Mapping[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)

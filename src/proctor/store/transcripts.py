@@ -6,6 +6,7 @@ asks for the rest of what somebody wants to read.
 Knows nothing of how a transcript is shown.
 """
 
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,19 +14,26 @@ from typing import Any
 
 from proctor.errors import NotFound
 from proctor.store.database import Row
-from proctor.store.reading import Reader
+from proctor.store.items import StoreReader
 
 HEAD_CHARACTERS = 4000
 """Of a long text that come with its event. As much as a screen and a half."""
+
+
 PART_CHARACTERS = 400_000
 """Of a long text that can be asked for at once."""
+
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "messages": ("content",),
     "tool_calls": ("argsJson", "result"),
     "model_calls": ("request", "response"),
 }
+
+
 KINDS = {"messages": "message", "tool_calls": "tool_call", "model_calls": "model_call"}
+
+
 _PLAIN = {
     "messages": ("position", "step", "timestamp", "role", "name"),
     "tool_calls": ("position", "step", "timestamp", "toolName", "success", "durationMs"),
@@ -38,7 +46,7 @@ _PLAIN = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class TranscriptPiece:
     """A part of a long text."""
 
     text: str
@@ -48,13 +56,13 @@ class Piece:
     """Whether there is more behind it."""
 
 
-def events(read: Reader, session_id: str, *, after: int, limit: int) -> list[Row]:
+def events(read: StoreReader, session_id: str, *, after: int, limit: int) -> list[Row]:
     """The next events behind a position, whatever their kind, in order; long texts by their beginning."""
     found = [row for table in PARTS for row in _events(read, table, session_id, after, limit)]
     return sorted(found, key=lambda row: row["position"])[:limit]
 
 
-def calls(read: Reader, session_id: str, *, after: int, limit: int) -> list[Row]:
+def calls(read: StoreReader, session_id: str, *, after: int, limit: int) -> list[Row]:
     """The next calls of models and tools behind a position, without what was said in them."""
     found = [
         row | {"kind": KINDS[table]}
@@ -68,7 +76,7 @@ def calls(read: Reader, session_id: str, *, after: int, limit: int) -> list[Row]
     return sorted(found, key=lambda row: row["position"])[:limit]
 
 
-def extent(read: Reader, session_id: str) -> tuple[int, int]:
+def extent(read: StoreReader, session_id: str) -> tuple[int, int]:
     """The position of a session's last event, and how many events it has."""
     last = count = 0
     for table in PARTS:
@@ -81,13 +89,15 @@ def extent(read: Reader, session_id: str) -> tuple[int, int]:
     return last, count
 
 
-def step_count(read: Reader, session_id: str) -> int:
+def step_count(read: StoreReader, session_id: str) -> int:
     """How many steps of a session have ended."""
     (found,) = read.query('SELECT COUNT(*) AS "n" FROM "iterations" WHERE "sessionId" = ?', (session_id,))
     return int(found["n"])
 
 
-def text_part(read: Reader, session_id: str, position: int, part: str, *, offset: int, limit: int) -> Piece:
+def text_part(
+    read: StoreReader, session_id: str, position: int, part: str, *, offset: int, limit: int
+) -> TranscriptPiece:
     """A piece of one long text of an event."""
     for table, parts in PARTS.items():
         if part in parts:
@@ -99,17 +109,17 @@ def text_part(read: Reader, session_id: str, position: int, part: str, *, offset
             if rows:
                 whole = read.blob(rows[0]["blob"]) if rows[0]["blob"] else rows[0]["text"]
                 piece = whole[offset : offset + limit]
-                return Piece(text=piece, size=len(whole), is_cut=offset + len(piece) < len(whole))
+                return TranscriptPiece(text=piece, size=len(whole), is_cut=offset + len(piece) < len(whole))
     raise NotFound(f"session {session_id} has no {part} at {position}")
 
 
-def steps(read: Reader, session_id: str) -> list[Row]:
+def steps(read: StoreReader, session_id: str) -> list[Row]:
     """The steps of a session, with the beginning of what they put out and of what their check printed."""
     rows = read.query('SELECT * FROM "iterations" WHERE "sessionId" = ? ORDER BY "step"', (session_id,))
     return [_with_heads(read, row, ("testOutput", "output")) for row in rows]
 
 
-def step_text(read: Reader, session_id: str, step: int, part: str) -> str:
+def step_text(read: StoreReader, session_id: str, step: int, part: str) -> str:
     """What a step put out (`output`), or what its check printed (`testOutput`), whole."""
     rows = read.query('SELECT * FROM "iterations" WHERE "sessionId" = ? AND "step" = ?', (session_id, step))
     if not rows or part not in ("output", "testOutput"):
@@ -118,7 +128,7 @@ def step_text(read: Reader, session_id: str, step: int, part: str) -> str:
     return str(row[part])
 
 
-def judgements(read: Reader, session_id: str) -> list[Row]:
+def judgements(read: StoreReader, session_id: str) -> list[Row]:
     """The scores that were given in a session, and those that were given to it elsewhere."""
     rows = read.query(
         'SELECT * FROM "scores" WHERE "sessionId" = ? OR "judgedSessionId" = ? '
@@ -128,7 +138,7 @@ def judgements(read: Reader, session_id: str) -> list[Row]:
     return list(read.whole(rows))
 
 
-def _events(read: Reader, table: str, session_id: str, after: int, limit: int) -> list[Row]:
+def _events(read: StoreReader, table: str, session_id: str, after: int, limit: int) -> list[Row]:
     long = [name for part in PARTS[table] for name in (part, f"{part}Blob")]
     rows = read.query(
         f'SELECT {_quoted((*_PLAIN[table], *long))} FROM "{table}" '
@@ -138,7 +148,7 @@ def _events(read: Reader, table: str, session_id: str, after: int, limit: int) -
     return [{"kind": KINDS[table]} | _with_heads(read, row, PARTS[table]) for row in rows]
 
 
-def _with_heads(read: Reader, row: Row, parts: Sequence[str]) -> Row:
+def _with_heads(read: StoreReader, row: Row, parts: Sequence[str]) -> Row:
     """The same row with its long texts as pieces: their beginnings."""
     opened = dict(row)
     for part in parts:
@@ -147,21 +157,118 @@ def _with_heads(read: Reader, row: Row, parts: Sequence[str]) -> Row:
     return opened
 
 
-def _head_of_text(text: str) -> Piece:
-    return Piece(text=text[:HEAD_CHARACTERS], size=len(text), is_cut=len(text) > HEAD_CHARACTERS)
+def _head_of_text(text: str) -> TranscriptPiece:
+    return TranscriptPiece(text=text[:HEAD_CHARACTERS], size=len(text), is_cut=len(text) > HEAD_CHARACTERS)
 
 
-def _head_of_blob(read: Reader, digest: str) -> Piece:
+def _head_of_blob(read: StoreReader, digest: str) -> TranscriptPiece:
     rows: list[dict[str, Any]] = read.query(
         'SELECT "size", "data" FROM "blobs" WHERE "digest" = ?', (digest,)
     )
     if not rows:
-        return Piece(text="", size=0, is_cut=False)
+        return TranscriptPiece(text="", size=0, is_cut=False)
     # A character has at most four bytes; one that the cut went through is left out.
     data = zlib.decompressobj().decompress(rows[0]["data"], 4 * HEAD_CHARACTERS)
     head = data.decode("utf-8", "ignore")[:HEAD_CHARACTERS]
-    return Piece(text=head, size=rows[0]["size"], is_cut=len(head.encode()) < rows[0]["size"])
+    return TranscriptPiece(text=head, size=rows[0]["size"], is_cut=len(head.encode()) < rows[0]["size"])
 
 
 def _quoted(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
+
+
+# Where a text occurs in what was said and done in one session.
+
+
+AROUND_CHARACTERS = 80
+"""Of the text before and behind a hit."""
+
+
+READ_CHARACTERS = 20_000_000
+"""For one answer: some tenths of a second."""
+
+
+EVENTS_AT_ONCE = 200
+
+
+# The bodies of model calls repeat what the messages say, and are many times as long.
+SEARCHED: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "messages": ("role", ("content",)),
+    "tool_calls": ("toolName", ("argsJson", "result")),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """The first place in one text of an event where it occurs."""
+
+    kind: str
+    position: int
+    name: str
+    """Who said it, or the tool."""
+    part: str
+    """Which text of the event: `content`, `argsJson` or `result`."""
+    offset: int
+    """In characters from the text's beginning."""
+    before: str
+    match: str
+    behind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What one look through a session has found."""
+
+    hits: tuple[Hit, ...]
+    last_position: int
+    """As far as it was looked."""
+    has_more: bool
+    """Whether there are events behind that."""
+
+
+def search(read: StoreReader, session_id: str, text: str, *, after: int = 0, limit: int = 100) -> Search:
+    """Look for a text behind a position, whatever its case; ask again from where the answer ends."""
+    wanted, hits, unread = re.compile(re.escape(text), re.IGNORECASE), list[Hit](), READ_CHARACTERS
+    while rows := _matching_events(read, session_id, after):
+        for row in rows:
+            after = row["position"]
+            for part in SEARCHED[row["table"]][1]:
+                whole = read.blob(row[f"{part}Blob"]) if row[f"{part}Blob"] else str(row[part])
+                unread -= len(whole)
+                if found := wanted.search(whole):
+                    hits.append(_hit(row, part, whole, found))
+            if len(hits) >= limit or unread <= 0:
+                return Search(hits=tuple(hits), last_position=after, has_more=True)
+    return Search(hits=tuple(hits), last_position=after, has_more=False)
+
+
+def _matching_events(read: StoreReader, session_id: str, after: int) -> list[Row]:
+    """The next events with their texts, in order."""
+    found = [
+        row | {"table": table}
+        for table, (name, parts) in SEARCHED.items()
+        for row in read.query(
+            f'SELECT "position", "{name}" AS "name", {_texts(parts)} '
+            f'FROM "{table}" WHERE "sessionId" = ? AND "position" > ? ORDER BY "position" LIMIT ?',
+            (session_id, after, EVENTS_AT_ONCE),
+        )
+    ]
+    return sorted(found, key=lambda row: row["position"])[:EVENTS_AT_ONCE]
+
+
+def _texts(parts: Sequence[str]) -> str:
+    return ", ".join(f'"{part}", "{part}Blob"' for part in parts)
+
+
+def _hit(row: Row, part: str, whole: str, found: re.Match[str]) -> Hit:
+    start, end = found.span()
+    return Hit(
+        kind=KINDS[row["table"]],
+        position=row["position"],
+        name=row["name"],
+        part=part,
+        offset=start,
+        before=whole[max(0, start - AROUND_CHARACTERS) : start],
+        match=whole[start:end],
+        behind=whole[end : end + AROUND_CHARACTERS],
+    )

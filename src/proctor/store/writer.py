@@ -11,23 +11,33 @@ was taken over in the meantime can no longer write.
 Knows nothing of what the rows mean.
 """
 
+import os
+import secrets
+import socket
 import threading
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 from proctor.errors import OwnershipLost, StoreError
 from proctor.store.database import Connection, Database, insertion
 
 T = TypeVar("T")
+
+
 Key = tuple[str, ...]
+
 
 GATHER_SECONDS = 0.02
 """How long rows wait for company. A commit costs about as much as writing two hundred rows."""
+
+
 HEARTBEAT_SECONDS = 1.0
+
 
 KEYS = {"batches": ("runId",), "batch_items": ("runId", "id"), "sessions": ("id",)}
 """The tables whose rows change after they were written, and what a row is known by."""
@@ -46,7 +56,7 @@ class Ownership:
 
 
 @dataclass(slots=True)
-class _Pending:
+class _PendingRows:
     appended: dict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(list))
     added: dict[tuple[str, Key], dict[str, Any]] = field(default_factory=dict)
     changed: dict[tuple[str, Key], dict[str, Any]] = field(default_factory=dict)
@@ -64,7 +74,7 @@ class Writer:
         self._columns = columns
         self._ownership = ownership
         self._abort_told = False
-        self._pending = _Pending()
+        self._pending = _PendingRows()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._hurry = threading.Event()
@@ -166,7 +176,7 @@ class Writer:
 
     def _commit(self, connection: Connection) -> None:
         with self._lock:
-            batch, self._pending = self._pending, _Pending()
+            batch, self._pending = self._pending, _PendingRows()
             self._wake.clear()
             self._hurry.clear()
             # Who has given up waiting must not be answered; what they asked for is still done.
@@ -200,7 +210,7 @@ class Writer:
             self._abort_told = True
             mine.aborted()
 
-    def _write(self, connection: Connection, batch: _Pending) -> None:
+    def _write(self, connection: Connection, batch: _PendingRows) -> None:
         groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[Any, ...]]] = defaultdict(list)
         for (table, _), row in batch.added.items():
             groups["insert", table, tuple(row)].append(tuple(row.values()))
@@ -223,7 +233,7 @@ class Writer:
     def _fail(self, error: Exception) -> None:
         with self._lock:
             self._failure = _as_store_error(error)
-            asked, self._pending = self._pending.asked, _Pending()
+            asked, self._pending = self._pending.asked, _PendingRows()
             waiting = [answer for _, answer in asked if answer.set_running_or_notify_cancel()]
         for answer in self._answering + waiting:
             answer.set_exception(self._failure)
@@ -253,3 +263,36 @@ def _as_store_error(error: Exception) -> StoreError:
 
 def _nothing(_: Connection) -> None:
     return None
+
+
+# Who carries out a batch, and whether they still live.
+
+
+SILENCE = timedelta(seconds=10)
+"""A heartbeat comes every second; ten missed ones survive a busy disk, not a dead process."""
+
+
+def this_process() -> str:
+    """A name for this process as the owner of a batch, never given twice."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{pid}:{_started(pid)}:{secrets.token_hex(4)}"
+
+
+def is_alive(owner: str, heartbeat: datetime | None, now: datetime) -> bool:
+    """Whether the process that took the batch is still at it."""
+    host, pid, started, *_ = [*owner.rsplit(":", 3), "", "", ""]
+    if host == socket.gethostname() and pid.isdigit() and Path("/proc/self/stat").exists():
+        # A stopped process (Ctrl-Z) still owns its batch: it would go on when continued.
+        return bool(started) and _started(int(pid)) == started
+    return heartbeat is not None and now - heartbeat < SILENCE
+
+
+def _started(pid: int) -> str:
+    try:
+        # The 22nd field of stat, counted behind the name, which may itself hold spaces and brackets.
+        stat = (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        )
+    except OSError:
+        return ""
+    return "" if stat[0] == "Z" else stat[19]

@@ -2,6 +2,6 @@
 
 from proctor.telemetry.documents import Document, normalised
 from proctor.telemetry.sessions import session_of, sessions_of
-from proctor.telemetry.spans import documents_of, spans_of
+from proctor.telemetry.span_writer import documents_of, spans_of
 
 __all__ = ["Document", "documents_of", "normalised", "session_of", "sessions_of", "spans_of"]

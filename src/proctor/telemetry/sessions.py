@@ -13,31 +13,34 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from proctor.imported import Happening, ImportedSession, ImportedStep
-from proctor.session import ModelCall
+from proctor.session import ModelCall, Session, Step, TimedEvent
 from proctor.telemetry.dialects import read_span
-from proctor.telemetry.documents import Document, is_span
-from proctor.telemetry.grouping import mark_of, sessions_among
-from proctor.telemetry.reading import Reading, Span, span_of
-from proctor.telemetry.story import Story
-from proctor.telemetry.turn import UNKNOWN_MODEL, Turn
+from proctor.telemetry.documents import Document, is_span, mark_of, sessions_among
+from proctor.telemetry.span import Span, SpanReading, span_of
+from proctor.telemetry.transcript import UNKNOWN_MODEL, SpanTranscript, TraceReader
 
 SOURCE = "otlp"
+
+
 MOST_ATTRIBUTES = 100
+
+
 LONGEST_ATTRIBUTE = 200
+
+
 _TELLING = (
     *("message", "prompt", "completion", "input", "output", "content", "value", "instructions", "entity"),
     *("arguments", "args", "result", "definitions", "text", "exception", "parameters", "description"),
     *("json_schema", "query", "response", "body", "tools", "metadata"),
 )
 """Parts of the names of attributes that hold what was said, which belongs into the transcript alone."""
+
+
 _FIGURES = ("usage", "token_count", "duration", "time")
 """Parts of the names of figures that are of one span and not of the session."""
 
 
-def sessions_of(
-    documents: Iterable[Document], *, service: str = "", log_group: str = ""
-) -> list[ImportedSession]:
+def sessions_of(documents: Iterable[Document], *, service: str = "", log_group: str = "") -> list[Session]:
     """Every session that these documents tell of; `service` and `log_group` where they do not say."""
     by_key = {}
     marks = {}
@@ -63,24 +66,24 @@ def session_of(
     service: str = "",
     log_group: str = "",
     left_out: int = 0,
-) -> ImportedSession | None:
+) -> Session | None:
     """One session from its documents; None when none of them tells of an agent's work.
 
     `left_out` is how many more there are that nobody looks at.
     """
-    story = Story()
+    story = SpanTranscript()
     traces: dict[str, list[Span]] = defaultdict(list)
     for span in _spans(documents):
         traces[span.trace_id].append(span)
-    turns = [Turn(spans, _read(spans), story) for spans in traces.values()]
+    turns = [TraceReader(spans, _read(spans), story) for spans in traces.values()]
     turns = sorted((turn for turn in turns if turn.has_work), key=lambda turn: turn.started)
     if not turns:
         return None
     told = [turn.tell() for turn in turns]
     steps = [
-        ImportedStep(
+        Step(
             trace_id=turn.name,
-            happenings=[Happening(event=event, at=moment(at)) for at, event in story.settled(happened)],
+            happenings=[TimedEvent(event=event, at=moment(at)) for at, event in story.settled(happened)],
             started_at=moment(turn.started),
             finished_at=moment(turn.ended),
         )
@@ -88,7 +91,7 @@ def session_of(
     ]
     roots = [(root, turn.read[root.span_id]) for turn in turns for root in turn.roots]
     failed = next((span for span, reading in roots if reading.has_failed), None)
-    found = ImportedSession(
+    found = Session(
         external_id=external_id,
         source=SOURCE,
         service=service,
@@ -117,7 +120,7 @@ def moment(nanoseconds: int) -> datetime | None:
         return None
 
 
-def _read(spans: Sequence[Span]) -> dict[str, Reading]:
+def _read(spans: Sequence[Span]) -> dict[str, SpanReading]:
     """What the spans of one trace say, by their ids, which are unique only there."""
     return {span.span_id: reading for span in spans if (reading := read_span(span)) is not None}
 
@@ -135,7 +138,7 @@ def _spans(documents: Sequence[Document]) -> list[Span]:
     return sorted(spans, key=lambda span: (span.started, -span.ended, span.span_id))
 
 
-def _most_used(steps: Sequence[ImportedStep]) -> str:
+def _most_used(steps: Sequence[Step]) -> str:
     events = (happening.event for step in steps for happening in step.happenings)
     models = Counter(
         event.model for event in events if isinstance(event, ModelCall) and event.model != UNKNOWN_MODEL
@@ -143,7 +146,7 @@ def _most_used(steps: Sequence[ImportedStep]) -> str:
     return models.most_common(1)[0][0] if models else ""
 
 
-def _tools(readings: Iterable[Reading]) -> list[Mapping[str, Any]]:
+def _tools(readings: Iterable[SpanReading]) -> list[Mapping[str, Any]]:
     """Every tool once, as the one who said most of it described it."""
     found: dict[str, Mapping[str, Any]] = {}
     for tool in (tool for reading in readings for tool in reading.tools):

@@ -13,7 +13,10 @@ from typing import TypeVar
 
 Value = TypeVar("Value")
 
+
 POLL_SECONDS = 0.01
+
+
 GIT_SETTINGS = (
     "user.name=Test",
     "user.email=test@localhost",

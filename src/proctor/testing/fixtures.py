@@ -23,17 +23,8 @@ from pathlib import Path
 import pytest
 
 from proctor.store import Store
-from proctor.testing import eventually, eventually_async, make_git_repository
+from proctor.testing import make_git_repository
 from proctor.testing.model_server import ModelServer
-
-__all__ = [
-    "eventually",
-    "eventually_async",
-    "git_repository",
-    "make_git_repository",
-    "model_server",
-    "proctor_store",
-]
 
 
 @pytest.fixture

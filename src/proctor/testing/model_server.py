@@ -22,7 +22,7 @@ from aiohttp import web
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ServerReply:
     """One answer of the server."""
 
     status: int = 200
@@ -42,7 +42,7 @@ def reply(
     finish_reason: str = "stop",
     tool_calls: Sequence[Mapping[str, Any]] = (),
     delay_seconds: float = 0.0,
-) -> Reply:
+) -> ServerReply:
     """An answer as OpenAI gives it; a tool call is `{"name": …, "arguments": {…}}`."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if tool_calls:
@@ -56,21 +56,23 @@ def reply(
     }
     choice = {"index": 0, "message": message, "finish_reason": finish_reason}
     body = {"id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], "usage": usage}
-    return Reply(body=body, delay_seconds=delay_seconds)
+    return ServerReply(body=body, delay_seconds=delay_seconds)
 
 
-def failure(status: int, message: str = "no", *, retry_after: float | None = None) -> Reply:
+def failure(status: int, message: str = "no", *, retry_after: float | None = None) -> ServerReply:
     """A refusal, with how long to wait when the provider would say so."""
     headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
-    return Reply(status=status, body={"error": {"message": message, "type": "server_error"}}, headers=headers)
+    return ServerReply(
+        status=status, body={"error": {"message": message, "type": "server_error"}}, headers=headers
+    )
 
 
-def hang_up() -> Reply:
+def hang_up() -> ServerReply:
     """A connection that breaks off half-way through the answer."""
-    return Reply(hangs_up=True)
+    return ServerReply(hangs_up=True)
 
 
-Answering = Sequence[Reply] | Callable[[Mapping[str, Any]], Reply]
+Answering = Sequence[ServerReply] | Callable[[Mapping[str, Any]], ServerReply]
 
 
 class ModelServer:
@@ -129,7 +131,7 @@ class ModelServer:
     async def _list(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": name, "object": "model"} for name in self._names]})
 
-    def _next(self, body: Mapping[str, Any]) -> Reply:
+    def _next(self, body: Mapping[str, Any]) -> ServerReply:
         answers = self.answers
         if callable(answers):
             return answers(body)

@@ -17,61 +17,55 @@ from starlette.types import Scope
 
 from proctor import __version__
 from proctor.web import (
+    actions,
     agentcore,
-    batches,
+    auth,
     compare,
-    diffs,
-    downloads,
-    evaluation_starting,
     evaluations,
+    inventory,
     labels,
-    login,
-    machine,
-    manual,
+    live,
+    new_evaluation,
     otlp,
     plans,
-    questions,
     runs,
-    runs_topic,
     sessions,
-    settings,
-    steering,
 )
-from proctor.web.answers import install_errors
-from proctor.web.live import MakeTopic, live_router
-from proctor.web.run_topic import RunTopic
-from proctor.web.security import Guard
-from proctor.web.session_topic import SessionTopic
-from proctor.web.site import Site
+from proctor.web.auth import RequestGuard
+from proctor.web.live import MakeTopic, RunTopic, SessionTopic, live_router
+from proctor.web.responses import install_errors
+from proctor.web.state import AppState
 
-ROUTERS: Sequence[Callable[[Site], APIRouter]] = (
-    login.router,
-    batches.router,
+ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
+    auth.router,
+    runs.batches_router,
     plans.router,
     runs.router,
-    downloads.router,
-    steering.router,
+    runs.downloads_router,
+    actions.steering_router,
     sessions.router,
-    diffs.router,
-    questions.router,
+    sessions.diffs_router,
+    actions.router,
     compare.router,
-    evaluation_starting.router,
+    new_evaluation.router,
     evaluations.router,
     labels.router,
-    machine.router,
-    settings.router,
-    manual.router,
+    inventory.router,
+    inventory.settings_router,
+    inventory.manual_router,
 )
 """Each part of the server, by the function that makes its routes: pages, and what they ask for."""
 
-OPEN_ROUTERS: Sequence[Callable[[Site], APIRouter]] = (otlp.router, agentcore.router)
+
+OPEN_ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (otlp.router, agentcore.router)
 """Parts whose callers are programs that prove who they are in a way of their own; no token is asked here."""
 
+
 TOPICS: Sequence[tuple[str, MakeTopic]] = (
-    ("runs", runs_topic.RunsTopic),
+    ("runs", live.RunsTopic),
     ("run", RunTopic),
     ("session", SessionTopic),
-    ("questions", questions.QuestionsTopic),
+    ("questions", actions.QuestionsTopic),
 )
 """What can be watched, and who knows of it."""
 
@@ -81,7 +75,7 @@ MOST_THREADS = 8
 would be, are no quicker on a few cores, and take a third of a gigabyte."""
 
 
-def create_app(site: Site, **options: Any) -> FastAPI:
+def create_app(site: AppState, **options: Any) -> FastAPI:
     """The application that serves one store."""
     app = FastAPI(
         lifespan=_lifespan,
@@ -102,7 +96,7 @@ def create_app(site: Site, **options: Any) -> FastAPI:
     app.include_router(live_router(site, TOPICS))
     app.mount("/static", _Static(directory=str(files("proctor.web").joinpath("static"))))
     install_errors(app)
-    app.add_middleware(Guard, site=site, exempt=exempt)
+    app.add_middleware(RequestGuard, site=site, exempt=exempt)
     return app
 
 

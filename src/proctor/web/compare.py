@@ -17,18 +17,15 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse, Response
 
-from proctor.analyse.compared_items import Compared, Groups, groups_of_runs, groups_within
-from proctor.analyse.comparing import Comparison, Contrast, compare_groups
-from proctor.analyse.disagreeing import disagreements
-from proctor.analyse.evaluation import high_is_bad
-from proctor.analyse.gates import gate_of
-from proctor.batch.evaluation import evaluation_of
 from proctor.errors import NotFound, UsageError
-from proctor.report.comparison import around, change, comparison_html, figure, finding
-from proctor.report.forest import Stem, forest
-from proctor.store import pages
-from proctor.web.answers import ERRORS, page
-from proctor.web.compare_shapes import (
+from proctor.jobs.evaluation.state import evaluation_of
+from proctor.report.charts import Stem, forest
+from proctor.report.comparison import around, change, comparison_html, figure, finding, is_better, sentence
+from proctor.stats.comparison import Comparison, Contrast, compare_groups, disagreements, gate_of
+from proctor.stats.evaluation import high_is_bad
+from proctor.stats.matching import ComparedItem, Groups, groups_of_runs, groups_within
+from proctor.store import items as pages
+from proctor.web.evaluation_schemas import (
     ComparedSide,
     ComparisonAnswer,
     ContrastShape,
@@ -38,39 +35,60 @@ from proctor.web.compare_shapes import (
     GateShape,
     MeanShape,
 )
-from proctor.web.compare_words import is_better, sentence
-from proctor.web.downloads import REPORT_POLICY
-from proctor.web.session_document import find_session
-from proctor.web.shapes import ChartShape
-from proctor.web.site import Site
+from proctor.web.responses import ERRORS, page
+from proctor.web.run_schemas import ChartShape
+from proctor.web.runs import REPORT_POLICY
+from proctor.web.sessions import find_session
+from proctor.web.state import AppState
 
 T = TypeVar("T")
+
+
 Shelf = OrderedDict[Hashable, tuple[Any, T]]
 
+
 MOST_RUNS = 12
+
+
 MOST_REPEATS = 10
+
+
 MOST_KEPT = 8
 """Comparisons that are kept; each holds the values of every item in it."""
+
+
 Text = Annotated[str, Query(max_length=300)]
+
+
 Runs = Annotated[
     list[str],
     Query(alias="run", max_length=MOST_RUNS, description="The first is what others are held against."),
 ]
+
+
 By = Annotated[str, Query(max_length=200, description="Compare the levels of a factor of one run.")]
+
+
 Metrics = Annotated[
     list[str],
     Query(alias="metric", max_length=50, description="success, cost, time, tokens, score:NAME, metric:NAME."),
 ]
+
+
 Pair = Annotated[Literal["", "item", "scenario", "session"], Query(description="Empty: what fits.")]
+
+
 Gates = Annotated[
     list[Annotated[str, Field(max_length=300)]],
     Query(alias="gate", max_length=20, description="What must hold of the difference: success>=-0.02."),
 ]
+
+
 Mixed = Annotated[bool, Query(description="Also compare scores of different versions of an evaluator.")]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _CompareQuery:
     """What is to be compared."""
 
     runs: tuple[str, ...]
@@ -85,10 +103,10 @@ class _Asked:
             raise UsageError("there is nothing to compare\nChoose two runs, or one and what divides it.")
 
 
-def router(site: Site) -> APIRouter:
+def router(site: AppState) -> APIRouter:
     """The pages, and what they ask."""
     made = APIRouter(tags=["compare"], responses=ERRORS)
-    kept = _Kept(site)
+    kept = _RecentComparisons(site)
 
     @made.get("/compare", include_in_schema=False)
     def shown(request: Request) -> Response:
@@ -110,7 +128,7 @@ def router(site: Site) -> APIRouter:
         gate: Gates = [],  # noqa: B006
     ) -> ComparisonAnswer:
         """Paired by task, with intervals; all comparisons of one answer are corrected together."""
-        found = kept.comparison(_Asked(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
+        found = kept.comparison(_CompareQuery(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
         return comparison_answer(found, _high_is_bad(site, run))
 
     @made.get(
@@ -127,7 +145,7 @@ def router(site: Site) -> APIRouter:
         mixed: Mixed = False,
         gate: Gates = [],  # noqa: B006
     ) -> Response:
-        found = kept.comparison(_Asked(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
+        found = kept.comparison(_CompareQuery(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
         return HTMLResponse(comparison_html(found), headers={"content-security-policy": REPORT_POLICY})
 
     @made.get("/api/compare/items", summary="The tasks on which two groups came to something different")
@@ -143,7 +161,7 @@ def router(site: Site) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=200)] = 25,
     ) -> DisagreementsAnswer:
         """The largest differences first."""
-        groups = kept.groups(_Asked(tuple(run), by, pair))
+        groups = kept.groups(_CompareQuery(tuple(run), by, pair))
         candidate = candidate or groups.names[1]
         found = disagreements(groups, metric, candidate, search=search, direction=direction)
         window = found[offset : offset + limit]
@@ -175,16 +193,16 @@ def router(site: Site) -> APIRouter:
     return made
 
 
-class _Kept:
+class _RecentComparisons:
     """Comparisons that were made lately, as long as their runs are as they were."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: AppState) -> None:
         self._site = site
         self._lock = threading.Lock()
         self._groups: Shelf[Groups] = OrderedDict()
         self._comparisons: Shelf[Comparison] = OrderedDict()
 
-    def groups(self, asked: _Asked) -> Groups:
+    def groups(self, asked: _CompareQuery) -> Groups:
         """What is compared with what."""
         asked.check()
         read, now = self._site.store.read, self._site.now()
@@ -197,7 +215,7 @@ class _Kept:
         return self._found(self._groups, asked, asked, make)
 
     def comparison(
-        self, asked: _Asked, metrics: tuple[str, ...], mixed: bool, gates: tuple[str, ...] = ()
+        self, asked: _CompareQuery, metrics: tuple[str, ...], mixed: bool, gates: tuple[str, ...] = ()
     ) -> Comparison:
         """What the differences are worth, and whether they are what they must be."""
         conditions = [gate_of(text) for text in gates]
@@ -212,7 +230,7 @@ class _Kept:
 
         return self._found(self._comparisons, asked, (asked, metrics, mixed, gates), make)
 
-    def _found(self, kept: Shelf[T], asked: _Asked, key: Hashable, make: Callable[[], T]) -> T:
+    def _found(self, kept: Shelf[T], asked: _CompareQuery, key: Hashable, make: Callable[[], T]) -> T:
         state = self._state(asked.runs)
         # One at a time: two who look at the same would else read all of it twice.
         with self._lock:
@@ -234,7 +252,7 @@ class _Kept:
         return (*stands, *counts, last["at"], last["end"])
 
 
-def _high_is_bad(site: Site, runs: Sequence[str]) -> tuple[str, ...]:
+def _high_is_bad(site: AppState, runs: Sequence[str]) -> tuple[str, ...]:
     """The evaluators of which a high value is a bad sign, as the job that judged was told."""
     for run in runs:
         try:
@@ -312,7 +330,7 @@ def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> ChartSh
     return ChartShape(caption=metric, svg=forest(title, stems, say=lambda value: change(value, metric)))
 
 
-def _sessions(site: Site, items: Sequence[Compared]) -> dict[tuple[str, str], ComparedSide]:
+def _sessions(site: AppState, items: Sequence[ComparedItem]) -> dict[tuple[str, str], ComparedSide]:
     """Each item with the session that shows it."""
     found: dict[tuple[str, str], ComparedSide] = {}
     for run_id in dict.fromkeys(item.run_id for item in items):

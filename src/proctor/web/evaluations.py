@@ -4,47 +4,217 @@ Knows nothing of how sessions are judged.
 """
 
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from proctor.analyse.evaluation import high_is_bad
-from proctor.analyse.evaluation_targets import failed_targets, worst_targets
-from proctor.batch.evaluation import delete_evaluation, evaluation_of, stop_evaluation
-from proctor.export.evaluation import records_of
-from proctor.report.evaluation import EvaluationPage as ReportPage
-from proctor.report.evaluation import evaluation_html, evaluation_markdown
-from proctor.store import judged
-from proctor.store.judged import JudgedFilter
-from proctor.web.answers import ERRORS, page
-from proctor.web.downloads import REPORT_POLICY
-from proctor.web.evaluation_document import EvaluationLines, find_job
-from proctor.web.judging_shapes import (
+from proctor.errors import NotFound
+from proctor.jobs.evaluation.online import is_online
+from proctor.jobs.evaluation.results import EvaluationReport as ReportPage
+from proctor.jobs.evaluation.results import (
+    averages_chart,
+    evaluation_html,
+    evaluation_markdown,
+    labels_chart,
+    records_of,
+)
+from proctor.jobs.evaluation.state import EvaluationState, delete_evaluation, evaluation_of, stop_evaluation
+from proctor.stats.evaluation import (
+    EvaluationResults,
+    EvaluatorResult,
+    failed_targets,
+    high_is_bad,
+    insights_of,
+    results_of,
+    worst_targets,
+)
+from proctor.stats.intervals import Estimate, Rate
+from proctor.store import evaluations, timestamp
+from proctor.store.evaluations import JudgedFilter
+from proctor.web.evaluation_schemas import (
+    EstimateShape,
     EvaluationAnswer,
+    EvaluationLine,
     EvaluationPage,
+    EvaluatorSummary,
+    InsightShape,
     JudgedSession,
     JudgedSessions,
     SessionScore,
     Verdicts,
     VerdictShape,
 )
-from proctor.web.shapes import SessionId, Shape
-from proctor.web.site import Site
+from proctor.web.responses import ERRORS, page
+from proctor.web.run_schemas import RowModel, SessionId
+from proctor.web.run_views import RunLine, RunLines
+from proctor.web.runs import REPORT_POLICY
+from proctor.web.state import AppState
+
+# An evaluation job as an answer: how far it is, and what each evaluator found so far.
+
+
+MOST_KEPT = 500
+
+
+MOST_INSIGHTS = 100
+"""That a page shows; files and the command line have them all."""
+
+
+REST = 5
+"""Times as long as adding up took, before it is done again for a job under way."""
+
+
+NO_COUNTS = {"queued": 0, "running": 0, "success": 0, "fail": 0, "timeout": 0, "error": 0}
+
+
+class EvaluationLines:
+    """Makes answers of jobs, from any thread."""
+
+    def __init__(self, site: AppState) -> None:
+        self._site = site
+        self._runs = RunLines(site)
+        self._kept: dict[tuple[str, str, str], EvaluationResults] = {}
+        self._lately: dict[str, tuple[float, EvaluationResults]] = {}
+        """Of jobs under way: until when they may be told, and what was found."""
+        self._lock = threading.Lock()
+
+    def of(self, ids: Sequence[str]) -> list[EvaluationLine]:
+        """The lines of these jobs."""
+        jobs = [evaluation_of(self._site.store, id_, self._site.now()) for id_ in ids]
+        runs = {run.runId: run for run in self._runs.named(ids)}
+        return [EvaluationLine(**self._line(job, runs.get(job.id), plots=False)) for job in jobs]
+
+    def answer(self, evaluation: str) -> EvaluationAnswer:
+        """One job, whole, by its id or the beginning of it."""
+        job = evaluation_of(self._site.store, evaluation, self._site.now())
+        results = self.results(job)
+        run = next(iter(self._runs.named([job.id])), None)
+        document = job.document
+        return EvaluationAnswer(
+            **self._line(job, run, plots=True),
+            description=str(document.get("description") or ""),
+            source=dict(document.get("dataSourceConfig") or {}),
+            judge=str(document.get("judge") or ""),
+            votes=document.get("votes") or 1,
+            ground_truth=[each["dataset"] for each in document.get("groundTruth") or () if "dataset" in each],
+            completed=results.completed,
+            in_progress=results.in_progress,
+            failed=results.failed,
+            ignored=results.ignored,
+            tokens=results.tokens,
+            remarks=list(results.remarks),
+            chart=averages_chart(results.summaries) if _have_averages(results.summaries) else "",
+            insights=self._insights(job, results),
+        )
+
+    def _insights(self, job: EvaluationState, results: EvaluationResults) -> list[InsightShape]:
+        asked = (each.asked_as for each in results.summaries)
+        found = insights_of(self._site.store.read, job.id, asked)[:MOST_INSIGHTS]
+        return [
+            InsightShape(
+                insight=each.insight, found=each.found, example=each.example, sessions=[*each.sessions]
+            )
+            for each in found
+        ]
+
+    def results(self, job: EvaluationState) -> EvaluationResults:
+        """What a job came to, as far as it is."""
+        key = (job.id, job.state, timestamp(job.updated_at))
+        began = time.monotonic()
+        with self._lock:
+            if (kept := self._kept.get(key)) is not None:
+                return kept
+            until, found = self._lately.get(job.id, (0.0, None))
+            if found is not None and not job.is_finished and began < until:
+                return found
+        made = results_of(self._site.store, job.id)
+        with self._lock:
+            if len(self._kept) + len(self._lately) > MOST_KEPT:
+                self._kept.clear()
+                self._lately.clear()
+            if job.is_finished:
+                self._kept[key] = made
+                self._lately.pop(job.id, None)
+            else:
+                ended = time.monotonic()
+                self._lately[job.id] = (ended + REST * (ended - began), made)
+        return made
+
+    def _line(self, job: EvaluationState, run: RunLine | None, *, plots: bool) -> dict[str, Any]:
+        results = self.results(job)
+        return {
+            "id": job.id,
+            "name": job.name,
+            "state": job.state,
+            "created_at": timestamp(job.created_at),
+            "updated_at": timestamp(job.updated_at),
+            "evaluators": list(job.evaluators),
+            "is_online": is_online(job.document),
+            "sessions": results.total or job.sessions_found,
+            "counts": run.counts if run else NO_COUNTS,
+            "item_count": run.itemCount if run else 0,
+            "finished_count": run.finishedCount if run else 0,
+            "averages": [summary_shape(each, plots=plots) for each in results.summaries],
+            "cost_usd": results.cost_usd,
+            "budget_usd": run.budgetUsd if run else None,
+            "details": list(job.error_details),
+        }
+
+
+def find_job(site: AppState, evaluation: str) -> EvaluationState:
+    """A job by its whole id; what is stopped or deleted must not be guessed."""
+    found = evaluation_of(site.store, evaluation, site.now())
+    if found.id != evaluation:
+        raise NotFound(f"there is no evaluation {evaluation}\nIt may have been deleted already.")
+    return found
+
+
+def summary_shape(result: EvaluatorResult, *, plots: bool) -> EvaluatorSummary:
+    """What an evaluator came to, as an answer."""
+    drawn = labels_chart(result) if plots and result.labels else ""
+    return EvaluatorSummary(
+        **{name: value for name, value in asdict(result).items() if name in _SAME},
+        average=estimate_shape(result.average),
+        high_is_bad=result.high_is_bad,
+        labels_chart=drawn,
+    )
+
+
+def estimate_shape(estimate: Estimate | Rate) -> EstimateShape:
+    """A figure with its interval, as an answer."""
+    n = estimate.n if isinstance(estimate, Estimate) else estimate.trials
+    return EstimateShape(value=estimate.value, low=estimate.low, high=estimate.high, n=n)
+
+
+_SAME = (
+    *("evaluator", "asked_as", "digest", "level", "dimension", "evaluated", "failed", "sessions", "labels"),
+    *("if_failures_were_zero", "wavering", "cost_usd"),
+)
+
+
+def _have_averages(results: Sequence[EvaluatorResult]) -> bool:
+    return any(result.average.value is not None for result in results)
+
 
 EvaluationId = Annotated[str, Path(description="The job's id.", max_length=200)]
+
+
 Order = Literal["lowest", "mean", "failed", "session", "position"]
 
 
-class Changed(Shape):
+class ChangedEvaluation(RowModel):
     """What became of a job that was stopped or deleted."""
 
     id: str
     state: str
 
 
-def router(site: Site) -> APIRouter:
+def router(site: AppState) -> APIRouter:
     """The pages, and what they ask."""
     made = APIRouter(tags=["evaluations"], responses=ERRORS)
     lines = EvaluationLines(site)
@@ -78,8 +248,10 @@ def router(site: Site) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     ) -> EvaluationPage:
-        ids, total = judged.jobs_page(site.store.read, search.replace("\0", ""), limit=limit, offset=offset)
-        all_ = judged.jobs_page(site.store.read, "", limit=1, offset=0)[1] if search else total
+        ids, total = evaluations.jobs_page(
+            site.store.read, search.replace("\0", ""), limit=limit, offset=offset
+        )
+        all_ = evaluations.jobs_page(site.store.read, "", limit=1, offset=0)[1] if search else total
         return EvaluationPage(evaluations=lines.of(ids), total=total, all=all_)
 
     @made.get("/api/evaluations/{evaluation_id}", summary="A job, and what it found so far")
@@ -112,19 +284,19 @@ def router(site: Site) -> APIRouter:
     )
     def verdicts(evaluation_id: EvaluationId, session_id: SessionId) -> Verdicts:
         job = evaluation_of(site.store, evaluation_id, site.now())
-        rows = judged.verdicts_of(site.store.read, job.id, session_id.replace("\0", ""))
+        rows = evaluations.verdicts_of(site.store.read, job.id, session_id.replace("\0", ""))
         return Verdicts(session_id=session_id, verdicts=[verdict_shape(row) for row in rows])
 
     @made.post("/api/evaluations/{evaluation_id}/stop", summary="Stop a job; what is judged stays")
-    def stop(evaluation_id: EvaluationId) -> Changed:
+    def stop(evaluation_id: EvaluationId) -> ChangedEvaluation:
         job = stop_evaluation(site.store, find_job(site, evaluation_id).id, site.now)
-        return Changed(id=job.id, state=job.state)
+        return ChangedEvaluation(id=job.id, state=job.state)
 
     @made.delete("/api/evaluations/{evaluation_id}", summary="Take a finished job off the list")
-    def delete(evaluation_id: EvaluationId) -> Changed:
+    def delete(evaluation_id: EvaluationId) -> ChangedEvaluation:
         """Its results stay readable for those who know where they were written."""
         job = delete_evaluation(site.store, find_job(site, evaluation_id).id, site.now())
-        return Changed(id=job.id, state=job.state)
+        return ChangedEvaluation(id=job.id, state=job.state)
 
     @made.get(
         "/api/evaluations/{evaluation_id}/records",
@@ -176,7 +348,7 @@ def verdict_shape(row: dict[str, Any]) -> VerdictShape:
 
 
 def _sessions(
-    site: Site,
+    site: AppState,
     run_id: str,
     wanted: JudgedFilter,
     order: str,
@@ -186,11 +358,11 @@ def _sessions(
     limit: int,
 ) -> JudgedSessions:
     read = site.store.read
-    rows, total = judged.sessions_page(
+    rows, total = evaluations.sessions_page(
         read, run_id, wanted, order=order, descending=descending, limit=limit, offset=offset
     )
     by_words: dict[str, list[SessionScore]] = {row["words"]: [] for row in rows}
-    for score in judged.scores_by_session(read, run_id, list(by_words)):
+    for score in evaluations.scores_by_session(read, run_id, list(by_words)):
         label = score["label"] if score["labels"] == 1 else ""
         by_words[score["words"]].append(SessionScore.model_validate({**score, "label": label or ""}))
     found = [
@@ -209,12 +381,12 @@ def _sessions(
     return JudgedSessions(sessions=found, offset=offset, total=total)
 
 
-def _lines(site: Site, run_id: str) -> Iterator[bytes]:
+def _lines(site: AppState, run_id: str) -> Iterator[bytes]:
     for record in records_of(site.store, run_id):
         yield json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
 
 
-def _report(site: Site, lines: EvaluationLines, run_id: str) -> ReportPage:
+def _report(site: AppState, lines: EvaluationLines, run_id: str) -> ReportPage:
     job = evaluation_of(site.store, run_id, site.now())
     results, read = lines.results(job), site.store.read
     return ReportPage(

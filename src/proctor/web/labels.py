@@ -4,23 +4,24 @@ Knows nothing of how anything is judged.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from proctor.analyse.judges import Judge, judges
 from proctor.errors import UsageError
+from proctor.evaluators import definition_files, read_definition
+from proctor.evaluators.builtins import JUDGED, PREFIX, BuiltinEvaluator
+from proctor.evaluators.matchers import MATCHINGS
 from proctor.score import Level
+from proctor.stats.calibration import LabeledJudge, judges
 from proctor.store import transcripts
-from proctor.store.labels import Label
-from proctor.web.answers import ERRORS
-from proctor.web.evaluation_document import estimate_shape
-from proctor.web.evaluations import verdict_shape
-from proctor.web.evaluators_found import order_of, ratings_of
-from proctor.web.judging_shapes import (
+from proctor.store.evaluations import Label
+from proctor.web.evaluation_schemas import (
     ConfusionShape,
+    EvaluatorShape,
     JudgesAnswer,
     JudgeShape,
     LabelledThing,
@@ -28,19 +29,173 @@ from proctor.web.judging_shapes import (
     LabelShape,
     RatingShape,
 )
-from proctor.web.session_document import find_session
-from proctor.web.shapes import SessionId, Shape
-from proctor.web.site import Site
+from proctor.web.evaluations import estimate_shape, verdict_shape
+from proctor.web.responses import ERRORS
+from proctor.web.run_schemas import RowModel, SessionId
+from proctor.web.sessions import find_session
+from proctor.web.state import AppState
+
+# The evaluators that can be named here: ours, those in files, those in the store, with their scales.
+
+
+KINDS = {"llmAsAJudge": "judge", "codeBased": "code", "derived": "derived"}
+
+
+YES_NO = {"Yes": 1.0, "No": 0.0}
+
+
+PAGE = 500
+
+
+def found_evaluators(site: AppState) -> list[EvaluatorShape]:
+    """Every evaluator that can be named on the page."""
+    return [*_built_in(), *_in_files(site), *_stored(site)]
+
+
+def ratings_of(site: AppState, evaluator: str, dimension: str = "") -> list[RatingShape]:
+    """What an evaluator may answer; nothing when that is not known, or anything goes."""
+    if evaluator in MATCHINGS:
+        return _ratings(YES_NO)
+    if evaluator.startswith(PREFIX):
+        one = JUDGED.get(evaluator.removeprefix(PREFIX))
+        return _ratings(one.ratings) if one else []
+    document: Mapping[str, Any] | None = site.store.definitions.document(evaluator)
+    if document is None:
+        document = next((each for each in map(_read, _files(site)) if each and _is(each, evaluator)), None)
+    return scale_of(document, dimension) if document else []
+
+
+def order_of(site: AppState, evaluator: str, dimension: str) -> list[str]:
+    """The labels of an evaluator, lowest first; empty when they have no order."""
+    found = ratings_of(site, evaluator, dimension)
+    if any(rating.value is None for rating in found):
+        return []
+    return [rating.label for rating in sorted(found, key=lambda rating: rating.value or 0.0)]
+
+
+def scale_of(document: Mapping[str, Any], dimension: str = "") -> list[RatingShape]:
+    """The scale of a definition, or of one of its dimensions."""
+    judge = (document.get("evaluatorConfig") or {}).get("llmAsAJudge") or {}
+    scale = judge.get("ratingScale") or {}
+    for each in scale.get("multiDimensional") or ():
+        if each.get("dimensionName") == dimension:
+            scale = each.get("dimensionRatingScale") or {}
+    entries = scale.get("numerical") or scale.get("categorical") or ()
+    return [RatingShape(label=entry["label"], value=entry.get("value")) for entry in entries]
+
+
+def _built_in() -> Iterator[EvaluatorShape]:
+    for name, one in JUDGED.items():
+        yield EvaluatorShape(
+            name=PREFIX + name,
+            id=PREFIX + name,
+            level=one.level,
+            kind="judge",
+            asks_model=True,
+            source="Proctor",
+            judges=_sentence(one),
+            reference=one.reference,
+            ratings=_ratings(one.ratings),
+        )
+    for name, matching in MATCHINGS.items():
+        yield EvaluatorShape(
+            name=name,
+            id=name,
+            level="session",
+            kind="program",
+            asks_model=False,
+            source="Proctor",
+            judges=f"{matching.words} of the tools that were called with those expected",
+            reference="expectedTrajectory",
+            needs_reference=True,
+            ratings=_ratings(YES_NO),
+        )
+
+
+def _sentence(one: BuiltinEvaluator) -> str:
+    return one.judges[:1].upper() + one.judges[1:]
+
+
+def _files(site: AppState) -> list[Path]:
+    return list(definition_files([site.folder / "evaluators", site.home / "evaluators"]))
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
+    try:
+        return read_definition(path)
+    except UsageError:
+        return None
+
+
+def _is(document: Mapping[str, Any], name: str) -> bool:
+    return bool(document.get("evaluatorName") == name)
+
+
+def _in_files(site: AppState) -> Iterator[EvaluatorShape]:
+    for path in _files(site):
+        try:
+            document = read_definition(path)
+        except UsageError as error:
+            yield EvaluatorShape(
+                name=path.stem,
+                id=path.stem,
+                level="",
+                kind="",
+                asks_model=False,
+                source=str(path),
+                judges="",
+                problem=str(error).partition("\n")[0],
+            )
+            continue
+        config = document["evaluatorConfig"]
+        kind = next(each for each in KINDS if config.get(each) is not None)
+        yield EvaluatorShape(
+            name=document["evaluatorName"],
+            id=path.stem,
+            level=document["level"].lower(),
+            kind=KINDS[kind],
+            asks_model=kind != "codeBased",
+            source=path.name,
+            judges=document.get("description") or "",
+            ratings=scale_of(document),
+        )
+
+
+def _stored(site: AppState) -> Iterator[EvaluatorShape]:
+    last = ""
+    while rows := site.store.definitions.evaluators(after=last, limit=PAGE):
+        for row in rows:
+            yield EvaluatorShape(
+                name=row["name"],
+                id=row["id"],
+                level=row["level"].lower(),
+                kind=KINDS[row["kind"]],
+                asks_model=row["kind"] != "codeBased",
+                source="the store",
+                judges=row["description"],
+            )
+        last = rows[-1]["id"]
+
+
+def _ratings(given: Mapping[str, float]) -> list[RatingShape]:
+    return [RatingShape(label=label, value=value) for label, value in given.items()]
+
 
 MOST_THINGS = 400
+
+
 Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")]
+
+
 Key = tuple[str, str, str]
 """An evaluator, a dimension, a target."""
+
+
 # Landis and Koch's names for ranges of kappa, which most readers have seen somewhere.
 STRENGTHS = ((0.8, "almost perfect"), (0.6, "substantial"), (0.4, "moderate"), (0.2, "fair"), (0.0, "slight"))
 
 
-class NewLabel(Shape, extra="forbid"):
+class NewLabel(RowModel, extra="forbid"):
     """What somebody thinks."""
 
     evaluator: Annotated[Word, Field(min_length=1)]
@@ -52,7 +207,7 @@ class NewLabel(Shape, extra="forbid"):
     note: Annotated[str, Field(max_length=20_000, pattern=r"^[^\x00]*$")] = ""
 
 
-def router(site: Site) -> APIRouter:
+def router(site: AppState) -> APIRouter:
     """What the labels component and the Judges section ask."""
     made = APIRouter(tags=["labels"], responses=ERRORS)
     kept = _Judges(site)
@@ -83,7 +238,7 @@ def router(site: Site) -> APIRouter:
 class _Judges:
     """Answers about judges, kept until there is something new: an interval takes two thousand drawings."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: AppState) -> None:
         self._site = site
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[Any, list[JudgeShape]]] = {}
@@ -111,7 +266,7 @@ class _Judges:
         return said["n"], said["at"], judged["at"], judged["end"]
 
 
-def judge_shape(judge: Judge) -> JudgeShape:
+def judge_shape(judge: LabeledJudge) -> JudgeShape:
     """A judge as an answer."""
     found = judge.calibration
     return JudgeShape(
@@ -138,7 +293,7 @@ def judge_shape(judge: Judge) -> JudgeShape:
     )
 
 
-def _words(judge: Judge) -> str:
+def _words(judge: LabeledJudge) -> str:
     found = judge.calibration
     if not found.things:
         return "It has judged nothing that people have labelled."
@@ -150,7 +305,7 @@ def _words(judge: Judge) -> str:
     return f"{same}: {strength} agreement beyond chance."
 
 
-def _label(site: Site, session_id: str, said: NewLabel) -> Label:
+def _label(site: AppState, session_id: str, said: NewLabel) -> Label:
     ratings = ratings_of(site, said.evaluator, said.dimension)
     label, value = _on_scale(ratings, said.label.strip(), said.value)
     return Label(
@@ -179,7 +334,7 @@ def _on_scale(ratings: Sequence[RatingShape], label: str, value: float | None) -
     return label, value
 
 
-def _level(site: Site, session_id: str, target: str) -> Level:
+def _level(site: AppState, session_id: str, target: str) -> Level:
     if not target:
         return "session"
     for row in transcripts.judgements(site.store.read, session_id):
@@ -194,7 +349,7 @@ def _level(site: Site, session_id: str, target: str) -> Level:
     raise UsageError(f"the session has no turn and no tool call {target}\nLeave it out to label the session.")
 
 
-def _answer(site: Site, session_id: str) -> LabelsAnswer:
+def _answer(site: AppState, session_id: str) -> LabelsAnswer:
     rows = [row for row in transcripts.judgements(site.store.read, session_id) if _is_about(row, session_id)]
     # Ordered by time: a later verdict replaces an earlier one in the eyes of a reader.
     verdicts: dict[Key, dict[str, Any]] = {_key(row): row for row in rows}

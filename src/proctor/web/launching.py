@@ -17,16 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from proctor.web.site import Site
+from proctor.web.state import AppState
 
 PRIVATE = ("PROCTOR_TOKEN", "PROCTOR_ACCESS_KEYS")
 """What only the server itself needs to know."""
+
+
 MOST_LOG_BYTES = 1_000_000
 """Of the end of a log, to tell why something did not start."""
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchedProcess:
     """A command under way."""
 
     process: "subprocess.Popen[bytes]"
@@ -48,7 +50,7 @@ class Launched:
         return _document(_end_of(self.printed))
 
 
-def launch(site: Site, words: Sequence[str], name: str) -> Launched:
+def launch(site: AppState, words: Sequence[str], name: str) -> LaunchedProcess:
     """Start a command that outlives the server; what it prints goes to files called `name`."""
     logs = site.kept / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -70,10 +72,10 @@ def launch(site: Site, words: Sequence[str], name: str) -> Launched:
     )
     # Somebody has to take its exit code, or it would stay as a zombie until the server ends.
     threading.Thread(target=process.wait, daemon=True).start()
-    return Launched(process, path, told, printed)
+    return LaunchedProcess(process, path, told, printed)
 
 
-async def asked(site: Site, words: Sequence[str], *, seconds: float) -> tuple[int, dict[str, Any], str]:
+async def asked(site: AppState, words: Sequence[str], *, seconds: float) -> tuple[int, dict[str, Any], str]:
     """Run a command that answers soon; its exit code, its JSON document and what it told people.
 
     A `TimeoutError` when it does not, after which it has been stopped.
@@ -112,5 +114,5 @@ def _end_of(file: IO[bytes]) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _environment(site: Site) -> dict[str, str]:
+def _environment(site: AppState) -> dict[str, str]:
     return {name: value for name, value in site.environment.items() if name not in PRIVATE}

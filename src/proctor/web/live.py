@@ -18,23 +18,39 @@ import asyncio
 import json
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from proctor.errors import ProctorError, StoreError
-from proctor.untrusted import parse_json
-from proctor.web.site import Site
+from proctor.item import QUEUED, RUNNING
+from proctor.json_values import parse_json
+from proctor.stats.progress import Progress
+from proctor.store import items as pages
+from proctor.store import runs, timestamp, transcripts
+from proctor.store.database import Row
+from proctor.web.run_schemas import RunState
+from proctor.web.run_views import Money, RunLine, RunLines, item_shape, money_of, standing_of
+from proctor.web.sessions import find_session
+from proctor.web.state import AppState
 
 TICK_SECONDS = 0.3
+
+
 KEPT_SECONDS = 120
 """A topic nobody watches is kept so long, for a page whose connection broke."""
+
+
 MOST_WATCHED = 20
 """Topics a page may watch at once; the busiest of ours watches three."""
+
+
 MOST_CHARACTERS = 20_000
 """Of one message of a page."""
 
@@ -50,12 +66,12 @@ class Topic(Protocol):
         """
 
 
-MakeTopic = Callable[[Site, str], Topic]
+MakeTopic = Callable[[AppState, str], Topic]
 """Makes the topic of an id; raises `NotFound` where there is none."""
 
 
 @dataclass(slots=True)
-class _Watched:
+class _WatchedTopic:
     """A topic that somebody watches, and the answer of this tick."""
 
     topic: Topic
@@ -67,10 +83,10 @@ class _Watched:
 class Hub:
     """All that is watched on this server, each asked once a tick whoever watches."""
 
-    def __init__(self, site: Site, topics: Mapping[str, MakeTopic]) -> None:
+    def __init__(self, site: AppState, topics: Mapping[str, MakeTopic]) -> None:
         self._site = site
         self._topics = topics
-        self._watched: dict[tuple[str, str], _Watched] = {}
+        self._watched: dict[tuple[str, str], _WatchedTopic] = {}
 
     async def watch(self, topic: str, id_: str) -> str:
         """Begin to watch, or go on; the epoch its versions belong to. Raises where there is no such topic."""
@@ -80,7 +96,7 @@ class Hub:
         if key not in self._watched:
             made = await asyncio.to_thread(self._topics[topic], self._site, id_)
             # Another page may have asked for the same meanwhile.
-            self._watched.setdefault(key, _Watched(made, secrets.token_hex(4), time.monotonic()))
+            self._watched.setdefault(key, _WatchedTopic(made, secrets.token_hex(4), time.monotonic()))
         self._watched[key].seen = time.monotonic()
         self._forget()
         return self._watched[key].epoch
@@ -227,7 +243,7 @@ def _entries(text: str) -> list[Mapping[str, Any]] | None:
     return [entry for entry in entries if isinstance(entry, dict)]
 
 
-def live_router(site: Site, topics: Iterable[tuple[str, MakeTopic]]) -> APIRouter:
+def live_router(site: AppState, topics: Iterable[tuple[str, MakeTopic]]) -> APIRouter:
     """The route of the live channel."""
     router = APIRouter()
     hub = Hub(site, dict(topics))
@@ -239,3 +255,223 @@ def live_router(site: Site, topics: Iterable[tuple[str, MakeTopic]]) -> APIRoute
             await _Tab(socket, hub).run()
 
     return router
+
+
+# What changes in one run, for pages that watch it: how far it is, and which items are not as they were.
+
+
+MOST_ITEMS = 300
+"""Changed items that are told one by one; a page shows fewer than a hundred at a time."""
+
+
+MOST_LOOKED_AT = 1000
+"""Items whose rows are looked at each time; beyond that, pages look at those they show."""
+
+
+PASSING: Any = {
+    "elapsed_seconds": True,
+    "eta_seconds": True,
+    "items_per_minute": True,
+    "running": {"__all__": {"elapsed_seconds"}},
+}
+"""What a page can count on by itself."""
+
+
+AT_LEAST_EVERY = timedelta(seconds=5)
+"""Told of a run in which nothing happens, so that its rate falls and its end moves away."""
+
+
+KEPT_LOOKS = 200
+"""Of which a page that was away may catch up: about a minute of a busy run."""
+
+
+BETWEEN_LOOKS = timedelta(milliseconds=150)
+
+
+BETWEEN_SUMS = timedelta(seconds=2)
+
+
+# Clocks of the processes that write and of ours may differ, and a commit takes its time.
+OVERLAP = timedelta(seconds=2)
+
+
+class RunTopic:
+    """One run. Everybody who watches it shares what is seen."""
+
+    def __init__(self, site: AppState, run_id: str) -> None:
+        self._site = site
+        batch = site.store.read.batch(run_id, site.now())
+        self._run_id, self._budget = batch["runId"], batch["budgetUsd"]
+        self._money: Money = (0.0, 0.0)
+        self._counted = site.now()
+        self._lock = asyncio.Lock()
+        self._version = 0
+        self._standing: RunState | None = None
+        self._progress: Progress | None = None
+        self._known: dict[str, Row] = {}
+        """The items that were begun lately or are under way, as they were seen last."""
+        self._seen = self._told = site.now()
+        self._looks: deque[tuple[int, dict[str, Row] | None]] = deque(maxlen=KEPT_LOOKS)
+        """Each version with the items that changed in it; None: too many to name."""
+
+    async def state(self, version: int) -> tuple[int, Any]:
+        """How far the run is, and the items that have changed since a version."""
+        async with self._lock:
+            if self._standing is None or self._site.now() - self._seen >= BETWEEN_LOOKS:
+                await asyncio.to_thread(self._look)
+        assert self._standing is not None
+        changes: dict[str, Any] = {"run": self._standing.model_dump(by_alias=True)}
+        if version == self._version:
+            return version, changes
+        changed = self._changed_since(version)
+        if changed is None:
+            return self._version, changes | {"items": [], "reset": version != 0}
+        items = [item_shape(row).model_dump(by_alias=True) for row in changed.values()]
+        return self._version, changes | {"items": items, "reset": False}
+
+    def _changed_since(self, version: int) -> dict[str, Row] | None:
+        """The items that changed after a version, as they are; None when that cannot be said one by one."""
+        later = [changed for made, changed in self._looks if made > version]
+        if not version or len(later) != self._version - version:
+            return None
+        together: dict[str, Row] = {}
+        for changed in later:
+            if changed is None:
+                return None
+            together |= changed
+        return together if len(together) <= MOST_ITEMS else None
+
+    def _look(self) -> None:
+        before, now = self._standing, self._site.now()
+        # Asked before the figures: what happens in between is then seen twice, not missed.
+        changed = self._changed_items()
+        standing, self._progress = standing_of(
+            self._site, self._run_id, self._progress, self._money_lately(now)
+        )
+        self._standing, self._seen = standing, now
+        if before is None:
+            self._version = 1
+        elif changed or changed is None or _is_news(before, standing) or self._is_time(standing, now):
+            self._version, self._told = self._version + 1, now
+            self._looks.append((self._version, _named(before, standing, changed)))
+
+    def _changed_items(self) -> dict[str, Row] | None:
+        """The items that are no longer as they were seen last; None when there are too many to look at."""
+        read, since = self._site.store.read, timestamp(self._seen - OVERLAP)
+        begun = pages.begun_since(read, self._run_id, since, limit=MOST_LOOKED_AT)
+        touched = begun | pages.running_ids(read, self._run_id, limit=MOST_LOOKED_AT) | set(self._known)
+        if len(touched) >= MOST_LOOKED_AT:
+            self._known = {}
+            return None
+        rows = {row["id"]: row for row in pages.items_by_id(read, self._run_id, sorted(touched))}
+        changed = {id_: row for id_, row in rows.items() if self._known.get(id_) != row}
+        self._known = {id_: row for id_, row in rows.items() if row["status"] == RUNNING or id_ in begun}
+        return changed
+
+    def _money_lately(self, now: datetime) -> Money:
+        """What was set aside and spent, a sum over all attempts, asked for less often than the rest."""
+        seen = self._standing
+        if seen is None or seen.status != RUNNING or now - self._counted >= BETWEEN_SUMS:
+            self._counted = now
+            budget = self._budget if self._progress is None else self._progress.budget_usd
+            self._money = money_of(self._site, self._run_id, budget)
+        return self._money
+
+    def _is_time(self, standing: RunState, now: datetime) -> bool:
+        return standing.status == RUNNING and now - self._told >= AT_LEAST_EVERY
+
+
+def _named(before: RunState, after: RunState, changed: dict[str, Row] | None) -> dict[str, Row] | None:
+    """The items that changed; None when more did than those that were begun or under way."""
+    at_once = before.status != after.status or before.item_count != after.item_count
+    waiting = before.counts[QUEUED] - after.counts[QUEUED]
+    return None if changed is None or at_once or not 0 <= waiting <= len(changed) else changed
+
+
+def _is_news(before: RunState, after: RunState) -> bool:
+    """Whether anything differs but the time that passes."""
+    return before.model_dump(exclude=PASSING) != after.model_dump(exclude=PASSING)
+
+
+# What has become of the runs, for pages that list them.
+
+
+# Adding up a run of a hundred thousand items takes a while; nine tenths of the time are for others.
+REST = 10
+
+
+class RunsTopic:
+    """All runs: which there are, and how far those under way are."""
+
+    def __init__(self, site: AppState, _: str) -> None:
+        self._site = site
+        self._lines = RunLines(site)
+        self._lock = asyncio.Lock()
+        self._version = 1
+        self._standing: dict[str, tuple[str, str]] | None = None
+        self._changed: dict[str, tuple[int, RunLine]] = {}
+        """The last line of each run that was told, and the version that told it."""
+        self._removed: dict[str, int] = {}
+        self._next_look = 0.0
+
+    async def state(self, version: int) -> tuple[int, Any]:
+        """The runs that have changed since a version."""
+        async with self._lock:
+            if time.monotonic() >= self._next_look:
+                began = time.monotonic()
+                await asyncio.to_thread(self._look)
+                self._next_look = began + REST * (time.monotonic() - began)
+            changed = [line.model_dump() for since, line in self._changed.values() if since > version]
+            removed = [run_id for run_id, since in self._removed.items() if since > version]
+            return self._version, {"changed": changed, "removed": removed, "total": len(self._standing or {})}
+
+    def _look(self) -> None:
+        standing = runs.standing_of_all(self._site.store.read, self._site.now())
+        before = self._standing if self._standing is not None else dict(standing)
+        moved = [run_id for run_id, now in standing.items() if before.get(run_id) != now]
+        under_way = [run_id for run_id, (status, _) in standing.items() if status == RUNNING]
+        lines = self._lines.named(list(dict.fromkeys([*moved, *under_way])))
+        different = [line for line in lines if self._changed.get(line.runId, (0, None))[1] != line]
+        gone = before.keys() - standing.keys()
+        self._standing = standing
+        if not different and not gone:
+            return
+        self._version += 1
+        for line in different:
+            self._changed[line.runId] = (self._version, line)
+            self._removed.pop(line.runId, None)
+        for run_id in gone:
+            self._changed.pop(run_id, None)
+            self._removed[run_id] = self._version
+
+
+# How far one session is, for pages that watch it: its status, and the position of its last event.
+
+
+class SessionTopic:
+    """One session."""
+
+    def __init__(self, site: AppState, session_id: str) -> None:
+        self._site = site
+        self._id = find_session(site, session_id)["id"]
+        self._version = 0
+        self._state: dict[str, Any] = {}
+
+    async def state(self, version: int) -> tuple[int, Any]:
+        """What there is now; all of it, since it is little."""
+        found = await asyncio.to_thread(self._look)
+        if found != self._state:
+            self._state, self._version = found, max(self._version, version) + 1
+        return self._version, self._state
+
+    def _look(self) -> dict[str, Any]:
+        row = find_session(self._site, self._id)
+        last, count = transcripts.extent(self._site.store.read, self._id)
+        steps = transcripts.step_count(self._site.store.read, self._id)
+        return {
+            "status": row["status"],
+            "endReason": row["endReason"],
+            "lastPosition": last,
+            "eventCount": count,
+            "stepCount": steps,
+        }

@@ -18,36 +18,48 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from proctor.batch.arrivals import keep_arrivals, tell_arrivals
+from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.errors import StoreError
-from proctor.telemetry.decoding import (
+from proctor.telemetry.otlp import (
     LOGS,
     METRICS,
     SIGNALS,
-    Decoded,
+    DecodedSpans,
     TooLarge,
     decode_json,
     decode_protobuf,
     unpacked,
 )
-from proctor.web.security import is_token
-from proctor.web.site import Site
+from proctor.web.auth import is_token
+from proctor.web.state import AppState
 
 MOST_BODY_BYTES = 64 * 1024 * 1024
 """Of one request, as it is sent and when it is unpacked. Exporters send some 512 spans at a time."""
+
+
 MOST_BYTES_IN_FLIGHT = 4 * MOST_BODY_BYTES
 """Of all requests together; beyond it senders are asked to come back."""
+
+
 QUIET_SECONDS, PATIENCE_SECONDS = 0.5, 5.0
 """Sessions are told when nothing has arrived for so long, and at the latest after so long."""
+
+
 AT_ONCE = 2
 """Requests that are decoded and written at a time."""
+
+
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
+
+
 LONGEST_LOG_GROUP = 512
+
+
 _INVALID, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
 """What gRPC calls these conditions, which is what the protocol wants in a refusal."""
 
 
-class Refused(Exception):
+class RejectedRequest(Exception):
     """A request that is not taken, with its status and the protocol's code for it."""
 
     def __init__(self, status: int, code: int, problem: str) -> None:
@@ -55,7 +67,7 @@ class Refused(Exception):
         self.status, self.code = status, code
 
 
-def router(site: Site) -> APIRouter:
+def router(site: AppState) -> APIRouter:
     """The routes exporters send to."""
     intake = Intake(site)
 
@@ -81,7 +93,7 @@ def _endpoint(intake: "Intake", signal: str) -> Any:
 class Intake:
     """Takes requests in, and lets what has arrived be told."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: AppState) -> None:
         self._site = site
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="otlp")
         self._in_flight = 0
@@ -94,7 +106,7 @@ class Intake:
         try:
             self._check(request)
             decoded = await self._taken(request, signal, encoding)
-        except Refused as refusal:
+        except RejectedRequest as refusal:
             return _refusal(refusal, encoding)
         except ClientDisconnect:
             return Response(status_code=499)
@@ -119,23 +131,25 @@ class Intake:
         token = self._site.token
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
         if token and not is_token(bearer, token):
-            raise Refused(401, _UNAUTHENTICATED, "this server wants a token: Authorization: Bearer TOKEN")
+            raise RejectedRequest(
+                401, _UNAUTHENTICATED, "this server wants a token: Authorization: Bearer TOKEN"
+            )
         if _media_type(request) not in (PROTOBUF, JSON):
-            raise Refused(415, _INVALID, f"the body should be {PROTOBUF} or {JSON}")
+            raise RejectedRequest(415, _INVALID, f"the body should be {PROTOBUF} or {JSON}")
         length = request.headers.get("content-length", "0")
         if not length.isdigit() or int(length) > MOST_BODY_BYTES:
-            raise Refused(413, _EXHAUSTED, f"a body may have {MOST_BODY_BYTES:,} bytes")
+            raise RejectedRequest(413, _EXHAUSTED, f"a body may have {MOST_BODY_BYTES:,} bytes")
 
-    async def _taken(self, request: Request, signal: str, encoding: str) -> Decoded:
+    async def _taken(self, request: Request, signal: str, encoding: str) -> DecodedSpans:
         body = bytearray()
         try:
             async for chunk in request.stream():
                 self._in_flight += len(chunk)
                 body += chunk
                 if len(body) > MOST_BODY_BYTES:
-                    raise Refused(413, _EXHAUSTED, f"a body may have {MOST_BODY_BYTES:,} bytes")
+                    raise RejectedRequest(413, _EXHAUSTED, f"a body may have {MOST_BODY_BYTES:,} bytes")
                 if self._in_flight > MOST_BYTES_IN_FLIGHT:
-                    raise Refused(503, _UNAVAILABLE, "too much is arriving at once; send it again")
+                    raise RejectedRequest(503, _UNAVAILABLE, "too much is arriving at once; send it again")
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(
                 self._threads, self._kept, bytes(body), dict(request.headers), signal, encoding
@@ -143,7 +157,7 @@ class Intake:
         finally:
             self._in_flight -= len(body)
 
-    def _kept(self, body: bytes, headers: dict[str, str], signal: str, encoding: str) -> Decoded:
+    def _kept(self, body: bytes, headers: dict[str, str], signal: str, encoding: str) -> DecodedSpans:
         """Decode and commit; in a thread."""
         decoded = _decoded(body, headers.get("content-encoding", ""), signal, encoding)
         try:
@@ -155,7 +169,7 @@ class Intake:
                 fallback=self._site.log_group,
             )
         except StoreError as error:
-            raise Refused(503, _UNAVAILABLE, "it cannot be kept now; send it again") from error
+            raise RejectedRequest(503, _UNAVAILABLE, "it cannot be kept now; send it again") from error
         return decoded
 
     async def _tell(self) -> None:
@@ -167,31 +181,31 @@ class Intake:
                 await asyncio.sleep(QUIET_SECONDS)
             self._arrived.clear()
             try:
-                await loop.run_in_executor(self._threads, tell_arrivals, self._site.store, self._site.now())
+                await loop.run_in_executor(self._threads, build_sessions, self._site.store, self._site.now())
             except StoreError:
                 # Someone else holds the store. What is new stays new, and is told the next time.
                 await asyncio.sleep(PATIENCE_SECONDS)
                 self._arrived.set()
 
 
-def _decoded(body: bytes, packing: str, signal: str, encoding: str) -> Decoded:
+def _decoded(body: bytes, packing: str, signal: str, encoding: str) -> DecodedSpans:
     try:
         if packing.strip().lower() in ("gzip", "deflate", "x-gzip"):
             body = unpacked(body, most=MOST_BODY_BYTES) if body else body
         elif packing.strip().lower() not in ("", "identity"):
-            raise Refused(415, _INVALID, "the body may be packed with gzip")
+            raise RejectedRequest(415, _INVALID, "the body may be packed with gzip")
         return decode_json(body, signal) if encoding == JSON else decode_protobuf(body, signal)
     except TooLarge as error:
-        raise Refused(413, _EXHAUSTED, str(error)) from error
+        raise RejectedRequest(413, _EXHAUSTED, str(error)) from error
     except ValueError as error:
-        raise Refused(400, _INVALID, str(error)) from error
+        raise RejectedRequest(400, _INVALID, str(error)) from error
 
 
 def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _accepted(decoded: Decoded, signal: str, encoding: str) -> Response:
+def _accepted(decoded: DecodedSpans, signal: str, encoding: str) -> Response:
     why = decoded.why
     if signal == METRICS:
         why = "metrics are taken and not kept: sessions are made of traces and logs"
@@ -206,7 +220,7 @@ def _accepted(decoded: Decoded, signal: str, encoding: str) -> Response:
     return Response(b"\x0a" + _varint(len(inner)) + inner if inner else b"", media_type=PROTOBUF)
 
 
-def _refusal(refusal: Refused, encoding: str) -> Response:
+def _refusal(refusal: RejectedRequest, encoding: str) -> Response:
     headers = {"retry-after": "5"} if refusal.status == 503 else {}
     if encoding == JSON:
         body = json.dumps({"code": refusal.code, "message": str(refusal)}).encode()

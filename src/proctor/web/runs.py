@@ -3,38 +3,54 @@
 Knows nothing of how runs are carried out.
 """
 
+import asyncio
+import json
+import tempfile
+import zipfile
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import Annotated
+from pathlib import Path as FilePath
+from typing import IO, Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import RedirectResponse, Response
+from pydantic import BaseModel
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from proctor.analyse.durations import durations
-from proctor.analyse.levels import by_factor
-from proctor.analyse.outcomes import Tally
-from proctor.analyse.selection import select
-from proctor.errors import NotFound
-from proctor.report import charts as drawing
-from proctor.report import figures, levels
-from proctor.store import Scope, pages
-from proctor.web.answers import ERRORS, page
-from proctor.web.kept import KeptAnswers
-from proctor.web.listings import Listings, Wanted
-from proctor.web.run_document import RunAnswers
-from proctor.web.run_shapes import ItemsAnswer, PlanAnswer, RunAnswer
-from proctor.web.shapes import ChartsAnswer, ChartShape, RunId
-from proctor.web.site import Site
+from proctor.batch.deletion import delete_run
+from proctor.cache import ResultCache
+from proctor.errors import NotFound, UsageError
+from proctor.export import export_tables
+from proctor.item import RUNNING
+from proctor.jobs.benchmark.report import benchmark_html
+from proctor.jobs.dialogue.files import dialogue_html, finished_items, session_document
+from proctor.jobs.dialogue.tables import session_row
+from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html
+from proctor.report import charts, html, markdown
+from proctor.stats.dialogue import analysis
+from proctor.stats.leaderboard import compare
+from proctor.stats.outcomes import Tally, by_factor
+from proctor.stats.summary import summarise
+from proctor.stats.usage import durations
+from proctor.store import Scope, items
+from proctor.store import runs as listing
+from proctor.store.aggregates import select
+from proctor.web.responses import ERRORS, page
+from proctor.web.run_schemas import ChartsAnswer, ChartShape, ItemsAnswer, PlanAnswer, RunAnswer, RunId
+from proctor.web.run_views import ItemQuery, Listings, RunAnswers, RunLine, RunLines
+from proctor.web.state import AppState
 
 MOST_ROWS = 500
+
+
 CHARTS_HOLD = timedelta(seconds=3)
 """While items end; pages ask every five seconds."""
 
 
-def router(site: Site) -> APIRouter:
+def router(site: AppState) -> APIRouter:
     """The page of a run and the routes it uses."""
     made = APIRouter(responses=ERRORS)
     listings, answers = Listings(site), RunAnswers(site)
-    drawn = KeptAnswers[ChartsAnswer](site.now, while_running=CHARTS_HOLD)
+    drawn = ResultCache[ChartsAnswer](site.now, while_running=CHARTS_HOLD)
 
     @made.get("/runs/{run_id}", include_in_schema=False)
     def shown(request: Request, run_id: RunId) -> Response:
@@ -55,7 +71,7 @@ def router(site: Site) -> APIRouter:
 
     @made.get("/style/charts.css", include_in_schema=False)
     def style() -> Response:
-        return Response(drawing.STYLE, media_type="text/css", headers={"cache-control": "no-cache"})
+        return Response(charts.STYLE, media_type="text/css", headers={"cache-control": "no-cache"})
 
     @made.get("/api/runs/{run_id}", tags=["runs"], summary="A run, and how far it is")
     def run(run_id: RunId) -> RunAnswer:
@@ -82,7 +98,7 @@ def router(site: Site) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
     ) -> ItemsAnswer:
         """Searched, filtered, sorted and counted by the store. What is missing is sorted last."""
-        wanted = Wanted(
+        wanted = ItemQuery(
             search=search.replace("\0", ""),
             statuses=tuple(status or ()),
             order=_column(order),
@@ -104,26 +120,271 @@ def router(site: Site) -> APIRouter:
 
 def _column(order: str) -> str:
     """The column that a member of an item is kept in: they have the same names."""
-    return order if order.startswith(pages.FACTOR) or order in pages.ORDERS else _unknown(order)
+    return order if order.startswith(items.FACTOR) or order in items.ORDERS else _unknown(order)
 
 
 def _unknown(order: str) -> str:
-    raise NotFound(f"items cannot be sorted by {order}\nThey can by: {', '.join(pages.ORDERS)}.")
+    raise NotFound(f"items cannot be sorted by {order}\nThey can by: {', '.join(items.ORDERS)}.")
 
 
-def _charts(site: Site, run_id: str, by: str) -> ChartsAnswer:
+def _charts(site: AppState, run_id: str, by: str) -> ChartsAnswer:
     read = site.store.read
     selection = select(read, Scope(run_id=run_id))
     if by:
         factor = by_factor(selection, by)
         remark = f"{by} has too many levels to compare." if factor.is_too_many else ""
-        drawn = levels.plots(factor)
+        drawn = charts.plots(factor)
     else:
-        tally = Tally(counts=pages.status_counts(read, run_id))
-        drawn, remark = [("Outcomes", figures.outcome_bar(tally))], ""
+        tally = Tally(counts=items.status_counts(read, run_id))
+        drawn, remark = [("Outcomes", charts.outcome_bar(tally))], ""
         took = durations(selection)
         if took.items:
-            drawn.append(("How long items took", figures.duration_histogram(took)))
+            drawn.append(("How long items took", charts.duration_histogram(took)))
     return ChartsAnswer(
         by=by, remark=remark, charts=[ChartShape(caption=caption, svg=svg) for caption, svg in drawn]
     )
+
+
+# The Batches page: every run there is, and the deleting of one.
+
+
+Status = Literal["running", "completed", "aborted", "halted", "interrupted"]
+
+
+class RunPage(BaseModel):
+    """One page of the runs there are."""
+
+    runs: list[RunLine]
+    total: int
+    """How many the filter leaves."""
+    all: int
+    """How many there are without it."""
+    jobs: list[str]
+    """The jobs there are runs of."""
+
+
+class Deleted(BaseModel):
+    """What became of a run that was deleted."""
+
+    runId: str  # noqa: N815  names as in the record
+    branches: int
+    """Session branches that were removed from repositories."""
+    kept: list[str]
+    """What could not be removed, and why."""
+
+
+def batches_router(site: AppState) -> APIRouter:
+    """The page, its list, and the deleting of runs."""
+    made = APIRouter(tags=["runs"])
+    lines = RunLines(site)
+
+    @made.get("/", include_in_schema=False)
+    def shown(request: Request) -> Response:
+        is_sealed = site.store.data_keys.is_sealed
+        return page(request, "batches.html", title="Batches", is_sealed=is_sealed)
+
+    @made.get("/api/runs", summary="The runs there are, newest first", responses=ERRORS)
+    def listed(
+        status: Annotated[list[Status], Query(description="Only these; none: all.")] = [],  # noqa: B006
+        job: Annotated[list[str], Query(description="Only these; none: all.")] = [],  # noqa: B006
+        search: Annotated[str, Query(max_length=500, description="Text in the id or the plan.")] = "",
+        limit: Annotated[int, Query(ge=1, le=500)] = 50,
+        offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+    ) -> RunPage:
+        read, now = site.store.read, site.now()
+        wanted = listing.RunFilter(statuses=status, jobs=job, search=search)
+        rows = listing.page_of_batches(read, wanted, now, limit=limit, offset=offset)
+        return RunPage(
+            runs=lines.of(rows),
+            total=listing.count_batches(read, wanted, now),
+            all=listing.count_batches(read, listing.RunFilter(), now),
+            jobs=listing.jobs_there_are(read),
+        )
+
+    @made.delete("/api/runs/{run_id}", summary="Delete a run that has ended", responses=ERRORS)
+    def deleted(
+        run_id: str,
+        keep_branches: Annotated[bool, Query(description="Leave the branches of its sessions.")] = False,
+    ) -> Deleted:
+        # By its whole name only: what is deleted is gone.
+        found = listing.batches_named(site.store.read, [run_id], site.now())
+        if not found:
+            raise NotFound(f"there is no run {run_id}\nIt may have been deleted already.")
+        if found[0]["status"] == RUNNING:
+            raise UsageError(f"run {run_id} is still running\nAbort it first.")
+        told = delete_run(site.store, run_id, site.home, site.environment, branches=not keep_branches)
+        return Deleted(runId=run_id, branches=told.branches, kept=list(told.kept))
+
+    return made
+
+
+# Files of a run to take away: its tables, its report, the analysis of its kind of job.
+
+
+CHUNK = 256 * 1024
+
+
+# A report brings its own style and no script; it is shown as a page of nobody's.
+REPORT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; sandbox allow-popups allow-top-navigation-by-user-activation"
+)
+
+
+TYPES = {
+    "json": "application/json",
+    "ndjson": "application/x-ndjson",
+    "csv": "text/csv; charset=utf-8",
+    "parquet": "application/vnd.apache.parquet",
+    "zip": "application/zip",
+}
+
+
+def downloads_router(site: AppState) -> APIRouter:
+    """The routes that answer with files."""
+    made = APIRouter(prefix="/api/runs", tags=["runs"], responses=ERRORS)
+
+    @made.get(
+        "/{run_id}/export",
+        summary="The rows of a run as a file",
+        response_class=Response,
+        responses=_file(*(one.partition(";")[0] for one in TYPES.values())),
+    )
+    async def export(
+        run_id: RunId,
+        format_: Annotated[Literal["json", "ndjson", "csv", "parquet"], Query(alias="format")] = "json",
+        table: Annotated[
+            list[str] | None, Query(description="Which tables; several files come as one zip.")
+        ] = None,
+    ) -> Response:
+        """JSON is one document; the others are one file a table."""
+        name, file = await asyncio.to_thread(_export, site, run_id, format_, table)
+        return StreamingResponse(
+            _sent(file), media_type=TYPES[name.rpartition(".")[2]], headers=_as_file(name)
+        )
+
+    @made.get(
+        "/{run_id}/report",
+        summary="What a run came to",
+        response_class=Response,
+        responses=_file("text/html", "text/plain", "text/markdown"),
+    )
+    def report(
+        run_id: RunId,
+        format_: Annotated[Literal["html", "md"], Query(alias="format")] = "html",
+        download: Annotated[bool, Query(description="To be kept, not shown.")] = False,
+    ) -> Response:
+        """A page to read, to mail or to print; or Markdown."""
+        summary = summarise(site.store.read, Scope(run_id=_found(site, run_id)["runId"]), site.now())
+        run = summary.scope.run_id
+        headers = _as_file(f"report-{run}.{format_}") if download else {}
+        if format_ == "md":
+            kind = "text/markdown" if download else "text/plain"
+            return Response(markdown(summary), media_type=f"{kind}; charset=utf-8", headers=headers)
+        return _page(html(summary), headers)
+
+    @made.get(
+        "/{run_id}/analysis",
+        summary="What the analysis of this kind of job says",
+        response_class=Response,
+        responses=_file("text/html"),
+    )
+    def analysis_(run_id: RunId) -> Response:
+        """Ranks of a benchmark, effects of an experiment's variations, variance of a simulation."""
+        batch = _found(site, run_id)
+        if batch["job"] == "benchmark":
+            comparison = compare(site.store.read, batch["runId"], site.now())
+            return _page(benchmark_html(comparison, {}, site.now()))
+        if batch["job"] == "scenario":
+            return _page(_experiment(batch))
+        if batch["job"] == "dialogue":
+            return _page(_dialogues(site, batch))
+        raise NotFound("this kind of job has no analysis of its own\nIts report says what there is to say.")
+
+    return made
+
+
+def _file(*types: str) -> dict[int | str, dict[str, Any]]:
+    """For `responses=` of a route that answers with a file of one of these types."""
+    return {200: {"content": {one: {} for one in types}, "description": "The file."}}
+
+
+def _found(site: AppState, run_id: str) -> dict[str, Any]:
+    return site.store.read.batch(run_id, site.now())
+
+
+def _export(site: AppState, run_id: str, form: str, tables: list[str] | None) -> tuple[str, IO[bytes]]:
+    """The name of the file, and the file: open, and already without a name of its own on the disk."""
+    run_id = _found(site, run_id)["runId"]
+    site.kept.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=site.kept, prefix="export-") as folder:
+        written = export_tables(
+            site.store.read,
+            Scope(run_id=run_id),
+            out=FilePath(folder),
+            format=form,
+            tables=tables,
+            label=run_id,
+        )
+        path = written[0]
+        if len(written) > 1:
+            path = FilePath(folder) / f"{run_id}-{form}.zip"
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+                for one in written:
+                    archive.write(one, one.name)
+        # However the sending ends, nothing is left behind: the folder goes before it begins.
+        return path.name, path.open("rb")
+
+
+async def _sent(file: IO[bytes]) -> AsyncIterator[bytes]:
+    with file:
+        while chunk := await asyncio.to_thread(file.read, CHUNK):
+            yield chunk
+
+
+def _as_file(name: str) -> dict[str, str]:
+    # Run ids are letters, digits, dots, dashes and underscores; whatever else there is must not break out.
+    safe = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in name
+    )
+    return {"content-disposition": f'attachment; filename="{safe}"'}
+
+
+def _page(text: str, headers: dict[str, str] | None = None) -> HTMLResponse:
+    return HTMLResponse(text, headers={"content-security-policy": REPORT_POLICY, **(headers or {})})
+
+
+def _experiment(batch: dict[str, Any]) -> str:
+    folder = FilePath(json.loads(batch["optionsJson"]).get("output") or "")
+    if not folder.is_dir():
+        raise NotFound(f"the experiment's folder {folder} is not there\nThe report needs none.")
+    analyzer = BatchAnalyzer(folder)
+    analyzer.collect_run_data()
+    return experiment_html(analyzer)
+
+
+def _dialogues(site: AppState, batch: dict[str, Any]) -> str:
+    rows, lost, rehearsed = list[dict[str, Any]](), 0, set[str]()
+    for session in _sessions(site, batch["runId"]):
+        if session["status"] not in ("success", "fail"):
+            lost += 1
+            continue
+        rows.append(session_row(session))
+        if session.get("stand_in"):
+            rehearsed |= {role["model"] for role in session["roles"].values() if role["model"]}
+    if not rows:
+        raise UsageError("there is no finished dialogue yet\nThe analysis begins with the first.")
+    return dialogue_html(
+        {
+            "name": batch["runId"],
+            "sessions": len(rows),
+            "left_out": lost,
+            "stand_ins": sorted(rehearsed),
+            "measures": analysis(rows, ""),
+        }
+    )
+
+
+def _sessions(site: AppState, run_id: str) -> Iterator[dict[str, Any]]:
+    read = site.store.read
+    return (session_document(read, item) for item in finished_items(read, run_id))

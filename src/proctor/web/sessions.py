@@ -3,37 +3,166 @@
 Knows nothing of how sessions come about.
 """
 
+import asyncio
+import json
+import secrets
 from collections import defaultdict
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
+from fastapi import Path as PathParameter
 from starlette.responses import RedirectResponse, Response
 
-from proctor.batch.experiment import run_from_store
+from proctor.errors import NotFound, ProctorError, UsageError
+from proctor.formatting import short
+from proctor.item import RUNNING
+from proctor.jobs.scenario.folder import run_from_store
 from proctor.report.charts import Point, line
-from proctor.report.words import short
 from proctor.scenario.state import turn_as_plain
 from proctor.store import transcripts
-from proctor.store.searching import search
-from proctor.store.transcripts import PART_CHARACTERS, Piece
-from proctor.web.answers import ERRORS, page
-from proctor.web.session_document import find_session, item_row, no_turns, session_answer, vars_of
-from proctor.web.session_shapes import (
+from proctor.store.transcripts import HEAD_CHARACTERS, PART_CHARACTERS, TranscriptPiece, search
+from proctor.web.actions import POLL_SECONDS, problem_in
+from proctor.web.launching import launch
+from proctor.web.responses import ERRORS, page
+from proctor.web.run_schemas import (
+    AttemptShape,
+    BranchAnswer,
+    ChartsAnswer,
+    ChartShape,
+    DiffAnswer,
     EventsAnswer,
     EventShape,
     HitShape,
+    ItemOfSession,
+    MergeShape,
+    MetricShape,
+    ScoreShape,
     SearchAnswer,
     SessionAnswer,
+    SessionId,
+    StepShape,
+    TextAnswer,
+    TextShape,
     TurnsAnswer,
 )
-from proctor.web.shapes import ChartsAnswer, ChartShape, SessionId, TextAnswer
-from proctor.web.site import Site
+from proctor.web.state import AppState
+from proctor.workspace import merge_queue
+from proctor.workspace.source_repository import SourceRepository, open_source
+
+# A session as an answer: what was asked, how it went, what it cost, how it was judged.
+
+
+MOST_DETAILS = 20_000
+"""Characters; those of a scenario hold the whole scenario, which nobody reads here."""
+
+
+MOST_METRICS = 2000
+
+
+Row = dict[str, Any]
+
+
+def find_session(site: AppState, session_id: str) -> Row:
+    """One session's row, by its id, or whatever else names it."""
+    # By its whole id first, which an index knows; the other names are looked for in all sessions.
+    found = site.store.read.query('SELECT * FROM "sessions" WHERE "id" = ?', (session_id,))
+    return found[0] if found else site.store.read.session(session_id)
+
+
+def session_answer(site: AppState, session_id: str) -> SessionAnswer:
+    """A session, whole but for its transcript."""
+    read = site.store.read
+    row = find_session(site, session_id)
+    id_ = row["id"]
+    if row["status"] == RUNNING:
+        # What it came to is written when it ends.
+        row = row | _so_far(site, id_)
+    last, count = transcripts.extent(read, id_)
+    attempts = read.attempts(row["runId"], row["itemId"]) if row["runId"] and row["itemId"] else [row]
+    metrics = read.query(
+        'SELECT * FROM "metrics" WHERE "sessionId" = ? ORDER BY "position" LIMIT ?', (id_, MOST_METRICS)
+    )
+    merges = [
+        one | {"conflictFiles": json.loads(one["conflictFiles"])}
+        for one in read.of_session("merge_history", id_)
+    ]
+    return SessionAnswer(
+        **row | {"notes": json.loads(row["notes"]), "standIn": bool(row["standIn"])},
+        item=_item(site, row),
+        attempts=[AttemptShape.model_validate(one) for one in attempts],
+        steps=[StepShape.model_validate(_plain(step)) for step in transcripts.steps(read, id_)],
+        scores=[ScoreShape.model_validate(score) for score in transcripts.judgements(read, id_)],
+        merges=[MergeShape.model_validate(merge) for merge in merges],
+        metrics=[MetricShape.model_validate(metric) for metric in metrics],
+        last_position=last,
+        event_count=count,
+    )
+
+
+def item_row(site: AppState, row: Row) -> Row | None:
+    """The row of the item a session is an attempt at; None for a session that was imported."""
+    if not row["runId"] or not row["itemId"]:
+        return None
+    found = site.store.read.query(
+        'SELECT * FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (row["runId"], row["itemId"])
+    )
+    return found[0] if found else None
+
+
+def _item(site: AppState, row: Row) -> ItemOfSession | None:
+    found = item_row(site, row)
+    if found is None:
+        return None
+    prompt, details = found["prompt"], found["details"]
+    return ItemOfSession(
+        id=found["id"],
+        prompt=TextShape(
+            text=prompt[:HEAD_CHARACTERS], size=len(prompt), is_cut=len(prompt) > HEAD_CHARACTERS
+        ),
+        repeat=found["repeat"],
+        status=found["status"],
+        factors=json.loads(found["factors"]),
+        details=json.loads(details) if len(details) <= MOST_DETAILS else {},
+    )
+
+
+def _so_far(site: AppState, session_id: str) -> Row:
+    (found,) = site.store.read.query(
+        'SELECT COUNT(*) AS "modelCalls", COALESCE(SUM("promptTokens"), 0) AS "promptTokens", '
+        'COALESCE(SUM("cachedTokens"), 0) AS "cachedTokens", '
+        'COALESCE(SUM("completionTokens"), 0) AS "completionTokens", '
+        'COALESCE(SUM("reasoningTokens"), 0) AS "reasoningTokens", SUM("costUsd") AS "costUsd" '
+        'FROM "model_calls" WHERE "sessionId" = ?',
+        (session_id,),
+    )
+    (tools,) = site.store.read.query(
+        'SELECT COUNT(*) AS "toolCalls" FROM "tool_calls" WHERE "sessionId" = ?', (session_id,)
+    )
+    return found | tools | {"totalTokens": found["promptTokens"] + found["completionTokens"]}
+
+
+def _plain(step: Row) -> Row:
+    return step | {name: vars_of(step[name]) for name in ("testOutput", "output")}
+
+
+def vars_of(piece: transcripts.TranscriptPiece) -> Row:
+    """A piece of text as an answer's member."""
+    return {"text": piece.text, "size": piece.size, "isCut": piece.is_cut}
+
+
+def no_turns(session_id: str) -> NotFound:
+    """The error for a session that has no turns."""
+    return NotFound(f"session {session_id} has no turns\nOnly sessions of a scenario have.")
+
 
 MOST_EVENTS = 500
+
+
 MOST_PLOTS = 12
 
 
-def router(site: Site) -> APIRouter:
+def router(site: AppState) -> APIRouter:
     """The page of a session and the routes it uses."""
     made = APIRouter(responses=ERRORS)
     read = site.store.read
@@ -117,7 +246,7 @@ def router(site: Site) -> APIRouter:
     )
     def text(
         session_id: SessionId,
-        position: Annotated[int, Path(ge=0, le=2**53)],
+        position: Annotated[int, PathParameter(ge=0, le=2**53)],
         part: Literal["content", "argsJson", "result", "request", "response"],
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=PART_CHARACTERS)] = PART_CHARACTERS,
@@ -133,7 +262,7 @@ def router(site: Site) -> APIRouter:
     )
     def step_text(
         session_id: SessionId,
-        step: Annotated[int, Path(ge=0, le=2**53)],
+        step: Annotated[int, PathParameter(ge=0, le=2**53)],
         part: Literal["output", "testOutput"],
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=PART_CHARACTERS)] = PART_CHARACTERS,
@@ -170,7 +299,10 @@ def router(site: Site) -> APIRouter:
 def _events(found: list[dict[str, object]], after: int, limit: int) -> EventsAnswer:
     shown = [
         EventShape.model_validate(
-            {name: vars_of(value) if isinstance(value, Piece) else value for name, value in row.items()}
+            {
+                name: vars_of(value) if isinstance(value, TranscriptPiece) else value
+                for name, value in row.items()
+            }
         )
         for row in found[:limit]
     ]
@@ -181,14 +313,16 @@ def _events(found: list[dict[str, object]], after: int, limit: int) -> EventsAns
 
 def _part_of(whole: str, offset: int, limit: int) -> TextAnswer:
     piece = whole[offset : offset + limit]
-    return _text(Piece(text=piece, size=len(whole), is_cut=offset + len(piece) < len(whole)), offset)
+    return _text(
+        TranscriptPiece(text=piece, size=len(whole), is_cut=offset + len(piece) < len(whole)), offset
+    )
 
 
-def _text(piece: Piece, offset: int) -> TextAnswer:
+def _text(piece: TranscriptPiece, offset: int) -> TextAnswer:
     return TextAnswer(text=piece.text, size=piece.size, is_cut=piece.is_cut, offset=offset)
 
 
-def _over_steps(site: Site, session_id: str) -> list[ChartShape]:
+def _over_steps(site: AppState, session_id: str) -> list[ChartShape]:
     rows = site.store.read.query(
         'SELECT "name", "step", "value" FROM "metrics" WHERE "sessionId" = ? AND "step" > 0 '
         'AND "value" IS NOT NULL ORDER BY "name", "step" LIMIT 20000',
@@ -205,3 +339,120 @@ def _over_steps(site: Site, session_id: str) -> list[ChartShape]:
         ChartShape(caption=name, svg=line(f"{name} over turns", points, x_axis="turn", say_y=short))
         for name, points in list(drawn.items())[:MOST_PLOTS]
     ]
+
+
+# What a session changed, and what becomes of its branch.
+
+
+SHOWN_CHARACTERS = 1_000_000
+"""Of a patch; more is nothing to read in a page, and can be had as a file."""
+
+
+def diffs_router(site: AppState) -> APIRouter:
+    """The routes about the branch of a session."""
+    made = APIRouter(prefix="/api/sessions", tags=["sessions"], responses=ERRORS)
+
+    @made.get(
+        "/{session_id}/diff",
+        summary="What a session changed",
+        response_model=DiffAnswer,
+        responses={200: {"content": {"text/x-patch": {}}}},
+    )
+    def diff(
+        session_id: SessionId,
+        format_: Annotated[
+            Literal["json", "patch"], Query(alias="format", description="`patch` is the patch itself, whole.")
+        ] = "json",
+    ) -> Any:
+        """As a patch against what it began from; also after it was merged, as long as git knows it."""
+        row = find_session(site, session_id)
+        if format_ == "patch":
+            headers = {"content-disposition": f'attachment; filename="{row["id"]}.patch"'}
+            text = _patch_or_refusal(site, row)
+            return Response(text.encode("utf-8", "replace"), media_type="text/x-patch", headers=headers)
+        return _diff(site, row)
+
+    @made.post("/{session_id}/merge", summary="Bring a session's work onto its base branch")
+    async def merge(session_id: SessionId) -> BranchAnswer:
+        """Squashed, checked again if the base branch has moved, fast-forwarded. Never pushes."""
+        id_ = await asyncio.to_thread(_with_branch, site, session_id)
+        done = await _commanded(site, ["sessions", "merge", id_, "--json"], f"merge-{id_}")
+        return BranchAnswer(session_id=id_, result=done.get("result", "error"), message=done.get("error", ""))
+
+    @made.post("/{session_id}/discard", summary="Remove a session's branch and work tree")
+    async def discard(session_id: SessionId) -> BranchAnswer:
+        """The record of the session stays."""
+        id_ = await asyncio.to_thread(_with_branch, site, session_id)
+        words = ["sessions", "cleanup", id_, "--branches", "--yes", "--json"]
+        done = await _commanded(site, words, f"discard-{id_}")
+        return BranchAnswer(session_id=id_, result="discarded", message="; ".join(done.get("kept", [])))
+
+    return made
+
+
+def _with_branch(site: AppState, session_id: str) -> str:
+    row = find_session(site, session_id)
+    if not row["branch"]:
+        raise UsageError(f"session {row['id']} has no branch\nOnly sessions of a repository have one.")
+    return str(row["id"])
+
+
+async def _commanded(site: AppState, words: list[str], name: str) -> dict[str, Any]:
+    """Have a command do it, whoever goes away meanwhile; its document."""
+    launched = await asyncio.to_thread(launch, site, words, f"{name}-{secrets.token_hex(3)}")
+    while launched.process.poll() is None:
+        await asyncio.sleep(POLL_SECONDS)
+    document = launched.document
+    if set(document) <= {"error", "problems"}:
+        raise UsageError(str(document.get("error") or problem_in(launched.said)))
+    return document
+
+
+def _patch_or_refusal(site: AppState, row: dict[str, Any]) -> str:
+    _with_branch(site, row["id"])
+    try:
+        return _patch(site, row)[0]
+    except (ProctorError, OSError) as error:
+        raise NotFound(f"the changes of {row['id']} cannot be read: {error}") from error
+
+
+def _diff(site: AppState, row: dict[str, Any]) -> DiffAnswer:
+    about = {"branch": row["branch"], "base_branch": row["baseBranch"]}
+    if not row["branch"]:
+        return DiffAnswer(**about, state="none", diff="", is_cut=False, files=0)
+    try:
+        text, is_there = _patch(site, row)
+    except (ProctorError, OSError) as error:
+        problem = str(error).partition("\n")[0]
+        return DiffAnswer(**about, state="unavailable", diff="", is_cut=False, files=0, problem=problem)
+    merges = site.store.read.of_session("merge_history", row["id"])
+    is_merged = any(merge["result"] == "success" for merge in merges)
+    return DiffAnswer(
+        **about,
+        state="merged" if is_merged else "published" if is_there else "gone",
+        diff=text[:SHOWN_CHARACTERS],
+        is_cut=len(text) > SHOWN_CHARACTERS,
+        files=text.count("\ndiff --git ") + text.startswith("diff --git "),
+    )
+
+
+def _patch(site: AppState, row: dict[str, Any]) -> tuple[str, bool]:
+    """The patch, and whether the branch is still there."""
+    source = open_source(Path(row["repo"]), site.environment)
+    if source.git.commit_of(f"refs/heads/{row['branch']}"):
+        return merge_queue.diff(source, row["branch"], row["baseBranch"]), True
+    return _from_commits(site, source, row), False
+
+
+def _from_commits(site: AppState, source: SourceRepository, row: dict[str, Any]) -> str:
+    """What the branch held, from its last commit: git keeps that for some weeks."""
+    steps = site.store.read.query(
+        'SELECT "commitSha" FROM "iterations" WHERE "sessionId" = ? AND "commitSha" <> \'\' '
+        'ORDER BY "step" DESC LIMIT 1',
+        (row["id"],),
+    )
+    tip = source.git.commit_of(steps[0]["commitSha"]) if steps else ""
+    base = source.git.commit_of(row["baseSha"]) if row["baseSha"] else ""
+    if not tip or not base:
+        return ""
+    return source.git("diff", "--no-ext-diff", "--no-textconv", "--no-color", base, tip, "--")

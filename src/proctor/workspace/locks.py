@@ -18,6 +18,7 @@ from typing import IO
 # How often a lock held by another process is tried again; the longer the wait, the less often.
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.005, 0.25
 
+
 _queues: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]]" = (
     weakref.WeakKeyDictionary()
 )

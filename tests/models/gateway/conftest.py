@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from loopback import KEY, PRICES, QUICK, Attempt
 
-from proctor.models import Models
+from proctor.models import ModelRouter
 from proctor.models.client import Client
 from proctor.models.gateway.server import Gateway
 
@@ -30,11 +30,11 @@ def environment(provider) -> dict[str, str]:
 @pytest.fixture
 async def open_gateway(environment, tmp_path) -> AsyncIterator[Callable[..., Any]]:
     """Start a gateway over models made as one likes; all are closed at the end."""
-    opened = list[tuple[Gateway, Models]]()
+    opened = list[tuple[Gateway, ModelRouter]]()
 
     async def start(**more: Any) -> Gateway:
         settings = {"prices": PRICES, "client": Client(QUICK), "folders": [tmp_path]} | more
-        models = Models(settings.pop("environment", environment), **settings)
+        models = ModelRouter(settings.pop("environment", environment), **settings)
         gateway = Gateway(models)
         await gateway.start()
         opened.append((gateway, models))

@@ -7,14 +7,14 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from proctor.models.client import Patience
+from proctor.models.client import CallRetryPolicy
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
 from proctor.session import Event, Message, ModelCall, Note, ToolCall
 
 # Of no known shape, so that only knowing it helps to hide it.
 KEY = "0123456789abcdefplain"
-QUICK = Patience(first_pause_seconds=0.01, most_waiting_seconds=2)
+QUICK = CallRetryPolicy(first_pause_seconds=0.01, most_waiting_seconds=2)
 PRICES = {
     name: {"input": 1, "cached": 0.1, "output": 10} for name in ("tiny", "openai/tiny", "anthropic/tiny")
 }

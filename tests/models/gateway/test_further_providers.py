@@ -8,7 +8,7 @@ from loopback import KEY, completion
 
 from proctor.errors import ModelError, NotFound, RateLimited, UsageError
 from proctor.model import Request
-from proctor.models import Models
+from proctor.models import ModelRouter
 
 MESSAGES = [{"role": "user", "content": "Capital?"}]
 
@@ -46,7 +46,7 @@ async def test_azure_has_an_address_and_a_header_of_its_own(provider, version, p
 
     provider.answers = [answer]
     environment = {"AZURE_OPENAI_ENDPOINT": f"{provider.url}/", "AZURE_OPENAI_API_KEY": KEY}
-    models = Models(environment | ({"AZURE_OPENAI_API_VERSION": version} if version else {}))
+    models = ModelRouter(environment | ({"AZURE_OPENAI_API_VERSION": version} if version else {}))
     assert (await models.answer(Request(model="azure/mine", messages=MESSAGES))).text == "Paris"
     assert provider.headers[0]["api-key"] == KEY and "Authorization" not in provider.headers[0]
     await models.close()
@@ -54,7 +54,7 @@ async def test_azure_has_an_address_and_a_header_of_its_own(provider, version, p
 
 def test_azure_without_an_address_says_which_variable_to_set():
     with pytest.raises(NotFound, match="AZURE_OPENAI_ENDPOINT"):
-        Models({}).check("azure/mine")
+        ModelRouter({}).check("azure/mine")
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def litellm(tmp_path, monkeypatch):
 
 
 async def test_the_long_tail_is_asked_through_litellm(litellm):
-    models = Models({}, prices={"litellm/bedrock/x": {"input": 1, "output": 1}})
+    models = ModelRouter({}, prices={"litellm/bedrock/x": {"input": 1, "output": 1}})
     request = Request(
         model="litellm/bedrock/x", messages=MESSAGES, parameters={"temperature": 0, "stream": True}
     )
@@ -84,7 +84,7 @@ async def test_the_long_tail_is_asked_through_litellm(litellm):
 )
 async def test_litellm_s_failures_are_ours_and_hold_no_key(litellm, status, error, reason):
     with pytest.raises(error) as raised:
-        await Models({}).answer(Request(model=f"litellm/fail/{status}", messages=MESSAGES))
+        await ModelRouter({}).answer(Request(model=f"litellm/fail/{status}", messages=MESSAGES))
     assert raised.value.reason == reason
     assert "secret" not in str(raised.value)
 
@@ -92,12 +92,12 @@ async def test_litellm_s_failures_are_ours_and_hold_no_key(litellm, status, erro
 def test_without_litellm_one_is_told_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "litellm", None)
     with pytest.raises(UsageError, match=r"proctor\[litellm\]"):
-        Models({}).check("litellm/bedrock/x")
+        ModelRouter({}).check("litellm/bedrock/x")
 
 
 async def test_parameters_a_provider_does_not_take_are_said_once_in_process_too(provider):
     provider.answers = [completion()]
-    models = Models({"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": KEY})
+    models = ModelRouter({"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": KEY})
     said = []
     for _ in range(2):
         asker = models.watched(None, say=said.append)

@@ -9,10 +9,8 @@ from loopback import KEY, Attempt, completion, sse, streaming
 
 from proctor.errors import ModelError, RateLimited, UsageError
 from proctor.model import Request
-from proctor.models import Models
-from proctor.models.canonical import canonical, first_difference
-from proctor.models.recording import Recording
-from proctor.models.replay import Replay
+from proctor.models import ModelRouter
+from proctor.models.recording import Recording, Replay, canonical, first_difference
 
 LAST = sse('{"choices":[{"index":0,"delta":{"content":"is ✓"},"finish_reason":"stop"}]}', "[DONE]")
 # In the middle of a letter, as networks cut.
@@ -197,7 +195,7 @@ async def test_calls_in_process_are_recorded_and_replayed_as_well(provider, envi
     other = Request(model="openai/tiny", messages=[{"role": "user", "content": "Other?"}])
 
     recording = Recording(tape)
-    models = Models(environment, tape=recording)
+    models = ModelRouter(environment, tape=recording)
     live = models.watched(None, item_id="i")
     answer = await live.answer(request)
     with pytest.raises(RateLimited):
@@ -206,7 +204,7 @@ async def test_calls_in_process_are_recorded_and_replayed_as_well(provider, envi
     recording.close()
 
     notes = []
-    models = Models({}, tape=Replay(tape))
+    models = ModelRouter({}, tape=Replay(tape))
     models.check("openai/tiny")
     assert models.missing_key("openai/tiny") is None and models.has_price("openai/tiny")
     again = models.watched(None, item_id="i", say=notes.append)

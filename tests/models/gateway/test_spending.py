@@ -5,7 +5,7 @@ import json
 import pytest
 from loopback import completion
 
-from proctor.models.spending import Grant, SpendingRequest, estimated_tokens, usual_limit
+from proctor.models.prices import Grant, SpendingRequest, estimated_tokens, usual_limit
 
 PROMPT = "Tell me everything you know. " * 100
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 1000}

@@ -10,7 +10,7 @@ import pytest
 from test_wire_evaluators import JUDGE, create
 from test_wire_jobs import EXACT, arrive, ended, refused, start, truth
 
-from proctor.keys import Keys, LocalKey
+from proctor.store.keys import Keys, LocalKey
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 NOBODYS = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"

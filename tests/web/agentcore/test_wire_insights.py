@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from test_wire_jobs import GROUP, SOURCE, ended
 from wire_spans import spans, tool_span_id, trace_id
 
-from proctor.batch.arrivals import keep_arrivals, tell_arrivals
+from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.telemetry import normalised
 
 FAILURES, INTENT, SUMMARY = (
@@ -39,7 +39,7 @@ def arrive(served, **answers):
         turns = [("Add 15 and 27.", answer, ("calculator",))]
         documents = [normalised(each) for each in spans(session.replace("_", "-"), turns)]
         keep_arrivals(served.store, documents, datetime.now(UTC), log_group=GROUP)
-    tell_arrivals(served.store, datetime.now(UTC))
+    build_sessions(served.store, datetime.now(UTC))
 
 
 def judged(serve, rules, insights, **members):

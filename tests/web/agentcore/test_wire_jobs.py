@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 from wire_spans import spans
 
-from proctor.batch.arrivals import keep_arrivals, tell_arrivals
+from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.telemetry import normalised
 
 GROUP = "/aws/bedrock-agentcore/runtimes/Calc-abc123-DEFAULT"
@@ -22,7 +22,7 @@ def arrive(served, *sessions, group=GROUP, service="Calc.DEFAULT"):
     for session in sessions:
         documents = [normalised(each) for each in spans(session, service=service)]
         keep_arrivals(served.store, documents, datetime.now(UTC), log_group=group)
-    tell_arrivals(served.store, datetime.now(UTC))
+    build_sessions(served.store, datetime.now(UTC))
 
 
 def truth(*sessions, tools=("calculator",)):

@@ -3,13 +3,13 @@
 import pytest
 
 from proctor.errors import UsageError
-from proctor.web.agentcore.limits import Limits, limits_of
+from proctor.web.agentcore.service import ServiceLimits, limits_of
 
 
 def test_limits_are_the_services_own_unless_said_otherwise():
     found = limits_of({"active_jobs": 50, "get_per_second": 0})
 
-    assert (found.active_jobs, found.jobs) == (50, Limits().jobs)
+    assert (found.active_jobs, found.jobs) == (50, ServiceLimits().jobs)
     assert found.rates["GetBatchEvaluation"] == 0
 
 

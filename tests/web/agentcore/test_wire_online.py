@@ -8,10 +8,10 @@ import pytest
 from botocore.exceptions import ClientError
 from wire_spans import spans
 
-from proctor.batch.arrivals import keep_arrivals, tell_arrivals
-from proctor.batch.online import OnlineWatch, Watching, does_match, is_sampled
+from proctor.batch.ingest import build_sessions, keep_arrivals
+from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch, does_match, is_sampled
 from proctor.store import timestamp
-from proctor.store.owner import this_process
+from proctor.store.writer import this_process
 from proctor.telemetry import normalised
 
 GROUP, SERVICE = "/aws/bedrock-agentcore/runtimes/Calc", "Calc.DEFAULT"
@@ -53,7 +53,7 @@ def arrive(store, *sessions, at=None, group=GROUP, service=SERVICE):
     for session in sessions:
         documents = [normalised(each) for each in spans(session, service=service)]
         keep_arrivals(store, documents, at, log_group=group)
-    tell_arrivals(store, at)
+    build_sessions(store, at)
 
 
 def test_a_configuration_is_kept_and_told_as_it_was_given(served):
@@ -178,7 +178,7 @@ def test_what_is_wrong_with_a_configuration_is_told_by_its_field(served, changed
 
 
 def watch(served, quiet_seconds=None):
-    watching = Watching(
+    watching = OnlineEvaluationState(
         judging={"judge": "scripted/judge"},
         version="0",
         region="us-east-1",
@@ -224,7 +224,7 @@ def test_a_session_of_which_more_comes_is_waited_for(unwatched):
     first, *rest = (normalised(each) for each in spans("s-1"))
     for at, documents in ((now, [first]), (now + timedelta(seconds=50), rest)):
         keep_arrivals(unwatched.store, documents, at, log_group=GROUP)
-        tell_arrivals(unwatched.store, at)
+        build_sessions(unwatched.store, at)
 
     assert list(looking.look(now + timedelta(seconds=70))) == []
     assert len(list(looking.look(now + timedelta(seconds=111)))) == 1

@@ -9,13 +9,13 @@ from proctor.web.agentcore import OPERATIONS, logs
 from proctor.web.agentcore.shapes import (
     Anything,
     Flag,
-    Flaw,
     Many,
-    Moment,
     Number,
+    ShapeProblem,
     Structure,
     Table,
     Text,
+    TimestampShape,
     Union,
 )
 
@@ -71,7 +71,7 @@ def differences(model, ours, path):
             least=model.metadata.get("min"), most=model.metadata.get("max"), whole=kind in ("integer", "long")
         )
         return [] if ours == wanted else [f"{path}: {ours}, not {wanted}"]
-    plain = {"boolean": Flag, "timestamp": Moment}[kind]
+    plain = {"boolean": Flag, "timestamp": TimestampShape}[kind]
     return [] if isinstance(ours, plain) else [f"{path}: should be {kind}"]
 
 
@@ -130,9 +130,9 @@ def test_requests_are_held_to_the_clients_model(operation):
         (Number(whole=True), 1.5, "Member must be an integer"),
         (Number(), True, "Member must be a number"),
         (Flag(), "true", "Member must be a boolean"),
-        (Moment(), "yesterday", "Member must be a timestamp"),
-        (Moment(), "2026-01-01T00:00:00", "Member must be a timestamp"),
-        (Moment(), 10**30, "Member must be a timestamp"),
+        (TimestampShape(), "yesterday", "Member must be a timestamp"),
+        (TimestampShape(), "2026-01-01T00:00:00", "Member must be a timestamp"),
+        (TimestampShape(), 10**30, "Member must be a timestamp"),
         (Many(of=Text()), {}, "Member must be a list"),
         (Many(of=Text(), most=1), ["a", "b"], "Member must have length less than or equal to 1"),
         (Table(most=1), {"a": "b", "c": "d"}, "Member must have length less than or equal to 1"),
@@ -143,7 +143,7 @@ def test_requests_are_held_to_the_clients_model(operation):
     ],
 )
 def test_a_member_that_is_not_as_it_should_be_is_told_in_the_services_words(shape, value, constraint):
-    assert list(shape.flaws(value, "it")) == [Flaw("it", constraint)]
+    assert list(shape.flaws(value, "it")) == [ShapeProblem("it", constraint)]
 
 
 def test_flaws_are_found_wherever_they_are_and_null_is_absent():

@@ -17,10 +17,10 @@ import uvicorn
 from botocore.config import Config
 from wire_contract import problems_of_response
 
-from proctor.models import Models
+from proctor.models import ModelRouter
 from proctor.store import Store
 from proctor.web.app import create_app
-from proctor.web.site import Site
+from proctor.web.state import AppState
 
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
 _session = boto3.session.Session(aws_access_key_id=KEY, aws_secret_access_key=SECRET, region_name="us-east-1")
@@ -31,7 +31,7 @@ class Served:
     """A server under test."""
 
     url: str
-    site: Site
+    site: AppState
     broken: list[str] = field(default_factory=list)
     """What is wrong with responses so far."""
 
@@ -76,13 +76,13 @@ def servers(tmp_path: Path) -> Iterator[Callable[..., Served]]:
             "PROCTOR_STORE": str(tmp_path / "proctor.db"),
             **options.pop("environment", {}),
         }
-        site = Site(
+        site = AppState(
             store=store,
             home=home,
             folder=tmp_path,
             now=options.pop("now", lambda: datetime.now(UTC)),
             command=options.pop("command", [sys.executable, "-m", "proctor", "--home", str(home)]),
-            make_models=lambda: Models(environment, folders=[tmp_path]),
+            make_models=lambda: ModelRouter(environment, folders=[tmp_path]),
             environment=environment,
             **options,
         )

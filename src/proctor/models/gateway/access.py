@@ -6,19 +6,115 @@ recorded, what it may spend.
 Knows nothing of HTTP or of wire formats.
 """
 
+import asyncio
 import hashlib
+import json
 import secrets
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from proctor.agent import Access
-from proctor.models.gateway.telling import Telling
-from proctor.models.recording import RecordedTake
-from proctor.models.replay import Replay, ReplayedTake
-from proctor.models.router import Tape
-from proctor.models.spending import Grant, SpendingRequest
-from proctor.session import Note, Record
+from proctor.item import digest_of
+from proctor.json_values import parse_json
+from proctor.model import ToolRequest
+from proctor.models.gateway.dialect import ClientRequest, text_of
+from proctor.models.prices import Grant, SpendingRequest
+from proctor.models.recording import RecordedTake, Replay, ReplayedTake
+from proctor.models.router import ModelRouter, Tape
+from proctor.models.wire import WireAnswer
+from proctor.session import Message, Note, Record, Role, ToolCall
+
+if TYPE_CHECKING:
+    from proctor.models.gateway.server import Gateway
+
+# Tell what was said and done from an agent's traffic with its model.
+
+
+ROLES = ("system", "user", "assistant")
+
+
+class TrafficTranscript:
+    """What has been told of one attempt."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._told: Counter[str] = Counter()
+        self._wanted: tuple[ToolRequest, ...] = ()
+        """The tool calls of the last answer, of which no request has spoken yet."""
+
+    def asked(self, asked: ClientRequest) -> None:
+        """Tell what a request has that none before it had."""
+        self._wanted = ()
+        here: Counter[str] = Counter()
+        calls: dict[str, Mapping[str, Any]] = {}
+        for message in asked.request.messages:
+            for call in message.get("tool_calls") or ():
+                calls[str(call.get("id"))] = call.get("function") or {}
+            key = _key_of(message)
+            here[key] += 1
+            if here[key] <= self._told[key]:
+                continue
+            if message.get("role") == "tool":
+                self._told[key] += 1
+                self._result(message, calls, asked.failed_tools)
+            elif (text := text_of(message.get("content"))).strip():
+                self._say(str(message.get("role")), text)
+
+    def answered(self, reading: WireAnswer) -> None:
+        """Tell what the model said; its tool calls wait for their results."""
+        if reading.text.strip():
+            self._say("assistant", reading.text)
+        self._wanted = reading.tool_requests
+
+    def end(self) -> None:
+        """Tell the tool calls nobody ever spoke of again."""
+        for each in self._wanted:
+            self._record(ToolCall(name=each.name, args=_args(each.arguments)))
+        self._wanted = ()
+
+    def _say(self, role: str, text: str) -> None:
+        self._told[_key(role, text)] += 1
+        known = cast("Role", role if role in ROLES else "user")
+        self._record(Message(role=known, content=text))
+
+    def _result(
+        self,
+        message: Mapping[str, Any],
+        calls: Mapping[str, Mapping[str, Any]],
+        failed: frozenset[str] | None,
+    ) -> None:
+        made = str(message.get("tool_call_id", ""))
+        function = calls.get(made) or {}
+        self._record(
+            ToolCall(
+                name=str(function.get("name") or "unknown"),
+                args=_args(function.get("arguments") or "{}"),
+                success=None if failed is None else made not in failed,
+                result=text_of(message.get("content")),
+            )
+        )
+
+
+def _key_of(message: Mapping[str, Any]) -> str:
+    """What a message is known by when it is repeated."""
+    if message.get("role") == "tool":
+        return f"tool {message.get('tool_call_id')}"
+    return _key(str(message.get("role")), text_of(message.get("content")))
+
+
+def _key(role: str, text: str) -> str:
+    """Clients trim what they repeat."""
+    return digest_of([role, text.strip()])
+
+
+def _args(written: Any) -> Mapping[str, Any]:
+    try:
+        parsed = parse_json(written) if isinstance(written, str) else written
+    except ValueError:
+        return {"unreadable": written}
+    return parsed if isinstance(parsed, dict) else {"unreadable": json.dumps(parsed)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +137,7 @@ class Caller:
     """Texts of this attempt alone, its folders and ids: they make no request unlike a recorded one."""
 
 
-class UnderWay(Protocol):
+class OpenCall(Protocol):
     """A call that has not ended."""
 
     def stop(self) -> None:
@@ -53,11 +149,11 @@ class OpenAccess:
 
     def __init__(self, caller: Caller, tape: Tape | None) -> None:
         self.caller = caller
-        self.telling = Telling(caller.record) if caller.tell else None
+        self.telling = TrafficTranscript(caller.record) if caller.tell else None
         self.take: RecordedTake | ReplayedTake | None = (
             tape.take(caller.item_id, "gateway", caller.volatile) if tape else None
         )
-        self.calls: set[UnderWay] = set()
+        self.calls: set[OpenCall] = set()
         self.name = secrets.token_hex(6)
         """In the ids of answers that are made here."""
         self.answers = 0
@@ -116,3 +212,37 @@ class Accesses:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
+
+
+# A gateway that is started when the first agent needs it.
+
+
+class LazyGateway:
+    """The gateway of one batch, behind a door. Use it on one event loop; close it at the end."""
+
+    def __init__(self, models: ModelRouter) -> None:
+        self._models = models
+        self._gateway: Gateway | None = None
+        self._starting = asyncio.Lock()
+
+    async def open(self, caller: Caller) -> Access:
+        """Give an attempt its way to models."""
+        async with self._starting:
+            if self._gateway is None:
+                # Imported here because it takes a third of a second that few batches need to spend.
+                from proctor.models.gateway.server import Gateway
+
+                gateway = Gateway(self._models)
+                await gateway.start()
+                self._gateway = gateway
+        return self._gateway.open(caller)
+
+    def shut(self, token: str) -> None:
+        """Take it away again. When this returns, all of the attempt's calls have been recorded."""
+        if self._gateway is not None:
+            self._gateway.shut(token)
+
+    async def close(self) -> None:
+        """Shut every access and stop listening."""
+        if self._gateway is not None:
+            await self._gateway.close()

@@ -8,39 +8,198 @@ Knows nothing of how an answer is come by.
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+from aiohttp import web
+
+from proctor.models.errors import KEY_SHAPES, without_key
 from proctor.models.gateway import chat, gemini, messages, responses
 from proctor.models.gateway.access import OpenAccess
-from proctor.models.gateway.delivery import Delivery
-from proctor.models.gateway.dialect import NOTHING, Asked, Dialect
-from proctor.models.gateway.paths import Wanted
-from proctor.models.prices import Price
+from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest, WireDialect
+from proctor.models.prices import BYTES_A_TOKEN, Grant, Price, estimated_tokens
 from proctor.models.recording import Exchange, RecordedTake
-from proctor.models.refusals import KEY_SHAPES, without_key
 from proctor.models.routes import Route
-from proctor.models.spending import BYTES_A_TOKEN, Grant, estimated_tokens
-from proctor.models.wire import Reading
+from proctor.models.wire import WireAnswer
 from proctor.session import ModelCall, Usage
 
-DIALECTS: Mapping[str, Dialect] = {
+# Hand an answer to the client as it comes, and keep what was handed over.
+
+
+NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+HANDED_ON = ("content-type", "retry-after", "retry-after-ms", "request-id", "x-request-id", "x-should-retry")
+"""Headers of a provider's answer that its client wants; besides them those that begin as follows."""
+
+
+HANDED_ON_FAMILIES = ("anthropic-", "openai-", "x-ratelimit-")
+
+
+KEPT = ("content-type", "retry-after", "retry-after-ms")
+"""Those without which a recorded answer could not be read or obeyed."""
+
+
+class Delivery:
+    """The answer to one request of a client."""
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self._request = request
+        self._response: web.StreamResponse | None = None
+        self.status = 0
+        """0: nothing has been handed over."""
+        self.headers: dict[str, str] = {}
+        self.chunks: list[bytes] = []
+        self.hidden: list[bytes] = []
+        """What the provider said besides, because we asked for it and the client did not."""
+
+    @property
+    def has_begun(self) -> bool:
+        return self._response is not None
+
+    @property
+    def is_stream(self) -> bool:
+        return CONTENT_TYPE in self.headers.get("content-type", "")
+
+    def prepare(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Decide on a whole answer; it is sent by `send`, so that it can be recorded before."""
+        self.status, self.headers, self.chunks = status, kept(headers), [body]
+        self._response = web.Response(status=status, headers=dict(headers), body=body)
+
+    async def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        """Begin an answer that comes in pieces."""
+        self.status, self.headers = status, kept(headers)
+        self._response = web.StreamResponse(status=status, headers={**headers, **NO_BUFFERING})
+        await self._response.prepare(self._request)
+
+    async def write(self, chunk: bytes) -> None:
+        """Hand over the next piece."""
+        assert self._response is not None
+        self.chunks.append(chunk)
+        await self._response.write(chunk)
+
+    async def send(self) -> web.StreamResponse:
+        """End the answer; what the server has to return."""
+        assert self._response is not None
+        if self._response.prepared:
+            await self._response.write_eof()
+        return self._response
+
+    def break_off(self) -> web.StreamResponse:
+        """End an answer that cannot be finished, so that the client does not take it for whole."""
+        assert self._response is not None
+        if self._request.transport:
+            self._request.transport.close()
+        self._response.force_close()
+        return self._response
+
+
+def handed_on(headers: Mapping[str, str]) -> dict[str, str]:
+    """The part of a provider's headers that is the client's business."""
+    return {
+        name.lower(): value
+        for name, value in headers.items()
+        if name.lower() in HANDED_ON or name.lower().startswith(HANDED_ON_FAMILIES)
+    }
+
+
+def kept(headers: Mapping[str, str]) -> dict[str, str]:
+    """The part of an answer's headers that a recording keeps."""
+    return {name.lower(): value for name, value in headers.items() if name.lower() in KEPT}
+
+
+# What a client wants, from the path it asks for.
+
+
+Kind = Literal["answer", "count", "models", "health"]
+
+
+class GatewayRoute(NamedTuple):
+    """One thing a client can ask for."""
+
+    kind: Kind
+    wire: str
+    """The format it is asked in, and errors are told in."""
+    operation: str
+    model: str = ""
+    """As the path names it; empty when it does not."""
+
+
+HEALTH = GatewayRoute("health", "chat", "health")
+
+
+POSTED: Mapping[str, GatewayRoute] = {
+    "/chat/completions": GatewayRoute("answer", "chat", "chat/completions"),
+    "/responses": GatewayRoute("answer", "responses", "responses"),
+    "/messages": GatewayRoute("answer", "messages", "messages"),
+    "/messages/count_tokens": GatewayRoute("count", "messages", "messages/count_tokens"),
+}
+
+
+_VERSIONS = re.compile(r"(?:/(?:v1beta|v1alpha|v1))+(?=/|$)")
+
+
+_GEMINI = re.compile(r"/models/(?P<model>.+):(?P<operation>\w+)")
+
+
+GEMINI_KINDS: Mapping[str, Kind] = {
+    "generateContent": "answer",
+    "streamGenerateContent": "answer",
+    "countTokens": "count",
+}
+
+
+def find(method: str, path: str, headers: Mapping[str, str]) -> GatewayRoute | None:
+    """What is wanted; None when there is no such thing here."""
+    bare = _VERSIONS.sub("", path, count=1).rstrip("/")
+    if method == "POST":
+        if known := POSTED.get(bare):
+            return known
+        if (found := _GEMINI.fullmatch(bare)) and (kind := GEMINI_KINDS.get(found["operation"])):
+            return GatewayRoute(kind, "gemini", found["operation"], found["model"])
+        return None
+    if method not in ("GET", "HEAD"):
+        return None
+    if not bare or bare == "/health":
+        return HEALTH
+    if bare == "/models" or bare.startswith("/models/"):
+        return GatewayRoute(
+            "models", wire_of(path, headers), "models", bare.removeprefix("/models").lstrip("/")
+        )
+    return None
+
+
+def wire_of(path: str, headers: Mapping[str, str]) -> str:
+    """The format a client speaks, as far as it shows before anything was understood."""
+    if "/v1beta" in path or "x-goog-api-key" in headers:
+        return "gemini"
+    if "anthropic-version" in headers or path.endswith("/messages"):
+        return "messages"
+    return "chat"
+
+
+DIALECTS: Mapping[str, WireDialect] = {
     "chat": chat,
     "responses": responses,
     "messages": messages,
     "gemini": gemini,
 }
+
+
 CUT_OFF = ("", "cut_off")
+
+
 STREAM_ENDED = "the stream ended before the answer did"
 
 
-class Call:
+class GatewayCall:
     """One call while it is under way."""
 
     def __init__(
-        self, access: OpenAccess, wanted: Wanted, body: Mapping[str, Any], name: str, delivery: Delivery
+        self, access: OpenAccess, wanted: GatewayRoute, body: Mapping[str, Any], name: str, delivery: Delivery
     ) -> None:
         self.access = access
         self.wanted = wanted
@@ -56,7 +215,7 @@ class Call:
         self.price: Price | None = None
         self.sent = ""
         """The request as the provider got it; empty: as the client sent it."""
-        self.reading: Reading | None = None
+        self.reading: WireAnswer | None = None
         """What was answered, when that is known better than by reading it."""
         self.latency_ms: float | None = None
         self.waiting_ms = 0.0
@@ -73,7 +232,7 @@ class Call:
         self._number = access.take.begin() if isinstance(access.take, RecordedTake) else 0
         access.calls.add(self)
 
-    def asked(self) -> Asked:
+    def asked(self) -> ClientRequest:
         """The request in our own words; a `ValueError` says what is wrong with it."""
         try:
             return self.dialect.asked(self.body, self.model)
@@ -114,7 +273,7 @@ class Call:
             except OSError as error:
                 self.access.say_once(f"the traffic could not be recorded: {error.strerror}")
 
-    def _read(self, received: bytes) -> Reading:
+    def _read(self, received: bytes) -> WireAnswer:
         if self.reading is not None:
             return self.reading
         if self.delivery.status != 200:
@@ -128,7 +287,7 @@ class Call:
             self.error = STREAM_ENDED if self.delivery.is_stream else "what came is no answer"
         return reading._replace(usage=self._counted(reading))
 
-    def _counted(self, reading: Reading) -> Usage:
+    def _counted(self, reading: WireAnswer) -> Usage:
         """The tokens of an answer; estimated where nobody says them, since they are charged all the same."""
         usage = reading.usage
         if self.status != "ok":
@@ -147,7 +306,7 @@ class Call:
             output_tokens=max(usage.output_tokens, said),
         )
 
-    def _recorded(self, reading: Reading, received: bytes) -> ModelCall:
+    def _recorded(self, reading: WireAnswer, received: bytes) -> ModelCall:
         price = self.price
         cost, rates = price.for_call(reading.usage) if price else (None, {})
         if cost is None and reading.usage.total_tokens == 0 and self.status != "ok":

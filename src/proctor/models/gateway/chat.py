@@ -8,15 +8,16 @@ Knows nothing of HTTP, accesses or prices.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from proctor.json_values import parse_json, whole_number
 from proctor.model import Request
 from proctor.models import openai
-from proctor.models.gateway.dialect import NOTHING, Asked, Frame, limit_in
-from proctor.models.gateway.sse import event, read_events
-from proctor.models.wire import Reading
+from proctor.models.gateway.dialect import NOTHING, ClientRequest, Frame, event, limit_in, read_events
+from proctor.models.wire import WireAnswer
 from proctor.session import Usage
-from proctor.untrusted import parse_json, whole_number
 
 NOT_PARAMETERS = frozenset({"model", "messages", "tools", "stream", "stream_options", "seed"})
+
+
 ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -29,7 +30,7 @@ ERROR_TYPES = {
 }
 
 
-def asked(body: Mapping[str, Any], model: str) -> Asked:
+def asked(body: Mapping[str, Any], model: str) -> ClientRequest:
     """The request as it is; only what makes it a stream is taken out."""
     messages = [_spoken(message) for message in body["messages"]]
     parameters = {name: value for name, value in body.items() if name not in NOT_PARAMETERS}
@@ -41,7 +42,7 @@ def asked(body: Mapping[str, Any], model: str) -> Asked:
         parameters=parameters,
         seed=seed if type(seed) is int else None,
     )
-    return Asked(request)
+    return ClientRequest(request)
 
 
 def wants_stream(body: Mapping[str, Any], operation: str) -> bool:  # noqa: ARG001 (the body says it here)
@@ -67,7 +68,7 @@ def with_output_limit(body: Mapping[str, Any], limit: int) -> dict[str, Any]:
     return {**body, name: limit}
 
 
-def answer(reading: Reading, frame: Frame) -> dict[str, Any]:
+def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
     """A chat completion with one choice."""
     message: dict[str, Any] = {"role": "assistant", "content": reading.text or None}
     if reading.tool_requests:
@@ -79,7 +80,7 @@ def answer(reading: Reading, frame: Frame) -> dict[str, Any]:
     return _framed(frame, "chat.completion") | {"choices": [choice], "usage": _usage(reading.usage)}
 
 
-def stream(reading: Reading, frame: Frame) -> Iterator[bytes]:
+def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
     """The role, the text, each tool call, the end, the tokens if wanted, `[DONE]`."""
     head = _framed(frame, "chat.completion.chunk")
 
@@ -100,7 +101,7 @@ def stream(reading: Reading, frame: Frame) -> Iterator[bytes]:
     yield event("[DONE]")
 
 
-def read(raw: bytes, *, streamed: bool) -> Reading:
+def read(raw: bytes, *, streamed: bool) -> WireAnswer:
     """The first choice and its tokens, from a completion or from its chunks."""
     try:
         return openai.read(_assembled(raw) if streamed else parse_json(raw))

@@ -7,16 +7,19 @@ stream; and they read what a provider of the same format answered, so that it ca
 Knows nothing of HTTP, accesses or prices.
 """
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from proctor.json_values import parse_json
 from proctor.model import Request
-from proctor.models.wire import Reading
+from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 
-class Asked(NamedTuple):
+class ClientRequest(NamedTuple):
     """A client's request in our own words."""
 
     request: Request
@@ -40,10 +43,10 @@ class Frame:
     """The request that is answered."""
 
 
-class Dialect(Protocol):
+class WireDialect(Protocol):
     """One way in which clients ask."""
 
-    def asked(self, body: Mapping[str, Any], model: str) -> Asked:
+    def asked(self, body: Mapping[str, Any], model: str) -> ClientRequest:
         """Read a request. Whatever is missing or of the wrong type raises the natural error."""
 
     def wants_stream(self, body: Mapping[str, Any], operation: str) -> bool:
@@ -55,20 +58,20 @@ class Dialect(Protocol):
     def with_output_limit(self, body: Mapping[str, Any], limit: int) -> dict[str, Any]:
         """The same request with a lower limit."""
 
-    def answer(self, reading: Reading, frame: Frame) -> dict[str, Any]:
+    def answer(self, reading: WireAnswer, frame: Frame) -> dict[str, Any]:
         """A whole answer."""
 
-    def stream(self, reading: Reading, frame: Frame) -> Iterator[bytes]:
+    def stream(self, reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
         """The same answer as the events of a stream."""
 
-    def read(self, raw: bytes, *, streamed: bool) -> Reading:
+    def read(self, raw: bytes, *, streamed: bool) -> WireAnswer:
         """What an answer in this format says, as far as it has come."""
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         """An error as clients of this format expect it."""
 
 
-NOTHING = Reading("", Usage(), (), "")
+NOTHING = WireAnswer("", Usage(), (), "")
 """What an answer says that never came."""
 
 
@@ -92,3 +95,60 @@ def limit_in(body: Mapping[str, Any], *names: str) -> int | None:
 
 def _is_text(part: Mapping[str, Any]) -> bool:
     return isinstance(part.get("text"), str)
+
+
+# Server-sent events, as all providers stream in them.
+
+
+CONTENT_TYPE = "text/event-stream"
+
+
+_BETWEEN = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+
+
+def event(data: Any, name: str = "") -> bytes:
+    """One event; `name` for formats that say the type of an event beside it as well."""
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {text}\n\n".encode("utf-8", "replace")
+
+
+def read_events(stream: bytes) -> Iterator[Mapping[str, Any]]:
+    """The JSON objects of a stream; what is cut off or makes no sense is left out."""
+    for block in _BETWEEN.split(stream):
+        data = _data(block)
+        if not data or data == b"[DONE]":
+            continue
+        try:
+            found = parse_json(data)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            yield found
+
+
+class CollectedStream:
+    """Makes whole events of bytes that arrive in any pieces."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def add(self, chunk: bytes) -> list[bytes]:
+        """The events that are whole now, each with the blank line that ends it."""
+        self._rest += chunk
+        whole, start = list[bytes](), 0
+        for end in _BETWEEN.finditer(self._rest):
+            whole.append(self._rest[start : end.end()])
+            start = end.end()
+        self._rest = self._rest[start:]
+        return whole
+
+    @property
+    def rest(self) -> bytes:
+        """What has come of an event that never ended."""
+        return self._rest
+
+
+def _data(block: bytes) -> bytes:
+    lines = [line[5:].lstrip(b" ") for line in block.splitlines() if line.startswith(b"data:")]
+    return b"\n".join(lines).strip()

@@ -10,12 +10,19 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from proctor.json_values import parse_json, whole_number
 from proctor.model import Request, ToolRequest
-from proctor.models.gateway.dialect import NOTHING, Asked, Frame, limit_in, text_of
-from proctor.models.gateway.sse import event, read_events
-from proctor.models.wire import Reading
+from proctor.models.gateway.dialect import (
+    NOTHING,
+    ClientRequest,
+    Frame,
+    event,
+    limit_in,
+    read_events,
+    text_of,
+)
+from proctor.models.wire import WireAnswer
 from proctor.session import Usage
-from proctor.untrusted import parse_json, whole_number
 
 SETTINGS = {
     "temperature": "temperature",
@@ -24,7 +31,11 @@ SETTINGS = {
     "stopSequences": "stop",
 }
 """Gemini's name of a setting → ours."""
+
+
 SHAPE_SETTINGS = frozenset({"responseMimeType", "responseSchema", "responseJsonSchema", "seed"})
+
+
 UNDERSTOOD = frozenset(
     {
         "contents",
@@ -36,9 +47,17 @@ UNDERSTOOD = frozenset(
         "model",
     }
 )
+
+
 MODES = {"AUTO": "auto", "ANY": "required", "NONE": "none"}
+
+
 FINISH_REASONS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+
+
 OUR_REASONS = {"STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "content_filter"}
+
+
 STATUSES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -52,7 +71,7 @@ STATUSES = {
 }
 
 
-def asked(body: Mapping[str, Any], model: str) -> Asked:
+def asked(body: Mapping[str, Any], model: str) -> ClientRequest:
     """Contents become messages, function calls get ids, the configuration our names."""
     left_out = {name for name in body if name not in UNDERSTOOD}
     messages = list[Mapping[str, Any]]()
@@ -76,7 +95,7 @@ def asked(body: Mapping[str, Any], model: str) -> Asked:
         parameters=_parameters(body, settings),
         seed=seed if type(seed) is int else None,
     )
-    return Asked(request, tuple(sorted(left_out)))
+    return ClientRequest(request, tuple(sorted(left_out)))
 
 
 def wants_stream(body: Mapping[str, Any], operation: str) -> bool:  # noqa: ARG001 (the path says it here)
@@ -94,7 +113,7 @@ def with_output_limit(body: Mapping[str, Any], limit: int) -> dict[str, Any]:
     return {**body, "generationConfig": {**(body.get("generationConfig") or {}), "maxOutputTokens": limit}}
 
 
-def answer(reading: Reading, frame: Frame) -> dict[str, Any]:
+def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
     """One candidate with its text and its calls as parts."""
     parts: list[dict[str, Any]] = [{"text": reading.text}] if reading.text else []
     parts += [{"functionCall": _call(each)} for each in reading.tool_requests]
@@ -108,12 +127,12 @@ def answer(reading: Reading, frame: Frame) -> dict[str, Any]:
     }
 
 
-def stream(reading: Reading, frame: Frame) -> Iterator[bytes]:
+def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
     """All of it in one event: clients take parts in events of any size."""
     yield event(answer(reading, frame))
 
 
-def read(raw: bytes, *, streamed: bool) -> Reading:
+def read(raw: bytes, *, streamed: bool) -> WireAnswer:
     """Text, calls and tokens, from an answer or from the events of one."""
     try:
         pieces = _pieces(raw, streamed=streamed)
@@ -245,7 +264,7 @@ def _pieces(raw: bytes, *, streamed: bool) -> Sequence[Mapping[str, Any]]:
     return whole if isinstance(whole, list) else [whole]
 
 
-def _reading(pieces: Sequence[Mapping[str, Any]]) -> Reading:
+def _reading(pieces: Sequence[Mapping[str, Any]]) -> WireAnswer:
     text, wanted, usage, reason = list[str](), list[ToolRequest](), dict[str, Any](), "cut_off"
     for piece in pieces:
         usage = piece.get("usageMetadata") or usage
@@ -261,7 +280,7 @@ def _reading(pieces: Sequence[Mapping[str, Any]]) -> Reading:
             reason = candidate.get("finishReason") or reason
     thoughts = whole_number(usage.get("thoughtsTokenCount"))
     tool_results = whole_number(usage.get("toolUsePromptTokenCount"))
-    return Reading(
+    return WireAnswer(
         "".join(text),
         Usage(
             input_tokens=whole_number(usage.get("promptTokenCount")) + tool_results,

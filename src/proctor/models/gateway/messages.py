@@ -7,13 +7,20 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from proctor.json_values import parse_json
 from proctor.model import Request, ToolRequest
 from proctor.models import anthropic
-from proctor.models.gateway.dialect import NOTHING, Asked, Frame, limit_in, text_of
-from proctor.models.gateway.sse import event, read_events
-from proctor.models.wire import Reading
+from proctor.models.gateway.dialect import (
+    NOTHING,
+    ClientRequest,
+    Frame,
+    event,
+    limit_in,
+    read_events,
+    text_of,
+)
+from proctor.models.wire import WireAnswer
 from proctor.session import Usage
-from proctor.untrusted import parse_json
 
 UNDERSTOOD = frozenset(
     {
@@ -21,7 +28,11 @@ UNDERSTOOD = frozenset(
         *("stop_sequences", "stream", "metadata", "output_config", "context_management"),
     }
 )
+
+
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
+
 ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -34,7 +45,7 @@ ERROR_TYPES = {
 }
 
 
-def asked(body: Mapping[str, Any], model: str) -> Asked:
+def asked(body: Mapping[str, Any], model: str) -> ClientRequest:
     """The system text becomes a message, content blocks become messages, tool calls and results."""
     left_out = {name for name in body if name not in UNDERSTOOD}
     failed = set[str]()
@@ -49,7 +60,7 @@ def asked(body: Mapping[str, Any], model: str) -> Asked:
         tools=tuple(_tools(body.get("tools") or (), left_out)),
         parameters=_parameters(body),
     )
-    return Asked(request, tuple(sorted(left_out)), frozenset(failed))
+    return ClientRequest(request, tuple(sorted(left_out)), frozenset(failed))
 
 
 def wants_stream(body: Mapping[str, Any], operation: str) -> bool:  # noqa: ARG001 (the body says it here)
@@ -74,7 +85,7 @@ def with_output_limit(body: Mapping[str, Any], limit: int) -> dict[str, Any]:
     return lowered
 
 
-def answer(reading: Reading, frame: Frame) -> dict[str, Any]:
+def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
     """A message with its text and its tool uses as blocks."""
     blocks: list[dict[str, Any]] = [{"type": "text", "text": reading.text}] if reading.text else []
     blocks += [
@@ -84,7 +95,7 @@ def answer(reading: Reading, frame: Frame) -> dict[str, Any]:
     return _message(frame, reading.usage) | {"content": blocks, "stop_reason": _stop_reason(reading)}
 
 
-def stream(reading: Reading, frame: Frame) -> Iterator[bytes]:
+def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
     """The message's start, its blocks piece by piece, the reason it stopped, its end."""
     begun = _message(frame, reading.usage)
     begun["usage"]["output_tokens"] = 1
@@ -105,7 +116,7 @@ def stream(reading: Reading, frame: Frame) -> Iterator[bytes]:
     yield _named({"type": "message_stop"})
 
 
-def read(raw: bytes, *, streamed: bool) -> Reading:
+def read(raw: bytes, *, streamed: bool) -> WireAnswer:
     """Text, tool uses and tokens, from a message or from the events of one."""
     try:
         return anthropic.read(_assembled(raw) if streamed else parse_json(raw))
@@ -214,7 +225,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _stop_reason(reading: Reading) -> str:
+def _stop_reason(reading: WireAnswer) -> str:
     if reading.tool_requests:
         return "tool_use"
     return STOP_REASONS.get(reading.finish_reason, "end_turn")

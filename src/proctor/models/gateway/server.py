@@ -17,21 +17,56 @@ from aiohttp import web
 
 from proctor.agent import Access
 from proctor.errors import ModelError, ProctorError, UsageError
-from proctor.models.gateway import paths
+from proctor.json_values import parse_json
+from proctor.models.gateway import call as paths
 from proctor.models.gateway.access import Accesses, Caller, OpenAccess
-from proctor.models.gateway.answering import JSON, STATUSES, Answering, Refused
-from proctor.models.gateway.call import DIALECTS, Call
-from proctor.models.gateway.delivery import Delivery
-from proctor.models.gateway.listing import listed
-from proctor.models.gateway.paths import Wanted
-from proctor.models.router import Models
+from proctor.models.gateway.call import DIALECTS, Delivery, GatewayCall, GatewayRoute
+from proctor.models.gateway.dispatch import JSON, STATUSES, Dispatcher, GatewayRefusal
+from proctor.models.router import ModelRouter
 from proctor.models.routes import encode
-from proctor.untrusted import parse_json
+
+# Which models a caller has, as each wire format lists them.
+
+
+LONGEST_INPUT = 1_000_000
+
+
+def listed(model: str, one: str, wire: str) -> dict[str, Any]:
+    """The caller's model under its full and its short name, or the `one` that was asked about."""
+    if one:
+        return _entry(one, wire)
+    names = list(dict.fromkeys([model, model.partition("/")[2] or model])) if model else []
+    entries = [_entry(name, wire) for name in names]
+    if wire == "gemini":
+        return {"models": entries}
+    if wire == "messages":
+        ends = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
+        return {"data": entries, "has_more": False, **ends}
+    return {"object": "list", "data": entries}
+
+
+def _entry(name: str, wire: str) -> dict[str, Any]:
+    if wire == "gemini":
+        return {
+            "name": f"models/{name}",
+            "displayName": name,
+            "inputTokenLimit": LONGEST_INPUT,
+            "outputTokenLimit": 65_536,
+            "supportedGenerationMethods": ["generateContent", "streamGenerateContent", "countTokens"],
+        }
+    if wire == "messages":
+        return {"type": "model", "id": name, "display_name": name, "created_at": "2025-01-01T00:00:00Z"}
+    return {"id": name, "object": "model", "created": 1_735_689_600, "owned_by": "proctor"}
+
 
 LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
 """Pictures make requests large; nothing that a model can read is larger."""
+
+
 # Agents keep connections open between calls while their tools run, for minutes.
 KEEPALIVE_SECONDS = 3600
+
+
 # Long enough for the bytes of cancelled answers, short enough to end a batch at once.
 SHUTDOWN_SECONDS = 0.5
 
@@ -39,10 +74,12 @@ SHUTDOWN_SECONDS = 0.5
 class Gateway:
     """Use it on the loop of the batch; close it at the end. The models are the caller's to close."""
 
-    def __init__(self, models: Models, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self, models: ModelRouter, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._models = models
         self._accesses = Accesses()
-        self._answering = Answering(models, now)
+        self._answering = Dispatcher(models, now)
         self._runner: web.ServerRunner | None = None
         self._url = ""
 
@@ -119,33 +156,35 @@ class Gateway:
         return await self._answer(request, access, wanted, body)
 
     async def _answer(
-        self, request: web.BaseRequest, access: OpenAccess, wanted: Wanted, body: Mapping[str, Any]
+        self, request: web.BaseRequest, access: OpenAccess, wanted: GatewayRoute, body: Mapping[str, Any]
     ) -> web.StreamResponse:
         name = wanted.model or str(body.get("model") or "")
         _say_foreign_name(access, name)
         delivery = Delivery(request)
-        call = Call(access, wanted, body, name or access.caller.model, delivery)
+        call = GatewayCall(access, wanted, body, name or access.caller.model, delivery)
         try:
             await self._answering.answer(call, request.headers)
-        except (Refused, ModelError) as error:
+        except (GatewayRefusal, ModelError) as error:
             _refuse(call, error)
         except ProctorError as error:
-            _refuse(call, Refused(500, str(error)))
+            _refuse(call, GatewayRefusal(500, str(error)))
         except Exception as error:
             # A fault of ours costs one call, and its client is told in words it understands.
-            _refuse(call, Refused(500, f"the gateway failed: {type(error).__name__}", "internal_error"))
+            _refuse(
+                call, GatewayRefusal(500, f"the gateway failed: {type(error).__name__}", "internal_error")
+            )
         finally:
             call.finish()
         return delivery.break_off() if call.is_broken else await delivery.send()
 
 
-def _refuse(call: Call, error: Refused | ModelError) -> None:
+def _refuse(call: GatewayCall, error: GatewayRefusal | ModelError) -> None:
     """End a call that has no answer, in the words of its client's format."""
     call.error = str(error)
     if call.delivery.has_begun:
         call.status, call.is_broken = "cut_off", True
         return
-    if isinstance(error, Refused):
+    if isinstance(error, GatewayRefusal):
         status, call.status = error.status, error.condition
     else:
         status = STATUSES.get(error.reason, 502)

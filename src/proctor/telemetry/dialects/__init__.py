@@ -13,19 +13,23 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from proctor.telemetry.blocks import Said
-from proctor.telemetry.reading import Dialect, Reading, Span
+from proctor.telemetry.messages import ParsedMessage
+from proctor.telemetry.span import Span, SpanDialect, SpanReading
 
 TRANSPORT = (
     *("httpx", "urllib3", "urllib", "requests", "aiohttp_client", "starlette", "fastapi", "asgi", "mcp"),
     "botocore",
 )
 """Instrumentations of what lies below an agent: they see requests, not turns."""
+
+
 _PREFIXES = ("opentelemetry.instrumentation.", "openinference.instrumentation.")
+
+
 PROMPT, RESPONSE = "agentcore.invocation.user_prompt", "agentcore.invocation.agent_response"
 
 
-def read_span(span: Span) -> Reading | None:
+def read_span(span: Span) -> SpanReading | None:
     """What a span says; None when it is nothing that concerns us."""
     surest, best = 0, None
     for dialect in () if is_transport(span.scope) else _dialects():
@@ -44,22 +48,22 @@ def is_transport(scope: str) -> bool:
     return False
 
 
-def _with_invocation(reading: Reading | None, span: Span) -> Reading | None:
+def _with_invocation(reading: SpanReading | None, span: Span) -> SpanReading | None:
     """Any span may say what an agent was asked and answered, in two attributes."""
     asked, answered = span.attributes.get(PROMPT), span.attributes.get(RESPONSE)
     if not asked and not answered:
         return reading
-    inputs = [Said("user", str(asked))] if asked else []
-    outputs = [Said("assistant", str(answered))] if answered else []
+    inputs = [ParsedMessage("user", str(asked))] if asked else []
+    outputs = [ParsedMessage("assistant", str(answered))] if answered else []
     if reading is None:
-        return Reading(kind="agent", inputs=inputs, outputs=outputs, has_failed=span.has_failed)
+        return SpanReading(kind="agent", inputs=inputs, outputs=outputs, has_failed=span.has_failed)
     if reading.kind != "agent":
         return reading
     return replace(reading, inputs=reading.inputs or inputs, outputs=reading.outputs or outputs)
 
 
 @cache
-def _dialects() -> tuple[Dialect, ...]:
+def _dialects() -> tuple[SpanDialect, ...]:
     modules = pkgutil.iter_modules([str(Path(__file__).parent)])
     names = sorted(module.name for module in modules if not module.name.startswith("_"))
     found: list[Any] = [import_module(f"{__name__}.{name}") for name in names]

@@ -1,11 +1,246 @@
 """The GenAI semantic conventions of OpenTelemetry, whoever follows them."""
 
-from proctor.telemetry.dialects import _otel
-from proctor.telemetry.reading import Span
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
-read = _otel.read
+from proctor.session import Role
+from proctor.telemetry.messages import ParsedMessage, args_of, opened, payload_of, said_of, text_of, tools_of
+from proctor.telemetry.span import Span, SpanReading, first
+
+# What the GenAI conventions of OpenTelemetry have in common with those that grew beside them.
+
+
+Kind = Literal["agent", "inference", "tool"]
+
+
+OPERATIONS: Mapping[str, Kind] = {
+    **dict.fromkeys(("invoke_agent", "invoke_workflow"), "agent"),
+    **dict.fromkeys(("chat", "generate_content", "text_completion", "completion"), "inference"),
+    "execute_tool": "tool",
+}
+
+
+TRACELOOP: Mapping[str, Kind] = {"workflow": "agent", "agent": "agent", "tool": "tool"}
+
+
+MESSAGE_EVENTS: Mapping[str, Role] = {
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+}
+
+
+DETAILS = ("gen_ai.client.inference.operation.details", "gen_ai.client.operation.details")
+
+
+@dataclass(slots=True)
+class Content:
+    """What events and event records say of one span."""
+
+    inputs: list[ParsedMessage]
+    outputs: list[ParsedMessage]
+    system: str = ""
+    asked: Any = None
+    """The first input as it was written, for tools, whose arguments may look like anything."""
+    answered: Any = None
+
+
+def kind_of(span: Span) -> Kind | None:
+    """What a span is about, by the conventions."""
+    attributes = span.attributes
+    kind = OPERATIONS.get(str(attributes.get("gen_ai.operation.name") or ""))
+    if kind is None:
+        kind = TRACELOOP.get(str(attributes.get("traceloop.span.kind") or ""))
+    if kind is None and attributes.get("llm.request.type") in ("chat", "completion"):
+        kind = "inference"
+    return kind
+
+
+def read_genai(span: Span) -> SpanReading | None:
+    """Read a span as the conventions have it."""
+    kind = kind_of(span)
+    if kind is None:
+        return None
+    content = content_of(span)
+    return read_tool(span, content) if kind == "tool" else read_talk(span, kind, content)
+
+
+def read_talk(span: Span, kind: Kind, content: Content) -> SpanReading:
+    """An agent or a model: what was said to it, and what it said."""
+    attributes = span.attributes
+    inputs = content.inputs or said_of(attributes.get("gen_ai.input.messages"), "user")
+    outputs = content.outputs or said_of(attributes.get("gen_ai.output.messages"), "assistant")
+    if kind == "agent":
+        inputs = inputs or said_of(first(attributes, "gen_ai.task.input", "traceloop.entity.input"), "user")
+        outputs = outputs or said_of(
+            first(attributes, "gen_ai.task.output", "traceloop.entity.output"), "assistant"
+        )
+    else:
+        inputs = inputs or said_of(unflattened(attributes, "gen_ai.prompt"), "user")
+        outputs = outputs or said_of(unflattened(attributes, "gen_ai.completion"), "assistant")
+    return SpanReading(
+        kind=kind,
+        inputs=inputs,
+        outputs=outputs,
+        agent=agent_of(span),
+        has_failed=span.has_failed,
+        system=instructions(attributes.get("gen_ai.system_instructions")) or content.system,
+        tools=tools_on(attributes),
+    )
+
+
+def read_tool(span: Span, content: Content) -> SpanReading:
+    """A tool: its name, what it was given, what it gave back."""
+    attributes = span.attributes
+    given = first(attributes, "gen_ai.tool.call.arguments")
+    if given is None:
+        given = content.asked
+    if given is None:
+        given = entity_input(attributes.get("traceloop.entity.input"))
+    result = first(attributes, "gen_ai.tool.call.result")
+    if result is None:
+        result = content.answered
+    if result is None:
+        result = entity_output(attributes.get("traceloop.entity.output"))
+    name = first(attributes, "gen_ai.tool.name", "traceloop.entity.name")
+    failed = str(attributes.get("gen_ai.tool.status") or "").lower() in ("error", "failed", "failure")
+    return SpanReading(
+        kind="tool",
+        tool=str(name or span.name.removeprefix("execute_tool ").removesuffix(".tool")),
+        tool_args=None if given is None else args_of(payload_of(given)),
+        tool_result=None if result is None else text_of(payload_of(result)),
+        tool_call_id=str(first(attributes, "gen_ai.tool.call.id", "tool_call.id") or ""),
+        has_failed=span.has_failed or failed,
+    )
+
+
+def content_of(span: Span) -> Content:
+    """What was said, by event records first, by the events on the span otherwise."""
+    content = Content([], [])
+    for record in span.records:
+        name = str(record.get("eventName") or record["attributes"].get("event.name") or "")
+        _hear(content, name, record["attributes"], opened(record.get("body")))
+    if not content.inputs and not content.outputs and content.asked is None and content.answered is None:
+        for event in span.events:
+            _hear(content, event["name"], event["attributes"], None)
+    return content
+
+
+def instructions(value: Any) -> str:
+    """A system prompt from parts, messages or plain text."""
+    return "\n".join(filter(None, (said.text for said in said_of(value, "system"))))
+
+
+def agent_of(span: Span) -> str:
+    """The name of the agent a span is about; empty for a workflow around agents."""
+    if span.attributes.get("traceloop.span.kind") == "workflow":
+        return ""
+    named = first(span.attributes, "gen_ai.agent.name", "traceloop.entity.name")
+    return str(named or span.name.removeprefix("invoke_agent").strip() or "agent")
+
+
+def tools_on(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tools a span says there were, those with a description first."""
+    found = tools_of(attributes.get("gen_ai.tool.definitions"))
+    found += tools_of(unflattened(attributes, "llm.request.functions"))
+    return found + tools_of(attributes.get("gen_ai.agent.tools"))
+
+
+def unflattened(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
+    """A list that was spread over attributes: `gen_ai.prompt.0.role`, `gen_ai.prompt.0.content`, …"""
+    tree: dict[str, Any] = {}
+    start = f"{prefix}."
+    for key, value in attributes.items():
+        if key.startswith(start):
+            branch, *path, leaf = tree, *key[len(start) :].split(".")
+            for step in path:
+                below = branch.setdefault(step, {})
+                if not isinstance(below, dict):
+                    break
+                branch = below
+            else:
+                branch.setdefault(leaf, value)
+    found = _gathered(tree)
+    return found if isinstance(found, list) else []
+
+
+def entity_input(value: Any) -> Any:
+    """A tool's arguments from what Traceloop keeps of a call."""
+    found = opened(value)
+    if not isinstance(found, Mapping):
+        return found
+    if isinstance(found.get("inputs"), Mapping):
+        return found["inputs"]
+    if "input_str" in found:
+        return found["input_str"]
+    if set(found) == {"args", "kwargs"} and isinstance(found["kwargs"], Mapping):
+        given = found["args"] if isinstance(found["args"], list) else []
+        return {**{f"arg{number}": each for number, each in enumerate(given)}, **found["kwargs"]}
+    return found
+
+
+def entity_output(value: Any) -> Any:
+    """A tool's result from what Traceloop keeps of a call."""
+    found = opened(value)
+    return found["output"] if isinstance(found, Mapping) and "output" in found else found
+
+
+def _hear(content: Content, name: str, attributes: Mapping[str, Any], body: Any) -> None:
+    if isinstance(body, Mapping) and ("input" in body or "output" in body):
+        _hear_body(content, body)
+    elif name in DETAILS or "gen_ai.input.messages" in attributes or "gen_ai.output.messages" in attributes:
+        _hear_details(content, {**attributes, **(body if isinstance(body, Mapping) else {})})
+    elif name in MESSAGE_EVENTS or name == "gen_ai.choice":
+        fields = dict(body) if isinstance(body, Mapping) else dict(attributes)
+        if isinstance(body, str):
+            fields["content"] = body
+        _hear_message(content, name, fields)
+
+
+def _hear_body(content: Content, body: Mapping[str, Any]) -> None:
+    asked, answered = body.get("input"), body.get("output")
+    if asked is not None:
+        content.inputs += said_of(asked, "user")
+        content.asked = content.asked if content.asked is not None else asked
+    if answered is not None:
+        content.outputs += said_of(answered, "assistant")
+        content.answered = answered
+
+
+def _hear_details(content: Content, fields: Mapping[str, Any]) -> None:
+    asked, answered = fields.get("gen_ai.input.messages"), fields.get("gen_ai.output.messages")
+    content.inputs += said_of(asked, "user")
+    content.outputs += said_of(answered, "assistant")
+    content.asked = content.asked if content.asked is not None else asked
+    content.answered = answered if answered is not None else content.answered
+    content.system = content.system or instructions(fields.get("gen_ai.system_instructions"))
+
+
+def _hear_message(content: Content, name: str, fields: dict[str, Any]) -> None:
+    if name == "gen_ai.choice":
+        message = fields.get("message", fields.get("content"))
+        content.outputs += said_of(message, "assistant")
+        content.answered = message
+        return
+    role = MESSAGE_EVENTS[name]
+    content.inputs += said_of({"role": role, "content": "", **fields}, role)
+    if content.asked is None:
+        content.asked = fields.get("content")
+
+
+def _gathered(tree: Any) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    if tree and all(key.isdigit() and len(key) < 10 for key in tree):
+        return [_gathered(tree[key]) for key in sorted(tree, key=int)]
+    return {key: _gathered(value) for key, value in tree.items()}
+
+
+read = read_genai
 
 
 def speaks(span: Span) -> int:
     """Anything that names an operation of these conventions."""
-    return 1 if _otel.kind_of(span) else 0
+    return 1 if kind_of(span) else 0

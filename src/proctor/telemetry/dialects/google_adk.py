@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from proctor.telemetry.blocks import Result, opened
-from proctor.telemetry.dialects import _openinference
-from proctor.telemetry.reading import Reading, Span, first
-from proctor.telemetry.said import said_of
+from proctor.telemetry.dialects import openinference
+from proctor.telemetry.messages import ParsedToolResult, opened, said_of
+from proctor.telemetry.span import Span, SpanReading, first
 
 SCOPE = "openinference.instrumentation.google_adk"
 
@@ -17,9 +16,9 @@ def speaks(span: Span) -> int:
     return 3 if span.scope == SCOPE else 0
 
 
-def read(span: Span) -> Reading | None:
+def read(span: Span) -> SpanReading | None:
     """Read a span; its results and answers stand inside an event's content."""
-    reading = _openinference.read(span)
+    reading = openinference.read_openinference(span)
     if reading is None or reading.kind == "inference":
         return reading
     content = _content(first(span.attributes, "output.value"))
@@ -38,5 +37,5 @@ def _content(value: Any) -> Any:
     return content if isinstance(content, Mapping) and "parts" in content else None
 
 
-def _joined(results: list[Result]) -> str:
+def _joined(results: list[ParsedToolResult]) -> str:
     return "\n".join(result.text for result in results)

@@ -7,14 +7,16 @@ Two instrumentations write it down, each in Python and in TypeScript: Traceloop'
 import re
 from dataclasses import replace
 
-from proctor.telemetry.dialects import _openinference, _otel
-from proctor.telemetry.reading import Reading, Span
+from proctor.telemetry.dialects import genai, openinference
+from proctor.telemetry.span import Span, SpanReading
 
 SCOPES = (
     *("opentelemetry.instrumentation.langchain", "@traceloop/instrumentation-langchain"),
     *("openinference.instrumentation.langchain", "@arizeai/openinference-instrumentation-langchain"),
     "@aws/aws-distro-opentelemetry-instrumentation-langchain",
 )
+
+
 # A tool's message as Python prints it: content='sunny' name='weather' tool_call_id='call_1'
 _PRINTED = re.compile(r"content=(?P<quote>['\"])(?P<text>.*)(?P=quote) name=", re.DOTALL)
 
@@ -24,9 +26,11 @@ def speaks(span: Span) -> int:
     return 3 if span.scope in SCOPES else 0
 
 
-def read(span: Span) -> Reading | None:
+def read(span: Span) -> SpanReading | None:
     """Read a span in whichever of the two forms it is."""
-    reading = _openinference.read(span) if _openinference.kind_of(span) else _otel.read(span)
+    reading = (
+        openinference.read_openinference(span) if openinference.kind_of(span) else genai.read_genai(span)
+    )
     if reading and reading.kind == "tool" and reading.tool_result:
         printed = _PRINTED.match(reading.tool_result)
         return replace(reading, tool_result=printed["text"]) if printed else reading

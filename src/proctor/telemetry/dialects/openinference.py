@@ -1,11 +1,105 @@
 """OpenInference, whichever framework it watches: the OpenAI agents SDK, LlamaIndex, the Claude agent SDK."""
 
-from proctor.telemetry.dialects import _openinference
-from proctor.telemetry.reading import Span
+from collections.abc import Mapping
+from typing import Any
 
-read = _openinference.read
+from proctor.session import Role
+from proctor.telemetry.dialects.genai import content_of, unflattened
+from proctor.telemetry.messages import ParsedMessage, args_of, opened, payload_of, said_of, text_of, tools_of
+from proctor.telemetry.span import Span, SpanReading, first
+
+# What all instrumentations of OpenInference have in common.
+
+
+AGENTS, MODEL, TOOL = ("AGENT", "CHAIN"), "LLM", "TOOL"
+
+
+def kind_of(span: Span) -> str:
+    """What a span is about, in capitals; empty when it does not say."""
+    return str(span.attributes.get("openinference.span.kind") or "").upper()
+
+
+def read_openinference(span: Span) -> SpanReading | None:
+    """Read a span as OpenInference has it."""
+    kind = kind_of(span)
+    if kind == TOOL:
+        return read_tool(span)
+    if kind == MODEL:
+        return _read_model(span)
+    return _read_agent(span) if kind in AGENTS else None
+
+
+def read_tool(span: Span) -> SpanReading:
+    """A tool: its name, what it was given, what it gave back."""
+    attributes, content = span.attributes, content_of(span)
+    given = first(attributes, "input.value", "tool.parameters")
+    given = content.asked if given is None else given
+    result = first(attributes, "output.value")
+    result = content.answered if result is None else result
+    return SpanReading(
+        kind="tool",
+        tool=str(first(attributes, "tool.name") or span.name),
+        tool_args=None if given is None else args_of(payload_of(given)),
+        tool_result=None if result is None else text_of(payload_of(result)),
+        tool_call_id=str(first(attributes, "tool_call.id", "tool.id", "gen_ai.tool.call.id") or ""),
+        has_failed=span.has_failed,
+    )
+
+
+def flattened_messages(attributes: Mapping[str, Any], prefix: str, role: Role) -> list[ParsedMessage]:
+    """The messages that are spread over attributes: `llm.input_messages.0.message.role`, …"""
+    found = list[ParsedMessage]()
+    for entry in unflattened(attributes, prefix):
+        message = entry.get("message") if isinstance(entry, Mapping) else None
+        if isinstance(message, Mapping):
+            found += said_of(_plain(message), role)
+    return found
+
+
+def _read_agent(span: Span) -> SpanReading:
+    attributes, content = span.attributes, content_of(span)
+    kind = kind_of(span)
+    named = str(first(attributes, "agent.name", "gen_ai.agent.name", "graph.node.name") or span.name)
+    return SpanReading(
+        kind="agent",
+        inputs=said_of(first(attributes, "input.value"), "user") or content.inputs,
+        outputs=said_of(first(attributes, "output.value"), "assistant") or content.outputs,
+        agent=named if kind == "AGENT" else "",
+        has_failed=span.has_failed,
+    )
+
+
+def _read_model(span: Span) -> SpanReading:
+    attributes, content = span.attributes, content_of(span)
+    inputs = flattened_messages(attributes, "llm.input_messages", "user")
+    outputs = flattened_messages(attributes, "llm.output_messages", "assistant")
+    schemas = [each.get("tool", {}).get("json_schema") for each in unflattened(attributes, "llm.tools")]
+    return SpanReading(
+        kind="inference",
+        inputs=inputs or said_of(first(attributes, "input.value"), "user") or content.inputs,
+        outputs=outputs or said_of(first(attributes, "output.value"), "assistant") or content.outputs,
+        has_failed=span.has_failed,
+        tools=[tool for schema in schemas for tool in tools_of(schema)],
+    )
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as OpenAI would write it: without the names that OpenInference puts in between."""
+    blocks = _inside(message.get("contents"), "message_content")
+    plain = dict(message) | {"tool_calls": _inside(message.get("tool_calls"), "tool_call")}
+    plain.pop("contents", None)
+    return plain | {"content": blocks} if blocks and not plain.get("content") else plain
+
+
+def _inside(value: Any, name: str) -> list[Any]:
+    found = opened(value)
+    each = found if isinstance(found, list) else []
+    return [inner for entry in each if isinstance(entry, Mapping) and (inner := entry.get(name))]
+
+
+read = read_openinference
 
 
 def speaks(span: Span) -> int:
     """Anything that names one of its kinds of span."""
-    return 2 if _openinference.kind_of(span) else 0
+    return 2 if kind_of(span) else 0

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from proctor.item import FINISHED
+from proctor.json_values import MOST
 from proctor.session import ModelCall, Role, ToolCall
-from proctor.telemetry.blocks import Said, args_of
-from proctor.telemetry.dialects import _otel
-from proctor.telemetry.reading import Reading, Span, model_of, provider_of, usage_of
-from proctor.telemetry.spans import SCOPE
-from proctor.untrusted import MOST
+from proctor.telemetry.dialects import genai
+from proctor.telemetry.messages import ParsedMessage, args_of
+from proctor.telemetry.span import Span, SpanReading, model_of, provider_of, usage_of
+from proctor.telemetry.span_writer import SCOPE
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -19,22 +19,22 @@ def speaks(span: Span) -> int:
     return 3 if span.scope == SCOPE else 0
 
 
-def read(span: Span) -> Reading | None:
+def read(span: Span) -> SpanReading | None:
     """Read back what was written."""
-    kind = _otel.kind_of(span)
+    kind = genai.kind_of(span)
     if kind == "tool":
-        return Reading(
+        return SpanReading(
             kind="tool", tool=str(span.attributes.get("gen_ai.tool.name") or ""), event=_tool(span)
         )
     if kind == "inference":
-        return Reading(kind="inference", event=_model(span))
+        return SpanReading(kind="inference", event=_model(span))
     if kind is None:
         return None
-    return Reading(
+    return SpanReading(
         kind="agent",
         agent=str(span.attributes.get("gen_ai.agent.name") or ""),
         has_failed=span.has_failed,
-        tools=_otel.tools_on(span.attributes),
+        tools=genai.tools_on(span.attributes),
         transcript=[_said(event["attributes"], event["timeUnixNano"]) for event in span.events],
         trace_id=str(span.attributes.get("proctor.trace.id") or ""),
         told=dict(_told(span.attributes)),
@@ -53,10 +53,10 @@ def _told(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "end_reason", str(attributes.get("proctor.session.end_reason") or "")
 
 
-def _said(fields: dict[str, Any], at: int) -> tuple[Said, int]:
+def _said(fields: dict[str, Any], at: int) -> tuple[ParsedMessage, int]:
     role = str(fields.get("role") or "")
     spoken = cast(Role, role if role in ROLES else "user")
-    return Said(spoken, str(fields.get("content") or ""), name=str(fields.get("name") or "")), at
+    return ParsedMessage(spoken, str(fields.get("content") or ""), name=str(fields.get("name") or "")), at
 
 
 def _tool(span: Span) -> ToolCall:

@@ -4,8 +4,8 @@ Under `gen_ai_latest_experimental` it writes the newer parts instead, in one eve
 of its event loop is a span of its own that repeats what the model's and the tools' spans say.
 """
 
-from proctor.telemetry.dialects import _otel
-from proctor.telemetry.reading import Reading, Span
+from proctor.telemetry.dialects import genai
+from proctor.telemetry.span import Span, SpanReading
 
 SCOPES = ("strands.telemetry.tracer", "strands-agents", "strands")
 
@@ -15,16 +15,16 @@ def speaks(span: Span) -> int:
     return 3 if span.scope in SCOPES else 0
 
 
-def read(span: Span) -> Reading | None:
+def read(span: Span) -> SpanReading | None:
     """Read a span; without an operation its name says what it is."""
-    kind = _otel.kind_of(span) or _by_name(span.name)
+    kind = genai.kind_of(span) or _by_name(span.name)
     if kind is None:
         return None
-    content = _otel.content_of(span)
-    return _otel.read_tool(span, content) if kind == "tool" else _otel.read_talk(span, kind, content)
+    content = genai.content_of(span)
+    return genai.read_tool(span, content) if kind == "tool" else genai.read_talk(span, kind, content)
 
 
-def _by_name(name: str) -> _otel.Kind | None:
+def _by_name(name: str) -> genai.Kind | None:
     # Versions before it named operations.
     if name.startswith(("invoke_agent ", "Agent: ")):
         return "agent"

@@ -3,10 +3,10 @@
 Its instrumentations of the OpenAI agents SDK and of LlamaIndex write the same.
 """
 
-from proctor.telemetry.dialects import _otel
-from proctor.telemetry.reading import Span
+from proctor.telemetry.dialects import genai
+from proctor.telemetry.span import Span
 
-read = _otel.read
+read = genai.read_genai
 
 
 def speaks(span: Span) -> int:

@@ -3,10 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from proctor.telemetry.blocks import Call, Said, args_of, opened
-from proctor.telemetry.dialects._otel import Kind
-from proctor.telemetry.reading import Reading, Span, first
-from proctor.telemetry.said import said_of, text_of, tools_of
+from proctor.telemetry.dialects.genai import Kind
+from proctor.telemetry.messages import (
+    ParsedMessage,
+    ParsedToolCall,
+    args_of,
+    opened,
+    said_of,
+    text_of,
+    tools_of,
+)
+from proctor.telemetry.span import Span, SpanReading, first
 
 OPERATIONS: Mapping[str, Kind] = {
     **{f"ai.{name}": "agent" for name in ("generateText", "streamText", "generateObject", "streamObject")},
@@ -26,13 +33,13 @@ def speaks(span: Span) -> int:
     return 3 if str(span.attributes.get("ai.operationId")) in OPERATIONS else 0
 
 
-def read(span: Span) -> Reading | None:
+def read(span: Span) -> SpanReading | None:
     """Read a span by the operation it names."""
     attributes = span.attributes
     kind = OPERATIONS[str(attributes["ai.operationId"])]
     if kind == "tool":
         given, result = attributes.get("ai.toolCall.args"), attributes.get("ai.toolCall.result")
-        return Reading(
+        return SpanReading(
             kind="tool",
             tool=str(attributes.get("ai.toolCall.name") or span.name),
             tool_args=None if given is None else args_of(given),
@@ -42,7 +49,7 @@ def read(span: Span) -> Reading | None:
         )
     prompt = opened(first(attributes, "ai.prompt.messages", "ai.prompt"))
     named = first(attributes, "ai.telemetry.functionId", "resource.name") if kind == "agent" else None
-    return Reading(
+    return SpanReading(
         kind=kind,
         inputs=said_of(prompt, "user"),
         outputs=_answer(attributes),
@@ -53,15 +60,17 @@ def read(span: Span) -> Reading | None:
     )
 
 
-def _answer(attributes: Mapping[str, Any]) -> list[Said]:
+def _answer(attributes: Mapping[str, Any]) -> list[ParsedMessage]:
     text = str(first(attributes, "ai.response.text", "ai.response.object") or "")
     asked = opened(attributes.get("ai.response.toolCalls"))
     calls = tuple(
-        Call(str(each.get("toolCallId") or ""), str(each["toolName"]), args_of(first(each, "input", "args")))
+        ParsedToolCall(
+            str(each.get("toolCallId") or ""), str(each["toolName"]), args_of(first(each, "input", "args"))
+        )
         for each in (asked if isinstance(asked, list) else ())
         if isinstance(each, Mapping) and each.get("toolName")
     )
-    return [Said("assistant", text, calls)] if text or calls else []
+    return [ParsedMessage("assistant", text, calls)] if text or calls else []
 
 
 def _tools(value: Any) -> list[dict[str, Any]]:

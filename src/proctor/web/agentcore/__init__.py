@@ -10,26 +10,29 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.web.agentcore import evaluate, evaluators, jobs, logs, online, tags
+from proctor.web.agentcore import evaluate, evaluators, jobs, logs, online
 from proctor.web.agentcore.operation import respond
-from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.watching import watched
-from proctor.web.site import Site
+from proctor.web.agentcore.service import Service, watched
+from proctor.web.state import AppState
 
 OPERATIONS = (
     *(*jobs.OPERATIONS, *evaluate.OPERATIONS),
-    *(*evaluators.OPERATIONS, *online.OPERATIONS, *tags.OPERATIONS),
+    *(*evaluators.OPERATIONS, *online.OPERATIONS, *evaluators.TAG_OPERATIONS),
 )
+
+
 PLACES = (
     *("/evaluations/batch-evaluate", "/evaluations/batch-evaluate/{rest:path}"),
     *("/evaluations/evaluate/{rest:path}", "/evaluators", "/evaluators/{rest:path}"),
     *("/online-evaluation-configs", "/online-evaluation-configs/{rest:path}", "/tags/{rest:path}"),
 )
 """Every path below these is ours, also those of no operation: ids are read from the path as it was sent."""
+
+
 METHODS = ["GET", "POST", "PUT", "DELETE"]
 
 
-def router(site: Site) -> APIRouter:
+def router(site: AppState) -> APIRouter:
     """The routes of this interface. Their callers are told apart by signature or bearer token."""
     service = Service(site)
     # A limit that makes no sense is told before anything is served.

@@ -9,9 +9,11 @@ Knows nothing of what was asked for.
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from proctor.web.agentcore.shapes import Flaw
+from proctor.web.agentcore.shapes import ShapeProblem
 
 MOST_MESSAGE_CHARACTERS = 10_000
+
+
 MOST_FIELDS = 200
 """A list of 20,000 wrong members needs no answer of 20,000 lines."""
 
@@ -41,7 +43,7 @@ class ValidationException(WireError):
     status = 400
 
     def __init__(
-        self, message: str, *, reason: str = "FieldValidationFailed", flaws: Sequence[Flaw] = ()
+        self, message: str, *, reason: str = "FieldValidationFailed", flaws: Sequence[ShapeProblem] = ()
     ) -> None:
         super().__init__(message)
         self.reason = reason
@@ -129,7 +131,7 @@ class LogsError(WireError):
         self.name = name
 
 
-def told(flaws: Sequence[Flaw]) -> ValidationException:
+def told(flaws: Sequence[ShapeProblem]) -> ValidationException:
     """One error for everything that is wrong with a request."""
     messages = [flaw.message for flaw in flaws[:MOST_FIELDS]]
     if len(flaws) == 1:

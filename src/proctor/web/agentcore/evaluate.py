@@ -8,31 +8,129 @@ Knows nothing of spans or of how an evaluator judges.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from proctor.batch.secrecy import visible
 from proctor.errors import AttemptError, NotFound
-from proctor.evaluator import Evaluator, Evidence
+from proctor.evaluator import Evaluator, Evidence, Reference
 from proctor.evaluators import EvaluationSettings, find_evaluator
-from proctor.evaluators.targets import Target, targets_of
+from proctor.evaluators.rendering import EvaluationTarget, targets_of
 from proctor.item import digest_of
+from proctor.json_values import parse_json
 from proctor.score import Score
-from proctor.web.agentcore.data_shapes import EVALUATE
+from proctor.secrets import visible
+from proctor.session import Session
+from proctor.store.sessions import evidence_of_import
+from proctor.telemetry import Document, normalised, session_of
+from proctor.telemetry.documents import is_span, service_of, session_key_of
 from proctor.web.agentcore.errors import ResourceNotFoundException, ValidationException, told
-from proctor.web.agentcore.names import EVALUATOR, is_managed
-from proctor.web.agentcore.operation import Members, Operation
+from proctor.web.agentcore.operation import Operation
+from proctor.web.agentcore.request_shapes import EVALUATE
 from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import Flaw
-from proctor.web.agentcore.spans import evidence_of_spans
+from proctor.web.agentcore.shapes import EVALUATOR_NAMES, Members, ShapeProblem, is_managed
+
+# The session that a caller brings along as spans, as an evaluator sees it.
+
+
+INPUT = "evaluationInput.sessionSpans"
+
+
+def evidence_of_spans(spans: Sequence[Any], references: Sequence[Mapping[str, Any]]) -> Evidence:
+    """What the spans tell, with what was expected of it."""
+    session = _session(_documents(spans))
+    evidence = evidence_of_import(session)
+    return replace(evidence, reference=_reference(evidence, references)) if references else evidence
+
+
+def _documents(spans: Sequence[Any]) -> list[Document]:
+    documents, problems = list[Document](), list[str]()
+    for number, span in enumerate(spans, start=1):
+        try:
+            documents.append(normalised(_mapping(span)))
+        except ValueError as problem:
+            problems.append(f"{number}: {problem}")
+    if not documents:
+        raise ValidationException(f"Provided input has no readable span documents ({problems[0]})")
+    if not any(map(is_span, documents)):
+        raise ValidationException(
+            f"Provided input contains {len(documents)} log event(s) but no span documents. "
+            "Log events alone cannot be evaluated"
+        )
+    return documents
+
+
+def _mapping(span: Any) -> Mapping[str, Any]:
+    # Readers of log streams hand over what they read: a document as text.
+    found = parse_json(span) if isinstance(span, str) else span
+    if not isinstance(found, Mapping):
+        raise ValueError("it is no JSON object")
+    return found
+
+
+def _session(documents: Sequence[Document]) -> Session:
+    named = list(dict.fromkeys(key for document in documents if (key := session_key_of(document))))
+    if len(named) > 1:
+        raise ValidationException(
+            f"Provided input has spans of {len(named)} sessions ({', '.join(named[:3])}); "
+            "evaluate one at a time"
+        )
+    traces = dict.fromkeys(document["traceId"] for document in documents)
+    if not named and len(traces) > 1:
+        raise ValidationException(
+            f"Provided input has {len(traces)} traces and no span says which session they are of: "
+            "attribute session.id is missing"
+        )
+    service = next((name for document in documents if (name := service_of(document))), "")
+    session = session_of(documents, external_id=[*named, *traces][0], service=service)
+    if session is None:
+        raise ValidationException("Provided input has no spans with supported scope")
+    return session
+
+
+def _reference(evidence: Evidence, references: Sequence[Mapping[str, Any]]) -> Reference:
+    turns = {trace.id: number for number, trace in enumerate(evidence.traces)}
+    if flaws := list(_reference_flaws(evidence, references, turns)):
+        raise told(flaws)
+    assertions, trajectory, responses = list[str](), None, dict[int, str]()
+    for entry in references:
+        about = entry["context"]["spanContext"]
+        assertions += [each["text"] for each in entry.get("assertions") or ()]
+        if entry.get("expectedTrajectory") is not None:
+            trajectory = entry["expectedTrajectory"].get("toolNames") or []
+        if entry.get("expectedResponse") is not None:
+            # Without a trace it can only mean the one there is.
+            turn = turns[about["traceId"].lower()] if about.get("traceId") else 0
+            responses[turn] = entry["expectedResponse"]["text"]
+    return Reference(assertions=assertions, trajectory=trajectory, responses=responses)
+
+
+def _reference_flaws(
+    evidence: Evidence, references: Sequence[Mapping[str, Any]], turns: Mapping[str, int]
+) -> Iterator[ShapeProblem]:
+    for number, entry in enumerate(references, start=1):
+        name = f"evaluationReferenceInputs.{number}.member.context.spanContext"
+        about = entry["context"]["spanContext"]
+        if about["sessionId"] != evidence.session_id:
+            yield ShapeProblem(f"{name}.sessionId", "Member must be the session of the provided spans")
+        if about.get("traceId") and about["traceId"].lower() not in turns:
+            yield ShapeProblem(f"{name}.traceId", "Member must be a trace of the provided spans")
+        if entry.get("expectedResponse") is not None and not about.get("traceId") and len(turns) > 1:
+            yield ShapeProblem(f"{name}.traceId", "Member must not be null where there are several traces")
+
 
 MOST_RESULTS = 10
 """Targets that are judged in one call; of more, the last ones."""
+
+
 MOST_TEXT = 2048
+
+
 TARGETS = {"trace": "traceIds", "tool_call": "spanIds"}
+
+
 CODES = {
     "rate_limit": "ThrottlingException",
     "timeout": "TimeoutException",
@@ -98,19 +196,23 @@ def _evaluator(service: Service, evaluator_id: str) -> Evaluator:
         raise ResourceNotFoundException(str(error).partition("\n")[0]) from error
 
 
-def _targets(evaluator: Evaluator, evidence: Evidence, given: Mapping[str, Any]) -> list[Target]:
+def _targets(evaluator: Evaluator, evidence: Evidence, given: Mapping[str, Any]) -> list[EvaluationTarget]:
     """What is to be judged, oldest first. Raises where the targets are of another level, or not there."""
     wanted = TARGETS.get(evaluator.level)
     for name in given:
         if name != wanted:
             rather = f"{wanted}" if wanted else "absent"
-            raise told([Flaw("evaluationTarget", f"Member must be {rather} for this evaluator")])
+            raise told([ShapeProblem("evaluationTarget", f"Member must be {rather} for this evaluator")])
     ids = [each.lower() for each in given.get(wanted or "", ())]
     found = targets_of(replace(evidence, targets=frozenset(ids)), evaluator.level)
     missing = [each for each in ids if each not in {target.id for target in found}]
     if missing:
         raise told(
-            [Flaw(f"evaluationTarget.{wanted}", f"Member must be in the provided spans: {missing[0]}")]
+            [
+                ShapeProblem(
+                    f"evaluationTarget.{wanted}", f"Member must be in the provided spans: {missing[0]}"
+                )
+            ]
         )
     if not found:
         raise ValidationException("no spans to evaluate")
@@ -118,7 +220,7 @@ def _targets(evaluator: Evaluator, evidence: Evidence, given: Mapping[str, Any])
 
 
 async def _judged(
-    evaluator: Evaluator, evidence: Evidence, targets: Sequence[Target], deadline: float
+    evaluator: Evaluator, evidence: Evidence, targets: Sequence[EvaluationTarget], deadline: float
 ) -> list[Score]:
     """The scores of the last targets that have any: some evaluators have nothing to say to most of them."""
     found: list[Sequence[Score]] = []
@@ -131,7 +233,7 @@ async def _judged(
 
 
 async def _together(
-    evaluator: Evaluator, evidence: Evidence, targets: Sequence[Target], deadline: float
+    evaluator: Evaluator, evidence: Evidence, targets: Sequence[EvaluationTarget], deadline: float
 ) -> list[Sequence[Score]]:
     tasks = [asyncio.create_task(_judge(evaluator, evidence, target)) for target in targets]
     try:
@@ -148,7 +250,7 @@ async def _together(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _judge(evaluator: Evaluator, evidence: Evidence, target: Target) -> Sequence[Score]:
+async def _judge(evaluator: Evaluator, evidence: Evidence, target: EvaluationTarget) -> Sequence[Score]:
     only = frozenset({target.id}) if target.id else frozenset[str]()
     try:
         return await evaluator.judge(replace(evidence, targets=only))
@@ -157,7 +259,7 @@ async def _judge(evaluator: Evaluator, evidence: Evidence, target: Target) -> Se
         return [_failed(evaluator, target, code, str(error))]
 
 
-def _failed(evaluator: Evaluator, target: Target, code: str, message: str) -> Score:
+def _failed(evaluator: Evaluator, target: EvaluationTarget, code: str, message: str) -> Score:
     return Score(
         evaluator=evaluator.name, level=evaluator.level, target=target.id, error=message, error_code=code
     )
@@ -165,7 +267,7 @@ def _failed(evaluator: Evaluator, target: Target, code: str, message: str) -> Sc
 
 def _result(service: Service, evaluator_id: str, evidence: Evidence, score: Score) -> dict[str, Any]:
     told_of: dict[str, Any] = {
-        "evaluatorArn": service.names.arn(EVALUATOR, evaluator_id),
+        "evaluatorArn": service.names.arn(EVALUATOR_NAMES, evaluator_id),
         "evaluatorId": evaluator_id,
         "evaluatorName": evaluator_id if is_managed(evaluator_id) else score.evaluator,
         "context": {"spanContext": _context(evidence, score)},

@@ -8,33 +8,91 @@ Knows nothing of how an evaluator judges.
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from proctor.errors import Contradiction
+from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.definition import problems_of
+from proctor.evaluators.matchers import MATCHINGS
+from proctor.judging.question import Rating
+from proctor.score import Level
 from proctor.store.definitions import EVALUATORS
 from proctor.store.writer import timestamp
-from proctor.web.agentcore import paging
-from proctor.web.agentcore.builtins import Managed, managed
-from proctor.web.agentcore.common_shapes import PAGING
-from proctor.web.agentcore.control_shapes import (
-    CREATE_EVALUATOR,
-    GET_EVALUATOR,
-    ONE_EVALUATOR,
-    UPDATE_EVALUATOR,
-)
+from proctor.web.agentcore import service as paging
 from proctor.web.agentcore.errors import (
     ResourceNotFoundException,
     ServiceQuotaExceededException,
     ValidationException,
     told,
 )
-from proctor.web.agentcore.kept import seconds, token_of
-from proctor.web.agentcore.names import EVALUATOR, is_managed, new_id
-from proctor.web.agentcore.operation import Members, Operation
-from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import Flaw
+from proctor.web.agentcore.operation import Operation
+from proctor.web.agentcore.request_shapes import (
+    CREATE_EVALUATOR,
+    GET_EVALUATOR,
+    LIST_TAGS,
+    ONE_EVALUATOR,
+    TAG_RESOURCE,
+    UNTAG_RESOURCE,
+    UPDATE_EVALUATOR,
+)
+from proctor.web.agentcore.service import Service, seconds, token_of
+from proctor.web.agentcore.shapes import (
+    BATCH,
+    EVALUATOR_NAMES,
+    ONLINE,
+    PAGING,
+    Members,
+    ShapeProblem,
+    is_managed,
+    new_id,
+    read_arn,
+)
+
+# The evaluators that come with the service, as callers see them.
+
+
+MATCHING_WORDS = {
+    "Builtin.TrajectoryExactOrderMatch": "whether exactly the expected tools were called, in their order",
+    "Builtin.TrajectoryInOrderMatch": "whether the expected tools were called in their order, among others",
+    "Builtin.TrajectoryAnyOrderMatch": "whether every expected tool was called, in whatever order",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Managed:
+    """One evaluator that comes with the service."""
+
+    level: Level
+    judges: str
+    instructions: str = ""
+    """What the judge is told. Empty: it is a program."""
+    ratings: tuple[Rating, ...] = ()
+    needs_ground_truth: bool = False
+
+
+@cache
+def managed(harmful_value: float = 1.0) -> dict[str, Managed]:
+    """All of them, by id."""
+    found = {
+        name: Managed(level="session", judges=MATCHING_WORDS[name], needs_ground_truth=True)
+        for name in MATCHINGS
+    }
+    for name, one in JUDGED.items():
+        question, _ = question_of(name, harmful_value)
+        found[f"{PREFIX}{name}"] = Managed(
+            level=one.level,
+            judges=one.judges,
+            instructions=question.instructions,
+            ratings=question.dimensions[0].scale.ratings,
+        )
+    return found
+
 
 TYPES = {"llmAsAJudge": "Custom", "codeBased": "CustomCode", "derived": "CustomDerived"}
+
+
 BUILTIN_SINCE = 1_767_225_600
 """When built-in evaluators are said to have been made: the member is required, and there is no true one."""
 
@@ -58,7 +116,7 @@ def create(service: Service, asked: Members) -> Mapping[str, Any]:
     kept = service.store.definitions.create_evaluator(
         row, asked["evaluatorConfig"], token_of("CreateEvaluator", asked)
     )
-    arn = service.names.arn(EVALUATOR, kept["id"])
+    arn = service.names.arn(EVALUATOR_NAMES, kept["id"])
     if asked.get("tags") and kept["id"] == row["id"]:
         service.store.definitions.tag(arn, asked["tags"])
     return {
@@ -96,7 +154,7 @@ def list_all(service: Service, asked: Members) -> Mapping[str, Any]:
     entries += [(["kept", row["id"]], _summary(service, row)) for row in rows]
     answer: dict[str, Any] = {"evaluators": [summary for _, summary in entries[:limit]]}
     if len(entries) > limit:
-        answer["nextToken"] = paging.token_of("evaluators", entries[limit - 1][0])
+        answer["nextToken"] = paging.page_token_of("evaluators", entries[limit - 1][0])
     return answer
 
 
@@ -122,7 +180,7 @@ def update(service: Service, asked: Members) -> Mapping[str, Any]:
         evaluator_id, values, config, token_of(f"UpdateEvaluator {evaluator_id}", asked)
     )
     return {
-        "evaluatorArn": service.names.arn(EVALUATOR, kept["id"]),
+        "evaluatorArn": service.names.arn(EVALUATOR_NAMES, kept["id"]),
         "evaluatorId": kept["id"],
         "updatedAt": seconds(kept["updatedAt"]),
         "status": "ACTIVE",
@@ -135,7 +193,7 @@ def delete(service: Service, asked: Members) -> Mapping[str, Any]:
     definitions = service.store.definitions
     definitions.evaluator(evaluator_id, with_config=False)
     definitions.delete_evaluator(evaluator_id)
-    arn = service.names.arn(EVALUATOR, evaluator_id)
+    arn = service.names.arn(EVALUATOR_NAMES, evaluator_id)
     definitions.untag(arn)
     return {"evaluatorArn": arn, "evaluatorId": evaluator_id, "status": "DELETING"}
 
@@ -192,7 +250,7 @@ OPERATIONS = (
 def _check(definition: Mapping[str, Any]) -> None:
     """Refuse a definition that no session could be judged by."""
     members = {name: definition[name] for name in ("evaluatorName", "level", "evaluatorConfig")}
-    flaws = [Flaw(flaw.name, f"Member {flaw.message}") for flaw in problems_of(members, wire=True)]
+    flaws = [ShapeProblem(flaw.name, f"Member {flaw.message}") for flaw in problems_of(members, wire=True)]
     if flaws:
         raise told(flaws)
 
@@ -201,14 +259,14 @@ def _own_id(evaluator_id: str) -> str:
     if is_managed(evaluator_id):
         raise ValidationException(
             f"{evaluator_id} comes with the service and cannot be changed or deleted.",
-            flaws=[Flaw("evaluatorId", "Member must be the id of a custom evaluator")],
+            flaws=[ShapeProblem("evaluatorId", "Member must be the id of a custom evaluator")],
         )
     return evaluator_id
 
 
 def _summary(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
     told_of = {
-        "evaluatorArn": service.names.arn(EVALUATOR, row["id"]),
+        "evaluatorArn": service.names.arn(EVALUATOR_NAMES, row["id"]),
         "evaluatorId": row["id"],
         "evaluatorName": row["name"],
         "evaluatorType": TYPES[row["kind"]],
@@ -228,7 +286,7 @@ def _builtin(service: Service, evaluator_id: str, *, with_config: bool) -> dict[
     if found is None:
         raise ResourceNotFoundException(f"There is no evaluator {evaluator_id}.")
     told_of = {
-        "evaluatorArn": service.names.arn(EVALUATOR, evaluator_id),
+        "evaluatorArn": service.names.arn(EVALUATOR_NAMES, evaluator_id),
         "evaluatorId": evaluator_id,
         "evaluatorName": evaluator_id,
         "evaluatorType": "Builtin",
@@ -260,3 +318,77 @@ def _builtin_config(service: Service, found: Managed) -> Mapping[str, Any] | Non
             "modelConfig": {"bedrockEvaluatorModelConfig": {"modelId": service.judge}},
         }
     }
+
+
+# Tags of resources: words of the caller's own, by ARN.
+
+
+def tag(service: Service, asked: Members) -> Mapping[str, Any]:
+    """Give a resource tags."""
+    arn = _known(service, asked["resourceArn"])
+    try:
+        service.store.definitions.tag(arn, asked["tags"])
+    except Contradiction as error:
+        raise ServiceQuotaExceededException(str(error)) from error
+    return {}
+
+
+def untag(service: Service, asked: Members) -> Mapping[str, Any]:
+    """Take tags from a resource; ones it does not have are no error."""
+    service.store.definitions.untag(_known(service, asked["resourceArn"]), asked["tagKeys"])
+    return {}
+
+
+def list_tags(service: Service, asked: Members) -> Mapping[str, Any]:
+    """The tags of a resource."""
+    return {"tags": service.store.definitions.tags(_known(service, asked["resourceArn"]))}
+
+
+TAG_OPERATIONS = (
+    Operation(
+        name="TagResource",
+        method="POST",
+        path="/tags/{resourceArn}",
+        status=204,
+        shape=TAG_RESOURCE,
+        answer=tag,
+        plane="control",
+    ),
+    Operation(
+        name="UntagResource",
+        method="DELETE",
+        path="/tags/{resourceArn}",
+        status=204,
+        shape=UNTAG_RESOURCE,
+        query=("tagKeys",),
+        answer=untag,
+        plane="control",
+    ),
+    Operation(
+        name="ListTagsForResource",
+        method="GET",
+        path="/tags/{resourceArn}",
+        shape=LIST_TAGS,
+        answer=list_tags,
+        plane="control",
+    ),
+)
+
+
+def _known(service: Service, arn: str) -> str:
+    """The ARN of something that is there. Raises where there is no such thing."""
+    kind, resource_id = read_arn(arn) or ("", "")
+    if kind == BATCH:
+        # Jobs that were started from a command line name a region of their own.
+        known = service.store.evaluations.row(resource_id)["arn"]
+    elif kind == EVALUATOR_NAMES:
+        known = service.names.arn(
+            kind, service.store.definitions.evaluator(resource_id, with_config=False)["id"]
+        )
+    elif kind == ONLINE:
+        known = service.names.arn(kind, service.store.definitions.config(resource_id)["id"])
+    else:
+        known = ""
+    if known != arn:
+        raise ResourceNotFoundException(f"There is no resource {arn[:200]}.")
+    return arn

@@ -9,14 +9,20 @@ Knows nothing of how sessions are found or judged.
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from proctor import __version__
-from proctor.batch.evaluation import (
+from proctor.errors import NotFound
+from proctor.evaluators.insight import CATEGORIES, FAILURES, FIELDS, INTENT, SUMMARY, family_of, kind_of
+from proctor.item import RUNNING
+from proctor.jobs.evaluation.online import copies_of, is_online, online_source
+from proctor.jobs.evaluation.request import EvaluationRequest, named
+from proctor.jobs.evaluation.state import (
     FAILED,
-    Evaluation,
+    PENDING,
+    EvaluationState,
     delete_evaluation,
     evaluation_of,
     evaluations_page,
@@ -24,22 +30,19 @@ from proctor.batch.evaluation import (
     page_mark,
     stop_evaluation,
 )
-from proctor.batch.online import copies_of, is_online, online_source
-from proctor.errors import NotFound
-from proctor.item import RUNNING
-from proctor.plan.evaluation import EvaluationRequest, named
-from proctor.web.agentcore import paging
-from proctor.web.agentcore.common_shapes import PAGING
-from proctor.web.agentcore.data_shapes import ONE_JOB, START
-from proctor.web.agentcore.errors import (
-    ResourceNotFoundException,
-    ServiceQuotaExceededException,
-    told,
+from proctor.stats.evaluation import (
+    Cluster,
+    EvaluatorResult,
+    InsightFinding,
+    bare,
+    clusters,
+    findings_of,
+    results_of,
 )
-from proctor.web.agentcore.insights import insight_flaws
-from proctor.web.agentcore.names import EVALUATOR_ID
-from proctor.web.agentcore.operation import Members, Operation
-from proctor.web.agentcore.results import results_members
+from proctor.web.agentcore import service as paging
+from proctor.web.agentcore.errors import ResourceNotFoundException, ServiceQuotaExceededException, told
+from proctor.web.agentcore.operation import Operation
+from proctor.web.agentcore.request_shapes import ONE_JOB, START
 from proctor.web.agentcore.rules import (
     collected,
     known_evaluators,
@@ -48,13 +51,241 @@ from proctor.web.agentcore.rules import (
     source_flaws,
 )
 from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import Flaw
+from proctor.web.agentcore.shapes import EVALUATOR_ID, PAGING, Members, ShapeProblem
+
+# What the insights of a job found, in the members of this interface.
+
+
+SESSION_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-_]{0,99}")
+"""Session ids that samples may name; sessions of any other are counted all the same."""
+
+
+MOST_SAMPLES, MOST_CAUSES, MOST_RESULTS = 10, 50, 50
+
+
+UNSAID = "not said"
+"""In place of a detail that the judge left out and the interface asks for."""
+
+
+def insight_flaws(asked: Members) -> Iterable[ShapeProblem]:
+    """Every insight must be one there is."""
+    for number, name in enumerate(named(asked, "insights"), start=1):
+        if name not in FIELDS:
+            yield ShapeProblem(
+                f"insights.{number}.member.insightId", f"Member must be one of: {', '.join(sorted(FIELDS))}"
+            )
+
+
+def insight_members(service: Service, job: EvaluationState, created_at: str) -> Mapping[str, Any]:
+    """What insights found so far; nothing for a job that was asked for none."""
+    asked, members = named(job.document, "insights"), dict[str, Any]()
+    read = service.store.read
+    if FAILURES in asked:
+        failures = findings_of(read, job.run_id, FAILURES)
+        members["insightResults"] = _results(failures, created_at)
+        members["failureAnalysisResult"] = {"failures": [_family(each) for each in _families(failures)]}
+    if INTENT in asked:
+        found = clusters(findings_of(read, job.run_id, INTENT), _name)
+        members["userIntentResult"] = {"userIntents": [_intent(each) for each in found]}
+    if SUMMARY in asked:
+        found = clusters(findings_of(read, job.run_id, SUMMARY), _name)
+        members["executionSummaryResult"] = {"executionSummaries": [_insight_summary(each) for each in found]}
+    return members
+
+
+def _name(finding: InsightFinding) -> str:
+    return bare(finding.label)
+
+
+def _category(finding: InsightFinding) -> str:
+    return finding.label
+
+
+def _cause(finding: InsightFinding) -> str:
+    return bare(finding.text("root_cause_name")) or bare(finding.text("root_cause"))
+
+
+def _families(failures: list[InsightFinding]) -> list[Cluster]:
+    return clusters(failures, lambda finding: family_of(finding.label))
+
+
+def _head(cluster: Cluster, name: str, description: str) -> dict[str, Any]:
+    return {
+        "clusterId": cluster.id,
+        "name": name,
+        "description": description or UNSAID,
+        "affectedSessionCount": cluster.sessions,
+    }
+
+
+def _family(cluster: Cluster) -> dict[str, Any]:
+    kinds = clusters(cluster.findings, _category)
+    meanings = "; ".join(CATEGORIES[each.key] for each in kinds)
+    return {**_head(cluster, cluster.key, meanings), "subCategories": [_kind(each) for each in kinds]}
+
+
+def _kind(cluster: Cluster) -> dict[str, Any]:
+    head = _head(cluster, kind_of(cluster.key), CATEGORIES[cluster.key])
+    return {**head, "rootCauses": [_root_cause(each) for each in clusters(cluster.findings, _cause)]}
+
+
+def _root_cause(cluster: Cluster) -> dict[str, Any]:
+    first = cluster.first
+    return {
+        "clusterId": cluster.id,
+        "name": first.text("root_cause_name") or UNSAID,
+        "rootCause": first.text("root_cause") or UNSAID,
+        "recommendation": first.text("recommendation") or UNSAID,
+        "affectedSessionCount": cluster.sessions,
+        "affectedSessions": [_affected(finding) for finding in cluster.findings],
+    }
+
+
+def _affected(finding: InsightFinding) -> dict[str, Any]:
+    signal = {
+        "category": finding.label,
+        "evidence": finding.text("evidence") or UNSAID,
+        "confidence": _confidence(finding),
+    }
+    return {
+        "sessionId": finding.session,
+        "explanation": finding.text("root_cause") or UNSAID,
+        "fixType": finding.text("fix_type") or UNSAID,
+        "recommendation": finding.text("recommendation") or UNSAID,
+        "failureSpans": [
+            {"spanId": finding.text("spanId"), "traceId": finding.text("traceId"), "signals": [signal]}
+        ],
+    }
+
+
+def _results(failures: list[InsightFinding], created_at: str) -> list[dict[str, Any]]:
+    """Each category that failed, with samples and causes."""
+    return [
+        {
+            "type": "FAILURE",
+            "name": f"{family_of(each.key)}: {kind_of(each.key)}"[:200],
+            "description": CATEGORIES[each.key],
+            "createdAt": created_at,
+            "affectedSessionCount": each.sessions,
+            "sampleSessions": _samples(each),
+            "rootCauses": [_insight_cause(cause) for cause in clusters(each.findings, _cause)[:MOST_CAUSES]],
+        }
+        for each in clusters(failures, _category)[:MOST_RESULTS]
+    ]
+
+
+def _insight_cause(cluster: Cluster) -> dict[str, Any]:
+    first = cluster.first
+    return {
+        "name": (first.text("root_cause_name") or UNSAID)[:200],
+        "explanation": (first.text("root_cause") or UNSAID)[:4000],
+        "affectedSessionCount": cluster.sessions,
+        "suggestedFix": (first.text("recommendation") or UNSAID)[:4000],
+        "sampleSessions": _samples(cluster),
+    }
+
+
+def _samples(cluster: Cluster) -> list[dict[str, Any]]:
+    named_so = [finding for finding in cluster.findings if SESSION_ID.fullmatch(finding.session)]
+    return [
+        {
+            "sessionId": finding.session,
+            "findings": [
+                {
+                    "description": (finding.text("evidence") or UNSAID)[:500],
+                    "category": finding.label[:100],
+                    "confidence": _confidence(finding),
+                    **_target(finding),
+                }
+            ],
+        }
+        for finding in named_so[:MOST_SAMPLES]
+    ]
+
+
+def _target(finding: InsightFinding) -> dict[str, str]:
+    trace, span = finding.text("traceId"), finding.text("spanId")
+    return {"targetId": span[:50], "targetType": "TRACE_ID" if span == trace else "SPAN_ID"}
+
+
+def _confidence(finding: InsightFinding) -> float:
+    said = finding.details.get("confidence")
+    return float(said) if isinstance(said, int | float) else 0.0
+
+
+def _intent(cluster: Cluster) -> dict[str, Any]:
+    return {
+        **_head(cluster, cluster.first.label, cluster.first.text("description")),
+        "affectedSessions": [
+            {"sessionId": finding.session, "userMessages": list(finding.details.get("userMessages") or ())}
+            for finding in cluster.findings
+        ],
+    }
+
+
+def _insight_summary(cluster: Cluster) -> dict[str, Any]:
+    return {
+        **_head(cluster, cluster.first.label, cluster.first.text("approach_taken")),
+        "affectedSessions": [
+            {
+                "sessionId": finding.session,
+                "approachTaken": finding.text("approach_taken") or UNSAID,
+                "finalOutcome": finding.text("final_outcome") or UNSAID,
+            }
+            for finding in cluster.findings
+        ],
+    }
+
+
+# What a job came to, in the members of this interface.
+
+
+def results_members(service: Service, job: EvaluationState, told_at: str) -> Mapping[str, Any]:
+    """The results of a job as far as it is; none before its sessions are known."""
+    if job.state == PENDING or not (job.sessions_found or job.is_finished):
+        return {}
+    if not service.store.data_keys.can_open(job.run_id):
+        # Sealed under a key of its own, which is not there any more: the rest is told all the same.
+        return {}
+    results, insights = results_of(service.store, job.run_id), named(job.document, "insights")
+    return {
+        "evaluationResults": {
+            "numberOfSessionsCompleted": results.completed,
+            "numberOfSessionsInProgress": results.in_progress,
+            "numberOfSessionsFailed": results.failed,
+            "totalNumberOfSessions": results.total,
+            "numberOfSessionsIgnored": results.ignored,
+            # What insights find is no score: it is told beside.
+            "evaluatorSummaries": [
+                _result_summary(result) for result in results.summaries if result.asked_as not in insights
+            ],
+        },
+        **insight_members(service, job, told_at),
+    }
+
+
+def _result_summary(result: EvaluatorResult) -> dict[str, Any]:
+    average = result.average.value
+    return {
+        "evaluatorId": result.asked_as,
+        **({"evaluationDimensionName": result.dimension} if result.dimension else {}),
+        "statistics": {} if average is None else {"averageScore": average},
+        "totalEvaluated": result.evaluated,
+        "totalFailed": result.failed,
+    }
+
 
 MOST_SESSIONS = 500
 """Sessions of one job; of more, the most recent ones are judged."""
+
+
 ASKED = ("evaluators", "insights", "description", "kmsKeyArn")
 """Members that are told as they were given, wherever a job is told of."""
+
+
 WIRE_SOURCES = ("cloudWatchLogs", "onlineEvaluationConfigSource")
+
+
 _counting = threading.Lock()
 
 
@@ -124,7 +355,7 @@ def list_all(service: Service, asked: Members) -> Mapping[str, Any]:
     found = _listed(service, (key[0], key[1]) if key else None, limit + 1)
     answer: dict[str, Any] = {"batchEvaluations": [_summary(job) for job in found[:limit]]}
     if len(found) > limit:
-        answer["nextToken"] = paging.token_of("jobs", page_mark(found[limit - 1]))
+        answer["nextToken"] = paging.page_token_of("jobs", page_mark(found[limit - 1]))
     return answer
 
 
@@ -192,7 +423,7 @@ def moment_text(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _job(service: Service, asked: Members) -> Evaluation:
+def _job(service: Service, asked: Members) -> EvaluationState:
     job = evaluation_of(service.store, asked["batchEvaluationId"], service.now)
     if job.state == FAILED and not job.error_details:
         # It failed between two looks at it; the reason was written down before the failure.
@@ -203,9 +434,9 @@ def _job(service: Service, asked: Members) -> Evaluation:
     return job
 
 
-def _listed(service: Service, after: tuple[str, str] | None, limit: int) -> list[Evaluation]:
+def _listed(service: Service, after: tuple[str, str] | None, limit: int) -> list[EvaluationState]:
     """Jobs that callers started: what online configurations judge is told of elsewhere."""
-    found: list[Evaluation] = []
+    found: list[EvaluationState] = []
     while len(found) < limit:
         page = evaluations_page(service.store, service.now, after=after, limit=limit)
         found += [job for job in page if not is_online(job.document)]
@@ -215,14 +446,14 @@ def _listed(service: Service, after: tuple[str, str] | None, limit: int) -> list
     return found[:limit]
 
 
-def _online_flaws(service: Service, asked: Members) -> Iterator[Flaw]:
+def _online_flaws(service: Service, asked: Members) -> Iterator[ShapeProblem]:
     source = asked["dataSourceConfig"].get("onlineEvaluationConfigSource")
     if source is not None:
         arn = source["onlineEvaluationConfigArn"]
         try:
             online_source(service.store)(arn)
         except NotFound:
-            yield Flaw(
+            yield ShapeProblem(
                 "dataSourceConfig.onlineEvaluationConfigSource.onlineEvaluationConfigArn",
                 "Member must be the ARN of an online evaluation configuration that is there",
             )
@@ -244,11 +475,11 @@ def _check_quotas(service: Service, client_token: str) -> None:
         raise ServiceQuotaExceededException(f"There may be {limits.jobs} batch evaluations; delete some.")
 
 
-def _identity(job: Evaluation) -> dict[str, Any]:
+def _identity(job: EvaluationState) -> dict[str, Any]:
     return {"batchEvaluationId": job.id, "batchEvaluationArn": job.arn}
 
 
-def _summary(job: Evaluation) -> dict[str, Any]:
+def _summary(job: EvaluationState) -> dict[str, Any]:
     return {
         **_identity(job),
         "batchEvaluationName": job.name,
@@ -260,7 +491,7 @@ def _summary(job: Evaluation) -> dict[str, Any]:
     }
 
 
-def _as_asked(job: Evaluation) -> dict[str, Any]:
+def _as_asked(job: EvaluationState) -> dict[str, Any]:
     asked = {name: job.document[name] for name in ASKED if job.document.get(name)}
     if asked.get("evaluators"):
         # The command line takes files and functions as well, which no member of this interface can name.
@@ -270,7 +501,7 @@ def _as_asked(job: Evaluation) -> dict[str, Any]:
     return asked
 
 
-def _output(job: Evaluation) -> dict[str, Any]:
+def _output(job: EvaluationState) -> dict[str, Any]:
     given = (job.document.get("outputConfig") or {}).get("cloudWatchConfig") or {}
     place = {"logGroupName": job.output_group, "logStreamName": job.output_stream}
     return {"cloudWatchConfig": {**given, **place}}

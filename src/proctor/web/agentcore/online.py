@@ -9,17 +9,14 @@ Knows nothing of the judging.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proctor.evaluators.question import places_in
+from proctor.judging.question import places_in
 from proctor.store.definitions import CONFIGS
 from proctor.store.writer import timestamp
-from proctor.web.agentcore import paging
-from proctor.web.agentcore.builtins import managed
-from proctor.web.agentcore.common_shapes import PAGING
-from proctor.web.agentcore.control_shapes import CREATE_ONLINE, ONE_ONLINE, UPDATE_ONLINE
+from proctor.web.agentcore import service as paging
 from proctor.web.agentcore.errors import ServiceQuotaExceededException, told
-from proctor.web.agentcore.kept import seconds, token_of
-from proctor.web.agentcore.names import ONLINE, new_id
-from proctor.web.agentcore.operation import Members, Operation
+from proctor.web.agentcore.evaluators import managed
+from proctor.web.agentcore.operation import Operation
+from proctor.web.agentcore.request_shapes import CREATE_ONLINE, ONE_ONLINE, UPDATE_ONLINE
 from proctor.web.agentcore.rules import (
     collected,
     known_evaluators,
@@ -27,16 +24,20 @@ from proctor.web.agentcore.rules import (
     something_to_judge,
     source_flaws,
 )
-from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import Flaw
+from proctor.web.agentcore.service import Service, seconds, token_of
+from proctor.web.agentcore.shapes import ONLINE, PAGING, Members, ShapeProblem, new_id
 
 DOCUMENT = (
     *("rule", "dataSourceConfig", "evaluators", "insights", "clusteringConfig", "outputConfig"),
     "evaluationExecutionRoleArn",
 )
 """The members of a configuration that are kept and told as they were given."""
+
+
 RESULTS_GROUP = "/aws/bedrock-agentcore/evaluations/results/"
 """Where results are read from, before the configuration's id."""
+
+
 GROUND_TRUTH_PLACES = frozenset(
     {"assertions", "expected_response", "expected_tool_trajectory", "actual_tool_trajectory"}
 )
@@ -93,7 +94,7 @@ def list_all(service: Service, asked: Members) -> Mapping[str, Any]:
         ]
     }
     if len(rows) > limit:
-        answer["nextToken"] = paging.token_of("online", [rows[limit - 1]["id"]])
+        answer["nextToken"] = paging.page_token_of("online", [rows[limit - 1]["id"]])
     return answer
 
 
@@ -195,10 +196,10 @@ def _check(service: Service, document: Mapping[str, Any], *, given: Members) -> 
         raise told(flaws)
 
 
-def _ground_truth_flaws(service: Service, document: Mapping[str, Any]) -> Iterator[Flaw]:
+def _ground_truth_flaws(service: Service, document: Mapping[str, Any]) -> Iterator[ShapeProblem]:
     for number, entry in enumerate(document.get("evaluators") or (), start=1):
         if _needs_ground_truth(service, entry["evaluatorId"]):
-            yield Flaw(
+            yield ShapeProblem(
                 f"evaluators.{number}.member.evaluatorId",
                 f"Member must not need ground truth, which online evaluation has none of: "
                 f"{entry['evaluatorId']}",

@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from proctor.errors import Contradiction, KeyMissing, NotFound, UsageError
-from proctor.untrusted import parse_json
+from proctor.json_values import parse_json
 from proctor.web.agentcore.errors import (
     AccessDeniedException,
     ConflictException,
@@ -34,14 +34,16 @@ from proctor.web.agentcore.errors import (
     told,
 )
 from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import Flaw, Many, Number, Structure
-from proctor.web.agentcore.signing import SignedRequest
+from proctor.web.agentcore.shapes import Many, Members, Number, ShapeProblem, Structure
+from proctor.web.auth import SignedRequest
 
-Members = Mapping[str, Any]
 Answer = Callable[[Service, Members], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
+
 
 DEEPEST = 200
 """Levels of a body. Nobody's spans are nested so deeply, and what reads them calls itself at each level."""
+
+
 _log = logging.getLogger("proctor.web")
 
 
@@ -217,7 +219,7 @@ def _queried(operation: Operation, query: str) -> dict[str, Any]:
 
 def _number(name: str, text: str) -> int:
     if not text.removeprefix("-").isdecimal() or len(text) > 18:
-        raise told([Flaw(name, "Member must be an integer")])
+        raise told([ShapeProblem(name, "Member must be an integer")])
     return int(text)
 
 

@@ -9,6 +9,8 @@ Members nobody asked for are passed over. Knows nothing of HTTP, or of what the 
 
 import math
 import re
+import secrets
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,7 +18,7 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class ShapeProblem:
     """One member that is not as it should be."""
 
     name: str
@@ -31,7 +33,7 @@ class Flaw:
 class Shape(Protocol):
     """What a value may look like."""
 
-    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
         """Everything wrong with a value that is not null."""
 
 
@@ -46,16 +48,16 @@ class Text:
     words: Sequence[str] = ()
     """The only ones allowed. Empty: any."""
 
-    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, str):
-            yield Flaw(name, "Member must be a string")
+            yield ShapeProblem(name, "Member must be a string")
             return
         yield from _length_flaws(len(value), self.least, self.most, name)
         too_long = self.most is not None and len(value) > self.most
         if self.pattern and not too_long and not re.fullmatch(self.pattern, value):
-            yield Flaw(name, f"Member must satisfy regular expression pattern: {self.pattern}")
+            yield ShapeProblem(name, f"Member must satisfy regular expression pattern: {self.pattern}")
         if self.words and value not in self.words:
-            yield Flaw(name, f"Member must satisfy enum value set: [{', '.join(self.words)}]")
+            yield ShapeProblem(name, f"Member must satisfy enum value set: [{', '.join(self.words)}]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,40 +68,40 @@ class Number:
     most: float | None = None
     whole: bool = False
 
-    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
         kind = int if self.whole else (int, float)
         if isinstance(value, bool) or not isinstance(value, kind) or value in (math.inf, -math.inf):
-            yield Flaw(name, f"Member must be {'an integer' if self.whole else 'a number'}")
+            yield ShapeProblem(name, f"Member must be {'an integer' if self.whole else 'a number'}")
             return
         if self.least is not None and value < self.least:
-            yield Flaw(name, f"Member must have value greater than or equal to {self.least:g}")
+            yield ShapeProblem(name, f"Member must have value greater than or equal to {self.least:g}")
         if self.most is not None and value > self.most:
-            yield Flaw(name, f"Member must have value less than or equal to {self.most:g}")
+            yield ShapeProblem(name, f"Member must have value less than or equal to {self.most:g}")
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
     """True or false."""
 
-    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, bool):
-            yield Flaw(name, "Member must be a boolean")
+            yield ShapeProblem(name, "Member must be a boolean")
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimestampShape:
     """A point in time: ISO 8601, or seconds since 1970."""
 
-    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
         if moment_of(value) is None:
-            yield Flaw(name, "Member must be a timestamp")
+            yield ShapeProblem(name, "Member must be a timestamp")
 
 
 @dataclass(frozen=True, slots=True)
 class Anything:
     """Any JSON."""
 
-    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:  # noqa: ARG002  nothing can be wrong
+    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:  # noqa: ARG002  nothing can be wrong
         return iter(())
 
 
@@ -111,9 +113,9 @@ class Many:
     least: int = 0
     most: int | None = None
 
-    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, list):
-            yield Flaw(name, "Member must be a list")
+            yield ShapeProblem(name, "Member must be a list")
             return
         yield from _length_flaws(len(value), self.least, self.most, name)
         # Of a list that is too long the first members tell enough.
@@ -129,9 +131,9 @@ class Table:
     value: Text = field(default_factory=Text)
     most: int | None = None
 
-    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, dict):
-            yield Flaw(name, "Member must be a map")
+            yield ShapeProblem(name, "Member must be a map")
             return
         yield from _length_flaws(len(value), 0, self.most, name)
         for key, entry in list(value.items())[: self.most]:
@@ -146,9 +148,9 @@ class Structure:
     members: Mapping[str, Shape]
     required: Sequence[str] = ()
 
-    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, dict):
-            yield Flaw(name, "Member must be an object")
+            yield ShapeProblem(name, "Member must be an object")
             return
         for member, shape in self.members.items():
             path = f"{name}.{member}" if name else member
@@ -161,13 +163,13 @@ class Union:
 
     members: Mapping[str, Shape]
 
-    def flaws(self, value: Any, name: str) -> Iterator[Flaw]:
+    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, dict):
-            yield Flaw(name, "Member must be an object")
+            yield ShapeProblem(name, "Member must be an object")
             return
         given = [member for member, entry in value.items() if entry is not None]
         if len(given) != 1 or given[0] not in self.members:
-            yield Flaw(name, f"Member must have exactly one of: {', '.join(self.members)}")
+            yield ShapeProblem(name, f"Member must have exactly one of: {', '.join(self.members)}")
             return
         yield from self.members[given[0]].flaws(value[given[0]], f"{name}.{given[0]}")
 
@@ -186,16 +188,143 @@ def moment_of(value: Any) -> datetime | None:
     return None
 
 
-def _member_flaws(shape: Shape, value: Any, name: str, *, required: bool) -> Iterator[Flaw]:
+def _member_flaws(shape: Shape, value: Any, name: str, *, required: bool) -> Iterator[ShapeProblem]:
     # A document may be null; everything else that is null was not given.
     if value is not None or isinstance(shape, Anything):
         yield from shape.flaws(value, name)
     elif required:
-        yield Flaw(name, "Member must not be null")
+        yield ShapeProblem(name, "Member must not be null")
 
 
-def _length_flaws(length: int, least: int, most: int | None, name: str) -> Iterator[Flaw]:
+def _length_flaws(length: int, least: int, most: int | None, name: str) -> Iterator[ShapeProblem]:
     if length < least:
-        yield Flaw(name, f"Member must have length greater than or equal to {least}")
+        yield ShapeProblem(name, f"Member must have length greater than or equal to {least}")
     if most is not None and length > most:
-        yield Flaw(name, f"Member must have length less than or equal to {most}")
+        yield ShapeProblem(name, f"Member must have length less than or equal to {most}")
+
+
+# The names of resources: ids with a random tail, and the ARNs made of them.
+
+
+RESOURCE_ID = r"[a-zA-Z][a-zA-Z0-9-_]{0,99}-[a-zA-Z0-9]{10}"
+
+
+EVALUATOR_ID = (
+    r"(Builtin\.[a-zA-Z0-9._-]+|ThirdParty\.[a-zA-Z0-9_-]+\.[a-zA-Z0-9_-]+|"
+    r"[a-zA-Z][a-zA-Z0-9-_]{0,99}-[a-zA-Z0-9]{10})"
+)
+
+
+_ARN = re.compile(
+    r"arn:aws[a-zA-Z-]*:bedrock-agentcore:(?P<region>[a-z0-9-]*):(?P<account>[0-9]{12}|):"
+    r"(?P<kind>batch-evaluate|evaluator|online-evaluation-config)/(?P<id>[a-zA-Z0-9._-]{1,111})"
+)
+
+
+_ALPHABET = string.ascii_letters + string.digits
+
+
+BATCH, EVALUATOR_NAMES, ONLINE = "batch-evaluate", "evaluator", "online-evaluation-config"
+
+
+def new_id(name: str) -> str:
+    """`name` with a tail that makes it the only one."""
+    return f"{name}-{''.join(secrets.choice(_ALPHABET) for _ in range(10))}"
+
+
+def is_managed(evaluator_id: str) -> bool:
+    """Whether an evaluator comes with the service, and so can be neither changed nor deleted."""
+    return evaluator_id.startswith(("Builtin.", "ThirdParty."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What this server's resources are called."""
+
+    region: str
+    account: str
+
+    def arn(self, kind: str, resource_id: str) -> str:
+        """The ARN of a resource of ours."""
+        if kind == EVALUATOR_NAMES and is_managed(resource_id):
+            return f"arn:aws:bedrock-agentcore:::evaluator/{resource_id}"
+        return f"arn:aws:bedrock-agentcore:{self.region}:{self.account}:{kind}/{resource_id}"
+
+
+def read_arn(arn: str) -> tuple[str, str] | None:
+    """The kind and id of a resource; None: this is no ARN of one that is kept here."""
+    found = _ARN.fullmatch(arn)
+    return (found["kind"], found["id"]) if found else None
+
+
+# Members that messages of both planes share.
+
+
+NAME = Text(pattern=r"[a-zA-Z][a-zA-Z0-9_]{0,47}")
+
+
+ID = Text(pattern=RESOURCE_ID)
+
+
+EVALUATOR = Text(least=1, most=111, pattern=EVALUATOR_ID)
+
+
+CLIENT_TOKEN = Text(least=33, most=256, pattern=r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,256}")
+
+
+KMS_KEY_ARN = Text(
+    least=1,
+    most=2048,
+    pattern=r"arn:aws(|-cn|-us-gov):kms:[a-zA-Z0-9-]*:[0-9]{12}:key/[a-zA-Z0-9-]{36}",
+)
+
+
+TAG_KEY = Text(least=1, most=128, pattern=r"[a-zA-Z0-9\s._:/=+@-]*")
+
+
+TAG_VALUE = Text(most=256, pattern=r"[a-zA-Z0-9\s._:/=+@-]*")
+
+
+TAGS = Table(key=TAG_KEY, value=TAG_VALUE, most=50)
+
+
+LEVEL = Text(words=("TOOL_CALL", "TRACE", "SESSION"))
+
+
+INSIGHTS = Many(
+    of=Structure(
+        {"insightId": Text(pattern=rf"(Builtin\.[a-zA-Z0-9._-]+|{RESOURCE_ID})")}, required=["insightId"]
+    ),
+    most=10,
+)
+
+
+LOG_GROUP = Text(pattern=r"[.\-_/#A-Za-z0-9]+")
+
+
+LOG_GROUP_PREFIX = Text(least=1, most=512, pattern=r"[.\-_/#A-Za-z0-9]+")
+
+
+LOG_GROUPS = {
+    "logGroupNames": Many(of=LOG_GROUP, most=10),
+    "logGroupNamePrefixes": Many(of=LOG_GROUP_PREFIX, least=1, most=5),
+}
+
+
+OUTPUT_GROUP = {
+    "logGroupName": Text(pattern=r"([.\-_/#A-Za-z0-9]+)?"),
+    "metricsNamespace": Text(least=1, most=255, pattern=r"[a-zA-Z0-9._#/:-]+"),
+    "resultDestination": Text(words=("DEDICATED_LOG_GROUP", "SOURCE_LOG_GROUP")),
+}
+
+
+TIME_RANGE = Structure({"startTime": TimestampShape(), "endTime": TimestampShape()})
+
+
+PAGING = Structure({"maxResults": Number(least=1, most=100, whole=True), "nextToken": Text()})
+
+
+# From an HTTP request to an operation and back: who calls, how often, what is asked, what is wrong with it.
+
+
+Members = Mapping[str, Any]

@@ -1,0 +1,294 @@
+"""Bring in sessions that were recorded elsewhere: files and folders of any kind, and log groups.
+
+What cannot be read is named, counted and left out; everything else is kept. Importing again replaces.
+
+Knows nothing of commands.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import UsageError
+from proctor.models.prices import listed_price
+from proctor.records import Kind, all_endings, endings_of, find_kind, kind_names, recognised
+from proctor.session import ModelCall, Session, Step, TimedEvent, Unreadable
+from proctor.store import Store
+from proctor.store.intake import BuiltSessions
+from proctor.telemetry import sources
+from proctor.telemetry.documents import Document, SessionName, mark_of
+from proctor.telemetry.sessions import SOURCE, session_of
+from proctor.telemetry.sources import LogGroupQuery, read_log_groups
+
+# What the model calls of an imported session cost, where their record does not say.
+
+
+def priced(session: Session, now: datetime) -> Session:
+    """The same session with the list price of every call that has tokens, a known model and no cost yet."""
+    if not any(_is_open(told) for step in session.steps for told in step.happenings):
+        return session
+    at = session.started_at or now
+    return replace(session, steps=[_step(step, at) for step in session.steps])
+
+
+def _step(step: Step, at: datetime) -> Step:
+    told = [_priced(each, each.at or step.started_at or at) for each in step.happenings]
+    return replace(step, happenings=told)
+
+
+def _is_open(told: TimedEvent) -> bool:
+    call = told.event
+    if not isinstance(call, ModelCall) or call.cost_usd is not None or call.price_source:
+        return False
+    return bool(call.model and call.usage.total_tokens)
+
+
+def _priced(told: TimedEvent, at: datetime) -> TimedEvent:
+    call = told.event
+    if not isinstance(call, ModelCall) or not _is_open(told):
+        return told
+    # Lists change by the day; asked by the second, no price would be found in memory twice.
+    day = datetime(at.year, at.month, at.day, tzinfo=UTC)
+    price = listed_price(call.provider, call.model, at=day)
+    if price is None:
+        return told
+    cost, rates = price.for_call(call.usage)
+    return replace(told, event=replace(call, cost_usd=cost, price_source=price.source, price=rates))
+
+
+# What arrives by telemetry: kept at once, told as sessions soon after.
+
+
+LONGEST_ERROR = 500
+
+
+DOCUMENTS_AT_ONCE = 2_000
+"""That are written in one transaction. A span takes some 4 kB until it is compressed."""
+
+
+def keep_arrivals(
+    store: Store,
+    documents: Iterable[Document],
+    now: datetime,
+    *,
+    log_group: str = "",
+    fallback: str = "",
+    service: str = "",
+) -> int:
+    """Keep documents; all are committed when this returns. How many they were.
+
+    `log_group` is where their sender says they belong, `fallback` where they go if nobody says;
+    `service` is for documents that name none.
+    """
+    count, waiting = 0, iter(documents)
+    while some := list(islice(waiting, DOCUMENTS_AT_ONCE)):
+        marked = (
+            (mark_of(document, log_group=log_group, fallback=fallback, service=service), document)
+            for document in some
+        )
+        store.arrivals.keep(marked, now)
+        count += len(some)
+    return count
+
+
+def build_sessions(store: Store, now: datetime) -> BuiltSessions:
+    """Bring the sessions up to what has arrived. Costs one small query when they are."""
+    if not store.arrivals.has_new():
+        return BuiltSessions()
+
+    def tell(name: SessionName, documents: Sequence[Document], left_out: int) -> Session | None:
+        session = _session_of(name, documents, left_out)
+        return None if session is None else priced(session, now)
+
+    return store.arrivals.tell(tell, now)
+
+
+def _session_of(name: SessionName, documents: Sequence[Document], left_out: int) -> Session | None:
+    try:
+        return session_of(
+            documents,
+            external_id=name.external_id,
+            service=name.service,
+            log_group=name.log_group,
+            left_out=left_out,
+        )
+    except Exception as error:
+        # Anyone may send anything. What nobody can read is one bad session; raised, it would come up again
+        # each time and keep every other session from being told.
+        return _unreadable(name, error)
+
+
+def _unreadable(name: SessionName, error: Exception) -> Session:
+    return Session(
+        external_id=name.external_id,
+        source=SOURCE,
+        service=name.service,
+        log_group=name.log_group,
+        name=name.external_id,
+        status="error",
+        end_reason="internal_error",
+        error=f"what arrived of it cannot be read: {type(error).__name__}: {error}"[:LONGEST_ERROR],
+    )
+
+
+OTLP, AUTO = "otlp", "auto"
+
+
+MOST_NAMED = 1_000
+"""Things that could not be read which are named; all are counted."""
+
+
+@dataclass(slots=True)
+class ImportResult:
+    """What came of an import."""
+
+    session_ids: list[str] = field(default_factory=list)
+    """In the store, in the order of the files; also of sessions that were there already."""
+    unreadable: list[Unreadable] = field(default_factory=list)
+    """The first of them."""
+    unreadable_count: int = 0
+    documents: int = 0
+    """Spans and event records."""
+    traces: dict[str, None] = field(default_factory=dict)
+    passed_over: list[str] = field(default_factory=list)
+    """The first files in a folder that are called like nothing anybody reads: notes, pictures, programs."""
+    passed_over_count: int = 0
+
+    def name(self, unreadable: Unreadable) -> None:
+        """Note something that could not be read."""
+        self.unreadable_count += 1
+        if len(self.unreadable) < MOST_NAMED:
+            self.unreadable.append(unreadable)
+
+    def pass_over(self, path: Path) -> None:
+        """Note a file that nobody would take for a record."""
+        self.passed_over_count += 1
+        if len(self.passed_over) < MOST_NAMED:
+            self.passed_over.append(str(path))
+
+
+def import_kinds() -> list[str]:
+    """What `import_paths` knows."""
+    return [AUTO, OTLP, *kind_names()]
+
+
+def import_paths(
+    store: Store,
+    paths: Sequence[Path],
+    kind: str,
+    now: datetime,
+    *,
+    service: str = "",
+    log_group: str = "",
+) -> ImportResult:
+    """Import every session in files and folders; `auto` finds out what each of them is.
+
+    `service` and `log_group` are for sessions that do not name theirs.
+    """
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"there is no file or folder {path}")
+    known = None if kind in (OTLP, AUTO) else find_kind(kind)
+    done = ImportResult()
+    for path in paths:
+        if known is not None:
+            _keep_records(store, known, _each(path, known), done, now, service, log_group)
+        elif kind == OTLP:
+            _keep_spans(store, sources.files_in(path), done, now, service, log_group)
+        else:
+            _keep_whatever(store, path, done, now, service, log_group)
+    return _told(store, done, now)
+
+
+def import_log_groups(store: Store, client: Any, wanted: LogGroupQuery, now: datetime) -> ImportResult:
+    """Import what CloudWatch Logs holds of these groups; `client` comes from `logs_client`."""
+    done = ImportResult()
+    for log_group, found in groupby(read_log_groups(client, wanted), key=lambda each: each[0]):
+        documents = _counted((document for _, document in found), done)
+        keep_arrivals(store, documents, now, log_group=log_group, service=wanted.service)
+    return _told(store, done, now)
+
+
+def _told(store: Store, done: ImportResult, now: datetime) -> ImportResult:
+    build_sessions(store, now)
+    done.session_ids += store.arrivals.sessions_of(done.traces)
+    done.session_ids = list(dict.fromkeys(done.session_ids))
+    return done
+
+
+def _keep_spans(
+    store: Store, paths: Iterable[Path], done: ImportResult, now: datetime, service: str, log_group: str
+) -> None:
+    for path in paths:
+        documents = _counted(_readable(sources.read_documents(path), done), done)
+        keep_arrivals(store, documents, now, fallback=log_group, service=service)
+
+
+def _readable(found: Iterable[Document | Unreadable], done: ImportResult) -> Iterator[Document]:
+    for each in found:
+        if isinstance(each, Unreadable):
+            done.name(each)
+        else:
+            yield each
+
+
+def _counted(documents: Iterable[Document], done: ImportResult) -> Iterator[Document]:
+    for document in documents:
+        done.documents += 1
+        done.traces[document["traceId"]] = None
+        yield document
+
+
+def _keep_records(
+    store: Store,
+    kind: Kind,
+    paths: Iterable[Path],
+    done: ImportResult,
+    now: datetime,
+    service: str,
+    log_group: str,
+) -> None:
+    for path in paths:
+        for found in kind.read(path):
+            if isinstance(found, Unreadable):
+                done.name(found)
+                continue
+            session = replace(found, service=found.service or service, log_group=found.log_group or log_group)
+            done.session_ids.append(store.keep_imported(priced(session, now), now))
+
+
+def _each(path: Path, kind: Kind) -> list[Path]:
+    """What a kind reads at a path: the path itself, or what it recognises in a folder."""
+    if not path.is_dir() or kind.recognises(path):
+        return [path]
+    return [
+        file
+        for file in sorted(path.rglob("*"))
+        # Also one that is called like a record and is broken: reading it says why.
+        if kind.recognises(file) or (file.is_file() and file.name.endswith(endings_of(kind)))
+    ]
+
+
+def _keep_whatever(
+    store: Store, path: Path, done: ImportResult, now: datetime, service: str, log_group: str
+) -> None:
+    kind = recognised(path)
+    if kind is not None:
+        _keep_records(store, kind, [path], done, now, service, log_group)
+    elif path.is_dir():
+        looked_at = (*sources.SUFFIXES, *all_endings())
+        for inner in sorted(path.iterdir()):
+            # A link to a folder may lead back up, to what is read already.
+            if inner.is_dir() and inner.is_symlink():
+                done.pass_over(inner)
+            elif inner.is_dir() or inner.name.endswith(looked_at) or recognised(inner):
+                _keep_whatever(store, inner, done, now, service, log_group)
+            else:
+                done.pass_over(inner)
+    elif sources.recognises(path):
+        _keep_spans(store, [path], done, now, service, log_group)
+    else:
+        done.name(Unreadable(path=str(path), problem="nothing here knows what this is"))

@@ -1,0 +1,128 @@
+"""What is to be done next.
+
+Reads the queue from the store in pages, so that a batch of any size takes little memory, and
+keeps the few items that are to be tried again later.
+
+Knows nothing of how items are carried out.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proctor.item import Item
+from proctor.store import item_of
+
+PAGE = 500
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkItem:
+    """An item on its way through the batch, with what its attempts came to so far."""
+
+    item: Item
+    id: str
+    attempts: int
+    """All attempts so far; the next one has the next number."""
+    tries: int
+    """Attempts so far that ended by themselves: those that count against `retries`."""
+    tokens: int = 0
+    tool_calls: int = 0
+    cost_usd: float | None = None
+    started_at: str | None = None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "WorkItem":
+        return cls(
+            item=item_of(row),
+            id=row["id"],
+            attempts=row["attempts"],
+            tries=row["tries"],
+            tokens=row["tokensTotal"],
+            tool_calls=row["toolCalls"],
+            cost_usd=row["costUsd"],
+            started_at=row["startedAt"],
+        )
+
+
+class WorkQueue:
+    """Hands out work until there is none left and none can come back."""
+
+    def __init__(self, load: Callable[[int], Awaitable[Sequence[Mapping[str, Any]]]]) -> None:
+        """`load(after)` gives the next page of queued rows behind a position."""
+        self._load_page = load
+        self._after = -1
+        self._ready: deque[WorkItem] = deque()
+        self._exhausted = False
+        self._stopped = False
+        self._away = 0
+        """Pieces that were handed out, or that come back later."""
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._loading = asyncio.Lock()
+
+    async def next(self) -> WorkItem | None:
+        """The next piece of work, waiting for it if need be; None when all is done or stopped."""
+        while not self._stopped:
+            if self._ready:
+                self._away += 1
+                return self._ready.popleft()
+            if not self._exhausted:
+                await self._load()
+            elif self._away:
+                await self._wait()
+            else:
+                break
+        return None
+
+    def done(self) -> None:
+        """A piece of work that was handed out is finished."""
+        self._away -= 1
+        if not self._away and self._exhausted:
+            self._wake_all()
+
+    def again(self, work: WorkItem, delay_seconds: float) -> None:
+        """A piece of work that was handed out comes back after a while."""
+        asyncio.get_running_loop().call_later(delay_seconds, self._return, work)
+
+    def stop(self) -> None:
+        """Hand out nothing more; what is queued stays queued."""
+        self._stopped = True
+        self._wake_all()
+
+    def _return(self, work: WorkItem) -> None:
+        self._away -= 1
+        # Before what has not begun: an item that is half done is worth more finished.
+        self._ready.appendleft(work)
+        self._wake_one()
+
+    async def _load(self) -> None:
+        async with self._loading:
+            if self._ready or self._exhausted:
+                return
+            rows = await self._load_page(self._after)
+            self._ready.extend(map(WorkItem.of, rows))
+            if rows:
+                self._after = rows[-1]["position"]
+            else:
+                self._exhausted = True
+                if not self._away:
+                    self._wake_all()
+
+    async def _wait(self) -> None:
+        # One future for each, so that a piece that comes back wakes one worker and not a thousand.
+        idle = asyncio.get_running_loop().create_future()
+        self._idle.append(idle)
+        await idle
+
+    def _wake_one(self) -> None:
+        while self._idle:
+            idle = self._idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+                return
+
+    def _wake_all(self) -> None:
+        while self._idle:
+            self._wake_one()

@@ -1,0 +1,154 @@
+"""The outside world, read once and handed in: environment, folders, clock, who there is.
+
+Only this module knows that there is an `os.environ`.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from proctor.agents import find_agent, with_keys
+from proctor.config import FILE, read_config
+from proctor.context import AttemptContext
+from proctor.errors import UsageError
+from proctor.models import ModelRouter, is_stand_in
+from proctor.models.gateway.access import LazyGateway
+from proctor.models.rate_limits import RatePools
+from proctor.models.recording import Recording, Replay
+from proctor.models.router import Tape
+from proctor.runners import find_runner
+from proctor.secrets import redactor
+from proctor.store import Store
+from proctor.store.keys import Keys, read_keys
+
+
+def now() -> datetime:
+    """This moment."""
+    return datetime.now(UTC)
+
+
+def environment() -> Mapping[str, str]:
+    """The user's environment."""
+    return os.environ
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlaces:
+    """Where Proctor keeps things."""
+
+    home: Path
+    store: str
+
+    def open_store(self) -> Store:
+        """The store, made or brought up to date if need be, sealed where a key is named."""
+        return Store(self.store, keys_of(self))
+
+
+def places(options: Mapping[str, str] | None) -> StorePlaces:
+    """Where things are kept: by option, by environment, or in the user's data folder."""
+    given = options or {}
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    home = (
+        Path(given.get("home") or os.environ.get("PROCTOR_HOME") or data / "proctor").expanduser().resolve()
+    )
+    store = given.get("store") or os.environ.get("PROCTOR_STORE") or str(home / "proctor.db")
+    return StorePlaces(home=home, store=store)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What `proctor.toml` and the environment say together."""
+
+    environment: Mapping[str, str]
+    """The user's environment, with the addresses and keys of providers that the file names."""
+    variables: Mapping[str, str]
+    prices: Mapping[str, Mapping[str, float]]
+    limits: Mapping[str, int]
+    budget_usd: float | None = None
+    """What all batches on one store may spend together; None: no limit."""
+    serve: Mapping[str, str] = field(default_factory=dict)
+    access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    encryption: Mapping[str, Any] = field(default_factory=dict)
+
+
+def keys_of(where: StorePlaces) -> Keys:
+    """The keys that `proctor.toml` and the environment name."""
+    return read_keys(configuration(where).encryption, os.environ)
+
+
+def configuration(where: StorePlaces, folders: Sequence[Path] = ()) -> Configuration:
+    """Read what holds for every plan; files in `folders` and the working folder come first."""
+    settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "proctor"
+    found = read_config([*folders, Path.cwd(), where.home, settings], os.environ)
+    if found.encryption and found.encryption != read_config([where.home, settings], os.environ).encryption:
+        # Every command and process has to come to the same key for one store, wherever it is started.
+        raise UsageError(
+            "a proctor.toml in a working folder names a key for the store, which others would not find\n"
+            f"Move its section [encryption] to {where.home / FILE} or {settings / FILE}."
+        )
+    return Configuration(
+        environment={**found.variables, **os.environ},
+        variables=found.variables,
+        prices=found.prices,
+        limits=found.limits,
+        budget_usd=found.budget_usd,
+        serve=found.serve,
+        access_keys=found.access_keys,
+        evaluation=found.evaluation,
+        encryption=found.encryption,
+    )
+
+
+def make_models(
+    where: StorePlaces,
+    folders: Sequence[Path],
+    *,
+    prices: Mapping[str, Mapping[str, float]] | None = None,
+    record: str | None = None,
+    replay: str | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> ModelRouter:
+    """Every model that can be reached from here; scripted ones are looked for in `folders`.
+
+    `record` names a file that keeps their traffic, `replay` one that answers in their place;
+    `variables` are addresses and keys that win over the environment's.
+    """
+    if record and replay:
+        raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
+    config = configuration(where, folders)
+    tape: Tape | None = Recording(Path(record), redactor(config.environment)) if record else None
+    if replay:
+        tape = Replay(Path(replay))
+    prices = {**config.prices, **(prices or {})}
+    reached = {**config.environment, **(variables or {})}
+    pools = RatePools(most=config.limits)
+    needs_prices = config.budget_usd is not None
+    return ModelRouter(
+        reached, folders=folders, prices=prices, tape=tape, pools=pools, needs_prices=needs_prices
+    )
+
+
+def make_house(home: Path, models: ModelRouter) -> AttemptContext:
+    """What attempts stand on."""
+    config = configuration(StorePlaces(home=home, store=""), models.folders)
+    return AttemptContext(
+        home=home,
+        # With the file's words, so that keys it names are blotted out like the others.
+        environment=config.environment,
+        now=now,
+        monotonic=time.monotonic,
+        find_agent=lambda name, settings: with_keys(find_agent(name, settings), os.environ),
+        find_runner=find_runner,
+        models=models.watched,
+        worst_case=models.worst_case,
+        pools=models.pools,
+        door=LazyGateway(models),
+        # Whatever its name, a model that is replayed only rehearses.
+        is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
+        store_budget_usd=config.budget_usd,
+    )

@@ -1,0 +1,340 @@
+"""`proctor evaluators calibrate`: hold a judge against what people said."""
+
+import asyncio
+import csv
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from proctor.bootstrap import places
+from proctor.cli import output
+from proctor.cli.evaluators_found import EvaluatorWorkbench, session_from, tell_stand_in
+from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
+from proctor.errors import AttemptError, UsageError
+from proctor.evaluator import Evaluator, Evidence
+from proctor.evaluators.model_judge import ModelJudge
+from proctor.evaluators.rendering import turns_of
+from proctor.formatting import count_words
+from proctor.score import Score
+from proctor.stats.calibration import Calibration, JudgedTargetPair, LabelValue
+from proctor.stats.calibration import calibrate as calibrated
+from proctor.stats.intervals import Estimate, Rate
+from proctor.store import Store
+
+# What people said of sessions, from a file or from the store.
+
+
+COLUMNS = {
+    "session": ("session", "session_id", "sessionid"),
+    "target": ("target", "trace", "trace_id", "traceid", "tool_call"),
+    "dimension": ("dimension",),
+    "who": ("who", "rater", "annotator"),
+    "label": ("label",),
+    "value": ("value", "score"),
+}
+"""What a file of labels may call its columns."""
+
+
+Thing = tuple[str, str]
+"""A session, by the name it was labelled under, and a target in it."""
+
+
+Labels = dict[str, dict[Thing, dict[str, LabelValue]]]
+"""By dimension, thing, and who said it."""
+
+
+def labels_from_file(path: Path) -> Labels:
+    """The labels in a CSV file; what is wrong with one is said with its line."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: {error}") from error
+    return _gathered(_renamed(path, number, row) for number, row in enumerate(rows, 2))
+
+
+def _renamed(path: Path, number: int, row: Mapping[Any, Any]) -> dict[str, Any]:
+    bare = {
+        str(key).strip().casefold(): (value or "").strip()
+        for key, value in row.items()
+        if isinstance(value, str)
+    }
+    found: dict[str, Any] = {
+        name: next((bare[each] for each in known if bare.get(each)), "") for name, known in COLUMNS.items()
+    }
+    if not found["session"] or not (found["label"] or found["value"]):
+        raise UsageError(f"{path}:{number}: a label needs a session, and a label or a value")
+    try:
+        found["value"] = float(found["value"]) if found["value"] else None
+    except ValueError:
+        raise UsageError(f"{path}:{number}: `{found['value']}` is no number") from None
+    return found
+
+
+def kept_labels(store: Store, evaluator: str) -> Labels:
+    """The labels that people have given for an evaluator."""
+    rows = store.labels(evaluator=evaluator)
+    return _gathered({**row, "session": row["sessionId"]} for row in rows)
+
+
+def _gathered(rows: Iterable[Mapping[str, Any]]) -> Labels:
+    told: Labels = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        opinion = LabelValue(label=row["label"], value=row["value"])
+        told[row["dimension"]][row["session"], row["target"]][row["who"] or "someone"] = opinion
+    return told
+
+
+def calibrate(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The evaluator.")],
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV: session, target, label, value, who, dimension.")
+    ] = None,
+    labels_from_store: Annotated[
+        bool, typer.Option("--labels-from-store", help="Use the labels that were kept for it.")
+    ] = False,
+    judge: Annotated[str, typer.Option(help="The model that judges, as provider/model.")] = "",
+    votes: Annotated[int, typer.Option(min=1, help="Ask the judge so often each time.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="Judge everything so often, to see how it wavers.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the drawing that gives the intervals.")] = 0,
+    as_json: Json = False,
+) -> int:
+    """Say how far an evaluator agrees with people: agreement, kappa, alpha, confusion, leanings and noise.
+
+    Example:  proctor evaluators calibrate Builtin.Helpfulness --labels labels.csv --judge openai/gpt-4.1
+    """
+    if (labels is None) == (not labels_from_store):
+        raise UsageError("say where the labels are\nGive --labels FILE.csv or --labels-from-store.")
+    where = places(context.obj)
+    with where.open_store() as store, EvaluatorWorkbench(store, where, judge=judge, votes=votes) as seat:
+        evaluator = seat.evaluator(name)
+        told = labels_from_file(labels) if labels else kept_labels(store, evaluator.name)
+        if not told:
+            raise UsageError(f"nobody has labelled anything for {evaluator.name}")
+        sessions = _sessions(store, told)
+        results = asyncio.run(seat.judged(evaluator, [*sessions.values()] * repeats))
+    scores = _by_session(list(sessions), results)
+    found = {
+        dimension: calibrated(
+            _things(things, sessions, scores, dimension, scale), order=_order(scale), seed=seed
+        )
+        for dimension, things in told.items()
+        for scale in [_scale(evaluator, dimension)]
+    }
+    looked_at = {
+        session: {score.target for score in judged}
+        for session, judged in zip(sessions, results, strict=False)
+        if not isinstance(judged, AttemptError)
+    }
+    remarks = list(dict.fromkeys(_lost(evaluator, told, looked_at)))
+    return _told(evaluator, found, results, remarks, as_json=as_json)
+
+
+def _lost(evaluator: Evaluator, told: Labels, looked_at: Mapping[str, Collection[str]]) -> Iterator[str]:
+    """Of labels that could not count, or can never agree: a slip of the pen would make a judge look bad."""
+    for dimension, things in told.items():
+        known = {label.casefold() for label in _scale(evaluator, dimension)}
+        said = {opinion.label.strip() for human in things.values() for opinion in human.values()}
+        strange = sorted(label for label in said if known and label and label.casefold() not in known)
+        if strange:
+            yield f"Not on the judge's scale, so that it can never say the same: {', '.join(strange[:5])}."
+        alone = [(name, target) for name, target in things if target not in looked_at.get(name, {target})]
+        if alone:
+            session, target = alone[0]
+            named = f"{target or 'no target'} of {session}"
+            lost = count(len(alone), "labelled thing")
+            yield f"Left out: {lost} that {evaluator.name} does not judge, such as {named}."
+
+
+def _sessions(store: Store, told: Labels) -> dict[str, Evidence]:
+    """What was labelled, each session with only the targets that were."""
+    targets: dict[str, set[str]] = defaultdict(set)
+    for things in told.values():
+        for session, target in things:
+            targets[session] |= {target} if target else set()
+    return {
+        session: replace(session_from(store, session, None), targets=frozenset(mine))
+        for session, mine in targets.items()
+    }
+
+
+def _by_session(
+    names: Sequence[str], results: Sequence[list[Score] | AttemptError]
+) -> dict[tuple[str, str, str], list[Score]]:
+    """The scores of each session, target and dimension, in the order they were given."""
+    found: dict[tuple[str, str, str], list[Score]] = defaultdict(list)
+    for place, scores in enumerate(results):
+        if not isinstance(scores, AttemptError):
+            for score in scores:
+                if not score.error:
+                    found[names[place % len(names)], score.target, score.dimension].append(score)
+    return found
+
+
+def _scale(evaluator: Evaluator, dimension: str) -> dict[str, float | None]:
+    """The labels of an evaluator and what they are worth; none for those that have no scale."""
+    if not isinstance(evaluator, ModelJudge):
+        return {}
+    scales = [each.scale for each in evaluator.question.dimensions if each.name == dimension]
+    return {rating.label: rating.value for scale in scales for rating in scale.ratings}
+
+
+def _order(scale: Mapping[str, float | None]) -> list[str]:
+    """The labels from lowest to highest; empty when they have no order."""
+    worth = {label: value for label, value in scale.items() if value is not None}
+    return sorted(worth, key=lambda label: worth[label]) if len(worth) == len(scale) else []
+
+
+def _things(
+    things: Mapping[Thing, Mapping[str, LabelValue]],
+    sessions: Mapping[str, Evidence],
+    scores: Mapping[tuple[str, str, str], Sequence[Score]],
+    dimension: str,
+    scale: Mapping[str, float | None],
+) -> list[JudgedTargetPair]:
+    return [
+        JudgedTargetPair(
+            session=session,
+            target=target,
+            human={who: _on(scale, opinion) for who, opinion in human.items()},
+            machine=[
+                LabelValue(label=each.label, value=each.value) for each in scores[session, target, dimension]
+            ],
+            position=_place(sessions[session], target),
+            length=_length(sessions[session], target),
+        )
+        for (session, target), human in things.items()
+        if scores.get((session, target, dimension))
+    ]
+
+
+def _on(scale: Mapping[str, float | None], opinion: LabelValue) -> LabelValue:
+    """What a person said, in the words of the scale, with what that is worth."""
+    words = {label.casefold(): label for label in scale}
+    label = words.get(opinion.label.strip().casefold(), opinion.label)
+    if not label and opinion.value is not None:
+        label = next((each for each, value in scale.items() if value == opinion.value), "")
+    value = scale.get(label) if opinion.value is None else opinion.value
+    return LabelValue(label=label, value=value)
+
+
+def _place(evidence: Evidence, target: str) -> int:
+    for number, trace in enumerate(turns_of(evidence)):
+        if target == trace.id or target in {call.call_id for call in trace.tool_calls}:
+            return number
+    return 0
+
+
+def _length(evidence: Evidence, target: str) -> int:
+    turns = turns_of(evidence)
+    mine = [trace for trace in turns if trace.id == target] or turns
+    return sum(count_words(trace.answer) for trace in mine)
+
+
+def _told(
+    evaluator: Evaluator,
+    found: Mapping[str, Calibration],
+    results: Sequence[list[Score] | AttemptError],
+    lost: Sequence[str],
+    *,
+    as_json: bool,
+) -> int:
+    every = [score for scores in results if not isinstance(scores, AttemptError) for score in scores]
+    errors = [str(result) for result in results if isinstance(result, AttemptError)]
+    errors += [score.error for score in every if score.error]
+    costs = [score.cost_usd for score in every if score.cost_usd is not None]
+    cost = sum(costs) if costs else None
+    if as_json:
+        about = {
+            "evaluator": evaluator.name,
+            "digest": evaluator.digest,
+            "errors": len(errors),
+            "costUsd": cost,
+            "remarks": list(lost),
+        }
+        print_json(
+            {
+                **about,
+                "dimensions": {name or "": _document(each) for name, each in found.items()},
+            }
+        )
+    else:
+        for dimension, each in found.items():
+            _print(f"{evaluator.name} {dimension}".strip(), each)
+    for words in (*lost, *dict.fromkeys(remark for each in found.values() for remark in each.remarks)):
+        print_note(f"note: {printable(words)}")
+    if errors:
+        lost = count(len(errors), "judgement")
+        print_note(f"note: {lost} failed and are left out: {printable(errors[0], width=200)}")
+    if cost is not None:
+        print_note(f"cost: {money(cost)}")
+    tell_stand_in(evaluator)
+    return output.SOME_DID_NOT if errors else output.SUCCEEDED
+
+
+def _print(title: str, found: Calibration) -> None:
+    counted = [count(found.things, "thing"), "in", count(found.sessions, "session") + ","]
+    print(f"{printable(title)}: {' '.join(counted)} {count(found.people, 'person', 'people')}")
+    rows = [
+        ("agreement", *_rate(found.agreement)),
+        ("kappa, weighted" if found.weighted else "kappa", *_estimate(found.kappa)),
+        ("alpha, people and judge", *_estimate(found.alpha)),
+        ("alpha, people alone", *_estimate(Estimate(value=found.human_alpha))),
+        ("mean of the judge", *_estimate(found.mean.mean)),
+        ("judge less people", *_estimate(found.bias)),
+        *((f"leaning with {each.by}", *_estimate(each.correlation)) for each in found.leanings),
+        ("same when asked again", *_rate(found.retest)),
+        ("noise, standard deviation", *_estimate(Estimate(value=_root(found.noise_variance)))),
+    ]
+    print_table(("", "VALUE", "95 % INTERVAL"), rows)
+    print("\nPeople said (down), the judge said (across):")
+    cells = [
+        [human, *(found.confusion.get((human, machine), 0) or "·" for machine in found.words)]
+        for human in found.words
+    ]
+    print_table(("", *found.words), cells)
+
+
+def _rate(rate: Rate) -> tuple[str, str]:
+    return _estimate(Estimate(value=rate.value, low=rate.low, high=rate.high))
+
+
+def _estimate(estimate: Estimate) -> tuple[str, str]:
+    value = "not known" if estimate.value is None else f"{estimate.value:.3f}"
+    return value, "" if estimate.low is None else f"{estimate.low:.3f} to {estimate.high:.3f}"
+
+
+def _root(variance: float | None) -> float | None:
+    return None if variance is None else variance**0.5
+
+
+def _document(found: Calibration) -> dict[str, Any]:
+    def around(each: Estimate | Rate) -> dict[str, Any]:
+        return {"value": each.value, "low": each.low, "high": each.high}
+
+    return {
+        "things": found.things,
+        "sessions": found.sessions,
+        "people": found.people,
+        "agreement": around(found.agreement),
+        "kappa": around(found.kappa) | {"weighted": found.weighted},
+        "alpha": around(found.alpha),
+        "humanAlpha": found.human_alpha,
+        "bias": around(found.bias),
+        "leanings": {each.by: around(each.correlation) for each in found.leanings},
+        "confusion": [
+            {"human": human, "judge": machine, "count": number}
+            for (human, machine), number in found.confusion.items()
+        ],
+        "repeats": found.repeats,
+        "retest": around(found.retest),
+        "mean": around(found.mean.mean),
+        "noiseVariance": found.noise_variance,
+        "noiseShare": found.mean.noise_share,
+        "remarks": list(found.remarks),
+    }

@@ -1,0 +1,266 @@
+"""`proctor roles`: who can be played, and how to make someone new."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from proctor import secrets
+from proctor.agent import Availability
+from proctor.agents import agent_names, find_agent
+from proctor.bootstrap import configuration, environment, now, places
+from proctor.cli import output
+from proctor.cli.bench_models import ModelSupply, read_supply, with_found
+from proctor.cli.output import Json, print_json, print_note, print_table, printable
+from proctor.errors import PlanError, UsageError
+from proctor.jobs.dialogue.roles import BUILT_IN, RoleFolder, Roles, new_role
+from proctor.models.discovery import DiscoveredModel
+from proctor.models.prices import Price, price_of
+from proctor.models.router import is_stand_in
+
+# `proctor agents`: who can be handed work, and whether they are here.
+
+
+agents_app = typer.Typer(add_completion=False)
+
+
+# What these two need comes from the plan; without it they cannot be made at all.
+NEEDED: dict[str, dict[str, Any]] = {"command": {"command": "true"}, "scripted": {"script": []}}
+
+
+@agents_app.command()
+def agents(as_json: Json = False) -> int:
+    """List the agents, whether each can be used here, and how to get those that cannot.
+
+    Example:  proctor agents
+    """
+    found = [(name, *look(name)) for name in agent_names()]
+    if as_json:
+        print_json({"agents": [_agents_document(*row) for row in found]})
+    else:
+        print_table(("AGENT", "READY", "VERSION", "REMARK", "REMEDY"), (_agent_cells(*row) for row in found))
+    return output.SUCCEEDED
+
+
+def look(name: str) -> tuple[Availability, bool]:
+    """Whether an agent can be used here, and whether it is a stand-in."""
+    try:
+        agent = find_agent(name, NEEDED.get(name, {}))
+    except UsageError as error:
+        return Availability(ready=False, problem=str(error)), False
+    seen = secrets.visible(environment(), named={"HOME", *getattr(agent, "keys", ())})
+    return agent.availability(seen), agent.stand_in
+
+
+def _agents_document(name: str, found: Availability, stand_in: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "ready": found.ready,
+        "version": found.version,
+        "standIn": stand_in,
+        "problem": found.problem,
+        "remedy": found.remedy,
+    }
+
+
+def _agent_cells(name: str, found: Availability, stand_in: bool) -> tuple[str, ...]:
+    # Apart from the problem: what is to be typed must not be cut off.
+    remark = "a stand-in, for rehearsal" if stand_in else found.problem
+    return name, "yes" if found.ready else "no", found.version, remark, "" if found.ready else found.remedy
+
+
+# `proctor models`: which models can be asked from here, from where, and at what price.
+
+
+models_app = typer.Typer(add_completion=False)
+
+
+@models_app.command()
+def models(
+    context: typer.Context,
+    search: Annotated[str, typer.Option(help="Only names that hold this text.")] = "",
+    as_json: Json = False,
+) -> int:
+    """List the models found here: of a running Ollama, of providers whose key is set, those of
+    models_config.yaml, and the stand-ins; with their source, their price, and whether they answer.
+
+    Example:  proctor models --search llama
+    """
+    where = places(context.obj)
+    config = configuration(where)
+    supply = with_found(read_supply(where, [Path.cwd()], None))
+    prices = {**config.prices, **supply.prices}
+    listed = [_Listed(each.name, each.source, True) for each in _found(supply)]
+    wanted = [each for each in (*_configured(supply), *listed) if search.lower() in each.name.lower()]
+    if as_json:
+        rows = [_models_document(model, price_of(model.name, prices, at=now())) for model in wanted]
+        print_json({"models": rows, "silent": dict(_silent(supply))})
+    else:
+        heads = ("MODEL", "FROM", "INPUT $/M", "OUTPUT $/M", "ANSWERS", "REMARK")
+        print_table(heads, (_model_cells(model, prices, now()) for model in wanted))
+    for name, why in _silent(supply).items():
+        print_note(f"note: {printable(name)} did not list its models: {printable(why)}")
+    return output.SUCCEEDED
+
+
+class _Listed(NamedTuple):
+    name: str
+    source: str
+    answers: bool
+    remark: str = ""
+
+
+def _found(supply: ModelSupply) -> Sequence[DiscoveredModel]:
+    return supply.found.models if supply.found else ()
+
+
+def _silent(supply: ModelSupply) -> Mapping[str, str]:
+    return supply.found.silent if supply.found else {}
+
+
+def _configured(supply: ModelSupply) -> Iterator[_Listed]:
+    """Those of models_config.yaml that nobody has listed, and why they may not answer."""
+    known = {each.name for each in _found(supply)}
+    for one in supply.config.models:
+        if not {one.model, f"{one.model}:latest"} & known:
+            remark = "" if one.enabled else "not enabled"
+            if one.key_variable and not supply.environment.get(one.key_variable):
+                remark = ", ".join(filter(None, (remark, f"{one.key_variable} is not set")))
+            yield _Listed(
+                one.model, str(supply.config_path), False, remark or "its provider does not list it"
+            )
+
+
+def _models_document(model: _Listed, price: Price | None) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "source": model.source,
+        "answers": model.answers,
+        "remark": model.remark,
+        "standIn": is_stand_in(model.name),
+        "price": None if price is None else {"input": price.rates.input, "output": price.rates.output},
+        "priceSource": "" if price is None else price.source,
+    }
+
+
+def _model_cells(model: _Listed, prices: Any, moment: datetime) -> tuple[str, ...]:
+    price = price_of(model.name, prices, at=moment)
+    rates = ("unknown", "unknown") if price is None else (f"{price.rates.input:g}", f"{price.rates.output:g}")
+    remark = "a stand-in" if is_stand_in(model.name) else model.remark
+    return model.name, model.source, *rates, "yes" if model.answers else "no", remark
+
+
+roles_app = typer.Typer(add_completion=False)
+
+
+@roles_app.callback(invoke_without_command=True)
+def roles(context: typer.Context, as_json: Json = False) -> int:
+    """List the roles that can be played: ours, and yours in a folder `roles` here or in Proctor's home.
+
+    Example:  proctor roles show patientPsi
+    """
+    if context.invoked_subcommand:
+        return output.SUCCEEDED
+    there = _roles(context)
+    found = [(name, _read(there, name)) for name in there.names()]
+    if as_json:
+        print_json({"roles": [_roles_document(name, role) for name, role in found]})
+    else:
+        print_table(
+            ("ROLE", "PLAYS", "PROFILES", "LANGUAGES", "WHAT IT IS"), [_role_cells(n, r) for n, r in found]
+        )
+    return output.SUCCEEDED
+
+
+@roles_app.command()
+def show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The role's name.")],
+    as_json: Json = False,
+) -> int:
+    """Show one role: what it is, where it comes from, its profiles and options.
+
+    Example:  proctor roles show consistentMI
+    """
+    role = _roles(context).find(name)
+    if as_json:
+        print_json(_roles_document(name, role))
+        return output.SUCCEEDED
+    print(f"{printable(role.name)}: plays {' or '.join(role.plays)}\n")
+    print(f"{printable(role.description, lines=True)}\n")
+    for source in role.source.data.get("sources") or ():
+        print(f"  after {printable(source)}")
+    print(f"\nprofiles: {', '.join(map(printable, role.profiles))}")
+    for option, default in role.options.items():
+        choices = (role.source.data.get("choices") or {}).get(option)
+        among = f" (one of {', '.join(map(str, choices))})" if choices else ""
+        print(f"option {printable(option)}: {printable(default)}{printable(among)}")
+    print(f"folder: {printable(role.folder)}")
+    return output.SUCCEEDED
+
+
+@roles_app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="What it is to be called.")],
+    plays: Annotated[str, typer.Option(help="The side it plays: client or therapist.")] = "client",
+    folder: Annotated[Path, typer.Option(help="Where roles are kept.")] = Path("roles"),
+    as_json: Json = False,
+) -> int:
+    """Make the folder of a new role, with one of everything, ready to run.
+
+    Example:  proctor roles new landlord --plays client
+    """
+    written = new_role(name, folder / name, plays=plays)
+    if as_json:
+        print_json({"files": [str(path) for path in written]})
+    for path in written:
+        print_note(f"wrote {printable(path)}")
+    if (BUILT_IN / name).is_dir():
+        print_note(
+            f"note: where this folder is found, it takes the place of the built-in role {printable(name)}"
+        )
+    other = "--therapists eliza" if plays == "client" else "--clients patientPsi"
+    side = "--clients" if plays == "client" else "--therapists"
+    print_note(f"Try it:  proctor simulate {side} {printable(name)} {other} --num-runs 1 --dry-run")
+    return output.SUCCEEDED
+
+
+def _roles(context: typer.Context) -> Roles:
+    return Roles([Path.cwd() / "roles", places(context.obj).home / "roles"])
+
+
+def _read(there: Roles, name: str) -> RoleFolder | str:
+    """One broken role must not hide the others."""
+    try:
+        return there.find(name)
+    except PlanError as error:
+        return str(error).partition("\n")[0]
+
+
+def _role_cells(name: str, role: RoleFolder | str) -> tuple[str, ...]:
+    if isinstance(role, str):
+        return (name, "–", "–", "–", f"cannot be read: {role}")
+    languages = ", ".join(role.languages) or "any"
+    mine = "" if role.is_built_in else " (yours)"
+    return (name + mine, ", ".join(role.plays), str(len(role.profiles)), languages, role.description)
+
+
+def _roles_document(name: str, role: RoleFolder | str) -> dict[str, Any]:
+    if isinstance(role, str):
+        return {"name": name, "error": role}
+    return {
+        "name": name,
+        "plays": list(role.plays),
+        "description": role.description,
+        "sources": list(role.source.data.get("sources") or ()),
+        "profiles": list(role.profiles),
+        "options": dict(role.options),
+        "languages": list(role.languages),
+        "builtIn": role.is_built_in,
+        "folder": str(role.folder),
+    }
+
+
+apps = {"agents": agents_app, "models": models_app, "roles": roles_app}

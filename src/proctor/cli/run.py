@@ -1,0 +1,363 @@
+"""Carry out a batch at the terminal: signals, what is shown meanwhile, what is said at the end."""
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from proctor.batch.create import Extension
+from proctor.batch.executor import Executor
+from proctor.bootstrap import make_house, now
+from proctor.cli import output
+from proctor.cli.output import count, money, print_json, print_note, printable, seconds
+from proctor.context import AttemptContext
+from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
+from proctor.job import BatchEnd, ItemFinished
+from proctor.models import ModelRouter
+from proctor.store import ItemFilter, Store
+from proctor.store.batches import moment
+
+# What is shown while a batch runs: a live picture, lines, JSON records, or nothing.
+
+
+LINE_EACH = 2000
+"""In a larger batch only what did not succeed gets a line, and every hundredth item."""
+
+
+class View(Protocol):
+    """Shows a batch while it runs."""
+
+    def item(self, end: ItemFinished) -> None:
+        """An item has ended, and that is committed."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def view_for(store: Store, run_id: str, *, as_json: bool, as_jsonl: bool) -> View:
+    """The view that fits: records if asked for, a live picture on a terminal, else lines."""
+    if as_jsonl:
+        return JsonLines(run_id, store.read.totals(run_id)["items"])
+    if sys.stderr.isatty():
+        # Drawing takes libraries that a run in a script need not load.
+        from proctor.cli.live import LiveView
+
+        return LiveView(store, run_id)
+    totals = store.read.totals(run_id)
+    return LineView(run_id, totals["items"], totals["finished"], quiet=as_json)
+
+
+def beginning(run_id: str, all_of_it: str, finished: int) -> str:
+    """What is to be done, and how much of it a run that goes on has done already."""
+    so_far = f", {finished:,} finished already" if finished else ""
+    return f"{printable(run_id)}: {all_of_it}{so_far}"
+
+
+class _Plain:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class LineView(_Plain):
+    """One line for each item, on standard error."""
+
+    def __init__(self, run_id: str, items: int, finished: int, *, quiet: bool) -> None:
+        self._items = items
+        self._finished = finished
+        self._quiet = quiet
+        if not quiet:
+            print_note(beginning(run_id, count(items, "item"), finished))
+
+    def item(self, end: ItemFinished) -> None:
+        self._finished += 1
+        dull = end.outcome.status == SUCCESS and self._items > LINE_EACH and self._finished % 100
+        if not self._quiet and not dull:
+            print_note(f"[{self._finished}/{self._items}] {line_of(end)}")
+
+
+class JsonLines(_Plain):
+    """One JSON record for the launch and for each item, on standard output."""
+
+    def __init__(self, run_id: str, items: int) -> None:
+        self._run_id = run_id
+        print(json.dumps({"type": "launch", "runId": run_id, "itemCount": items}), flush=True)
+
+    def item(self, end: ItemFinished) -> None:
+        record = {
+            "type": "item",
+            "runId": self._run_id,
+            "id": end.id,
+            "status": end.outcome.status,
+            "reason": end.outcome.reason,
+            "error": end.outcome.error,
+            "sessionId": end.session_id,
+            "repo": end.item.settings.get("repo"),
+            "prompt": end.item.prompt,
+            "agent": end.item.agent or None,
+            "model": end.item.model or None,
+            "attempts": end.attempts,
+            "tokensTotal": end.tokens,
+            "costUsd": end.cost_usd,
+            "workSeconds": round(end.work_seconds, 3),
+        }
+        print(json.dumps(record, ensure_ascii=False), flush=True)
+
+
+def line_of(end: ItemFinished) -> str:
+    """One finished item in one line."""
+    item, outcome = end.item, end.outcome
+    who = " ".join(part for part in (item.agent, item.model) if part)
+    where = str(item.settings.get("label") or item.details.get("repository", ""))
+    parts = [f"{outcome.status:<7}", end.id[:8], where, who, printable(item.prompt, width=50)]
+    parts.append(seconds(end.work_seconds))
+    if end.cost_usd is not None:
+        parts.append(money(end.cost_usd))
+    line = "  ".join(printable(part) for part in parts if part)
+    return (
+        line
+        if outcome.status == SUCCESS
+        else f"{line}  {outcome.reason}: {printable(outcome.error, width=160)}"
+    )
+
+
+MOST_FILES = 65_536
+
+
+MOST_FAILURES = 1000
+"""Failures listed in the final document; all of them are in the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """How the user wants to see it."""
+
+    as_json: bool = False
+    as_jsonl: bool = False
+
+
+async def run_batch_command(
+    store: Store,
+    home: Path,
+    run_id: str,
+    owner: str,
+    models: ModelRouter,
+    shown: OutputOptions,
+    *,
+    house: AttemptContext | None = None,
+) -> int:
+    """Run a batch that is ours to its end; the exit code. `house` is what it stands on, if not the usual."""
+    view = view_for(store, run_id, as_json=shown.as_json, as_jsonl=shown.as_jsonl)
+    ending = await execute(store, run_id, owner, house or make_house(home, models), models, view)
+    batch = store.read.batch(run_id, now())
+    document = summary(store, batch)
+    if shown.as_json:
+        print_json(document)
+    elif shown.as_jsonl:
+        print(json.dumps({"type": "done", **document}, ensure_ascii=False), flush=True)
+    print_summary(document)
+    await asyncio.to_thread(notify, json.loads(batch["optionsJson"]).get("notify"), document)
+    return exit_code(ending, document)
+
+
+async def execute(
+    store: Store, run_id: str, owner: str, house: AttemptContext, models: ModelRouter, view: View
+) -> BatchEnd:
+    """Run a batch that is ours to its end, shown by `view`, stopping cleanly at a signal."""
+    _allow_many_files()
+    models.get_ready()
+    conductor = Executor(store, run_id, owner, house, watch=view.item)
+    _listen(conductor)
+    try:
+        async with view:
+            return await conductor.run()
+    finally:
+        await house.door.close()
+        await models.close()
+        if models.tape:
+            models.tape.close()
+
+
+def summary(store: Store, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run came to, as the documented JSON."""
+    totals = store.read.totals(batch["runId"])
+    counts = totals["counts"]
+    lost = store.read.items(batch["runId"], ItemFilter(statuses=(FAIL, TIMEOUT, ERROR)), limit=MOST_FAILURES)
+    began, ended = moment(batch["createdAt"]), moment(batch["finishedAt"]) or now()
+    return {
+        "runId": batch["runId"],
+        "status": batch["status"],
+        "reason": batch["reason"],
+        "itemCount": totals["items"],
+        "successCount": counts[SUCCESS],
+        "failCount": counts[FAIL],
+        "timeoutCount": counts[TIMEOUT],
+        "errorCount": counts[ERROR],
+        "unfinishedCount": totals["items"] - totals["finished"],
+        "tokensTotal": totals["tokens"],
+        "toolCalls": totals["toolCalls"],
+        "costUsd": totals["costUsd"],
+        "durationSec": round((ended - began).total_seconds(), 3) if began else None,
+        "failures": [
+            {
+                name: row[name]
+                for name in ("id", "repo", "prompt", "agent", "model", "status", "reason", "error")
+            }
+            for row in lost
+        ],
+    }
+
+
+def exit_code(ending: BatchEnd, document: Mapping[str, Any]) -> int:
+    """The exit code for how a batch ended."""
+    if ending.status == "interrupted":
+        return output.CTRL_C
+    if ending.status != "completed":
+        return output.CUT_SHORT
+    return output.SUCCEEDED if document["successCount"] == document["itemCount"] else output.SOME_DID_NOT
+
+
+def notify(wanted: str | None, document: Mapping[str, Any]) -> None:
+    """Tell the user that a run has ended, by a command of theirs or on their desktop."""
+    if not wanted:
+        return
+    words = (
+        f"{document['runId']}: {document['status']}, {document['successCount']} of {document['itemCount']}"
+    )
+    facts = {
+        f"PROCTOR_{name.upper()}": str(document[name]) for name in ("status", "itemCount", "successCount")
+    }
+    told = os.environ | facts | {"PROCTOR_RUN": document["runId"], "PROCTOR_MESSAGE": words}
+    desktop = (
+        ["notify-send", "Proctor", words] if sys.platform != "darwin" else ["osascript", "-e", _script(words)]
+    )
+    command = desktop if wanted == "desktop" else ["/bin/sh", "-c", wanted]
+    try:
+        subprocess.run(command, env=told, timeout=30, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    except (OSError, subprocess.SubprocessError) as error:
+        print_note(f"note: could not notify: {printable(error)}")
+
+
+def _script(words: str) -> str:
+    return f'display notification {json.dumps(words)} with title "Proctor"'
+
+
+def _allow_many_files() -> None:
+    """Hundreds of agents and thousands of calls hold more files open than a shell allows at first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _listen(conductor: Executor) -> None:
+    """The first signal stops cleanly, the second at once."""
+    loop = asyncio.get_running_loop()
+    heard = list[int]()
+
+    def stop(number: int) -> None:
+        heard.append(number)
+        if len(heard) > 1:
+            # The wardens see that we are gone and end what we have started.
+            os._exit(output.CTRL_C)
+        print_note("stopping what is under way; once more to leave at once")
+        conductor.interrupt()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop, number)
+
+
+def print_summary(document: Mapping[str, Any]) -> None:
+    """Say in a line or two what a run came to, and how to look further."""
+    parts = [f"{document['successCount']} of {count(document['itemCount'], 'item')} succeeded"]
+    parts += [
+        f"{document[name]} {word}"
+        for name, word in (
+            ("failCount", "failed"),
+            ("timeoutCount", "timed out"),
+            ("errorCount", "in error"),
+            ("unfinishedCount", "not done"),
+        )
+        if document[name]
+    ]
+    spent = "" if document["costUsd"] is None else f", {money(document['costUsd'])}"
+    tokens = f", {document['tokensTotal']:,} tokens" if document["tokensTotal"] else ""
+    run_id, took = printable(document["runId"]), seconds(document["durationSec"])
+    print_note(f"{run_id} {document['status']} in {took}: {', '.join(parts)}{tokens}{spent}")
+    if document["reason"] == "cost_limit":
+        print_note(
+            "A run has spent what one run may. Raise cost_per_run_limit, then start the same with --resume."
+        )
+    elif document["status"] in ("halted", "interrupted"):
+        remedy = " --budget USD" if document["reason"] == "budget" else ""
+        if document["reason"] == "store_budget":
+            print_note(
+                "All runs on this store together have spent what they may: [budget] in proctor.toml says it."
+            )
+        print_note(f"Go on with:  proctor resume {run_id}{remedy}")
+    else:
+        print_note(f"Look further:  proctor show {run_id}  ·  proctor report --run {run_id}")
+
+
+# Say what a changed config changes in an earlier run: what is new and why, and what is gone.
+
+
+LISTED = 20
+"""New items that a dry run names for people; `--json` has them all."""
+
+
+def print_extension(told: Extension, noun: str) -> None:
+    """Say what has been changed in a run that is taken up again; nothing, when nothing was."""
+    if told.added:
+        print_note(
+            f"{count(told.added, f'new {noun}')} since the last time (new because of {_why(told, noun)})"
+        )
+    if told.dropped or told.kept:
+        print_note(
+            f"no longer in the config: {told.dropped} dropped from the queue, {told.kept} with results kept"
+        )
+
+
+def print_preview(told: Extension, noun: str, name: Callable[[Item], str]) -> None:
+    """Say what would be changed in a run if it were taken up again now."""
+    if not told.added:
+        print_note(f"--resume would add no {noun}: all of them are in the earlier run.")
+    else:
+        named = ", ".join(printable(name(item)) for item in told.new[:LISTED])
+        more = f" and {told.added - LISTED:,} more (--json)" if told.added > LISTED else ""
+        print_note(f"--resume would add {count(told.added, f'new {noun}')}: {named}{more}")
+        print_note(f"  new because of {_why(told, noun)}")
+    if told.dropped or told.kept:
+        print_note(
+            f"  no longer in the config: {told.dropped} would be dropped, {told.kept} with results kept"
+        )
+
+
+def preview_document(told: Extension, name: Callable[[Item], str]) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "new": [name(item) for item in told.new],
+        "reasons": dict(told.reasons),
+        "dropped": told.dropped,
+        "kept": told.kept,
+    }
+
+
+def _why(told: Extension, noun: str) -> str:
+    why = "; ".join(f"{count(number, noun)}: {field}" for field, number in told.reasons.items())
+    return printable(why, width=400)

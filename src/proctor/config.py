@@ -1,0 +1,280 @@
+"""`proctor.toml`: providers, prices, limits and a budget that hold for every plan.
+
+Looked for beside the plan, in the working folder, in Proctor's home and in the user's settings; the
+nearest file that says something about a thing wins. Providers' keys are never written in it: `key` names
+the environment variable that holds one. `[encryption]` says where the key is that the store is sealed with:
+`key_file`, `key_env` or `kms_key`; its `keys` stand in for keys of AWS KMS. `[serve]` tells what
+`proctor serve` answers with, and `[serve.access_keys]` who may sign requests to it: `AKID = "secret"`, or
+`"${VARIABLE}"`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import UsageError
+from proctor.models.providers import PROVIDERS, base_variable, variable_prefix
+from proctor.secrets import KEY_VARIABLE
+from proctor.store.keys import SOURCES
+
+FILE = "proctor.toml"
+
+
+SECTIONS = {
+    "providers": ("base_url", "key"),
+    "prices": ("input", "cached", "cache_write", "output"),
+    "limits": ("concurrency",),
+}
+"""What a file may hold: each section's entries, and the settings of an entry."""
+
+
+SERVE = ("log_group", "region", "account")
+"""What `[serve]` may say, besides `access_keys`."""
+
+
+EVALUATION = ("judge", "harmful_value", "limits", "lambdas")
+"""What `[evaluation]` may say."""
+
+
+ENCRYPTION = (*SOURCES, "keys")
+"""What `[encryption]` may say."""
+
+
+SINGLE = ("serve", "budget", "evaluation", "encryption")
+"""Sections that hold settings themselves, and no entries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What the files say together."""
+
+    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """USD per million tokens, by model."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Calls at once, by `provider/model` or provider."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What a provider's settings come to as environment variables: `ACME_BASE_URL`, `ACME_KEY_VARIABLE`."""
+    serve: Mapping[str, str] = field(default_factory=dict)
+    """What `proctor serve` is told: `log_group`, `region`, `account`."""
+    access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Access key ids and their secrets, for callers of `proctor serve` that sign their requests."""
+    budget_usd: float | None = None
+    """What all batches on one store may spend together; None: no limit."""
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    """What holds for evaluations: `judge`, `harmful_value`, the server's `limits`, and `lambdas`."""
+    encryption: Mapping[str, Any] = field(default_factory=dict)
+    """Where the key is that the store is sealed with: `key_file`, `key_env` or `kms_key`, and `keys`."""
+    files: tuple[str, ...] = ()
+
+
+def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Config:
+    """Read every `proctor.toml` in these folders, the most important first."""
+    found = [folder / FILE for folder in dict.fromkeys(folders) if (folder / FILE).is_file()]
+    merged: dict[str, dict[str, Any]] = {section: {} for section in (*SECTIONS, *SINGLE)}
+    keys: dict[str, str] = {}
+    budgets: list[float] = []
+    for path in reversed(found):
+        for section, entries in _read(path).items():
+            if section == "serve":
+                keys |= _access_keys(path, entries.pop("access_keys", {}), environment)
+            if section == "budget":
+                # It is the store's, and a file beside somebody's plan must not raise it.
+                budgets.append(entries["usd"])
+            if section == "encryption":
+                # One place names the key; a nearer file that does replaces it whole.
+                entries = _beside(path, entries)
+                merged[section] = {name: each for name, each in merged[section].items() if name == "keys"}
+            merged[section].update(entries)
+    return Config(
+        prices=merged["prices"],
+        limits={name: entry["concurrency"] for name, entry in merged["limits"].items()},
+        variables=_variables(merged["providers"], environment),
+        serve=merged["serve"],
+        access_keys=keys,
+        budget_usd=min(budgets, default=None),
+        evaluation=merged["evaluation"],
+        encryption=merged["encryption"],
+        files=tuple(map(str, found)),
+    )
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    # Most commands find no file, and need no reader for it.
+    import tomllib
+
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path}: {error}\nMend the file, or move it away.") from error
+    for section, entries in data.items():
+        if section in SINGLE:
+            _CHECKS[section](path, entries)
+            continue
+        if section not in SECTIONS:
+            raise UsageError(
+                f"{path}: there is no section [{section}]\n{_near(section, [*SECTIONS, *SINGLE])}"
+            )
+        if not isinstance(entries, dict):
+            raise UsageError(f"{path}: `{section}` is no section\nWrite [{section}.NAME].")
+        for name, entry in entries.items():
+            _check(path, section, name, entry)
+    return data
+
+
+def _check(path: Path, section: str, name: str, entry: Any) -> None:
+    where = f"{path}: [{section}.{name}]"
+    if not isinstance(entry, dict):
+        raise UsageError(f"{where} holds no settings\nIt may have: {', '.join(SECTIONS[section])}.")
+    for setting, value in entry.items():
+        if setting not in SECTIONS[section]:
+            raise UsageError(f"{where} has no setting `{setting}`\n{_near(setting, SECTIONS[section])}")
+        if section == "providers" and not isinstance(value, str):
+            raise UsageError(f"{where}: `{setting}` should be text")
+        if section == "providers" and setting == "key" and not _names_a_variable(value):
+            # What stands there may be the key, so it is not repeated.
+            raise UsageError(
+                f"{where}: `key` should name the variable that holds the key, and not be the key itself"
+                f'\nWrite:  key = "{variable_prefix(name)}_API_KEY"'
+            )
+        if section == "prices" and not (type(value) in (int, float) and 0 <= value < float("inf")):
+            raise UsageError(f"{where}: `{setting}` should be a number that is not negative")
+        if section == "limits" and not (type(value) is int and value >= 1):
+            raise UsageError(f"{where}: `{setting}` should be a number of calls: 1 or more")
+    # Where the usual providers are is known.
+    address = () if name in PROVIDERS else ("base_url",)
+    needed = {"providers": address, "prices": ("input", "output"), "limits": ("concurrency",)}[section]
+    for setting in needed:
+        if setting not in entry:
+            raise UsageError(f"{where} lacks `{setting}`")
+
+
+def _names_a_variable(text: str) -> bool:
+    """Whether this is `NAME`, `${NAME}` or nothing at all, and does not look drawn by lot as keys do."""
+    name = text.removeprefix("${").removesuffix("}")
+    is_drawn = len(name) >= 16 and bool(re.search(r"[a-z]", name) and re.search(r"\d", name))
+    return not name or bool(re.fullmatch(r"[A-Za-z_]\w*", name) and not is_drawn)
+
+
+def _check_budget(path: Path, entries: Any) -> None:
+    usd: Any = entries.get("usd", -1) if isinstance(entries, dict) and len(entries) == 1 else -1
+    if type(usd) not in (int, float) or not 0 <= usd < float("inf"):
+        raise UsageError(
+            f"{path}: [budget] says what all batches on a store may spend together\nWrite:  usd = 50"
+        )
+
+
+def _check_evaluation(path: Path, entries: Any) -> None:
+    if not isinstance(entries, dict):
+        raise UsageError(f"{path}: `evaluation` is no section\nWrite [evaluation].")
+    for setting, value in entries.items():
+        if setting not in EVALUATION:
+            raise UsageError(f"{path}: [evaluation] has no setting `{setting}`\n{_near(setting, EVALUATION)}")
+        if setting == "judge" and not isinstance(value, str):
+            raise UsageError(f"{path}: [evaluation]: `judge` should be `provider/model`")
+        if setting == "harmful_value" and value not in (0, 1):
+            raise UsageError(f"{path}: [evaluation]: `harmful_value` should be 0 or 1")
+        if setting in ("limits", "lambdas") and not isinstance(value, dict):
+            raise UsageError(f"{path}: `evaluation.{setting}` is no section\nWrite [evaluation.{setting}].")
+    for arn, run in entries.get("lambdas", {}).items():
+        is_words = isinstance(run, list) and run and all(isinstance(word, str) for word in run)
+        if not isinstance(run, str) and not is_words:
+            raise UsageError(
+                f'{path}: [evaluation.lambdas]: "{arn}" should be "module:function", '
+                "or a list: a program and its arguments"
+            )
+
+
+def _check_encryption(path: Path, entries: Any) -> None:
+    if not isinstance(entries, dict):
+        raise UsageError(f"{path}: `encryption` is no section\nWrite [encryption].")
+    for setting in entries:
+        if setting not in ENCRYPTION:
+            raise UsageError(f"{path}: [encryption] has no setting `{setting}`\n{_near(setting, ENCRYPTION)}")
+    _check_key(f"{path}: [encryption]", {name: entries[name] for name in SOURCES if name in entries})
+    keys = entries.get("keys", {})
+    if not isinstance(keys, dict):
+        raise UsageError(f"{path}: `encryption.keys` is no section\nWrite [encryption.keys].")
+    for arn, source in keys.items():
+        where = f'{path}: [encryption.keys] "{arn}"'
+        if not isinstance(source, dict) or len(source) != 1 or not {*source} <= {"key_file", "key_env"}:
+            raise UsageError(f'{where} should be {{key_file = "…"}} or {{key_env = "…"}}')
+        _check_key(where, source)
+
+
+def _check_key(where: str, source: Mapping[str, Any]) -> None:
+    if len(source) > 1:
+        raise UsageError(f"{where} names several keys: {', '.join(source)}\nKeep one.")
+    for setting, value in source.items():
+        if not isinstance(value, str) or not value:
+            raise UsageError(f"{where}: `{setting}` should be text")
+
+
+def _beside(path: Path, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings, with key files found from the file that names them."""
+
+    def found(source: Mapping[str, Any]) -> dict[str, Any]:
+        file = source.get("key_file")
+        return {**source, "key_file": str(path.parent / Path(file).expanduser())} if file else {**source}
+
+    keys = {arn: found(source) for arn, source in entries.get("keys", {}).items()}
+    return {**found(entries), **({"keys": keys} if keys else {})}
+
+
+def _check_serve(path: Path, entries: Any) -> None:
+    if not isinstance(entries, dict):
+        raise UsageError(f"{path}: `serve` is no section\nWrite [serve].")
+    for setting, value in entries.items():
+        if setting == "access_keys":
+            continue
+        if setting not in SERVE:
+            raise UsageError(
+                f"{path}: [serve] has no setting `{setting}`\n{_near(setting, [*SERVE, 'access_keys'])}"
+            )
+        if not isinstance(value, str):
+            raise UsageError(f"{path}: [serve]: `{setting}` should be text")
+
+
+def _access_keys(path: Path, entries: Any, environment: Mapping[str, str]) -> dict[str, str]:
+    """Ids and secrets; a secret may be in the environment instead, as `${VARIABLE}`."""
+    if not isinstance(entries, dict) or not all(isinstance(value, str) for value in entries.values()):
+        raise UsageError(f'{path}: [serve.access_keys] holds lines like  AKID = "secret"')
+    keys: dict[str, str] = {}
+    for name, secret in entries.items():
+        if secret.startswith("${") and secret.endswith("}"):
+            variable = secret[2:-1]
+            if not (secret := environment.get(variable, "")):
+                raise UsageError(
+                    f"{path}: [serve.access_keys]: {variable} is not set\nSet it: export {variable}=…"
+                )
+        if not secret:
+            raise UsageError(f"{path}: [serve.access_keys]: `{name}` has no secret")
+        keys[name] = secret
+    return keys
+
+
+def _variables(providers: Mapping[str, Mapping[str, str]], environment: Mapping[str, str]) -> dict[str, str]:
+    made: dict[str, str] = {}
+    for name, settings in providers.items():
+        usual = PROVIDERS[name].base_variables if name in PROVIDERS else ()
+        if "base_url" in settings and not any(environment.get(each) for each in usual):
+            made[base_variable(name)] = settings["base_url"]
+        if variable := settings.get("key", "").removeprefix("${").removesuffix("}"):
+            made[f"{variable_prefix(name)}{KEY_VARIABLE}"] = variable
+    return made
+
+
+_CHECKS: Mapping[str, Callable[[Path, Any], None]] = {
+    "serve": _check_serve,
+    "budget": _check_budget,
+    "evaluation": _check_evaluation,
+    "encryption": _check_encryption,
+}
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    return (f"Did you mean `{near[0]}`? " if near else "") + f"There are: {', '.join(names)}."

@@ -1,0 +1,177 @@
+"""The language roles are written in: Jinja texts and expressions, kept in a sandbox.
+
+A role may come from someone else, and what it is filled with comes from models; neither may reach
+anything but the values it is given.
+
+Knows nothing of roles or conversations.
+"""
+
+import heapq
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.meta import find_undeclared_variables
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from proctor.errors import UsageError
+
+# How far two topics are apart in a graph, and which one a sentence is about.
+
+
+_WORD = re.compile(r"[^\W_]{3,}")
+
+
+def distance(graph: Mapping[str, Mapping[str, float]], start: str, goal: str) -> float:
+    """The length of the shortest way from one topic to another; infinity when there is none.
+
+    Ways lead in both directions, whichever end they are written at.
+    """
+    ways: dict[str, dict[str, float]] = {}
+    for topic, neighbours in graph.items():
+        for other, length in neighbours.items():
+            ways.setdefault(topic, {})[other] = length
+            ways.setdefault(other, {}).setdefault(topic, length)
+    reached, seen = [(0.0, start)], set[str]()
+    while reached:
+        length, topic = heapq.heappop(reached)
+        if topic == goal:
+            return length
+        if topic in seen:
+            continue
+        seen.add(topic)
+        for other, step in ways.get(topic, {}).items():
+            heapq.heappush(reached, (length + step, other))
+    return math.inf
+
+
+def nearest(said: str, passages: Mapping[str, str]) -> str:
+    """The topic whose passage shares most with what was said; empty when none shares a word.
+
+    Shared words count the more, the fewer passages have them, so that common ones decide nothing.
+    """
+    words = {topic: set(_words(f"{topic} {text}")) for topic, text in passages.items()}
+    spoken = set(_words(said))
+    if not spoken or not words:
+        return ""
+    rare = {word: math.log(1 + len(words) / sum(word in of for of in words.values())) for word in _all(words)}
+    scores = {topic: sum(rare[word] for word in of & spoken) for topic, of in words.items()}
+    best = max(scores, key=lambda topic: scores[topic])
+    return best if scores[best] > 0 else ""
+
+
+def _words(text: str) -> list[str]:
+    # Crude stems: "smoking" and "smoke", "drinks" and "drink" are about the same thing.
+    return [re.sub(r"(ing|ed|es|s|e)$", "", word) for word in _WORD.findall(text.casefold())]
+
+
+def _all(words: Mapping[str, set[str]]) -> set[str]:
+    return {word for of in words.values() for word in of}
+
+
+LONGEST_TEXT = 200_000
+"""Characters a filled template may have: more than any model reads of a prompt."""
+
+
+def _clamp(value: float, low: float, high: float) -> float:
+    return min(max(value, low), high)
+
+
+def _mixed(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    """Two tables of weights, added."""
+    return {name: _weight(first, name) + _weight(second, name) for name in {**first, **second}}
+
+
+def _weight(table: Mapping[str, float], name: str) -> float:
+    value = table.get(name, 0)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _without(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name not in names}
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "clamp": _clamp,
+    "mixed": _mixed,
+    "without": _without,
+    "distance": distance,
+    "nearest": nearest,
+    "min": min,
+    "max": max,
+    "average": lambda numbers: sum(numbers) / len(numbers) if numbers else 0.0,
+}
+
+
+_ENVIRONMENT = ImmutableSandboxedEnvironment(
+    undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
+)
+
+
+_ENVIRONMENT.globals.update(FUNCTIONS)
+
+
+_ENVIRONMENT.tests["no"] = lambda answer: bool(re.match(r"\W*no\b", str(answer), re.IGNORECASE))
+
+
+@lru_cache(maxsize=2048)
+def _template(text: str) -> Any:
+    return _ENVIRONMENT.from_string(text)
+
+
+@lru_cache(maxsize=2048)
+def _expression(text: str) -> Callable[..., Any]:
+    return _ENVIRONMENT.compile_expression(text, undefined_to_none=False)
+
+
+def check_template(text: str) -> tuple[int, str]:
+    """What is wrong with a template, and in which line; empty when nothing is."""
+    try:
+        _template(text)
+    except TemplateError as error:
+        return getattr(error, "lineno", None) or 1, str(error.message)
+    return 0, ""
+
+
+def check_expression(text: str) -> str:
+    """What is wrong with an expression; empty when nothing is."""
+    try:
+        _expression(text)
+    except TemplateError as error:
+        return str(error.message)
+    return ""
+
+
+def names_in(text: str, *, is_expression: bool = False) -> set[str]:
+    """What a template, or an expression, speaks of and does not make itself. It must be one."""
+    parsed = _ENVIRONMENT.parse(f"{{{{ ({text}) }}}}" if is_expression else text)
+    return set(find_undeclared_variables(parsed)) - set(_ENVIRONMENT.globals)
+
+
+def fill(text: str, values: Mapping[str, Any], what: str) -> str:
+    """A template with its values in place; `what` names it in an error."""
+    try:
+        filled: str = _template(text).render(values)
+    except Exception as error:
+        raise UsageError(f"{what}: {error}") from error
+    return filled[:LONGEST_TEXT].strip()
+
+
+def evaluate(text: str, values: Mapping[str, Any], what: str) -> Any:
+    """What an expression comes to; `what` names it in an error."""
+    try:
+        value = _expression(text)(**values)
+        # An undefined name is no error until someone looks at it.
+        if isinstance(value, StrictUndefined):
+            str(value)
+    except Exception as error:
+        raise UsageError(f"{what}: `{text}`: {error}") from error
+    return value
+
+
+def value_of(written: Any, values: Mapping[str, Any], what: str) -> Any:
+    """A text is an expression, anything else is itself."""
+    return evaluate(written, values, what) if isinstance(written, str) else written

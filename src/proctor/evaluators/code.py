@@ -1,0 +1,411 @@
+"""Processes that run functions of the user's own, kept for as long as they are used.
+
+Starting Python and importing a module takes longer than most functions, so a process serves many
+sessions. One that hangs, dies or eats its memory is ended with all it started, and only what it was
+doing is lost. Processes nobody has used for a while end by themselves, and all of them end with the
+event loop they belong to.
+
+Knows nothing of evaluators or scores.
+"""
+
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from proctor.errors import EvaluatorError
+from proctor.evaluator import Evidence
+from proctor.evaluators import function_worker
+from proctor.evaluators.event import INVALID, base_event, event_target, failed, scored
+from proctor.evaluators.rendering import EvaluationTarget, targets_of
+from proctor.item import digest_of
+from proctor.json_values import parse_json
+from proctor.processes import CouldNotStart, Program, started
+from proctor.score import Level, Score
+
+# Judge a session by a program of the user's own: the event as JSON on standard input, a score on output.
+
+
+TIMEOUT_SECONDS = 60.0
+
+
+MOST_OUTPUT = 4 * 1024 * 1024
+
+
+MOST_SAID = 500
+"""Characters of its complaints in an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandEvaluator:
+    """A program that is started once for each target of its level."""
+
+    name: str
+    level: Level
+    command: Sequence[str]
+    folder: Path
+    environment: Mapping[str, str]
+    attempt: str
+    identity: str = ""
+    """What the event calls it; empty: its name."""
+    timeout_seconds: float = TIMEOUT_SECONDS
+
+    @property
+    def digest(self) -> str:
+        """Changes with the command, and with each file of the working folder that it names."""
+        files = [self.folder / word for word in self.command if (self.folder / word).is_file()]
+        texts = [sha256(file.read_bytes()).hexdigest() for file in files if not _is_installed(file)]
+        return digest_of([self.level, list(self.command), texts])[:16]
+
+    async def judge(self, evidence: Evidence) -> Sequence[Score]:
+        """A score for each target, one after the other."""
+        base = base_event(
+            evidence,
+            name=self.name,
+            identity=self.identity or self.name,
+            level=self.level,
+        )
+        digest = self.digest
+        return [
+            replace(await self._judged(evidence, base, target), evaluator_digest=digest)
+            for target in targets_of(evidence, self.level)
+        ]
+
+    async def _judged(self, evidence: Evidence, base: Any, target: EvaluationTarget) -> Score:
+        about = Score(evaluator=self.name, level=target.level, target=target.id)
+        typed = json.dumps({**base, **event_target(evidence, target)}, default=str)
+        try:
+            async with asyncio.timeout(self.timeout_seconds):
+                async with started(
+                    list(self.command),
+                    folder=self.folder,
+                    environment=self.environment,
+                    attempt=self.attempt,
+                    typed=typed,
+                    grace_seconds=0.5,
+                ) as program:
+                    output = await _output(program)
+                    code, complaints = await program.ended(), program.stderr
+        except TimeoutError:
+            return failed(about, f"it took longer than {self.timeout_seconds:g} s and was ended", "Timeout")
+        except CouldNotStart as problem:
+            return failed(about, f"starting {self.command[0]}: {problem}", "CouldNotStart")
+        if code:
+            said = complaints.strip()[-MOST_SAID:]
+            return failed(about, f"exit code {code}" + (f": {said}" if said else ""), "ExitCode")
+        return _read(about, output)
+
+
+async def _output(program: Program) -> str:
+    lines, size = list[str](), 0
+    async for line in program.lines():
+        size += len(line)
+        if size <= MOST_OUTPUT:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _read(about: Score, output: str) -> Score:
+    """All of the output as JSON, or its last line that is."""
+    for text in (output, *reversed(output.splitlines()[-20:])):
+        if text.strip():
+            try:
+                return scored(about, parse_json(text))
+            except ValueError:
+                continue
+    shown = output.strip()[:200]
+    return failed(about, f"it printed no JSON: {shown}" if shown else "it printed nothing", INVALID)
+
+
+def _is_installed(file: Path) -> bool:
+    """Whether a word of a command is a program of the system's, whose version is not ours to follow."""
+    return shutil.which(str(file)) == str(file) and str(file).startswith(("/usr/", "/bin/"))
+
+
+MOST_AT_ONCE = 4
+"""Processes for one function. More would only wait for the machine's cores."""
+
+
+IDLE_SECONDS = 30.0
+
+
+START_SECONDS = 30.0
+"""For a process to report; what the function's module does when imported counts as the function's time."""
+
+
+LONGEST_ANSWER = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionJob:
+    """Which function is run, where, and with how much."""
+
+    function: str
+    """`module:function`."""
+    folder: Path
+    environment: tuple[tuple[str, str], ...]
+    """All of it, in order: part of what tells one pool of processes from another."""
+    attempt: str
+    megabytes: int
+    version: str = ""
+    """What the function's file holds: a process that has loaded it sees no later change."""
+
+
+class ProcessDied(EvaluatorError):
+    """The function's process ended before it answered."""
+
+
+class FunctionProcess:
+    """One process, for one function."""
+
+    def __init__(self, job: FunctionJob) -> None:
+        self._job = job
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+        self._living = asyncio.create_task(self._live())
+        self.retiring: asyncio.TimerHandle | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._living.done() and not self._over.is_set()
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Tell it something that it does not answer."""
+        await asyncio.wait_for(asyncio.shield(self._ready()), START_SECONDS)
+        assert self._writer is not None
+        body = json.dumps(message, default=str).encode("utf-8", "replace")
+        try:
+            self._writer.write(b"%d\n" % len(body) + body)
+            await self._writer.drain()
+        except OSError as gone:
+            raise ProcessDied("the function's process ended") from gone
+
+    async def answer(self) -> Any:
+        """The next thing it says."""
+        assert self._reader is not None
+        try:
+            size = int(await self._reader.readline() or b"-1")
+            if not 0 <= size <= LONGEST_ANSWER:
+                raise ProcessDied("the function's process ended without an answer")
+            return parse_json(await self._reader.readexactly(size))
+        except (OSError, ValueError, asyncio.IncompleteReadError) as broken:
+            raise ProcessDied("the function's process ended without an answer") from broken
+
+    async def end(self) -> None:
+        """End it, and everything it has started."""
+        self._over.set()
+        self._living.cancel()
+        await asyncio.wait({self._living})
+
+    async def _ready(self) -> None:
+        await asyncio.wait({self._connected, self._living}, return_when=asyncio.FIRST_COMPLETED)
+        if not self._connected.done():
+            self._living.result()
+            raise ProcessDied("the function's process ended before it had begun")
+
+    async def _live(self) -> None:
+        """Hold the process for as long as this task is: whoever cancels it ends the process."""
+        job = self._job
+        with tempfile.TemporaryDirectory(prefix="proctor-function-") as folder:
+            address = f"{folder}/link"
+            server = await asyncio.start_unix_server(self._met, address, limit=LONGEST_ANSWER)
+            # Compiled files would hide a change within the second they were written in.
+            command = [sys.executable, "-P", "-B", function_worker.__file__, address, job.function]
+            command += [str(job.folder.resolve()), str(job.megabytes)]
+            async with server, _running(command, job) as program:
+                await program.ended()
+        self._over.set()
+
+    def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        if not self._connected.done():
+            self._connected.set_result(None)
+
+
+@asynccontextmanager
+async def _running(command: Sequence[str], job: FunctionJob) -> AsyncIterator[Program]:
+    try:
+        async with started(
+            command,
+            folder=job.folder,
+            environment=dict(job.environment),
+            attempt=job.attempt,
+            # It has nothing to tidy up.
+            grace_seconds=0.5,
+        ) as program:
+            yield program
+    except CouldNotStart as problem:
+        raise EvaluatorError(f"starting {job.function}: {problem}") from problem
+
+
+class FunctionPool:
+    """The processes of one function."""
+
+    def __init__(self, job: FunctionJob) -> None:
+        self._job = job
+        self._idle: list[FunctionProcess] = []
+        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+
+    @asynccontextmanager
+    async def worker(self) -> AsyncIterator[FunctionProcess]:
+        """One process, for as long as the block; one that failed in it is not used again."""
+        async with self._places:
+            worker = self._take()
+            try:
+                yield worker
+            except BaseException:
+                await worker.end()
+                raise
+            self._put_back(worker)
+
+    def _take(self) -> FunctionProcess:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.retiring:
+                worker.retiring.cancel()
+            if worker.is_alive:
+                return worker
+        return FunctionProcess(self._job)
+
+    def _put_back(self, worker: FunctionProcess) -> None:
+        self._idle.append(worker)
+        loop = asyncio.get_running_loop()
+        worker.retiring = loop.call_later(IDLE_SECONDS, self._retire, worker)
+
+    def _retire(self, worker: FunctionProcess) -> None:
+        if worker in self._idle:
+            self._idle.remove(worker)
+            # Nobody waits for it; the loop must hold on to the task that ends it.
+            _ending.add(task := asyncio.ensure_future(worker.end()))
+            task.add_done_callback(_ending.discard)
+
+
+# Evaluators are made anew for every item; the processes outlive them. They belong to their event loop.
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[FunctionJob, FunctionPool]] = WeakKeyDictionary()
+
+
+_ending: set[asyncio.Future[None]] = set()
+
+
+def pool_of(job: FunctionJob) -> FunctionPool:
+    """The processes that do this job on the running event loop."""
+    pools = _pools.setdefault(asyncio.get_running_loop(), {})
+    if job not in pools:
+        pools[job] = FunctionPool(job)
+    return pools[job]
+
+
+# Judge a session by a Python function of the user's own, in a process apart.
+
+
+MEGABYTES = 4096
+"""Of address space, which libraries reserve far more of than they use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionEvaluator:
+    """A function that is called once for each target of its level."""
+
+    name: str
+    level: Level
+    function: str
+    """`module:function`."""
+    source: Path
+    """The module's file."""
+    folder: Path
+    environment: Mapping[str, str]
+    attempt: str
+    identity: str = ""
+    """What the event calls it; empty: its name."""
+    timeout_seconds: float = TIMEOUT_SECONDS
+    megabytes: int = MEGABYTES
+
+    @property
+    def digest(self) -> str:
+        """Changes with the module's file. What that imports is not followed."""
+        return digest_of([self.level, self.function, self._version])[:16]
+
+    async def judge(self, evidence: Evidence) -> Sequence[Score]:
+        """A score for each target, one after the other."""
+        base = base_event(
+            evidence,
+            name=self.name,
+            identity=self.identity or self.name,
+            level=self.level,
+        )
+        digest, scores, left = self.digest, list[Score](), targets_of(evidence, self.level)
+        while left:
+            # A process that failed is not used again; the rest goes on in another.
+            done = await self._some(evidence, base, left)
+            scores += [replace(score, evaluator_digest=digest) for score in done]
+            left = left[len(done) :]
+        return scores
+
+    async def _some(self, evidence: Evidence, base: Any, targets: Sequence[EvaluationTarget]) -> list[Score]:
+        """The scores of targets up to the first that ends the process, or all."""
+        scores: list[Score] = []
+        try:
+            async with pool_of(self._job).worker() as worker:
+                await worker.send({"base": base})
+                for target in targets:
+                    scores.append(await self._called(worker, evidence, target))
+        except TimeoutError:
+            said = f"the function took longer than {self.timeout_seconds:g} s and was ended"
+            scores.append(failed(self._about(targets[len(scores)]), said, "Timeout"))
+        except ProcessDied as error:
+            scores.append(failed(self._about(targets[len(scores)]), str(error), "ProcessEnded"))
+        return scores
+
+    async def _called(self, worker: FunctionProcess, evidence: Evidence, target: EvaluationTarget) -> Score:
+        about = self._about(target)
+        async with asyncio.timeout(self.timeout_seconds):
+            await worker.send({"target": event_target(evidence, target)})
+            answer = await worker.answer()
+        if not isinstance(answer, Mapping) or "outcome" not in answer:
+            raised = answer if isinstance(answer, Mapping) else {}
+            kind = str(raised.get("raised") or "Died")
+            return failed(about, f"{kind}: {raised.get('said', '')}", kind)
+        return scored(about, answer["outcome"])
+
+    @property
+    def _version(self) -> str:
+        return sha256(self.source.read_bytes()).hexdigest()
+
+    @property
+    def _job(self) -> FunctionJob:
+        return FunctionJob(
+            function=self.function,
+            folder=self.folder,
+            environment=tuple(sorted(self.environment.items())),
+            attempt=self.attempt,
+            megabytes=self.megabytes,
+            version=self._version,
+        )
+
+    def _about(self, target: EvaluationTarget) -> Score:
+        return Score(evaluator=self.name, level=target.level, target=target.id)
+
+
+def source_of(function: str, folder: Path) -> Path | None:
+    """The file a function's module is in, without importing it; None when there is none."""
+    places: Sequence[str] | None = [str(folder), *sys.path]
+    spec: ModuleSpec | None = None
+    module = function.partition(":")[0]
+    for depth in range(1, module.count(".") + 2):
+        name = ".".join(module.split(".")[:depth])
+        spec = PathFinder.find_spec(name, places)
+        if spec is None:
+            return None
+        places = spec.submodule_search_locations
+    return Path(spec.origin) if spec and spec.origin and Path(spec.origin).is_file() else None

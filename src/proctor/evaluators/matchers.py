@@ -1,0 +1,155 @@
+"""Judge a session by the tools it called, against those it should have called. No model is asked.
+
+Names alone count. Each time a tool is expected it has to be called once more: expecting `search` twice
+is not met by one call, in whatever order.
+
+Knows nothing of arguments or results.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proctor.errors import UsageError
+from proctor.evaluator import Evidence
+from proctor.evaluators.rendering import calls_of, ignored_of
+from proctor.expect import check_answer, problems_of
+from proctor.item import digest_of
+from proctor.score import Level, Score
+
+# Judge a session by its last answer: does it hold what was expected?
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expect:
+    """A check of the answer's text; 1 when every expectation holds, else 0."""
+
+    expect: Mapping[str, Any]
+    """Any of `contains`, `equals`, `regex`, `json_schema`."""
+
+    def __post_init__(self) -> None:
+        if problems := problems_of(self.expect):
+            raise UsageError("; ".join(problems))
+
+    @property
+    def name(self) -> str:
+        return "expect"
+
+    @property
+    def level(self) -> Level:
+        return "session"
+
+    @property
+    def digest(self) -> str:
+        """Changes with what is expected."""
+        return digest_of(dict(self.expect))[:16]
+
+    async def judge(self, evidence: Evidence) -> Sequence[Score]:
+        """Score the last thing the assistant said."""
+        checks = check_answer(self.expect, evidence.answer)
+        broken = [check.explanation for check in checks if not check.holds]
+        score = Score(
+            evaluator=self.name,
+            value=0.0 if broken else 1.0,
+            label="fail" if broken else "pass",
+            explanation="; ".join(broken or [check.explanation for check in checks]),
+            evaluator_digest=self.digest,
+        )
+        return [score]
+
+
+# A sequence in an explanation; nobody reads more, and an agent may call ten thousand tools.
+MOST_SHOWN = 30
+
+
+def exactly(expected: Sequence[str], actual: Sequence[str]) -> str:
+    """What keeps two sequences from being equal; empty when nothing does."""
+    if list(expected) == list(actual):
+        return ""
+    for place, (wanted, called) in enumerate(zip(expected, actual, strict=False), start=1):
+        if wanted != called:
+            return f"call {place} is {called}, not {wanted}"
+    missing, extra = expected[len(actual) :], actual[len(expected) :]
+    return f"missing {_shown(missing)}" if missing else f"beyond what is expected: {_shown(extra)}"
+
+
+def in_order(expected: Sequence[str], actual: Sequence[str]) -> str:
+    """What keeps one sequence from standing within another, others between; empty when nothing does."""
+    left = iter(actual)
+    for place, wanted in enumerate(expected, start=1):
+        if wanted not in left:
+            return f"{wanted}, number {place} of the expected, is not called after those before it"
+    return ""
+
+
+def any_order(expected: Sequence[str], actual: Sequence[str]) -> str:
+    """Which expected calls are missing; empty when none is."""
+    missing = Counter(expected) - Counter(actual)
+    return f"missing {_shown(sorted(missing.elements()))}" if missing else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Matching:
+    words: str
+    differs: Callable[[Sequence[str], Sequence[str]], str]
+
+
+MATCHINGS = {
+    "Builtin.TrajectoryExactOrderMatch": _Matching("Exact match", exactly),
+    "Builtin.TrajectoryInOrderMatch": _Matching("In-order match", in_order),
+    "Builtin.TrajectoryAnyOrderMatch": _Matching("Any-order match", any_order),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryMatcher:
+    """Yes or no: were the expected tools called?"""
+
+    name: str
+    """One of `MATCHINGS`."""
+
+    @property
+    def level(self) -> Level:
+        return "session"
+
+    @property
+    def digest(self) -> str:
+        """Changes with what is compared, and with how."""
+        return digest_of([self.name, "names", "each expected call once"])[:16]
+
+    async def judge(self, evidence: Evidence) -> Sequence[Score]:
+        """One score; without an expected trajectory, one that says it is missing."""
+        expected = evidence.reference.trajectory if evidence.reference else None
+        ignored = ignored_of(evidence, ("expectedTrajectory",))
+        if expected is None:
+            return [
+                Score(
+                    evaluator=self.name,
+                    evaluator_digest=self.digest,
+                    error="there is no expectedTrajectory to compare with",
+                    error_code="ValidationException",
+                    ignored=ignored,
+                )
+            ]
+        actual = [call.name for call in calls_of(evidence)]
+        matching = MATCHINGS[self.name]
+        difference = matching.differs(expected, actual)
+        told = difference or "everything expected was called as expected"
+        compared = f"Expected {_shown(expected)}, called {_shown(actual)}."
+        return [
+            Score(
+                evaluator=self.name,
+                evaluator_digest=self.digest,
+                value=0.0 if difference else 1.0,
+                label="No" if difference else "Yes",
+                explanation=f"{matching.words}: {told}. {compared}",
+                ignored=ignored,
+            )
+        ]
+
+
+def _shown(names: Sequence[str]) -> str:
+    shown = ", ".join(name[:100] for name in names[:MOST_SHOWN])
+    more = f", … {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+    return f"[{shown}{more}]"

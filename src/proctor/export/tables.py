@@ -1,0 +1,296 @@
+"""How a table is written down: JSON, NDJSON, CSV or Parquet.
+
+Each writer takes rows one by one and keeps none, so that a table may be larger than memory.
+
+Knows nothing of stores, scopes or where files go.
+"""
+
+import csv
+import difflib
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import UsageError
+from proctor.store import Scope, StoreReader
+from proctor.store.tables import COLUMNS, OF_A_SESSION
+
+# Rows as they leave the store: documented columns first, ids that join, plain values.
+
+
+Row = dict[str, Any]
+
+
+TABLES = (
+    *("sessions", "iterations", "tool_calls", "merge_history", "batches", "batch_items"),
+    *("messages", "model_calls", "metrics", "scores"),
+)
+"""Everything that can be exported, in the order of the files."""
+
+
+DOCUMENTED = {
+    "batches": ("runId", "createdAt", "defaultsJson"),
+    "batch_items": (
+        *("id", "runId", "sessionId", "repo", "prompt", "status", "error", "startedAt", "finishedAt"),
+        *("model", "iterSha", "tokensTotal", "toolCalls"),
+    ),
+}
+"""Columns that come first, as the documents have them."""
+
+
+NOT_EXPORTED = ("owner", "heartbeatAt")
+"""How processes find each other: of no use in a file."""
+
+
+FLAGS = ("success", "standIn")
+
+
+OBJECTS = ("factors", "details", "settings", "notes")
+"""Columns of JSON text that are objects or lists in formats that have those."""
+
+
+OF_A_STEP = ("tool_calls", "messages", "model_calls")
+
+
+def columns(table: str) -> tuple[str, ...]:
+    """The columns of an exported table, in order."""
+    stored = [
+        name
+        for name in COLUMNS[table]
+        if name not in NOT_EXPORTED
+        and not (name.endswith("Blob") and name.removesuffix("Blob") in COLUMNS[table])
+    ]
+    if table in OF_A_SESSION:
+        stored.insert(0, "id")
+    if table in OF_A_STEP:
+        stored.insert(2, "iterationId")
+    first = DOCUMENTED.get(table, ())
+    return (*first, *(name for name in stored if name not in first))
+
+
+def rows(read: StoreReader, table: str, scope: Scope) -> Iterator[Row]:
+    """The rows of a scope in one table, long texts included, in little memory."""
+    names = columns(table)
+    for row in read.table(table, scope):
+        yield {name: row[name] for name in names} if table not in OF_A_SESSION else _of_session(row, names)
+
+
+def _of_session(row: Row, names: tuple[str, ...]) -> Row:
+    session, step = row["sessionId"], row.get("step")
+    # A step is one row of `iterations`; of anything else a step may have many.
+    place = row.get("position", step)
+    known = row | {"id": f"{session}:{place}", "iterationId": f"{session}:{step}"}
+    return {name: known[name] for name in names}
+
+
+def with_flags(row: Row) -> Row:
+    """The same row with true and false where the store has 1 and 0."""
+    return {
+        name: bool(value) if name in FLAGS and value is not None else value for name, value in row.items()
+    }
+
+
+def with_objects(row: Row) -> Row:
+    """The same row with objects and lists where the store has their text."""
+    return {name: json.loads(value) if name in OBJECTS else value for name, value in row.items()}
+
+
+WHOLE = (
+    *("position", "step", "repeat", "attempt", "concurrency", "seed", "changedFiles", "linesAdded"),
+    *("linesRemoved", "testExitCode", "exitCode", "promptTokens", "cachedTokens", "completionTokens"),
+    *("reasoningTokens", "totalTokens", "tokensTotal", "toolCalls", "modelCalls", "unpricedCalls"),
+    "interventions",
+)
+
+
+REAL = (
+    *("budgetUsd", "costUsd", "workSeconds", "waitingSeconds", "testDurationMs", "durationMs"),
+    *("latencyMs", "waitingMs", "value"),
+)
+
+
+FLAG = ("success", "standIn")
+
+
+# Spreadsheets run text that begins so. A plain number may: nothing comes of it.
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?\Z")
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+def write_json(path: Path, tables: Iterable[tuple[str, Iterable[Row]]]) -> None:
+    """One document with a list for each table."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write("{")
+        for number, (table, rows) in enumerate(tables):
+            file.write(f"{',' if number else ''}\n{json.dumps(table)}: [")
+            for index, line in enumerate(_lines(rows)):
+                file.write(f"{',' if index else ''}\n  {line}")
+            file.write("]")
+        file.write("\n}\n")
+
+
+def write_ndjson(path: Path, rows: Iterable[Row]) -> None:
+    """One JSON object a line."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in _lines(rows))
+
+
+def write_csv(path: Path, names: Sequence[str], rows: Iterable[Row]) -> None:
+    """RFC 4180 with a header, safe to open in a spreadsheet."""
+    # Half of a character, as a record cut in its middle has it, must not cost the rest of the table.
+    with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
+        writer = csv.writer(file, lineterminator="\r\n")
+        writer.writerow(names)
+        for row in rows:
+            writer.writerow([_cell(value) for value in with_flags(row).values()])
+
+
+def write_parquet(path: Path, names: Sequence[str], rows: Iterable[Row]) -> None:
+    """One Parquet file, made by duckdb from a file of lines beside it."""
+    # An extra, and half a second to import.
+    try:
+        import duckdb
+    except ImportError as error:
+        raise UsageError(
+            "writing Parquet needs duckdb\nInstall it: pip install 'proctor[parquet]', "
+            "or choose another format: json, ndjson, csv."
+        ) from error
+    lines = path.with_suffix(".lines")
+    longest = 0
+    with lines.open("w", encoding="utf-8", newline="\n") as file:
+        for row in rows:
+            line = json.dumps(with_flags(row), ensure_ascii=True)
+            longest = max(longest, len(line))
+            file.write(f"{line}\n")
+    # Nothing may be fetched from anywhere; reading lines and writing Parquet are built in.
+    offline: dict[str, Any] = {
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "threads": "1",
+    }
+    with duckdb.connect(config=offline) as connection:
+        connection.execute(_parquet_statement(path, lines, names, longest))
+    lines.unlink()
+
+
+def _parquet_statement(path: Path, lines: Path, names: Sequence[str], longest: int) -> str:
+    types = ", ".join(f"'{name}': '{parquet_type(name)}'" for name in names)
+    # The reader sets aside a few times the largest line; its default of 16 MB suits most tables.
+    largest = max(16_777_216, longest + 1024)
+    source = (
+        f"read_json({_quoted(lines)}, format='newline_delimited', columns={{{types}}}, "
+        f"maximum_object_size={largest})"
+    )
+    return f"COPY (SELECT * FROM {source}) TO {_quoted(path)} (FORMAT parquet)"
+
+
+def parquet_type(name: str) -> str:
+    """What a column of this name holds, in any table."""
+    if name in FLAG:
+        return "BOOLEAN"
+    if name in WHOLE:
+        return "BIGINT"
+    return "DOUBLE" if name in REAL else "VARCHAR"
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _lines(rows: Iterable[Row]) -> Iterator[str]:
+    return (json.dumps(with_objects(with_flags(row)), ensure_ascii=False) for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        return value
+    text = _CONTROL.sub("", value)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.match(text) else text
+
+
+# Write the tables of a scope to files: exactly the rows asked for.
+
+
+FORMATS = ("json", "ndjson", "csv", "parquet")
+
+
+CSV_TABLES = ("iterations", "tool_calls")
+"""What CSV holds unless told otherwise, as documented."""
+
+
+def export_tables(
+    read: StoreReader,
+    scope: Scope,
+    *,
+    out: Path,
+    format: str,  # noqa: A002  it is what the command calls it
+    tables: Sequence[str] | None = None,
+    label: str = "export",
+) -> list[Path]:
+    """Write tables to the folder `out` and say which files there now are.
+
+    JSON is one file, `batch-<label>.json` (`export.json` when the scope is no run); the others are one
+    file a table, `<table>-<label>.<format>`. CSV holds `iterations` and `tool_calls` unless `tables`
+    names others; the other formats hold every table.
+    """
+    _check(out, format, tables)
+    wanted = list(dict.fromkeys(tables or (CSV_TABLES if format == "csv" else TABLES)))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        # Beside the files to be, so that renaming never copies.
+        with tempfile.TemporaryDirectory(dir=out, prefix=".export-") as folder:
+            made = _write(read, scope, Path(folder), format, wanted, label)
+            return [path.replace(out / path.name) for path in made]
+    except OSError as error:
+        raise UsageError(f"cannot write to {out}: {error.strerror or error}") from error
+
+
+def _write(
+    read: StoreReader, scope: Scope, folder: Path, form: str, tables: Sequence[str], label: str
+) -> list[Path]:
+    name = file_name(label)
+    if form == "json":
+        path = folder / (f"batch-{name}.json" if scope.run_id else "export.json")
+        write_json(path, ((table, rows(read, table, scope)) for table in tables))
+        return [path]
+    paths = [folder / f"{table}-{name}.{form}" for table in tables]
+    for table, path in zip(tables, paths, strict=True):
+        found = rows(read, table, scope)
+        if form == "ndjson":
+            write_ndjson(path, found)
+        elif form == "csv":
+            write_csv(path, columns(table), found)
+        else:
+            write_parquet(path, columns(table), found)
+    return paths
+
+
+def _check(out: Path, form: str, tables: Sequence[str] | None) -> None:
+    if form not in FORMATS:
+        raise UsageError(_unknown("format", form, FORMATS))
+    for table in tables or ():
+        if table not in TABLES:
+            raise UsageError(_unknown("table", table, TABLES))
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file\nTables are written into a folder: give one with --out.")
+
+
+def _unknown(kind: str, word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    hint = f"Did you mean {near[0]}? " if near else ""
+    return f"there is no {kind} {word}\n{hint}There are: {', '.join(known)}."
+
+
+def file_name(label: str) -> str:
+    """The label as part of a file's name: a run may be called anything."""
+    return re.sub(r"[^\w.@+-]", "-", label)[:100] or "export"

@@ -1,0 +1,168 @@
+"""Numbers and text as people read them.
+
+Text from agents is hostile: control characters and those that turn the direction of writing are taken
+out here, whatever it is shown in.
+
+Knows nothing of summaries or pages.
+"""
+
+import math
+import re
+
+# Count the words of a text, in scripts with spaces between words and in those without.
+
+
+_HAN_OR_HIRAGANA = "\u3005\u3007\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+
+
+_KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+
+
+_UNSPACED = re.compile(f"[{_HAN_OR_HIRAGANA}]|[{_KATAKANA}]+")
+
+
+_SPACED = re.compile(r"\S*\w\S*")
+
+
+def count_words(text: str) -> int:
+    """How many words a text has."""
+    if text.isascii():
+        return sum(1 for _ in _SPACED.finditer(text))
+    rest, unspaced = _UNSPACED.subn(" ", text)
+    return unspaced + sum(1 for _ in _SPACED.finditer(rest))
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether a text begins in a script that puts nothing between its words."""
+    return bool(_UNSPACED.match(text))
+
+
+# A measured number as people read it: the digits that matter, and no powers of ten before they are needed.
+
+
+# From here on the whole number has more than four digits; from there on nobody reads it out.
+WHOLE_FROM, WHOLE_TO = 9999.5, 1e15
+
+
+def figure(value: float | None) -> str:
+    """0.0042, 43.83, 12,346; a dash for what there is not."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if WHOLE_FROM <= abs(value) < WHOLE_TO else f"{value:.4g}"
+
+
+UNKNOWN = "–"
+
+
+# Control characters but for line ends and tabs; marks that reverse or hide text.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)
+
+
+_SPACE = re.compile(r"\s+")
+
+
+# Marks that mean something anywhere; those that do at the start of a line, between words, or in a link.
+_MARKDOWN = re.compile(
+    r"[\\`*\[\]|~$]|\A[#+=-]|\A\d+(?=[.)])|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.|@", re.IGNORECASE
+)
+
+
+def shown(text: str, longest: int = 120) -> str:
+    """Text on one line, without what cannot be seen, cut where it gets too long."""
+    line = _SPACE.sub(" ", _INVISIBLE.sub("", text)).strip()
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def in_markdown(text: str, longest: int = 120) -> str:
+    """Text that means nothing but itself in Markdown, also inside a table."""
+    safe = shown(text, longest).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKDOWN.sub(_escaped, safe)
+
+
+def whole(number: float | None) -> str:
+    """12,345."""
+    return UNKNOWN if number is None else f"{number:,.0f}"
+
+
+def short(number: float | None) -> str:
+    """12.3 k, 4.5 M: for axes and headlines."""
+    if number is None:
+        return UNKNOWN
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= 0.9995 * size:
+            return f"{_digits(number / size)} {unit}"
+    return _digits(number)
+
+
+def percent(share: float | None) -> str:
+    """61 %, 99.7 %."""
+    if share is None:
+        return UNKNOWN
+    value = share * 100
+    # 100 % and 0 % are said only when they are meant.
+    if (value > 99.5 and value < 100) or 0 < value < 0.5:
+        return f"{value:.1f} %" if 0.05 < value < 99.95 else ("> 99.9 %" if value > 50 else "< 0.1 %")
+    return f"{value:.0f} %"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """48 to 72 %, 73.6 to 74.1 %: with a digit more where the two would look the same."""
+    if low is None or high is None:
+        return UNKNOWN
+    digits = 1 if high - low < 0.02 else 0
+    return f"{low * 100:.{digits}f} to {high * 100:.{digits}f} %"
+
+
+def usd(amount: float | None) -> str:
+    """$1,234.50, $0.0042, $0.0000029: money with the digits that matter."""
+    if amount is None:
+        return UNKNOWN
+    if amount <= 0 or amount >= 0.1:
+        return f"${amount:,.2f}"
+    # Two digits behind the noughts, of which the smallest price of a token has seven.
+    places = 4 if amount >= 0.0001 else min(10, 1 - math.floor(math.log10(amount)))
+    return f"${amount:.{places}f}".removesuffix("0")
+
+
+def seconds(amount: float | None) -> str:
+    """0.42 s, 38 s, 3 min 12 s, 2 h 05 min."""
+    if amount is None:
+        return UNKNOWN
+    if amount < 9.95:
+        return f"{_digits(amount)} s"
+    if amount < 59.5:
+        return f"{amount:.0f} s"
+    minutes, rest = divmod(round(amount), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes:02d} min"
+
+
+def milliseconds(amount: float | None) -> str:
+    """340 ms, 2.4 s."""
+    if amount is None:
+        return UNKNOWN
+    return f"{amount:,.0f} ms" if amount < 1000 else seconds(amount / 1000)
+
+
+def moment(timestamp: str) -> str:
+    """A timestamp of the store, to the minute."""
+    return f"{timestamp[:10]} {timestamp[11:16]} UTC" if timestamp else UNKNOWN
+
+
+def plural(number: int, one: str) -> str:
+    """1 item, 2 items."""
+    return f"{number:,} {one if number == 1 else one + 's'}"
+
+
+def _escaped(mark: re.Match[str]) -> str:
+    # A number cannot be escaped, only the dot behind it; a word joiner before it does as well.
+    return f"&#8288;{mark[0]}" if mark[0].isdigit() else f"\\{mark[0]}"
+
+
+def _digits(number: float) -> str:
+    text = f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
+    return f"{float(text):g}"

@@ -1,0 +1,365 @@
+"""`models_config.yaml`: the models to compare, how they are asked, and names for groups of them.
+
+    models:
+      - name: gpt-4
+        provider: openai
+        display_name: GPT-4
+        enabled: true
+        api_key: ${OPENAI_API_KEY}      # the variable, never the key
+        settings: {temperature: 0.7, max_tokens: 2048}
+    batch_settings: {default_timeout: 1800, max_parallel: 3}
+    categories:
+      fast: [gpt-4, ollama/mistral]
+
+Knows nothing of providers' addresses, of who answers, or of the environment.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from proctor.errors import NotFound, Problem, UsageError
+from proctor.plan.fields import Anything, ModelPrice, Text, names_of
+from proctor.plan.source import KeyPath, PlanSource, refuse
+from proctor.plan.validate import SectionLabel, check_shape
+from proctor.plan.yaml_loader import read_source
+
+ALIASES = {"google": "gemini", "azure_openai": "azure"}
+"""How others call a provider → our name for it."""
+
+
+NAME = r"[A-Za-z0-9._:/@+-]{1,256}"
+
+
+_REFERENCE = re.compile(r"\$\{(\w+)\}")
+
+
+def _is_name(value: str) -> str:
+    if not re.fullmatch(NAME, value):
+        raise ValueError("should be 1 to 256 letters, digits and . _ : / @ + -")
+    return value
+
+
+def _is_reference(value: str) -> str:
+    if not _REFERENCE.fullmatch(value):
+        raise ValueError("should name the variable that holds the key, as ${OPENAI_API_KEY}; never the key")
+    return value
+
+
+class _ModelsConfigModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class ModelEntry(_ModelsConfigModel):
+    """One model."""
+
+    name: Annotated[str, AfterValidator(_is_name)]
+    provider: Annotated[str, AfterValidator(_is_name)] | None = None
+    display_name: Text | None = None
+    enabled: bool = True
+    api_key: Annotated[str, AfterValidator(_is_reference)] | None = None
+    base_url: Text | None = None
+    settings: dict[str, Anything] | None = None
+    price: ModelPrice | None = None
+
+
+class BatchSettings(_ModelsConfigModel):
+    """What holds for a benchmark unless its command says otherwise."""
+
+    default_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1800
+    save_intermediate: bool = True
+    max_parallel: Annotated[int, Field(ge=1)] = 3
+    retry_on_failure: bool = False
+    max_retries: Annotated[int, Field(ge=0, le=100)] = 2
+    show_progress: bool = True
+    verbose: bool = False
+
+
+class _File(_ModelsConfigModel):
+    models: list[ModelEntry] | None = None
+    batch_settings: BatchSettings | None = None
+    categories: dict[str, list[Annotated[str, AfterValidator(_is_name)]]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredModel:
+    """A model the user has configured."""
+
+    name: str
+    """What it is called in files and on the command line."""
+    model: str
+    """`provider/model`, as it is asked."""
+    display_name: str
+    enabled: bool = True
+    key_variable: str = ""
+    """The variable that holds its key; empty: its provider's usual one."""
+    base_url: str = ""
+    """Empty: its provider's usual one."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    price: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def provider(self) -> str:
+        """Empty when the name alone has to say it."""
+        return self.model.partition("/")[0] if "/" in self.model else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelsConfig:
+    """What the file says; all defaults without one."""
+
+    models: tuple[ConfiguredModel, ...] = ()
+    settings: BatchSettings = field(default_factory=BatchSettings)
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def read_models_config(text: str | bytes, *, file: str) -> ModelsConfig:
+    """Read and check the file; raises `PlanError` with everything that is wrong."""
+    source = read_source(text, file=file)
+    if source.data is None:
+        return ModelsConfig()
+    problems = list(check_shape(source, _File, _vocabulary).problems)
+    if not problems:
+        problems += _contradictions(source)
+    if problems:
+        refuse(problems)
+    read = _File.model_validate(source.data)
+    entries = read.models or []
+    names = [entry.name for entry in entries]
+    return ModelsConfig(
+        models=tuple(_configured(entry, names.count(entry.name) > 1) for entry in entries),
+        settings=read.batch_settings or BatchSettings(),
+        categories={name: tuple(members) for name, members in (read.categories or {}).items()},
+    )
+
+
+def _configured(entry: ModelEntry, is_shared: bool) -> ConfiguredModel:
+    provider = ALIASES.get(entry.provider or "", entry.provider or "")
+    model = entry.name
+    if provider and not model.startswith(f"{provider}/"):
+        model = f"{provider}/{model}"
+    # What runs on this machine is called as discovery calls it, and two of one name are told apart.
+    name = model if provider == "ollama" or is_shared else entry.name
+    price = (
+        {kind: rate for kind, rate in entry.price.model_dump().items() if rate is not None}
+        if entry.price
+        else {}
+    )
+    return ConfiguredModel(
+        name=name,
+        model=model,
+        display_name=entry.display_name or entry.name,
+        enabled=entry.enabled,
+        key_variable=_REFERENCE.findall(entry.api_key)[0] if entry.api_key else "",
+        base_url=entry.base_url or "",
+        settings=entry.settings or {},
+        price=price,
+    )
+
+
+def _contradictions(source: PlanSource) -> Iterator[Problem]:
+    seen: dict[tuple[str, str], int] = {}
+    keys: dict[str, str] = {}
+    addresses: dict[str, str] = {}
+    for index, entry in enumerate(source.data.get("models") or []):
+        provider = entry.get("provider") or ""
+        path = ("models", index)
+        if (entry["name"], provider) in seen:
+            remedy = "Give each model once; to compare settings, run twice with another file."
+            yield source.problem((*path, "name"), f"the model `{entry['name']}` is given twice", remedy)
+        seen[entry["name"], provider] = index
+        for field_name, known in (("api_key", keys), ("base_url", addresses)):
+            given = entry.get(field_name)
+            if given and not provider:
+                problem = f"model {index + 1} has `{field_name}`, but no `provider`"
+                yield source.problem((*path, field_name), problem, "Add `provider`.")
+            elif given and known.setdefault(provider, given) != given:
+                problem = f"the provider `{provider}` is given two different values for `{field_name}`"
+                remedy = (
+                    "In one file a provider has one. Name the second provider differently, with a `base_url`."
+                )
+                yield source.problem((*path, field_name), problem, remedy)
+
+
+def _vocabulary(path: KeyPath) -> SectionLabel | None:
+    match path:
+        case ():
+            return SectionLabel("the file", "The file", names_of(_File))
+        case ("models", int(index)):
+            return SectionLabel(f"model {index + 1}", "A model", names_of(ModelEntry))
+        case ("models", int(index), "price"):
+            return SectionLabel(f"the price of model {index + 1}", "A price", names_of(ModelPrice))
+        case ("batch_settings",):
+            return SectionLabel("`batch_settings`", "`batch_settings`", names_of(BatchSettings))
+    return None
+
+
+# Which models are meant by the words on a command line.
+
+
+EVERYTHING = "all"
+
+
+LISTED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A model that could be chosen."""
+
+    name: str
+    """What it is called in files and reports. Ollama's tags are kept."""
+    model: str
+    """`provider/model`, as it is asked."""
+    display_name: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of its calls."""
+    is_usual: bool = True
+    """Whether `all` means it too. Those of a hosted provider, which cost money, are named one by one."""
+    is_enabled: bool = True
+    """Whether a category means it too. What is not enabled is still asked when it is named itself."""
+    missing: str = ""
+    """Why it cannot be chosen; empty: it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSelection:
+    """What the words came to."""
+
+    models: tuple[Candidate, ...]
+    remarks: tuple[str, ...] = ()
+    """Members of categories that are not there."""
+
+
+def choose(
+    words: str,
+    candidates: Sequence[Candidate],
+    categories: Mapping[str, Sequence[str]],
+    other: Callable[[str], Candidate | None],
+) -> ModelSelection:
+    """The models that `words`, separated by commas, mean; each once, in the order they were named.
+
+    `other` answers for names nobody listed that can be asked all the same.
+    """
+    chosen, remarks = dict[str, Candidate](), list[str]()
+    for word in filter(None, (word.strip() for word in words.split(","))):
+        for found in _meant(word, candidates, categories, other, remarks):
+            chosen.setdefault(found.name, found)
+    if not chosen:
+        raise UsageError(
+            "no models were found\nStart Ollama (`ollama list` shows its models), enable a model in "
+            "models_config.yaml, or name one: --models provider/model. `proctor models` lists what is there."
+        )
+    return ModelSelection(models=tuple(chosen.values()), remarks=tuple(remarks))
+
+
+def _meant(
+    word: str,
+    candidates: Sequence[Candidate],
+    categories: Mapping[str, Sequence[str]],
+    other: Callable[[str], Candidate | None],
+    remarks: list[str],
+) -> list[Candidate]:
+    if word.lower() == EVERYTHING:
+        return [each for each in candidates if each.is_usual and each.is_enabled and not each.missing]
+    if word in categories and not _exact(word, candidates):
+        return _members(word, candidates, categories[word], other, remarks)
+    found = _one(word, candidates, other)
+    if found is None:
+        raise _unknown(word, candidates, categories)
+    if found.missing:
+        raise UsageError(f"the model {found.name} {found.missing}")
+    return [found]
+
+
+def _members(
+    category: str,
+    candidates: Sequence[Candidate],
+    members: Sequence[str],
+    other: Callable[[str], Candidate | None],
+    remarks: list[str],
+) -> list[Candidate]:
+    found = list[Candidate]()
+    for member in members:
+        one, why = None, "was not found"
+        try:
+            one = _one(member, candidates, other)
+        except UsageError as error:
+            why = f"is left out: {error}"
+        if one is None or one.missing or not one.is_enabled:
+            why = (one.missing or "is not enabled") if one else why
+            remarks.append(f"of the category {category}, {member} {why}".partition("\n")[0])
+        else:
+            found.append(one)
+    if not found:
+        raise NotFound(
+            f"none of the models in the category {category} is here: {', '.join(members) or 'it is empty'}\n"
+            "`proctor models` lists the models that are."
+        )
+    return found
+
+
+def _one(
+    word: str, candidates: Sequence[Candidate], other: Callable[[str], Candidate | None]
+) -> Candidate | None:
+    """The one model a word means: the closest kind of likeness that any model has decides."""
+    if exact := _exact(word, candidates):
+        return exact
+    likenesses: tuple[Callable[[Candidate], bool], ...] = (
+        lambda each: _same_but_tag(word, each, latest=True),
+        lambda each: _same_but_tag(word, each, latest=False),
+    )
+    for likeness in likenesses:
+        if found := _only(word, filter(likeness, candidates)):
+            return found
+    # A bare word is rather part of a name that is here than the whole name of one that is not.
+    if "/" in word and (found := other(word)):
+        return found
+    part = word.lower()
+    near = (each for each in candidates if part in each.name.lower() or part in each.model.lower())
+    return _only(word, near) or (None if "/" in word else other(word))
+
+
+def _exact(word: str, candidates: Sequence[Candidate]) -> Candidate | None:
+    for kind in ("name", "model", "display_name"):
+        for each in candidates:
+            if getattr(each, kind).lower() == word.lower():
+                return each
+    return None
+
+
+def _same_but_tag(word: str, candidate: Candidate, *, latest: bool) -> bool:
+    """`llama3` is `ollama/llama3:latest`, or failing that the one model with another tag."""
+    whole, _, tag = candidate.model.rpartition(":") if ":" in candidate.model else (candidate.model, "", "")
+    bare = whole.partition("/")[2] or whole
+    return word.lower() in (whole.lower(), bare.lower()) and (not latest or tag in ("", "latest"))
+
+
+def _only(word: str, found: Iterable[Candidate]) -> Candidate | None:
+    several = list(found)
+    # Something that cannot be chosen is no reason to doubt what is meant.
+    usable = [each for each in several if not each.missing]
+    several = usable or several
+    if len(several) > 1:
+        names = ", ".join(each.name for each in several[:LISTED])
+        more = f" and {len(several) - LISTED} more" if len(several) > LISTED else ""
+        raise UsageError(f"`{word}` may be several models: {names}{more}\nGive more of the name.")
+    return several[0] if several else None
+
+
+def _unknown(word: str, candidates: Sequence[Candidate], categories: Mapping[str, Sequence[str]]) -> NotFound:
+    names = {each.name: each.name for each in candidates} | {name: name for name in categories}
+    # Someone who mistypes `mistrl` has not typed `ollama/` and the tag.
+    names |= {
+        each.name.partition("/")[2].partition(":")[0]: each.name for each in candidates if "/" in each.name
+    }
+    near = dict.fromkeys(names[each] for each in get_close_matches(word, names, n=3, cutoff=0.5))
+    hint = f"Did you mean {' or '.join(f'`{each}`' for each in near)}? " if near else ""
+    there = ", ".join([*(each.name for each in candidates if each.is_usual)][:LISTED])
+    groups = f" Categories: {', '.join(categories)}." if categories else ""
+    found = f"Found here: {there}." if there else "No model was found here."
+    return NotFound(f"there is no model `{word}`\n{hint}{found}{groups} `proctor models` lists them all.")

@@ -1,0 +1,167 @@
+"""Tasks × models × runs as items.
+
+An item's id is made of what is asked and of what is begun with: the task's text, the digest of its
+files, its checks, the model with its settings, the agent. Where those files lie on this machine, how
+long an agent may take and how often it is tried again are no part of it.
+
+Knows nothing of who answers, of git, or of the store.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proctor.errors import UsageError
+from proctor.item import Item
+from proctor.jobs.benchmark.models import Candidate
+from proctor.jobs.benchmark.tasks import Task, TaskFolder
+from proctor.workspace.starting_files import text_files
+
+DEFAULT_AGENT = "builtin"
+
+
+DEFAULT_TIMEOUT_SECONDS = 1800
+
+
+ORACLE, NOOP = "oracle", "noop"
+"""Stand-ins that take a model's place: one applies the reference solution, one does nothing."""
+
+
+STAND_IN_AGENT = "scripted"
+
+
+_HOLES = ("{prompt}", "{model}", "{seed}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkDefinition:
+    """What is compared with what, and how."""
+
+    tasks: tuple[Task, ...]
+    models: tuple[Candidate, ...]
+    runs: int = 1
+    agent: str = ""
+    """Who works on every task; empty: as the task says."""
+    timeout_seconds: float | None = None
+    """For every task; None: as the task says."""
+    default_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    retries: int = 0
+    commits: Mapping[str, str] = field(default_factory=dict)
+    """The commit each task with a repository begins from, by the task's name."""
+
+    def items(self) -> Iterator[Item]:
+        """Run by run, so that a benchmark cut short has compared every model equally often."""
+        for repeat in range(1, self.runs + 1):
+            for task in self.tasks:
+                for model in self.models:
+                    yield self._item(task, model, repeat)
+
+    @property
+    def label(self) -> str:
+        """What the benchmark is about: its task, or the folder of its tasks."""
+        if len(self.tasks) == 1:
+            return self.tasks[0].name
+        parents = {task.file.parent for task in self.tasks}
+        return parents.pop().name if len(parents) == 1 else f"{len(self.tasks)} tasks"
+
+    def agent_for(self, task: Task, model: Candidate) -> str:
+        """Who works on a task with a model."""
+        return STAND_IN_AGENT if is_stand_in(model) else self.agent or task.agent or DEFAULT_AGENT
+
+    def _item(self, task: Task, model: Candidate, repeat: int) -> Item:
+        agent = self.agent_for(task, model)
+        factors = {"model": model.name, "agent": agent, "task": task.name}
+        if task.difficulty:
+            factors["difficulty"] = task.difficulty
+        return Item(
+            runner="benchmark",
+            agent=agent,
+            model=model.model,
+            prompt=task.prompt,
+            details=self._details(task, model, agent),
+            settings=self._settings(task, model),
+            factors=factors,
+            repeat=repeat,
+        )
+
+    def _details(self, task: Task, model: Candidate, agent: str) -> dict[str, Any]:
+        commit = self.commits.get(task.name, "")
+        details: dict[str, Any] = {
+            "task": task.name,
+            "start": commit or task.start_digest,
+            "baseBranch": commit or "main",
+            "checks": [{"criterion": each.criterion, "command": each.command} for each in task.commands],
+        }
+        if task.check_files:
+            details["checkFiles"] = task.check_files.digest
+        if task.setup:
+            details["setup"] = task.setup
+        if task.expect:
+            details["expect"] = dict(task.expect)
+        if is_stand_in(model):
+            details["script"] = script_of(model, task)
+        elif model.settings and agent == DEFAULT_AGENT:
+            details["settings"] = {"parameters": dict(model.settings)}
+        return details
+
+    def _settings(self, task: Task, model: Candidate) -> dict[str, Any]:
+        timeout = self.timeout_seconds or task.timeout_seconds or self.default_timeout_seconds
+        settings: dict[str, Any] = {
+            "timeoutSec": timeout,
+            "retries": self.retries,
+            "title": task.title,
+            "criteria": [check.criterion for check in task.checks if check.criterion],
+            "displayName": model.display_name or model.name,
+        }
+        if task.repo:
+            settings["repo"] = str(task.repo)
+        for name, folder in (("start", task.start), ("checkFiles", task.check_files)):
+            if folder:
+                settings[name] = str(folder.path)
+        return settings
+
+
+def is_stand_in(model: Candidate) -> bool:
+    """Whether this takes a model's place to try out a task."""
+    return model.model in (ORACLE, NOOP)
+
+
+def stand_in(name: str) -> Candidate:
+    """One that takes a model's place: `oracle` or `noop`."""
+    return Candidate(name=name, model=name, display_name=name, is_usual=False)
+
+
+def script_of(model: Candidate, task: Task) -> list[dict[str, Any]]:
+    """What a stand-in does about a task, as steps of the scripted agent."""
+    if model.model == NOOP:
+        return []
+    if task.solution is None and not task.answer:
+        raise UsageError(
+            f"{task.file}: the task has no reference solution to apply\n"
+            "Add `solution: FOLDER` to its front matter, or `answer: TEXT` where the answer is what counts."
+        )
+    steps = list(_written(task.solution)) if task.solution else []
+    return [*steps, {"say": task.answer}] if task.answer else steps
+
+
+def _written(solution: TaskFolder) -> Iterator[dict[str, Any]]:
+    for path, content in text_files(solution.path):
+        first, *more = _in_parts(content)
+        yield {"write": {"path": path, "content": first}}
+        yield from ({"append": {"path": path, "content": part}} for part in more)
+
+
+def _in_parts(content: str) -> Sequence[str]:
+    """The text cut inside whatever the scripted agent would take for a hole to fill."""
+    parts = [content]
+    for hole in _HOLES:
+        parts = [piece for part in parts for piece in _cut(part, hole)]
+    return parts
+
+
+def _cut(text: str, hole: str) -> list[str]:
+    pieces = text.split(hole)
+    first = [pieces[0] + hole[:2]] if len(pieces) > 1 else pieces
+    middle = [hole[2:] + piece + hole[:2] for piece in pieces[1:-1]]
+    last = [hole[2:] + pieces[-1]] if len(pieces) > 1 else []
+    return [*first, *middle, *last]

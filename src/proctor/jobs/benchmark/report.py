@@ -1,0 +1,292 @@
+"""The comparison of a benchmark as one page: who succeeded, how fast, at what price, and how sure that is.
+
+Knows nothing of stores or files; computes nothing.
+"""
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from proctor.formatting import UNKNOWN, interval, percent, seconds, short, usd
+from proctor.report.charts import Bar, Point, bars, scatter
+from proctor.report.render import page
+from proctor.stats.leaderboard import Leaderboard, ModelFigures, Rank, Ranking
+
+# What the machine is on which a benchmark ran: times mean little without it.
+
+
+PATIENCE_SECONDS = 5
+
+
+LISTED_MODELS = 10
+
+
+GB = 1024**3
+
+
+def machine_info(now: datetime, folder: Path, ollama_models: Sequence[str] | None = None) -> dict[str, Any]:
+    """System, processor, memory, disk of `folder`, graphics card and what a running Ollama has."""
+    return {
+        "timestamp": now.isoformat(),
+        "system": {
+            "platform": platform.system(),
+            "release": platform.release(),
+            "version": platform.version(),
+            "architecture": platform.machine(),
+            "hostname": socket.gethostname(),
+            "python_version": platform.python_version(),
+        },
+        "cpu": _processor(),
+        "memory": _memory(),
+        "disk": _disk(folder),
+        "gpu": _graphics(),
+        "ollama": _ollama(ollama_models),
+    }
+
+
+def _processor() -> dict[str, Any]:
+    facts = _facts(Path("/proc/cpuinfo"))
+    cores = {
+        (package, core)
+        for package, core in zip(facts.get("physical id", []), facts.get("core id", []), strict=False)
+    }
+    return {
+        "physical_cores": len(cores) or None,
+        "logical_cores": os.cpu_count(),
+        "frequency": _number(next(iter(facts.get("cpu MHz", [])), "")),
+        "model": next(iter(facts.get("model name", [])), "") or platform.processor() or None,
+    }
+
+
+def _memory() -> dict[str, Any]:
+    facts = _facts(Path("/proc/meminfo"))
+    sizes = {name: _number(values[0].partition(" ")[0]) for name, values in facts.items()}
+
+    def gigabytes(name: str) -> float | None:
+        kilobytes = sizes.get(name)
+        return None if kilobytes is None else round(kilobytes * 1024 / GB, 2)
+
+    return {"total_gb": gigabytes("MemTotal"), "available_gb": gigabytes("MemAvailable")}
+
+
+def _disk(folder: Path) -> dict[str, Any] | None:
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return None
+    return {"total_gb": round(usage.total / GB, 2), "free_gb": round(usage.free / GB, 2)}
+
+
+def _graphics() -> dict[str, Any] | None:
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
+        return {"apple_silicon": True}
+    words = ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
+    listed = _printed("nvidia-smi", *words).splitlines()
+    parts = [part.strip() for part in listed[0].split(",")] if listed else []
+    if len(parts) != 3:
+        return None
+    return {"nvidia": {"model": parts[0], "memory_mb": _number(parts[1]), "driver": parts[2]}}
+
+
+def _ollama(models: Sequence[str] | None) -> dict[str, Any] | None:
+    if models is None:
+        return None
+    version = _printed("ollama", "--version").strip().rpartition(" ")[2] or None
+    return {"version": version, "models_count": len(models), "models": list(models)[:LISTED_MODELS]}
+
+
+def _printed(program: str, *words: str) -> str:
+    if not shutil.which(program):
+        return ""
+    try:
+        done = subprocess.run(
+            [program, *words], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _facts(file: Path) -> dict[str, list[str]]:
+    """`name : value` lines, every value of a name in order."""
+    found: dict[str, list[str]] = {}
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon:
+            found.setdefault(name.strip(), []).append(value.strip())
+    return found
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+DRAWN_MODELS = 30
+
+
+SAID: Mapping[str, Callable[[float | None], str]] = {"fastest": seconds, "best_value": usd}
+
+
+def benchmark_html(comparison: Leaderboard, machine: Mapping[str, Any], now: datetime) -> str:
+    """The page `comparison_report.html`: no script, nothing from outside."""
+    plots = {
+        "success": success_rates(comparison),
+        "time": completion_times(comparison),
+        "cost": cost_against_success(comparison),
+    }
+    return page(
+        "benchmark.html.j2",
+        c=comparison,
+        now=now,
+        total_seconds=comparison.total_seconds(now),
+        machine=machine_words(machine),
+        plots={name: Markup(plot) for name, plot in plots.items()},
+        grid=grid_of(comparison),
+        place=place_words,
+        shares=shared_ranks,
+        many_runs=max((len(model.runs) for model in comparison.models), default=0) > 1,
+    )
+
+
+def success_rates(comparison: Leaderboard) -> str:
+    """Each model's success rate with its interval."""
+    entries = [
+        Bar(
+            label=model.display_name,
+            value=model.rate.value,
+            low=model.rate.low,
+            high=model.rate.high,
+            note=_rate_words(model),
+        )
+        for model in comparison.models[:DRAWN_MODELS]
+    ]
+    return bars("Success rate by model, with 95 % intervals", entries, top=1.0, say=percent)
+
+
+def _rate_words(model: ModelFigures) -> str:
+    rate = model.rate
+    return f"{rate.successes}/{rate.trials} ({interval(rate.low, rate.high)})" if rate.trials else UNKNOWN
+
+
+def completion_times(comparison: Leaderboard) -> str:
+    """How long each model's successful runs took; empty when none succeeded."""
+    known = [model for model in comparison.models if model.work.value is not None]
+    known.sort(key=lambda model: model.work.value or 0.0)
+    entries = [
+        Bar(
+            label=model.display_name,
+            value=model.work.value,
+            low=None if model.work.low is None else max(0.0, model.work.low),
+            high=model.work.high,
+        )
+        for model in known[:DRAWN_MODELS]
+    ]
+    title = "Mean completion time of successful runs, with 95 % intervals"
+    return bars(title, entries, top=_reach(known), say=seconds) if entries else ""
+
+
+def _reach(models: list[ModelFigures]) -> float:
+    """As far as the means need; one interval of two runs would squeeze everything else."""
+    longest = max(model.work.value or 0.0 for model in models)
+    highest = max((model.work.high or 0.0 for model in models), default=0.0)
+    return min(highest, 2.5 * longest) if highest > longest else longest * 1.05
+
+
+def cost_against_success(comparison: Leaderboard) -> str:
+    """What a run cost against how often it succeeded; empty unless two models know both."""
+    points = [
+        Point(
+            label=model.display_name,
+            x=model.cost_per_run_usd,
+            y=model.rate.value,
+            low=model.rate.low,
+            high=model.rate.high,
+        )
+        for model in comparison.models
+        if model.cost_per_run_usd is not None and model.rate.value is not None
+    ]
+    if len(points) < 2 or not any(point.x for point in points):
+        return ""
+    return scatter(
+        "Mean cost of a run against success rate",
+        points,
+        x_axis="mean cost of a run",
+        y_axis="success rate",
+        say_x=usd,
+        say_y=percent,
+        y_top=1.0,
+    )
+
+
+def grid_of(comparison: Leaderboard) -> list[dict[str, Any]]:
+    """Each task's row: how often each model succeeded at it, and what became of each criterion."""
+    rows = []
+    for task in comparison.tasks:
+        cells, criteria = list[str](), dict[str, list[str]]()
+        for model in comparison.models:
+            mine = [run for run in model.runs if run.task == task and run.is_finished]
+            judged = [run for run in mine if run.status != "error"]
+            cells.append(f"{sum(run.succeeded for run in judged)}/{len(judged)}" if judged else UNKNOWN)
+            for run in mine:
+                for each in run.criteria:
+                    criteria.setdefault(each.name, [])
+        for name, row in criteria.items():
+            row += [_criterion(model, task, name) for model in comparison.models]
+        rows.append({"task": task, "cells": cells, "criteria": criteria})
+    return rows
+
+
+def _criterion(model: ModelFigures, task: str, name: str) -> str:
+    made = [
+        each.passed
+        for run in model.runs
+        if run.task == task
+        for each in run.criteria
+        if each.name == name and each.passed is not None
+    ]
+    return f"{sum(made)}/{len(made)}" if made else UNKNOWN
+
+
+def place_words(ranking: Ranking, place: Rank) -> str:
+    """A place's figure as people read it."""
+    say = SAID.get(ranking.key, short)
+    estimate = place.estimate
+    if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
+        return say(estimate.value)
+    return f"{say(estimate.value)} ({say(max(0.0, estimate.low))} to {say(estimate.high)})"
+
+
+def shared_ranks(ranking: Ranking) -> bool:
+    """Whether any two cannot be told apart."""
+    ranks = [place.rank for place in ranking.places]
+    return len(set(ranks)) < len(ranks)
+
+
+def machine_words(machine: Mapping[str, Any]) -> str:
+    """The machine in a line."""
+    system, processor = machine.get("system") or {}, machine.get("cpu") or {}
+    memory = (machine.get("memory") or {}).get("total_gb")
+    parts = [
+        system.get("hostname"),
+        f"{system.get('platform', '')} {system.get('release', '')}".strip(),
+        processor.get("model"),
+        f"{processor['logical_cores']} cores" if processor.get("logical_cores") else None,
+        f"{memory:g} GB memory" if memory else None,
+    ]
+    card = (machine.get("gpu") or {}).get("nvidia") or {}
+    return " · ".join(str(part) for part in [*parts, card.get("model")] if part)

@@ -1,0 +1,475 @@
+"""A task file: what is asked of every model, what it begins with, and how success is told.
+
+The Markdown is for the agent, word for word; the front matter above it is for us. Everything a task
+names lies beside it: a task that came from somewhere else must not make us copy other folders.
+
+Opens the files of the task; knows nothing of models, agents or git.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
+from proctor.expect import problems_of
+from proctor.plan.fields import Expectation, Seconds, Text, names_of
+from proctor.plan.source import KeyPath, PlanSource, ValuePlace, refuse, resolved
+from proctor.plan.validate import SectionLabel, check_shape, suggestion
+from proctor.plan.yaml_loader import read_source
+from proctor.workspace.starting_files import NOTHING, digest_of_folder
+
+# The parts of a task that is written in Markdown: its title, facts, sections and boxes.
+
+
+_FENCE = re.compile(r"^\s*(```|~~~)")
+
+
+_HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
+
+
+_FACT = re.compile(r"^\s*(?:[-*]\s+)?\*\*([^*:]+?):?\*\*\s*:?\s*(.*?)\s*$")
+
+
+_BULLET = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+(?:\[[ xX]\]\s*)?(.+?)\s*$")
+
+
+_BOX = re.compile(r"^\s*[-*+]\s+\[[ xX]\]\s*(.+?)\s*$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextLine:
+    """A line of text and where it stands."""
+
+    number: int
+    """Counted from 1, in the whole file."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Markdown:
+    """A text and its parts."""
+
+    title: str
+    """Of the first heading, without the word `Task:`; empty when there is none."""
+    is_task: bool
+    """Whether the first heading says that it is a task."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What stands behind words in bold, by the word in small letters."""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    """The text below each heading, by the heading in small letters."""
+    boxes: tuple[TextLine, ...] = ()
+    """The entries of the section `Success Criteria`."""
+
+
+def read_markdown(text: str, *, first_line: int = 1) -> Markdown:
+    """Find the parts of a text whose first line has this number in its file."""
+    title, is_task, fenced, section = "", False, False, ""
+    facts, sections, boxes = dict[str, str](), dict[str, list[str]](), list[TextLine]()
+    for number, line in enumerate(text.split("\n"), first_line):
+        if _FENCE.match(line):
+            fenced = not fenced
+        heading = None if fenced else _HEADING.match(line)
+        if heading and len(heading[1]) == 1 and not title:
+            word, colon, rest = heading[2].partition(":")
+            is_task = bool(colon) and word.strip().lower() == "task"
+            title = rest.strip() if is_task else heading[2]
+        elif heading:
+            section = heading[2].strip(": ").lower()
+            sections.setdefault(section, [])
+        elif section:
+            sections[section].append(line)
+        if not fenced and not heading:
+            if section == "success criteria" and (entry := _BOX.match(line) or _BULLET.match(line)):
+                boxes.append(TextLine(number=number, text=entry[1]))
+            elif (fact := _FACT.match(line)) and not section:
+                facts.setdefault(fact[1].strip().lower(), fact[2])
+    return Markdown(
+        title=title,
+        is_task=is_task,
+        facts=facts,
+        sections={name: "\n".join(lines).strip() for name, lines in sections.items()},
+        boxes=tuple(boxes),
+    )
+
+
+def bullets(section: str) -> tuple[str, ...]:
+    """The entries of a list, each on one line."""
+    found, fenced = list[str](), False
+    for line in section.split("\n"):
+        fenced ^= bool(_FENCE.match(line))
+        if not fenced and (entry := _BULLET.match(line)):
+            found.append(entry[1])
+    return tuple(found)
+
+
+# What may stand in the front matter of a task file, as a pydantic model.
+
+
+def _is_check(value: Any) -> Any:
+    commands = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    if not commands or not all(isinstance(command, str) and command.strip() for command in commands):
+        raise ValueError("should be a command, a list of commands, or commands under their success criteria")
+    return value
+
+
+class Header(BaseModel):
+    """The front matter of a task."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    start: Text | None = Field(None, description="Folder with the files the task begins with.")
+    repo: Text | None = Field(None, description="Git repository to begin from, instead of `start`.")
+    ref: Text | None = Field(None, description="Branch, tag or commit of `repo`. Default: HEAD.")
+    setup: Text | None = Field(None, description="Command run in the copy before the agent.")
+    check: Annotated[Any, AfterValidator(_is_check)] = Field(
+        None, description="Commands that decide, each by its exit code."
+    )
+    check_files: Text | None = Field(None, description="Folder put over the work before it is checked.")
+    expect: Expectation | None = Field(None, description="What the agent's last words are checked for.")
+    timeout: Seconds | None = Field(None, description="Seconds the agent may take.")
+    agent: Text | None = Field(None, description="Who does the work. Default: builtin.")
+    solution: Text | None = Field(None, description="Folder with the reference solution's files.")
+    answer: Text | None = Field(None, description="What the reference solution says.")
+
+
+FOLDERS = ("start", "check_files", "solution")
+"""The settings that name a folder beside the task."""
+
+
+def vocabulary(path: KeyPath) -> SectionLabel | None:
+    """How the parts of a front matter are spoken of."""
+    match path:
+        case ():
+            return SectionLabel("the task", "A task", names_of(Header))
+        case ("expect",):
+            return SectionLabel("`expect`", "`expect`", names_of(Expectation))
+    return None
+
+
+SUFFIXES = (".md", ".markdown", ".txt")
+
+
+MOST_BYTES = 10 * 1024 * 1024
+
+
+DIFFICULTIES = {"smoke": "Smoke Test", "easy": "Easy", "medium": "Medium", "hard": "Hard"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCheck:
+    """One way to tell whether the work is good."""
+
+    criterion: str
+    """The success criterion it is about; empty: the task as a whole."""
+    command: str
+    """Empty: nothing checks this criterion."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFolder:
+    """Files beside a task, and the digest of their contents."""
+
+    path: Path
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is asked of every model."""
+
+    name: str
+    """The file's, without its suffix."""
+    title: str
+    file: Path
+    prompt: str
+    """What the agent is given."""
+    difficulty: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What else is said in bold: issue, time estimate."""
+    requirements: tuple[str, ...] = ()
+    checks: tuple[TaskCheck, ...] = ()
+    """Every success criterion, then the checks of no criterion."""
+    start: TaskFolder | None = None
+    repo: Path | None = None
+    ref: str = "HEAD"
+    setup: str = ""
+    check_files: TaskFolder | None = None
+    expect: Mapping[str, Any] = field(default_factory=dict)
+    timeout_seconds: float | None = None
+    agent: str = ""
+    solution: TaskFolder | None = None
+    answer: str = ""
+
+    @property
+    def commands(self) -> tuple[TaskCheck, ...]:
+        """The checks that can be made."""
+        return tuple(check for check in self.checks if check.command)
+
+    @property
+    def start_digest(self) -> str:
+        return self.start.digest if self.start else NOTHING
+
+
+def read_task(file: Path) -> Task:
+    """Read one task and look at the folders it names. Raises `PlanError` or `UsageError`."""
+    text = _text_of(file)
+    header, body, first_line = _split(text, str(file))
+    markdown = read_markdown(body, first_line=first_line)
+    problems = list(check_shape(header, Header, vocabulary).problems)
+    if not problems:
+        problems += _contradictions(header, markdown)
+    if not body.strip():
+        problems.append(
+            header.problem_at(first_line, 1, "the task asks for nothing", "Write what is to be done.")
+        )
+    folders = {} if problems else dict(_folders(header, file.absolute(), problems))
+    if problems:
+        refuse(problems)
+    return _task(header.data or {}, markdown, body.strip(), file.absolute(), folders)
+
+
+def _task(
+    given: Mapping[str, Any], markdown: Markdown, body: str, file: Path, folders: Mapping[str, TaskFolder]
+) -> Task:
+    repo = given.get("repo")
+    return Task(
+        name=file.stem,
+        title=markdown.title or file.stem.replace("_", " "),
+        file=file,
+        prompt=body,
+        difficulty=_difficulty(markdown.facts.get("difficulty", ""), file),
+        facts={name: value for name, value in markdown.facts.items() if name != "difficulty"},
+        requirements=bullets(markdown.sections.get("requirements", "")),
+        checks=_checks(given.get("check"), markdown.boxes),
+        start=folders.get("start"),
+        repo=Path(resolved(repo, folder=file.parent, home=Path.home())) if repo else None,
+        ref=given.get("ref") or "HEAD",
+        setup=given.get("setup") or "",
+        check_files=folders.get("check_files"),
+        expect={name: wanted for name, wanted in (given.get("expect") or {}).items() if wanted is not None},
+        timeout_seconds=given.get("timeout"),
+        agent=given.get("agent") or "",
+        solution=folders.get("solution"),
+        answer=given.get("answer") or "",
+    )
+
+
+def _text_of(file: Path) -> str:
+    if file.suffix not in SUFFIXES:
+        raise UsageError(f"{file} is no task\nA task is a file whose name ends in {', '.join(SUFFIXES)}.")
+    try:
+        root, real = _root(file.absolute()).resolve(), file.resolve(strict=True)
+        if not real.is_relative_to(root):
+            raise UsageError(
+                f"{file} leads out of its folder, to {real}\nCopy the task there, or name the file itself."
+            )
+        with file.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the task {file}: {error.strerror}\nGive the path of a task."
+        ) from error
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"{file} is larger than {MOST_BYTES >> 20} MiB\nA task is a page or two of text.")
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        problem = Problem(
+            at=Place(str(file), line, 1), problem="this is no UTF-8", remedy="Save the file as UTF-8 text."
+        )
+        raise PlanError([problem]) from error
+
+
+def _root(file: Path) -> Path:
+    """What a task may read: the folder `tasks` it is in, or else its own."""
+    return next((folder for folder in file.parents if folder.name == "tasks"), file.parent)
+
+
+def _split(text: str, file: str) -> tuple[PlanSource, str, int]:
+    """The front matter, the text behind it, and the number of that text's first line."""
+    lines = text.split("\n")
+    if lines[0].rstrip() != "---":
+        return PlanSource(file, text, {}, ValuePlace(1, 1)), text, 1
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    if end is None:
+        nowhere = PlanSource(file, text, {}, ValuePlace(1, 1))
+        problem = "the front matter has no end"
+        refuse([nowhere.problem_at(1, 1, problem, "Write a line with nothing but `---` behind it.")])
+    # A comment in place of the first line, so that every other line keeps its number.
+    header = read_source("\n".join(["#", *lines[1:end], ""]), file=file)
+    if header.data is None:
+        header = PlanSource(file, text, {}, ValuePlace(1, 1))
+    return header, "\n".join(lines[end + 1 :]), end + 2
+
+
+def _contradictions(header: PlanSource, markdown: Markdown) -> Iterator[Problem]:
+    given = header.data
+    if given.get("start") and given.get("repo"):
+        yield header.problem(
+            ("repo",),
+            "the task has `start` and `repo`",
+            "Keep one: it begins with files, or with a repository.",
+        )
+    if given.get("ref") and not given.get("repo"):
+        yield header.problem(("ref",), "the task has `ref`, but no `repo`", "Add `repo`, or remove `ref`.")
+    if "://" in (given.get("repo") or ""):
+        yield header.problem(("repo",), "`repo` is an address", "Clone it, and give the path of the clone.")
+    if given.get("check_files") and not given.get("check"):
+        yield header.problem(("check_files",), "the task has `check_files`, but no `check`", "Add `check`.")
+    expect = {name: wanted for name, wanted in (given.get("expect") or {}).items() if wanted is not None}
+    if given.get("expect") is not None:
+        yield from (header.problem(("expect",), problem) for problem in problems_of(expect))
+    if isinstance(given.get("check"), dict):
+        yield from _unknown_criteria(header, given["check"], markdown.boxes)
+
+
+def _unknown_criteria(
+    header: PlanSource, checks: Mapping[str, str], boxes: Sequence[TextLine]
+) -> Iterator[Problem]:
+    known = {_bare(box.text): box.text for box in boxes}
+    for criterion in checks:
+        if known and _bare(criterion) not in known:
+            meant = suggestion(criterion, known.values())
+            remedy = f"Did you mean `{meant}`? " if meant else ""
+            remedy += "Write it as it stands under `Success Criteria`."
+            problem = f"there is no success criterion `{criterion}`"
+            yield header.problem(("check", criterion), problem, remedy, of_key=True)
+
+
+def _checks(given: Any, boxes: Sequence[TextLine]) -> tuple[TaskCheck, ...]:
+    commands = given if isinstance(given, dict) else {}
+    by_name = {_bare(criterion): command for criterion, command in commands.items()}
+    listed = [TaskCheck(criterion=box.text, command=by_name.pop(_bare(box.text), "")) for box in boxes]
+    # Without boxes in the text, the front matter is where the criteria are written.
+    listed += [
+        TaskCheck(criterion=criterion, command=command)
+        for criterion, command in commands.items()
+        if _bare(criterion) in by_name
+    ]
+    loose = given if isinstance(given, list) else [given] if isinstance(given, str) else []
+    return (*listed, *(TaskCheck(criterion="", command=command) for command in loose))
+
+
+def _bare(criterion: str) -> str:
+    return " ".join(criterion.lower().split()).rstrip(".")
+
+
+def _folders(header: PlanSource, file: Path, problems: list[Problem]) -> Iterator[tuple[str, TaskFolder]]:
+    """Each folder the task names, with the digest of what is in it."""
+    root = _root(file).resolve()
+    for name in FOLDERS:
+        written = header.data.get(name)
+        if not written:
+            continue
+        folder = (file.parent / written).resolve()
+        if not folder.is_relative_to(root):
+            remedy = f"Put the folder below {root}."
+            problems.append(header.problem((name,), f"`{name}` leads out of the task's folder", remedy))
+        elif not folder.is_dir():
+            problems.append(
+                header.problem(
+                    (name,), f"there is no folder {folder}", f"`{name}` is a folder beside the task."
+                )
+            )
+        elif file.resolve().is_relative_to(folder):
+            problems.append(
+                header.problem(
+                    (name,), f"`{name}` holds the task itself", "Put the files in a folder of their own."
+                )
+            )
+        else:
+            try:
+                yield name, TaskFolder(path=folder, digest=digest_of_folder(folder))
+            except (WorkspaceError, OSError) as error:
+                problems.append(header.problem((name,), str(error)))
+
+
+def _difficulty(said: str, file: Path) -> str:
+    """As the task says, else as its folder is called."""
+    word = said or next((part for part in reversed(file.parent.parts) if part in DIFFICULTIES), "")
+    return DIFFICULTIES.get(word.lower(), word)
+
+
+# Find the tasks that are meant: one file, or all tasks in a folder.
+
+
+MOST_TASKS = 1000
+
+
+def read_tasks(path: Path) -> list[Task]:
+    """The task in a file, or all tasks in a folder and the folders below it.
+
+    Raises `PlanError` with everything that is wrong, or `UsageError` when there is no task at all.
+    """
+    problems, tasks = list[Problem](), list[Task]()
+    if path.is_dir():
+        if not list(_in_folder(path.absolute(), tasks, problems)):
+            raise UsageError(
+                f"there is no task in {path}\nA task is a .md file that begins with `# Task: …`."
+            )
+    else:
+        _read_into(path, tasks, problems)
+    if problems:
+        refuse(problems)
+    if len(tasks) > MOST_TASKS:
+        raise UsageError(f"{path} holds {len(tasks):,} tasks\nAt most {MOST_TASKS} are run at once.")
+    return _with_distinct_names(tasks, path)
+
+
+def _in_folder(
+    folder: Path, tasks: list[Task], problems: list[Problem], claimed: frozenset[Path] = frozenset()
+) -> Iterator[Path]:
+    """Read every task below a folder, leaving out the files that tasks begin with."""
+    names = sorted(folder.iterdir(), key=_easiest_first)
+    mine = [name for name in names if name.suffix in SUFFIXES and name.is_file() and _is_task(name)]
+    already = len(tasks)
+    for file in mine:
+        _read_into(file, tasks, problems)
+        yield file
+    claimed |= {
+        each.path.resolve()
+        for task in tasks[already:]
+        for each in (task.start, task.check_files, task.solution)
+        if each
+    }
+    for below in names:
+        is_plain = below.is_dir() and not below.is_symlink() and not below.name.startswith(".")
+        if is_plain and below.resolve() not in claimed:
+            yield from _in_folder(below, tasks, problems, claimed)
+
+
+def _easiest_first(path: Path) -> tuple[int, str]:
+    levels = list(DIFFICULTIES)
+    return (levels.index(path.name) if path.name in levels else len(levels)), path.name
+
+
+def _is_task(file: Path) -> bool:
+    """Whether a file found in a folder is meant as one: its first heading says so."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(64 * 1024).decode("utf-8", "replace")
+    except OSError:
+        return True
+    return any(line.lower().startswith("# task:") for line in head.splitlines())
+
+
+def _read_into(file: Path, tasks: list[Task], problems: list[Problem]) -> None:
+    try:
+        tasks.append(read_task(file))
+    except PlanError as error:
+        problems += error.problems
+
+
+def _with_distinct_names(tasks: list[Task], path: Path) -> list[Task]:
+    """Tasks of one name in several folders are called by their path."""
+    names = [task.name for task in tasks]
+    if len(set(names)) == len(names):
+        return tasks
+    root = path.absolute()
+    longer = [task.file.relative_to(root).with_suffix("").as_posix() for task in tasks]
+    return [replace(task, name=name) for task, name in zip(tasks, longer, strict=True)]

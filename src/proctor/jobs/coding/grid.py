@@ -1,0 +1,414 @@
+"""Lay a checked plan out as grids, and find what is wrong only once defaults and overrides are in.
+
+A plain prompt nobody gave a model, an exclusion that excludes nothing, a plan that comes to no item
+or to absurdly many.
+
+Knows nothing of items, agents or disks.
+"""
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import Problem
+from proctor.item import Item
+from proctor.jobs.coding.schema import DEFAULT_AGENT, is_grid_of_commands, settled, vocabulary
+from proctor.plan import source as sources
+from proctor.plan.source import PlanSource, repository_names, resolved
+from proctor.plan.validate import subject
+
+# Every combination of the lists that one entry holds, less those it excludes.
+
+
+AXES = (
+    "repo",
+    "prompt",
+    "agent",
+    "model",
+    "baseBranch",
+    "scriptCommand",
+    "command",
+    "setup",
+    "seed",
+    "system",
+    "timeoutSec",
+)
+"""What may be a list, in the order of the product: the last changes fastest."""
+
+
+REPO, PROMPT, AGENT, COMMAND = (AXES.index(name) for name in ("repo", "prompt", "agent", "command"))
+
+
+WORKTREE_ONLY = frozenset({"agent", "baseBranch", "scriptCommand", "command", "setup"})
+"""What a plain prompt has no use for."""
+
+
+Combination = tuple[Any, ...]
+"""One value for each axis; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridExclusion:
+    """A combination to leave out: one that has one of the values on every axis named here."""
+
+    path: tuple[str | int, ...]
+    """Where in the plan it stands."""
+    wanted: tuple[tuple[int, Sequence[Any]], ...]
+
+    def matches(self, combination: Combination) -> bool:
+        return all(combination[axis] in values for axis, values in self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One entry of a plan with everything that holds for it."""
+
+    entry: int
+    """Its index in the plan's matrix."""
+    settled: Mapping[str, Any]
+    axes: tuple[Sequence[Any], ...]
+    exclusions: tuple[GridExclusion, ...] = ()
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether it is plain prompts, without a repository."""
+        return self.axes[REPO][0] is None
+
+    @property
+    def runs(self) -> int:
+        return int(self.settled["runs"])
+
+    @property
+    def size(self) -> int:
+        """How many combinations there are before any is left out."""
+        return math.prod(map(len, self.axes))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no combination can be left out, so that none needs to be looked at."""
+        return not self.exclusions and not self._mixes_commands
+
+    @property
+    def _mixes_commands(self) -> bool:
+        return len(self.axes[COMMAND]) > 1 and len(self.axes[AGENT]) > 1
+
+    def _makes_sense(self, combination: Combination) -> bool:
+        """Several commands are several items to the agent `command`, and to the others none."""
+        return (
+            not self._mixes_commands
+            or combination[AGENT] == "command"
+            or combination[COMMAND] is self.axes[COMMAND][0]
+        )
+
+    def all_combinations(self) -> Iterator[Combination]:
+        """Every one in its fixed order, also those that are excluded."""
+        every = itertools.product(*self.axes)
+        return filter(self._makes_sense, every) if self._mixes_commands else every
+
+    def has(self, combination: Combination) -> bool:
+        """Whether a combination makes sense and is not excluded."""
+        return self._makes_sense(combination) and not any(
+            exclusion.matches(combination) for exclusion in self.exclusions
+        )
+
+    def combinations(self) -> Iterator[Combination]:
+        """Those that are left, in their fixed order."""
+        every = itertools.product(*self.axes)
+        return every if self.is_whole else filter(self.has, every)
+
+
+def axes_of(settled: Mapping[str, Any], *, default_agent: str) -> tuple[list[Any], ...]:
+    """The values on each axis; `[None]` where an entry has none or has no use for them."""
+    is_prompt = settled.get("repo") is None
+    return tuple(_values(settled, axis, is_prompt, default_agent) for axis in AXES)
+
+
+def _values(settled: Mapping[str, Any], axis: str, is_prompt: bool, default_agent: str) -> list[Any]:
+    if is_prompt and axis in WORKTREE_ONLY:
+        return [None]
+    value = settled.get(axis, default_agent if axis == "agent" else None)
+    if axis == "command":
+        if "command" not in as_list(settled.get("agent")):
+            return [None]
+        return list(value) if is_grid_of_commands(value) else [value]
+    if axis == "system" and not is_prompt:
+        return [None]
+    return as_list(value)
+
+
+def as_list(value: Any) -> list[Any]:
+    """One value, or many, as many."""
+    return list(value) if isinstance(value, list) else [value]
+
+
+# Expand a plan's grids into the items they ask for.
+
+
+LONGEST_TASK = 80
+
+
+_FIXED_DETAILS = ("env", "settings", "expect")
+
+
+_SETTINGS = ("timeoutSec", "retries", "retryOn", "mergeOnPass", "keep", "tags", "jsonLogs", "budget")
+
+
+_PROMPT_SETTINGS = ("timeoutSec", "retries", "retryOn", "tags", "jsonLogs", "budget")
+
+
+_TIMEOUT = AXES.index("timeoutSec")
+
+
+def expand(grids: Iterable[Grid], repositories: Mapping[str, str]) -> Iterator[Item]:
+    """All items of all grids. `repositories` gives each path the name it has on every machine."""
+    repeats: dict[int, int] = {}
+    for grid in grids:
+        maker = _ItemBuilder(grid, repositories)
+        runs = grid.runs
+        for combination, mark in maker.marked():
+            done = repeats.get(mark, 0)
+            repeats[mark] = done + runs
+            for repeat in range(done + 1, done + runs + 1):
+                yield maker.item(combination, repeat)
+
+
+def task_of(prompt: str) -> str:
+    """What a task is called in tables: the first line of its prompt, cut short."""
+    lines = prompt.strip().splitlines()
+    return lines[0][:LONGEST_TASK] if lines else ""
+
+
+class _ItemBuilder:
+    """Makes the items of one grid; what they share is made once."""
+
+    def __init__(self, grid: Grid, repositories: Mapping[str, str]) -> None:
+        self.grid, self.repositories = grid, repositories
+        names = ("settings", "expect") if grid.is_prompt else _FIXED_DETAILS
+        self.fixed = {name: grid.settled[name] for name in names if name in grid.settled}
+        self.script = grid.settled.get("script")
+        self.tasks = {prompt: task_of(prompt) for prompt in grid.axes[PROMPT]}
+        self.settings: dict[tuple[Any, Any], dict[str, Any]] = {}
+        self.item = self._prompt_item if grid.is_prompt else self._worktree_item
+
+    def marked(self) -> Iterator[tuple[Combination, int]]:
+        """Each combination with a number that equal items share, in whatever entry they stand.
+
+        Eight bytes of digest: should two items ever share them by chance, one is called the second
+        repeat of nothing, and its id is still its own.
+        """
+        marks = [[self._mark(axis, value) for value in values] for axis, values in enumerate(self.grid.axes)]
+        fixed = _mark_of(self.fixed)
+        is_whole = self.grid.is_whole
+        every = zip(itertools.product(*self.grid.axes), itertools.product(*marks), strict=True)
+        for combination, parts in every:
+            if is_whole or self.grid.has(combination):
+                # A command is part of an item only where it is the agent.
+                relevant = (
+                    parts if combination[AGENT] == "command" else (*parts[:COMMAND], *parts[COMMAND + 1 :])
+                )
+                digest = hashlib.blake2b("|".join((fixed, *relevant)).encode(), digest_size=8).digest()
+                yield combination, int.from_bytes(digest)
+
+    def _mark(self, axis: int, value: Any) -> str:
+        # How long an item may take is not part of what it is.
+        if value is None or axis == _TIMEOUT:
+            return ""
+        if axis == REPO:
+            value = self.repositories[value]
+        elif axis == AGENT and value == "scripted":
+            value = [value, self.script]
+        return _mark_of_text(value) if isinstance(value, str) else _mark_of(value)
+
+    def _worktree_item(self, combination: Combination, repeat: int) -> Item:
+        repo, prompt, agent, model, branch, check, command, setup, seed, _, timeout = combination
+        repository = self.repositories[repo]
+        details: dict[str, Any] = {"repository": repository, "baseBranch": branch, **self.fixed}
+        if check is not None:
+            details["scriptCommand"] = check
+        if setup is not None:
+            details["setup"] = setup
+        if agent == "command":
+            details["command"] = command
+        elif agent == "scripted":
+            details["script"] = self.script
+        if seed is not None:
+            details["seed"] = seed
+        model = model or ""
+        return Item(
+            runner="worktree",
+            agent=agent,
+            model=model,
+            prompt=prompt,
+            details=details,
+            settings=self._settings(timeout, repo),
+            factors={"model": model, "agent": agent, "repository": repository, "task": self.tasks[prompt]},
+            repeat=repeat,
+        )
+
+    def _prompt_item(self, combination: Combination, repeat: int) -> Item:
+        _, prompt, _, model, _, _, _, _, seed, system, timeout = combination
+        details = dict(self.fixed)
+        if system is not None:
+            details["system"] = system
+        if seed is not None:
+            details["seed"] = seed
+        return Item(
+            runner="prompt",
+            model=model,
+            prompt=prompt,
+            details=details,
+            settings=self._settings(timeout, None),
+            factors={"model": model, "task": self.tasks[prompt]},
+            repeat=repeat,
+        )
+
+    def _settings(self, timeout: float, repo: str | None) -> dict[str, Any]:
+        if (timeout, repo) not in self.settings:
+            names = _PROMPT_SETTINGS if repo is None else _SETTINGS
+            made = {name: self.grid.settled[name] for name in names if name in self.grid.settled}
+            made["timeoutSec"] = timeout
+            self.settings[timeout, repo] = made if repo is None else {"repo": repo, **made}
+        return self.settings[timeout, repo]
+
+
+@lru_cache(maxsize=4096)
+def _mark_of_text(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _mark_of(value: Any) -> str:
+    return _mark_of_text(json.dumps(value, sort_keys=True))
+
+
+MOST_ITEMS = 1_000_000
+"""Ten times what a batch is made for; beyond it, someone's lists multiplied by accident."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The grids of a plan, and which items come from which."""
+
+    grids: Sequence[Grid]
+    starts: Sequence[int]
+    """The position of each grid's first item."""
+    item_count: int
+    repositories: Mapping[str, str]
+    """The name of each repository by its path."""
+
+
+def lay_out(
+    source: PlanSource, defaults: Mapping[str, Any], scripts: Mapping[str, Any], folder: Path, home: Path
+) -> Layout:
+    """The grids of the plan in `source`, under these defaults. Raises `PlanError`."""
+    maker = _LayoutBuilder(source.data, defaults, scripts, folder, home)
+    grids = maker.grids()
+    used: set[sources.KeyPath] = set()
+    counts: list[int] = []
+    problems = list(_without_model(source, grids)) + list(_too_many(source, grids))
+    if not problems:
+        counts = [_count(grid, used) * grid.runs for grid in grids]
+        problems += _of_exclusions(source, grids, used, counts)
+    if problems:
+        sources.refuse(problems)
+    starts = [0]
+    for count in counts:
+        starts.append(starts[-1] + count)
+    # A grid of which nothing is left would hide the one that starts at the same position.
+    kept = [index for index, count in enumerate(counts) if count]
+    paths = {repo for grid in grids for repo in grid.axes[REPO] if repo is not None}
+    return Layout(
+        grids=[grids[index] for index in kept],
+        starts=[starts[index] for index in kept],
+        item_count=starts[-1],
+        repositories=repository_names(paths),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _LayoutBuilder:
+    data: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    scripts: Mapping[str, Any]
+    folder: Path
+    home: Path
+
+    def grids(self) -> list[Grid]:
+        everywhere = self._exclusions(("exclude",), self.data.get("exclude"))
+        return [self._grid(index, entry, everywhere) for index, entry in enumerate(self.data["matrix"])]
+
+    def _grid(self, index: int, entry: Mapping[str, Any], everywhere: tuple[GridExclusion, ...]) -> Grid:
+        holds = settled(entry, self.defaults)
+        if isinstance(holds.get("script"), str):
+            holds["script"] = self.scripts[holds["script"]]
+        if "repo" in holds:
+            holds["repo"] = [self._path(repo) for repo in as_list(holds["repo"])]
+        own = self._exclusions(("matrix", index, "exclude"), entry.get("exclude"))
+        return Grid(index, holds, axes_of(holds, default_agent=DEFAULT_AGENT), own + everywhere)
+
+    def _exclusions(self, path: sources.KeyPath, given: Sequence[Any] | None) -> tuple[GridExclusion, ...]:
+        return tuple(
+            GridExclusion((*path, number), tuple(self._wanted(name, value) for name, value in each.items()))
+            for number, each in enumerate(given or ())
+        )
+
+    def _wanted(self, name: str, value: Any) -> tuple[int, list[Any]]:
+        values = as_list(value)
+        if name == "repo":
+            values = [repo if repo is None else self._path(repo) for repo in values]
+        return AXES.index(name), values
+
+    def _path(self, written: str) -> str:
+        return resolved(written, folder=self.folder, home=self.home)
+
+
+def _without_model(source: PlanSource, grids: Sequence[Grid]) -> Iterator[Problem]:
+    for grid in grids:
+        if grid.is_prompt and grid.settled.get("model") is None:
+            path = ("matrix", grid.entry)
+            remedy = "Without a `repo` it is a call of a model. Add `model`, here or in `defaults`."
+            yield source.problem(path, f"{subject(path, vocabulary)} has no `model`", remedy)
+
+
+def _too_many(source: PlanSource, grids: Sequence[Grid]) -> Iterator[Problem]:
+    total = sum(grid.size * grid.runs for grid in grids)
+    if total > MOST_ITEMS:
+        remedy = f"At most {MOST_ITEMS:,} are run in one batch. Shorten its lists, or `runs`."
+        yield source.problem(("matrix",), f"the plan asks for {total:,} items", remedy, of_key=True)
+
+
+def _count(grid: Grid, used: set[sources.KeyPath]) -> int:
+    """How many combinations are left; notes which exclusions took one away."""
+    if grid.is_whole:
+        return grid.size
+    every = grid.all_combinations()
+    return sum(not _is_excluded(grid, combination, used) for combination in every)
+
+
+def _is_excluded(grid: Grid, combination: Combination, used: set[sources.KeyPath]) -> bool:
+    matching = {exclusion.path for exclusion in grid.exclusions if exclusion.matches(combination)}
+    used |= matching
+    return bool(matching)
+
+
+def _of_exclusions(
+    source: PlanSource, grids: Sequence[Grid], used: set[sources.KeyPath], counts: Sequence[int]
+) -> Iterator[Problem]:
+    every = {exclusion.path for grid in grids for exclusion in grid.exclusions}
+    for path in every - used:
+        remedy = "Check its values against the lists above, or remove it."
+        yield source.problem(path, f"{subject(path, vocabulary)} matches no combination", remedy)
+    if not any(counts):
+        remedy = "Nothing would be run. Remove one of the exclusions."
+        yield source.problem(("matrix",), "the plan excludes every item it has", remedy, of_key=True)
+        return
+    for grid, count in zip(grids, counts, strict=True):
+        path = ("matrix", grid.entry)
+        if not count and source.deepest((*path, "exclude")) != path:
+            problem = f"{subject(path, vocabulary)} excludes every combination it has"
+            yield source.problem((*path, "exclude"), problem, "Remove one of the exclusions.", of_key=True)

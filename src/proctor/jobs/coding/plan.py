@@ -1,0 +1,405 @@
+"""A coding plan: the text that `proctor batch` is given, checked, and the items it comes to.
+
+Knows nothing of agents, models, repositories on the disk or the store; those who do can ask where
+in the text an item's setting stands, to say there what is wrong with it.
+"""
+
+import errno
+import hashlib
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import Place, PlanError, Problem, UsageError
+from proctor.item import Item
+from proctor.jobs.coding.grid import AXES, Layout, as_list, expand, lay_out
+from proctor.jobs.coding.schema import (
+    BUILT_IN,
+    DEFAULT_AGENT,
+    DEFAULT_CONCURRENCY,
+    IMPLIED_AGENTS,
+    CodingPlanFile,
+    settled,
+    vocabulary,
+    with_agent,
+)
+from proctor.plan import source as sources
+from proctor.plan.fields import is_finite
+from proctor.plan.source import MOST_BYTES, PlanSource, resolved
+from proctor.plan.validate import check_shape
+from proctor.plan.yaml_loader import read_source
+
+# Find what is wrong with a coding plan beyond the shape of each setting.
+
+
+_ABOUT_AGENTS = ("agent", *IMPLIED_AGENTS)
+
+
+_ONLY_WITH_REPO = (
+    "agent",
+    "command",
+    "script",
+    "setup",
+    "scriptCommand",
+    "baseBranch",
+    "mergeOnPass",
+    "env",
+    "keep",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """Looks through one plan. `scripts` is filled with the script files it reads."""
+
+    source: PlanSource
+    folder: Path
+    home: Path
+    broken: frozenset[sources.KeyPath]
+    """The settings of entries and defaults, or whole ones, whose shape is wrong already."""
+    scripts: dict[str, Any] = field(default_factory=dict)
+
+    def problems(self) -> list[Problem]:
+        """Everything these checks find."""
+        found: list[Problem] = []
+        defaults = self._level(("defaults",), self.source.data.get("defaults"))
+        found += self._of_level(("defaults",), defaults)
+        matrix = self.source.data.get("matrix")
+        for index, entry in enumerate(matrix if isinstance(matrix, list) else ()):
+            path = ("matrix", index)
+            level = self._level(path, entry)
+            found += self._of_level(path, level)
+            found += self._of_entry(path, level)
+            found += self._of_agent(path, level, defaults)
+        return found
+
+    def _level(self, path: sources.KeyPath, level: Any) -> Mapping[str, Any]:
+        return level if isinstance(level, dict) and path not in self.broken else {}
+
+    def _is_sound(self, path: sources.KeyPath, *names: str) -> bool:
+        return path not in self.broken and not any((*path, name) in self.broken for name in names)
+
+    def _of_level(self, path: sources.KeyPath, level: Mapping[str, Any]) -> Iterator[Problem]:
+        if self._is_sound(path, *_ABOUT_AGENTS):
+            yield from self._of_implied_agents(path, level)
+        if isinstance(level.get("script"), str) and self._is_sound(path, "script"):
+            yield from self._of_script((*path, "script"), level["script"])
+        if level.get("expect") is not None and self._is_sound(path, "expect"):
+            yield from self._of_expectation((*path, "expect"), level["expect"])
+
+    def _of_implied_agents(self, path: sources.KeyPath, level: Mapping[str, Any]) -> Iterator[Problem]:
+        given = [name for name in IMPLIED_AGENTS if level.get(name) is not None]
+        agents = as_list(level["agent"]) if level.get("agent") is not None else None
+        if len(given) > 1 and agents is None:
+            problem = f"{_name(path)} has a `command` and a `script`"
+            yield self.source.problem((*path, given[1]), problem, "Keep one of them.", of_key=True)
+        for name in given:
+            agent = IMPLIED_AGENTS[name]
+            if agents is not None and agent not in agents:
+                problem = f"{_name(path)} has a `{name}`, but its agent is `{agents[0]}`"
+                remedy = f"Remove one of them, or say `agent: {agent}`."
+                yield self.source.problem((*path, name), problem, remedy, of_key=True)
+
+    def _of_entry(self, path: sources.KeyPath, entry: Mapping[str, Any]) -> Iterator[Problem]:
+        if not self._is_sound(path, "repo"):
+            return
+        if entry.get("repo") is None:
+            for name in _ONLY_WITH_REPO:
+                # Saying that nothing shall be merged is true of a plain prompt.
+                if entry.get(name) is not None and entry[name] is not False:
+                    remedy = f"Without one it is a single call of a model. Add `repo`, or remove `{name}`."
+                    problem = f"{_name(path)} has `{name}`, but no `repo`"
+                    yield self.source.problem((*path, name), problem, remedy, of_key=True)
+        elif entry.get("system") is not None:
+            problem = f"{_name(path)} has `system`, but an agent brings its own system prompt"
+            remedy = "Put it into the prompt, or remove `repo` for a single call of a model."
+            yield self.source.problem((*path, "system"), problem, remedy, of_key=True)
+
+    def _of_agent(
+        self, path: sources.KeyPath, entry: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> Iterator[Problem]:
+        sound = self._is_sound(path, "repo", *_ABOUT_AGENTS) and self._is_sound(("defaults",), *_ABOUT_AGENTS)
+        if not sound or entry.get("repo") is None:
+            return
+        holds = settled(
+            *({name: level[name] for name in _ABOUT_AGENTS if name in level} for level in (entry, defaults))
+        )
+        for name, agent in IMPLIED_AGENTS.items():
+            if agent in as_list(holds.get("agent")) and holds.get(name) is None:
+                at = (*path, "agent") if "agent" in entry else path
+                problem = f"{_name(path)} has the agent `{agent}`, but no `{name}`"
+                yield self.source.problem(at, problem, f"Add `{name}`: what it shall run.")
+
+    def _of_expectation(self, path: sources.KeyPath, expect: Mapping[str, Any]) -> Iterator[Problem]:
+        if all(value is None for value in expect.values()):
+            remedy = "It may have: contains, equals, regex, json_schema."
+            yield self.source.problem(path, f"`expect` of {_name(path[:-1])} says nothing", remedy)
+        schema = expect.get("json_schema")
+        fault = _fault_of(schema) if schema is not None else ""
+        if fault:
+            problem = f"`expect.json_schema` of {_name(path[:-1])} is no JSON schema: {fault}"
+            yield self.source.problem((*path, "json_schema"), problem)
+
+    def _of_script(self, path: sources.KeyPath, written: str) -> Iterator[Problem]:
+        if written in self.scripts:
+            return
+        file = Path(resolved(written, folder=self.folder, home=self.home))
+        try:
+            self.scripts[written] = read_script(file)
+        except OSError as error:
+            problem = f"the script {sources.shortened(written, 60)} cannot be read: {error.strerror}"
+            yield self.source.problem(path, problem, f"It was looked for at {file}.")
+        except PlanError as error:
+            yield from error.problems
+
+
+def read_script(file: Path) -> Any:
+    """The steps in a script file. Raises `OSError`, or `PlanError` with places in that file."""
+    if not file.is_file():
+        raise FileNotFoundError(errno.ENOENT, "there is no such file")
+    with file.open("rb") as opened:
+        # One byte more than is allowed is enough to see that it is too much.
+        read = read_source(opened.read(MOST_BYTES + 1), file=str(file))
+    problems = list(read.problems)
+    if not isinstance(read.data, (list, dict)) or not read.data:
+        problems.append(read.problem((), "a script is a list of steps, or a mapping"))
+    try:
+        is_finite(read.data)
+    except ValueError as error:
+        problems.append(read.problem((), f"the script {error}"))
+    if problems:
+        sources.refuse(problems)
+    return read.data
+
+
+def _name(path: sources.KeyPath) -> str:
+    part = vocabulary(path)
+    return part.name if part else "the plan"
+
+
+def _fault_of(schema: Any) -> str:
+    # A tenth of a second to import, and few plans have one.
+    import jsonschema
+
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        return sources.shortened(error.message, 120)
+    return ""
+
+
+# What the command line says in place of a plan's defaults.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """Each replaces a default, and an item's own value still wins. None: the plan decides."""
+
+    concurrency: int | None = None
+    model: str | None = None
+    agent: str | None = None
+    budget_usd: float | None = None
+    """What the whole batch may cost."""
+    timeout_sec: float | None = None
+    retries: int | None = None
+    merge_on_pass: bool | None = None
+    json_logs: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.concurrency is not None and self.concurrency < 1:
+            raise UsageError(f"the concurrency should be at least 1, not {self.concurrency}")
+        if self.timeout_sec is not None and not 0 < self.timeout_sec < float("inf"):
+            raise UsageError(f"the timeout should be more than 0 seconds, not {self.timeout_sec:g}")
+        if self.retries is not None and self.retries < 0:
+            raise UsageError(f"the retries should be at least 0, not {self.retries}")
+        if self.budget_usd is not None and not 0 < self.budget_usd < float("inf"):
+            raise UsageError(f"the budget should be more than 0 dollars, not {self.budget_usd:g}")
+        for name in ("model", "agent"):
+            if getattr(self, name) is not None and not getattr(self, name).strip():
+                raise UsageError(f"the {name}'s name should not be empty")
+
+    def as_defaults(self) -> dict[str, Any]:
+        """Those that stand among the defaults, under the names a plan gives them."""
+        given = {
+            "model": self.model,
+            "agent": self.agent,
+            "timeoutSec": self.timeout_sec,
+            "retries": self.retries,
+            "mergeOnPass": self.merge_on_pass,
+            "jsonLogs": self.json_logs,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+NO_OVERRIDES = Overrides()
+
+
+def read_plan(
+    text: str | bytes,
+    *,
+    file: str,
+    folder: Path,
+    home: Path | None = None,
+    overrides: Overrides | None = None,
+) -> "CodingPlan":
+    """Read and check a plan before anything is started.
+
+    `folder` is what its relative paths start from, `home` what `~` stands for (None: the user's).
+    Raises `PlanError` with everything that is wrong. Where the command line says more, hand it over
+    as `overrides`, so that what is wrong only together with it is reported too; without them, that
+    is found when items are asked for.
+    """
+    source = read_source(text, file=file)
+    home = home or Path.home()
+    shape = check_shape(source, CodingPlanFile, vocabulary)
+    problems, scripts = list(shape.problems), dict[str, Any]()
+    if isinstance(source.data, dict):
+        # Cut to one setting of the defaults or of an entry.
+        broken = frozenset(path[: 2 if path[:1] == ("defaults",) else 3] for path in shape.paths)
+        problems += Checker(source, folder, home, broken, scripts).problems()
+    if problems:
+        sources.refuse(problems)
+    plan = CodingPlan(source, folder.absolute(), home, scripts)
+    if overrides is not None:
+        plan.layout(overrides)
+    return plan
+
+
+@dataclass(frozen=True)
+class CodingPlan:
+    """A plan whose every setting is right. `read_plan` makes them."""
+
+    source: PlanSource
+    folder: Path
+    home: Path
+    scripts: Mapping[str, Any] = field(repr=False)
+    """The contents of the script files it names."""
+    _layouts: dict[Overrides, Layout] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        """The plan as it was written."""
+        return self.source.text
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def run_id(self) -> str | None:
+        """What the batch shall be called. None: whoever starts it makes up a name."""
+        given: str | None = self._setting("runId")
+        return given
+
+    @property
+    def budget_usd(self) -> float | None:
+        """What the whole batch may cost. None: no limit."""
+        given: float | None = self._setting("budget")
+        return given
+
+    @property
+    def seed(self) -> int | None:
+        """None: the plan does not say."""
+        given: int | None = self._setting("seed")
+        return given
+
+    @property
+    def notify(self) -> str | None:
+        """The command to run at the end, or `desktop`. None: nobody is told."""
+        given: str | None = self._setting("notify")
+        return given
+
+    @property
+    def record(self) -> str | None:
+        """The file that shall keep the traffic with models. None: it is not kept."""
+        return self._file("record")
+
+    @property
+    def replay(self) -> str | None:
+        """The recording that shall answer in the models' place. None: they answer themselves."""
+        return self._file("replay")
+
+    def _file(self, name: str) -> str | None:
+        given: str | None = self._setting(name)
+        return None if given is None else resolved(given, folder=self.folder, home=self.home)
+
+    @property
+    def prices(self) -> Mapping[str, Mapping[str, float]]:
+        """USD per million tokens of each model the plan has a price for: input, output, cached."""
+        given = self._setting("prices") or {}
+        return {model: {k: v for k, v in price.items() if v is not None} for model, price in given.items()}
+
+    def budget(self, overrides: Overrides = NO_OVERRIDES) -> float | None:
+        """What the whole batch may cost under these overrides. None: no limit."""
+        return self.budget_usd if overrides.budget_usd is None else overrides.budget_usd
+
+    def concurrency(self, overrides: Overrides = NO_OVERRIDES) -> int:
+        """How many items run at once."""
+        return overrides.concurrency or self._setting("concurrency") or DEFAULT_CONCURRENCY
+
+    def defaults_json(self, overrides: Overrides = NO_OVERRIDES) -> dict[str, Any]:
+        """The defaults that really hold, as plain data for the record."""
+        given = {name: value for name, value in self._defaults(overrides).items() if value is not None}
+        holds = {**BUILT_IN, "agent": DEFAULT_AGENT, **with_agent(given)}
+        return {**holds, "concurrency": self.concurrency(overrides)}
+
+    def item_count(self, overrides: Overrides = NO_OVERRIDES) -> int:
+        """How many items there are, without making them."""
+        return self.layout(overrides).item_count
+
+    def items(self, overrides: Overrides = NO_OVERRIDES) -> Iterator[Item]:
+        """The items, one after the other, in a fixed order.
+
+        Raises `PlanError` at once, before the first, for what is wrong only with these overrides.
+        """
+        layout = self.layout(overrides)
+        return expand(layout.grids, layout.repositories)
+
+    def place(self, position: int, key: str, overrides: Overrides = NO_OVERRIDES) -> Place:
+        """Where item number `position`, from 0, gets its `key` from: its entry, else the defaults.
+
+        The entry itself when neither says anything, or when the command line does.
+        """
+        return self.source.place(self._path(position, key, overrides))
+
+    def problem(
+        self, position: int, key: str, problem: str, remedy: str = "", *, overrides: Overrides = NO_OVERRIDES
+    ) -> Problem:
+        """Something wrong with an item's `key`, found by those who know more than the plan."""
+        return self.source.problem(self._path(position, key, overrides), problem, remedy)
+
+    def layout(self, overrides: Overrides = NO_OVERRIDES) -> Layout:
+        """The plan's grids under these overrides. Raises `PlanError` for what is wrong with them."""
+        if overrides not in self._layouts:
+            defaults = self._defaults(overrides)
+            self._layouts[overrides] = lay_out(self.source, defaults, self.scripts, self.folder, self.home)
+        return self._layouts[overrides]
+
+    def _setting(self, name: str) -> Any:
+        return self.source.data.get(name)
+
+    def _defaults(self, overrides: Overrides) -> dict[str, Any]:
+        return {**(self._setting("defaults") or {}), **overrides.as_defaults()}
+
+    def _path(self, position: int, key: str, overrides: Overrides) -> sources.KeyPath:
+        layout = self.layout(overrides)
+        number = bisect_right(layout.starts, position) - 1
+        grid = layout.grids[number]
+        entry = self.source.data["matrix"][grid.entry]
+        at: sources.KeyPath = ("matrix", grid.entry)
+        level, path = entry, (*at, key)
+        if key not in entry:
+            level, path = self._setting("defaults") or {}, ("defaults", key)
+            if level.get(key) is None or key in overrides.as_defaults():
+                return at
+        if key in AXES and isinstance(level[key], list):
+            offset = (position - layout.starts[number]) // grid.runs
+            combination = next(itertools.islice(grid.combinations(), offset, None))
+            axis = AXES.index(key)
+            index = grid.axes[axis].index(combination[axis])
+            return (*path, index) if len(as_list(level[key])) == len(grid.axes[axis]) else path
+        return path

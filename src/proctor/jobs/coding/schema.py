@@ -1,0 +1,255 @@
+"""What a coding plan may say, as pydantic models.
+
+They check and describe; nobody computes with them. The plan itself stays plain data, in which a key
+that was left out and one that was set to `null` are still two things.
+
+Knows nothing of items, files or how one setting bears on another.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic.json_schema import WithJsonSchema
+
+from proctor.plan.fields import (
+    Anything,
+    Expectation,
+    ModelPrice,
+    PlanModel,
+    Seconds,
+    Seed,
+    Text,
+    Texts,
+    Usd,
+    _as_list,
+    _OneOrMany,
+    is_finite,
+    names_of,
+)
+from proctor.plan.source import KeyPath
+from proctor.plan.validate import SectionLabel
+
+RUN_ID = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
+
+
+def _is_run_id(value: str) -> str:
+    if not re.fullmatch(RUN_ID, value):
+        raise ValueError(
+            "should be 1 to 128 letters, digits, dots, dashes or underscores, the first no dot or dash"
+        )
+    return value
+
+
+def _is_variable(value: str) -> str:
+    if not value or "=" in value:
+        raise ValueError("has a name that no environment variable can have")
+    return value
+
+
+def _is_command(value: Any) -> Any:
+    for command in value if is_grid_of_commands(value) else [value]:
+        words = command if isinstance(command, list) else [command]
+        if not words or not all(isinstance(word, str) for word in words) or not words[0].strip():
+            raise ValueError("should be a command line, a list of words, or a list of such lists")
+    return value
+
+
+def _is_script(value: Any) -> Any:
+    if not isinstance(value, (str, list, dict)) or not value:
+        raise ValueError("should be a file's path, or the steps themselves")
+    return is_finite(value)
+
+
+def is_grid_of_commands(value: Any) -> bool:
+    """A list of words is one command; as soon as it holds a list, it is several commands."""
+    return isinstance(value, list) and any(isinstance(word, list) for word in value)
+
+
+_WORDS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+
+
+Command = Annotated[
+    Any,
+    AfterValidator(_is_command),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                _WORDS,
+                {"type": "array", "items": {"anyOf": [_WORDS, {"type": "string"}]}},
+            ]
+        }
+    ),
+]
+
+
+Script = Annotated[
+    Any,
+    AfterValidator(_is_script),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}]}),
+]
+
+
+class Exclusion(PlanModel):
+    """A combination that is left out: one that has all of these values."""
+
+    repo: Texts | None = None
+    prompt: Texts | None = None
+    agent: Texts | None = None
+    model: Texts | None = None
+    base_branch: Texts | None = None
+    script_command: Texts | None = None
+    setup: Texts | None = None
+    seed: Annotated[list[Seed], BeforeValidator(_as_list), _OneOrMany()] | None = None
+    system: Texts | None = None
+    timeout_sec: Annotated[list[Seconds], BeforeValidator(_as_list), _OneOrMany()] | None = None
+
+
+class Defaults(PlanModel):
+    """What holds for every item that does not say otherwise."""
+
+    base_branch: Texts | None = Field(None, description="Branch the work starts from. Default: main.")
+    script_command: Texts | None = Field(None, description="Check run after the agent; it decides.")
+    model: Texts | None = Field(None, description="Which model; a list makes items for each.")
+    json_logs: bool | None = Field(None, description="Keep the agent's event stream. Default: true.")
+    timeout_sec: (
+        Annotated[list[Seconds], Field(min_length=1), BeforeValidator(_as_list), _OneOrMany()] | None
+    ) = Field(None, description="Seconds one attempt may take. Default: 900.")
+    retries: Annotated[int, Field(ge=0, le=1000)] | None = Field(None, description="Default: 0.")
+    merge_on_pass: bool | None = Field(None, description="Merge work that passed. Default: false.")
+    agent: Texts | None = Field(None, description="Who does the work. Default: amp.")
+    command: Command | None = Field(None, description="The program of the agent `command`.")
+    script: Script | None = Field(None, description="The steps of the agent `scripted`, or their file.")
+    setup: Texts | None = Field(None, description="Command run in the work tree before the agent.")
+    env: dict[Annotated[str, AfterValidator(_is_variable)], str | None] | None = Field(
+        None, description="Environment variables of the agent, the setup and the check."
+    )
+    tags: list[Text] | None = Field(None, description="Words to find items by.")
+    runs: Annotated[int, Field(ge=1)] | None = Field(None, description="How often. Default: 1.")
+    seed: Annotated[list[Seed], Field(min_length=1), BeforeValidator(_as_list), _OneOrMany()] | None = None
+    budget: Usd | None = Field(None, description="US dollars that one item may cost.")
+    retry_on: list[Literal["error", "timeout", "fail"]] | None = Field(
+        None, description="What is tried again. Default: error, timeout."
+    )
+    keep: Literal["always", "on_failure", "never"] | None = Field(
+        None, description="When the work tree is kept. Default: on_failure."
+    )
+    settings: dict[str, Anything] | None = Field(None, description="The agent's, or the model's parameters.")
+    system: Texts | None = Field(None, description="System prompt of a plain prompt.")
+    expect: Expectation | None = Field(None, description="What the answer is checked for.")
+
+
+class Entry(Defaults):
+    """An item, or many: a list in place of a value makes items for each."""
+
+    prompt: Texts = Field(description="What is asked.")
+    repo: Texts | None = Field(None, description="The git repository. Without it: one call of a model.")
+    exclude: list[Exclusion] | None = Field(None, description="Combinations of this entry to leave out.")
+
+
+class CodingPlanFile(PlanModel):
+    """A plan for `proctor batch`."""
+
+    run_id: Annotated[str, AfterValidator(_is_run_id)] | None = Field(
+        None, description="Name of the batch.", json_schema_extra={"pattern": RUN_ID}
+    )
+    concurrency: Annotated[int, Field(ge=1)] | None = Field(None, description="Items at once. Default: 4.")
+    defaults: Defaults | None = None
+    matrix: list[Entry] = Field(min_length=1)
+    exclude: list[Exclusion] | None = Field(None, description="Combinations to leave out.")
+    budget: Usd | None = Field(None, description="US dollars that the whole batch may cost.")
+    seed: Seed | None = None
+    notify: Text | None = Field(None, description="Command run at the end, or the word `desktop`.")
+    prices: dict[str, ModelPrice] | None = None
+    record: Text | None = Field(None, description="File that keeps the traffic with models.")
+    replay: Text | None = Field(None, description="File of a recording that answers in their place.")
+
+
+def json_schema() -> dict[str, Any]:
+    """The plan's JSON schema: editors complete and check a plan with it."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **CodingPlanFile.model_json_schema()}
+
+
+# Decide what holds for an entry: its own word, else the defaults', else what is built in.
+
+
+DEFAULT_AGENT = "amp"
+
+
+DEFAULT_CONCURRENCY = 4
+
+
+BUILT_IN: Mapping[str, Any] = {
+    "baseBranch": "main",
+    "jsonLogs": True,
+    "timeoutSec": 900,
+    "retries": 0,
+    "mergeOnPass": False,
+    "runs": 1,
+    "retryOn": ["error", "timeout"],
+    "keep": "on_failure",
+    "tags": [],
+}
+
+
+IMPLIED_AGENTS = {"command": "command", "script": "scripted"}
+"""The settings that name an agent, when it is not named itself."""
+
+
+_JOINED = ("env", "settings")
+
+
+def with_agent(level: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry or the defaults, with the agent that its own settings imply."""
+    if level.get("agent") is None:
+        for setting, agent in IMPLIED_AGENTS.items():
+            if level.get(setting) is not None:
+                return {**level, "agent": agent}
+    return dict(level)
+
+
+def settled(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that holds for `entry`. What is absent is not in it."""
+    joined = {name: _joined(entry, defaults, name) for name in _JOINED}
+    merged = {**with_agent(defaults), **with_agent(entry), **joined}
+    return {**BUILT_IN, **{name: value for name, value in merged.items() if value is not None}}
+
+
+def _joined(entry: Mapping[str, Any], defaults: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    if name in entry and entry[name] is None:
+        return None
+    both = {**(defaults.get(name) or {}), **(entry.get(name) or {})}
+    return {key: value for key, value in both.items() if value is not None} or None
+
+
+# How the parts of a coding plan are spoken of in a message, and what may stand in each.
+
+
+# What an item is about first, then what it shares with the defaults.
+_ENTRY = ["repo", "prompt", *(name for name in names_of(Entry) if name not in ("repo", "prompt"))]
+
+
+def vocabulary(path: KeyPath) -> SectionLabel | None:
+    """The part of a plan at `path`; None where no mapping with settings of its own is."""
+    match path:
+        case ():
+            return SectionLabel("the plan", "A plan", names_of(CodingPlanFile))
+        case ("defaults",):
+            return SectionLabel("`defaults`", "`defaults`", names_of(Defaults))
+        case ("matrix", int(index)):
+            return SectionLabel(f"item {index + 1}", "An item", _ENTRY)
+        case ("prices", str(model)):
+            return SectionLabel(f"the price of `{model}`", "A price", names_of(ModelPrice))
+        case ("exclude", int(index)):
+            return SectionLabel(f"exclusion {index + 1}", "An exclusion", names_of(Exclusion))
+        case ("matrix", int(item), "exclude", int(index)):
+            return SectionLabel(
+                f"exclusion {index + 1} of item {item + 1}", "An exclusion", names_of(Exclusion)
+            )
+        case ("matrix", int(item), "expect"):
+            return SectionLabel(f"`expect` of item {item + 1}", "`expect`", names_of(Expectation))
+        case ("defaults", "expect"):
+            return SectionLabel("`expect` of `defaults`", "`expect`", names_of(Expectation))
+    return None

@@ -1,0 +1,368 @@
+"""A simulation's files: one for each dialogue, and a summary. All of them can be made again from the store.
+
+What differs from one time to the next although the same was said (ids of attempts, times, durations) stands
+in a file's last member, `record`; the rest of two runs with one seed is equal byte for byte.
+
+Knows nothing of how dialogues come about.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, standing_of
+from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
+from proctor.formatting import figure, percent
+from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT
+from proctor.report.charts import Bar, bars
+from proctor.report.render import Drawn, filed, page, text
+from proctor.runners.dialogue import UNFINISHED
+from proctor.stats.dialogue import runs_of, summary_of
+from proctor.store import ItemFilter, StoreReader
+
+# Let dialogues that were cut off go on: put what the store knows of them where their runner looks.
+
+
+PAGE = 500
+
+
+CUT_OFF = ("cost_limit", "halted", "rate_limit")
+"""Reasons, besides errors and time-outs, for which a dialogue has stopped without being over."""
+
+
+def write_checkpoints(read: StoreReader, run_id: str, folder: Path) -> int:
+    """Write a checkpoint for each dialogue of a batch that waits and was begun; how many there were."""
+    target = folder / UNFINISHED
+    shutil.rmtree(target, ignore_errors=True)
+    written = 0
+    for item in _waiting(read, run_id):
+        found = _latest(read, item)
+        if found is not None:
+            target.mkdir(parents=True, exist_ok=True)
+            path = target / str(json.loads(item["settings"])["file"])
+            half = path.with_name(f"{path.name}.{os.getpid()}")
+            half.write_text(json.dumps(found.document(), ensure_ascii=False), encoding="utf-8")
+            half.replace(path)
+            written += 1
+    return written
+
+
+def clear_checkpoints(folder: Path) -> None:
+    """Remove what nobody is going to look for any more."""
+    shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+
+
+def _waiting(read: StoreReader, run_id: str) -> Iterator[Mapping[str, Any]]:
+    offset = 0
+    while page := read.items(run_id, ItemFilter(statuses=(QUEUED,)), limit=PAGE, offset=offset):
+        yield from (item for item in page if item["sessionId"])
+        offset += len(page)
+
+
+def _latest(read: StoreReader, item: Mapping[str, Any]) -> Checkpoint | None:
+    """The furthest that an attempt has come which was cut off; None when it has to begin anew."""
+    attempts = read.attempts(item["runId"], item["id"])
+    last = attempts[-1] if attempts else None
+    if last is None or not (last["status"] in (ERROR, TIMEOUT) or last["endReason"] in CUT_OFF):
+        return None
+    best: tuple[ConversationCheckpoint, str] | None = None
+    for attempt in attempts:
+        standing = _standing(read.of_session("iterations", attempt["id"]))
+        if standing is not None and (best is None or standing.turns >= best[0].turns):
+            best = standing, attempt["id"]
+    return None if best is None else _checkpoint(read, item["id"], *best)
+
+
+def _standing(steps: Sequence[Mapping[str, Any]]) -> ConversationCheckpoint | None:
+    for step in reversed(steps):
+        try:
+            found = standing_of(step["output"])
+        except (ValueError, KeyError, TypeError):
+            continue
+        # A turn is a step; anything else was written by someone we do not know.
+        return found if found.turns == step["step"] else None
+    return None
+
+
+def _checkpoint(
+    read: StoreReader, item_id: str, standing: ConversationCheckpoint, session_id: str
+) -> Checkpoint:
+    said = [row for row in read.of_session("messages", session_id) if row["step"] <= standing.turns]
+    measured = [row for row in read.of_session("metrics", session_id) if 0 < row["step"] <= standing.turns]
+    return Checkpoint(
+        item_id=item_id,
+        standing=standing,
+        messages=[{name: row[name] for name in ("role", "name", "content")} for row in said],
+        metrics=[
+            {
+                "name": row["name"],
+                "value": row["label"] if row["value"] is None else row["value"],
+                "step": row["step"],
+            }
+            for row in measured
+        ],
+    )
+
+
+SUMMARY = "batch_summary.json"
+
+
+_USED = ("prompt_tokens", "completion_tokens", "total_tokens", "total_cost")
+
+
+def session_document(reader: StoreReader, item: Mapping[str, Any]) -> dict[str, Any]:
+    """One finished dialogue, from its item's row, as its file holds it."""
+    details, settings = json.loads(item["details"]), json.loads(item["settings"])
+    session_id = item["sessionId"]
+    session = reader.session(session_id) if session_id else {}
+    metrics = reader.of_session("metrics", session_id) if session_id else []
+    facts = {row["name"]: row["label"] if row["value"] is None else row["value"] for row in metrics}
+    document = {
+        "profile": details[CLIENT]["profile"],
+        "messages": _messages(reader, session_id),
+        "num_turns": int(facts.get("num_turns") or 0),
+        "usage": _usage(facts),
+        "status": item["status"],
+        "client": details[CLIENT]["label"],
+        "therapist": details[THERAPIST]["label"],
+        "run_id": settings["run"],
+        "combination": settings["combination"],
+        "end_reason": facts.get("end_reason") or item["reason"],
+        "under_test": settings["underTest"],
+        "roles": {side: _role(details[side]) for side in SIDES},
+        "therapist_profile": details[THERAPIST]["profile"],
+        "seed": None if facts.get("seed") is None else int(facts["seed"]),
+        "max_turns": details["maxTurns"],
+        "opens": details["opens"],
+        "stand_in": bool(session.get("standIn")),
+        "states": _states(metrics),
+        "scores": _scores(reader, session_id),
+        "item_id": item["id"],
+    }
+    if item["status"] != SUCCESS:
+        document = _failed(item, facts) | document | {"status": _status_word(item["status"])}
+    return document | {"record": _record(item, session)}
+
+
+def write_session(folder: Path, item: Mapping[str, Any], reader: StoreReader) -> Path:
+    """Write the file of one finished dialogue; whole or not at all."""
+    path = folder / str(json.loads(item["settings"])["file"])
+    write_json(path, session_document(reader, item))
+    return path
+
+
+def write_missing(folder: Path, reader: StoreReader, run_id: str, *, look_inside: bool) -> int:
+    """Write the files of finished dialogues that are not there; how many those were.
+
+    `look_inside` also finds files of an earlier attempt, at the price of reading them all.
+    """
+    written = 0
+    for item in finished_items(reader, run_id):
+        path = folder / json.loads(item["settings"])["file"]
+        if not path.exists() or (look_inside and _attempt_in(path) != item["sessionId"]):
+            write_session(folder, item, reader)
+            written += 1
+    return written
+
+
+def _attempt_in(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["record"]["session_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def write_summary(folder: Path, reader: StoreReader, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Write what the batch came to so far, and return it."""
+    totals = reader.totals(batch["runId"])
+    stand_ins = reader.query(
+        'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "standIn" = 1', (batch["runId"],)
+    )
+    document = summary_of(runs_of(reader, batch["runId"])) | {
+        "batch_id": batch["runId"],
+        "batch_status": batch["status"],
+        "seed": batch["seed"],
+        "tokens": totals["tokens"],
+        "cost_usd": totals["costUsd"],
+        "stand_ins": sorted(row["model"] for row in stand_ins),
+    }
+    write_json(folder / SUMMARY, document)
+    return document
+
+
+def finished_items(reader: StoreReader, run_id: str) -> Iterator[Mapping[str, Any]]:
+    """The finished items of a batch, in little memory."""
+    offset = 0
+    while page := reader.items(run_id, ItemFilter(statuses=FINISHED), limit=PAGE, offset=offset):
+        yield from page
+        offset += len(page)
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a document whole or not at all."""
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    half.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    half.replace(path)
+
+
+def _status_word(status: str) -> str:
+    """`fail` stays; whatever else went wrong is an `error` in the documented record."""
+    return status if status in ("fail", "timeout") else ERROR
+
+
+def _failed(item: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    factors, settings = json.loads(item["factors"]), json.loads(item["settings"])
+    return {
+        "status": item["status"],
+        "client": factors[CLIENT],
+        "therapist": factors[THERAPIST],
+        "run_id": settings["run"],
+        "error": item["error"] or item["reason"],
+        "reason": item["reason"],
+        "caused_by": facts.get("caused_by") or "infrastructure",
+    }
+
+
+def _messages(reader: StoreReader, session_id: str | None) -> list[dict[str, str]]:
+    rows = reader.of_session("messages", session_id) if session_id else []
+    return [{"role": row["name"], "content": row["content"]} for row in rows if row["name"] in SIDES]
+
+
+def _usage(facts: Mapping[str, Any]) -> dict[str, Any]:
+    usage: dict[str, Any] = {}
+    for who in (*SIDES, "evaluators"):
+        used = {name: facts[f"usage.{who}.{name}"] for name in _USED if f"usage.{who}.{name}" in facts}
+        if used or who in SIDES:
+            usage[who] = {name: value if name == "total_cost" else int(value) for name, value in used.items()}
+    costs = [used["total_cost"] for used in usage.values() if used.get("total_cost") is not None]
+    asked = [used for used in usage.values() if used]
+    # A sum of which a part is unknown is unknown; nothing asked costs nothing.
+    usage["total_cost"] = sum(costs) if len(costs) == len(asked) else None
+    return usage
+
+
+def _role(asked: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("role", "digest", "profileName", "options", "model", "parameters")
+    return {("profile" if name == "profileName" else name): asked[name] for name in kept}
+
+
+def _states(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the roles remembered, turn by turn."""
+    turns: dict[int, dict[str, Any]] = {}
+    for row in metrics:
+        if row["step"]:
+            value = row["label"] if row["value"] is None else row["value"]
+            turns.setdefault(row["step"], {"turn": row["step"] - 1})[row["name"]] = value
+    return list(turns.values())
+
+
+def _scores(reader: StoreReader, session_id: str | None) -> list[dict[str, Any]]:
+    rows = reader.of_session("scores", session_id) if session_id else []
+    names = {
+        "evaluator": "evaluator",
+        "evaluatorDigest": "digest",
+        "level": "level",
+        "target": "target",
+        "value": "value",
+        "label": "label",
+        "explanation": "explanation",
+        "error": "error",
+        "costUsd": "cost_usd",
+    }
+    return [{new: row[old] for old, new in names.items() if row[old] not in ("", None)} for row in rows]
+
+
+def _record(item: Mapping[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "batch_id": item["runId"],
+        "session_id": item["sessionId"],
+        "attempt": session.get("attempt"),
+        "started_at": session.get("startedAt"),
+        "finished_at": session.get("finishedAt"),
+        "work_seconds": session.get("workSeconds"),
+        "waiting_seconds": session.get("waitingSeconds"),
+        "model_calls": session.get("modelCalls"),
+        "tokens": session.get("totalTokens"),
+        "cost_usd": session.get("costUsd"),
+        "notes": json.loads(session.get("notes") or "[]"),
+    }
+
+
+# What a simulation's sessions show, as a page: means by combination, and where the variance comes from.
+
+
+DRAWN_CELLS = 40
+
+
+def dialogue_html(document: Mapping[str, Any]) -> str:
+    """The analysis as one HTML file that needs nothing else."""
+    plots = {
+        name: [(caption, Markup(plot)) for caption, plot in drawn] for name, drawn in _plots(document).items()
+    }
+    return page("dialogue.html.j2", document=document, plots=plots, figure=figure, around=around)
+
+
+def dialogue_markdown(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """The analysis as Markdown, and the plots it shows: SVG files by the names it looks for them under."""
+    plots, files = filed(_plots(document))
+    return _markdown(document, plots), files
+
+
+def dialogue_words(document: Mapping[str, Any]) -> str:
+    """The analysis as text for a terminal, which shows no plots."""
+    return _markdown(document, {})
+
+
+def _markdown(document: Mapping[str, Any], plots: Mapping[str, Sequence[Drawn]]) -> str:
+    return text("dialogue.md.j2", document=document, plots=plots, figure=figure, around=around)
+
+
+def around(estimate: Mapping[str, Any]) -> str:
+    """An interval in words."""
+    if estimate["low"] is None:
+        return "too few to say"
+    return f"{figure(estimate['low'])} to {figure(estimate['high'])}"
+
+
+def _plots(document: Mapping[str, Any]) -> dict[str, list[Drawn]]:
+    """The plots of each measure by its name."""
+    return {
+        each["measure"]: [
+            *_means(each["measure"], each["cells"]),
+            *_shares(each["measure"], each["components"]),
+        ]
+        for each in document["measures"]
+    }
+
+
+def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+    entries = [
+        Bar(
+            label=f"{cell['client']} × {cell['therapist']}",
+            value=cell["mean"]["value"],
+            low=cell["mean"]["low"],
+            high=cell["mean"]["high"],
+            note=figure(cell["mean"]["value"]),
+        )
+        for cell in cells[:DRAWN_CELLS]
+    ]
+    # A bar begins at 0; what lies below it cannot be drawn as one.
+    if any((entry.value or 0) < 0 for entry in entries):
+        return []
+    title = f"{measure} by combination: means with 95 % intervals"
+    return [(title, bars(title, entries))]
+
+
+def _shares(measure: str, components: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+    told = [
+        Bar(label=each["source"], value=each["share"]) for each in components if each["share"] is not None
+    ]
+    if not told:
+        return []
+    title = f"{measure}: share of the variance"
+    return [(title, bars(title, told, top=1.0, say=percent))]

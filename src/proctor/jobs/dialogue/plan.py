@@ -1,0 +1,437 @@
+"""A simulation: every client × every therapist, each so often, from flags and a config file.
+
+Which profile a client has turns with the run: run 0 has the first, run 1 the second, and round again; a
+therapist keeps its own. So a batch that is given more runs later keeps those it has.
+
+Knows nothing of models' whereabouts, of disks but the files it is told of, or of how a dialogue goes.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from proctor.dialogue.participant import CLIENT, THERAPIST, Role
+from proctor.errors import Problem, UsageError
+from proctor.item import Item, digest_of
+from proctor.jobs.dialogue.roles import RoleFolder, Roles, read_profiles
+from proctor.jobs.dialogue.schema import DEFAULTS, DialogueSettings, as_list, asked_for
+from proctor.plan.criteria import criteria_of, documents, evaluator_of, expectation_of, is_evaluator
+from proctor.plan.source import refuse
+from proctor.plan.validate import did_you_mean
+
+# Who plays: one role with its profiles, options and model, on one side.
+
+
+TEMPERATURE = "temperature"
+
+
+STAND_IN_MODEL = "scripted/lines"
+"""Under this name a role that only recites appears where others have their model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleChoice:
+    """One role, cast."""
+
+    label: str
+    """What it is called in files and tables; the role's name where nothing else is said."""
+    role: Role
+    digest: str
+    """The role's, kept because it takes a while to compute."""
+    profiles: Sequence[tuple[str, Mapping[str, Any]]]
+    """In the order in which runs take them."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    remark: str = ""
+    """Worth saying before anything starts."""
+
+    def profile_name(self, run: int) -> str:
+        """Who it is in one run."""
+        return self.profiles[run % len(self.profiles)][0]
+
+    def details(self, run: int) -> dict[str, Any]:
+        """What an item asks of this side."""
+        name, profile = self.profiles[run % len(self.profiles)]
+        return {
+            "role": self.role.name,
+            "label": self.label,
+            "digest": self.digest,
+            "profileName": name,
+            "profile": profile,
+            "options": dict(self.options),
+            "model": self.model,
+            "parameters": dict(self.parameters),
+        }
+
+    def settled(self, model: str, parameters: Mapping[str, Any]) -> "RoleChoice":
+        """The same with a model and parameters, where its own entry says nothing."""
+        if not self.role.asks:
+            return replace(self, model=STAND_IN_MODEL if self.role.stand_in else "", parameters={})
+        given = {name: value for name, value in parameters.items() if value is not None}
+        merged = {**self.role.parameters, **given, **self.parameters}
+        return replace(self, model=self.model or self.role.model or model, parameters=merged)
+
+
+def cast(entry: Mapping[str, Any], side: str, language: str, folder: Path, roles: Roles) -> RoleChoice:
+    """Cast one entry of a config; raises `UsageError` with what is wrong with it."""
+    found = roles.find(entry["role"])
+    if side not in found.plays:
+        raise UsageError(f"the role {found.name} does not play a {side}\nIt plays: {', '.join(found.plays)}.")
+    role, options = found.role(language), dict(entry.get("options") or {})
+    spoken = f"{found.name} has no templates in `{language}`: it is played in `{role.language}`"
+    _check_options(found, options)
+    return RoleChoice(
+        label=_label(entry),
+        role=role,
+        digest=role.digest,
+        profiles=_profiles(found, entry, side, folder),
+        options=options,
+        model=entry.get("model") or "",
+        parameters={} if entry.get(TEMPERATURE) is None else {TEMPERATURE: entry[TEMPERATURE]},
+        remark=spoken if language.partition("-")[0] != role.language.partition("-")[0] else "",
+    )
+
+
+def _label(entry: Mapping[str, Any]) -> str:
+    label = str(entry.get("label") or entry["role"])
+    # It becomes part of a file's name.
+    if not all(letter.isalnum() or letter in "._-" for letter in label) or label.startswith("."):
+        raise UsageError(f"`{label}` is no label\nUse letters, digits, dots, dashes and underscores.")
+    return label
+
+
+def _check_options(role: RoleFolder, options: Mapping[str, Any]) -> None:
+    choices = role.source.data.get("choices") or {}
+    for name, value in options.items():
+        if name not in role.options:
+            known = ", ".join(role.options) or "none"
+            remedy = f"{did_you_mean(name, role.options)} It has: {known}.".strip()
+            raise UsageError(f"the role {role.name} has no option `{name}`\n{remedy}")
+        if name in choices and value not in choices[name]:
+            allowed = ", ".join(map(str, choices[name]))
+            raise UsageError(f"`{name}` of {role.name} cannot be `{value}`\nIt can be: {allowed}.")
+
+
+def _profiles(
+    role: RoleFolder, entry: Mapping[str, Any], side: str, folder: Path
+) -> list[tuple[str, Mapping[str, Any]]]:
+    there = dict(role.profiles)
+    if file := entry.get("profiles_file"):
+        there = _from_file(role, folder / Path(file).expanduser())
+    if not there:
+        raise UsageError(f"the role {role.name} has no profile\nAdd one to {role.folder / 'profiles'}.")
+    wanted = entry.get("profile")
+    if wanted is None:
+        default = role.source.data.get("default_profile")
+        names = list(there)
+        if default in there and not entry.get("profiles_file"):
+            names = [str(default), *(name for name in names if name != default)]
+        return [(name, there[name]) for name in (names if side == CLIENT else names[:1])]
+    if wanted == "all":
+        return list(there.items())
+    listed = wanted if isinstance(wanted, list) else [wanted]
+    return [_one(role, there, each) for each in listed]
+
+
+def _one(role: RoleFolder, there: Mapping[str, Any], wanted: str | int) -> tuple[str, Mapping[str, Any]]:
+    names = list(there)
+    if isinstance(wanted, int) and 0 <= wanted < len(names):
+        return names[wanted], there[names[wanted]]
+    if isinstance(wanted, str) and wanted in there:
+        return wanted, there[wanted]
+    remedy = did_you_mean(str(wanted), names) or f"There are: {', '.join(names)}."
+    raise UsageError(f"the role {role.name} has no profile `{wanted}`\n{remedy}")
+
+
+def _from_file(role: RoleFolder, path: Path) -> dict[str, Mapping[str, Any]]:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path} with profiles for {role.name}")
+    there = read_profiles(path)
+    for name, profile in there.items():
+        if wrong := role.check_profile(profile):
+            raise UsageError(f"{path}: the profile {name} is none for {role.name}: {wrong[0]}")
+    return there
+
+
+DEFAULT_MODEL = ("OPENAI", "gpt-4o")
+
+
+MOST_ITEMS = 1_000_000
+
+
+UNDER_A_NAME_OF_ITS_OWN = ("scripted/", "replay/", "litellm/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """One client with one therapist, and whatever else was varied."""
+
+    name: str
+    """What its files are called: `patientPsi_CBT`."""
+    client: RoleChoice
+    therapist: RoleChoice
+    varied: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DialoguePlan:
+    """A simulation, checked and laid out."""
+
+    config: Mapping[str, Any]
+    """Everything that was asked for, with its defaults."""
+    combinations: Sequence[Combination]
+    evaluators: Sequence[Mapping[str, Any]]
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """Of what is asked: not of where its files go, or how many are at work."""
+        aside = ("output_dir", "max_workers", "notify", "record", "replay", "num_runs")
+        return digest_of({name: value for name, value in self.config.items() if name not in aside})
+
+    @property
+    def item_count(self) -> int:
+        return len(self.combinations) * int(self.config["num_runs"])
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """Every role that plays, by its digest."""
+        cast_roles = (c for each in self.combinations for c in (each.client, each.therapist))
+        return {casting.digest: casting.role for casting in cast_roles}
+
+    @property
+    def evaluators_by_name(self) -> Sequence[Mapping[str, Any]]:
+        """Those of its evaluators that have to be found: built-ins, functions, definitions."""
+        return [each["evaluator"] for each in self.evaluators if "evaluator" in each]
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What is worth saying before anything starts."""
+        cast_roles = (c for each in self.combinations for c in (each.client, each.therapist))
+        return list(dict.fromkeys(casting.remark for casting in cast_roles if casting.remark))
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Every model that is asked, judges included."""
+        asked = [c.model for each in self.combinations for c in (each.client, each.therapist) if c.role.asks]
+        judges = [each["model"] for each in self.evaluators if "model" in each]
+        # A function asks nobody.
+        judges += [each["judging"]["judge"] for each in self.evaluators_by_name if ":" not in each["name"]]
+        return list(dict.fromkeys([*asked, *judges]))
+
+    def items(self, output_dir: str) -> Iterator[Item]:
+        """The dialogues: run by run, so that a batch cut short has something of every combination."""
+        shared = [(each, _fixed(each, self.config)) for each in self.combinations]
+        for run in range(self.config["num_runs"]):
+            for combination, details in shared:
+                yield self._item(combination, details, run, output_dir)
+
+    def _item(self, combination: Combination, details: Mapping[str, Any], run: int, output_dir: str) -> Item:
+        client, therapist = combination.client, combination.therapist
+        sides = {CLIENT: client.details(run), THERAPIST: therapist.details(run)}
+        factors = {
+            "client": client.label,
+            "therapist": therapist.label,
+            "profile": client.profile_name(run),
+            "client_model": client.model,
+            "therapist_model": therapist.model,
+            **combination.varied,
+        }
+        return Item(
+            runner="dialogue",
+            prompt=f"{client.label} × {therapist.label}",
+            model=_shown_model(client, therapist),
+            details={**details, **sides},
+            settings=self._settings(combination, run, output_dir),
+            factors={name: value for name, value in factors.items() if value},
+            repeat=run + 1,
+        )
+
+    def _settings(self, combination: Combination, run: int, output_dir: str) -> dict[str, Any]:
+        config = self.config
+        settings = {
+            "outputDir": output_dir,
+            "file": f"{combination.name}_run{run}.json",
+            "combination": combination.name,
+            "run": run,
+            "underTest": config["under_test"],
+            "timeoutSec": config["timeout_sec"],
+            "retries": config["retries"],
+            "budget": config["cost_per_run_limit"],
+            "tags": config["tags"],
+            "evaluators": list(self.evaluators) or None,
+        }
+        return {name: value for name, value in settings.items() if value is not None}
+
+
+def read_simulation(
+    text: str | bytes | None, overrides: Mapping[str, Any], *, file: str, folder: Path, roles: Roles
+) -> DialoguePlan:
+    """Check a config, with the flags that win over it, and lay out what it asks for.
+
+    `text` is None when there is only the command line. Raises `PlanError` with everything wrong.
+    """
+    asked = asked_for(text, overrides, file=file)
+    problems = asked.misshapen()
+    if problems:
+        refuse(problems)
+    config = {**DEFAULTS, **{name: value for name, value in asked.data.items() if value is not None}}
+    # Two names for one thing; whoever gives both means the longer.
+    config["lang"] = config.pop("language") or config["lang"]
+    evaluators = _evaluators(asked, config, problems)
+    combinations = _combinations(asked, config, folder, roles, problems)
+    total = len(combinations) * config["num_runs"]
+    if total > MOST_ITEMS:
+        remedy = f"At most {MOST_ITEMS:,} are run in one batch."
+        problems.append(asked.problem(("num_runs",), f"the config asks for {total:,} dialogues", remedy))
+    if problems:
+        refuse(problems)
+    return DialoguePlan(
+        config=config, combinations=combinations, evaluators=evaluators, text=_as_text(text, config)
+    )
+
+
+def _as_text(text: str | bytes | None, config: Mapping[str, Any]) -> str:
+    if text is None:
+        return json.dumps(dict(config), ensure_ascii=False)
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+def _evaluators(
+    asked: DialogueSettings, config: Mapping[str, Any], problems: list[Problem]
+) -> list[dict[str, Any]]:
+    judge = config["judge_model"] or _default_models(config)[0]
+    made: list[dict[str, Any]] = []
+    for number, entry in enumerate(config["evaluators"] or ()):
+        written = {"name": entry} if isinstance(entry, str) else entry
+        try:
+            if is_evaluator(written):
+                made.append({"evaluator": evaluator_of(written, judge)})
+                continue
+            if written.get("expect"):
+                made.append({"expectation": expectation_of(written, config["under_test"])})
+                continue
+            criteria = criteria_of(written, config["under_test"])
+        except UsageError as error:
+            problem, _, remedy = str(error).partition("\n")
+            problems.append(asked.problem(("evaluators", number), problem, remedy))
+            continue
+        model = written.get("model") or judge
+        made += [{"criterion": document, "model": model} for document in documents(criteria)]
+    return made
+
+
+def _combinations(
+    asked: DialogueSettings, config: Mapping[str, Any], folder: Path, roles: Roles, problems: list[Problem]
+) -> list[Combination]:
+    found: dict[str, list[RoleChoice]] = {}
+    for side, key in ((CLIENT, "clients"), (THERAPIST, "therapists")):
+        found[side] = []
+        for number, entry in enumerate(as_list(config[key])):
+            written = {"role": entry} if isinstance(entry, str) else entry
+            try:
+                found[side].append(cast(written, side, config["lang"], folder, roles))
+            except UsageError as error:
+                problems += _told(asked, (key, number), error)
+    if problems:
+        return []
+    return _unique(asked, list(_crossed(found, config)), problems)
+
+
+def _told(asked: DialogueSettings, path: tuple[str, int], error: UsageError) -> list[Problem]:
+    """What is wrong with a role, at its own place if it has one, or where the config names it."""
+    if inner := getattr(error, "problems", None):
+        return list(inner)
+    problem, _, remedy = str(error).partition("\n")
+    return [asked.problem(path, problem, remedy)]
+
+
+def _crossed(found: Mapping[str, list[RoleChoice]], config: Mapping[str, Any]) -> Iterator[Combination]:
+    defaults = _default_models(config)
+    client_models = as_list(config["client_model"]) if config["client_model"] else [None]
+    therapist_models = as_list(config["therapist_model"]) if config["therapist_model"] else [None]
+    given = config["temperature"]
+    temperatures: list[float | None] = given if isinstance(given, list) else [given]
+    for default in defaults:
+        for of_client in client_models:
+            for of_therapist in therapist_models:
+                for temperature in temperatures:
+                    varied = {
+                        "model": default if len(defaults) > 1 else "",
+                        "client_model": of_client if len(client_models) > 1 else "",
+                        "therapist_model": of_therapist if len(therapist_models) > 1 else "",
+                        "temperature": f"{temperature:g}" if len(temperatures) > 1 else "",
+                    }
+                    yield from _of_pair(
+                        found,
+                        {CLIENT: of_client or default, THERAPIST: of_therapist or default},
+                        {"temperature": temperature, "max_tokens": config["max_tokens"]},
+                        {name: str(value) for name, value in varied.items() if value},
+                    )
+
+
+def _of_pair(
+    found: Mapping[str, list[RoleChoice]],
+    models: Mapping[str, str],
+    parameters: Mapping[str, Any],
+    varied: Mapping[str, str],
+) -> Iterator[Combination]:
+    for client in found[CLIENT]:
+        for therapist in found[THERAPIST]:
+            names = [client.label, therapist.label, *(_slug(value) for value in varied.values())]
+            yield Combination(
+                name="_".join(names),
+                client=client.settled(models[CLIENT], parameters),
+                therapist=therapist.settled(models[THERAPIST], parameters),
+                varied=varied,
+            )
+
+
+def _unique(
+    asked: DialogueSettings, combinations: list[Combination], problems: list[Problem]
+) -> list[Combination]:
+    seen: set[str] = set()
+    for combination in combinations:
+        # Upper and lower case are one on some disks.
+        if combination.name.casefold() in seen:
+            problem = f"two combinations are both called {combination.name}"
+            problems.append(asked.problem((), problem, "Give one of their roles a `label` of its own."))
+        seen.add(combination.name.casefold())
+    return combinations
+
+
+def _default_models(config: Mapping[str, Any]) -> list[str]:
+    names = as_list(config["model_name"]) if config["model_name"] else [DEFAULT_MODEL[1]]
+    provider = config["model_type"] or ("" if config["model_name"] else DEFAULT_MODEL[0])
+    return [
+        f"{provider.lower()}/{name}" if provider and not name.startswith(UNDER_A_NAME_OF_ITS_OWN) else name
+        for name in names
+    ]
+
+
+def _fixed(combination: Combination, config: Mapping[str, Any]) -> dict[str, Any]:
+    opens = config["opens"] or (CLIENT if combination.client.role.opens else THERAPIST)
+    return {
+        "combination": combination.name,
+        "maxTurns": config["max_turns"],
+        "reminderTurns": config["reminder_turns"],
+        "loopTurns": config["loop_turns"],
+        "opens": opens,
+        "seed": config["seed"],
+        **({} if config["lang"] == "en" else {"lang": config["lang"]}),
+    }
+
+
+def _shown_model(client: RoleChoice, therapist: RoleChoice) -> str:
+    """One name for both sides; one that only rehearses first, so that nobody overlooks it."""
+    models = dict.fromkeys(model for model in (therapist.model, client.model) if model)
+    return " + ".join(sorted(models, key=lambda model: not model.startswith(UNDER_A_NAME_OF_ITS_OWN)))
+
+
+def _slug(value: str) -> str:
+    last = value.rpartition("/")[2]
+    kept = "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in last)
+    return kept.strip("-.") or digest_of(value)[:8]

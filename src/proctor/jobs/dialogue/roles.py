@@ -1,0 +1,463 @@
+"""Find roles, read them, and make new ones.
+
+A role is a folder:
+
+    NAME/role.yaml               what it is, what it remembers, the steps it takes
+    NAME/templates/LANG/*.j2     what it says to its model, in each language
+    NAME/profile.schema.yaml     what a profile has to hold (JSON Schema)
+    NAME/profiles/*.yaml|json    the people it can be; a file holds one, or a list
+    NAME/data/*.yaml|json        whatever else its templates speak of
+
+Ours are in the package; a user's are in folders called `roles`, which are looked in first. Everything
+wrong with a role is said before anyone speaks.
+
+Knows nothing of configs, items or models.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from jsonschema import Draft202012Validator, SchemaError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from proctor.answer_parser import field_of
+from proctor.dialogue.participant import SPOKEN_OF, Role, every_step
+from proctor.dialogue.steps import KINDS, pattern
+from proctor.dialogue.templating import check_expression, check_template, names_in
+from proctor.errors import NotFound, Place, Problem, UsageError
+from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
+from proctor.plan.source import KeyPath, PlanSource, refuse
+from proctor.plan.validate import SectionLabel, check_shape, did_you_mean
+
+# What is wrong inside a role: templates that do not parse or are not there, expressions, data.
+
+
+Templates = Mapping[str, Mapping[str, str]]
+"""By language, then by name."""
+
+
+def problems_of(
+    source: PlanSource, folder: Path, templates: Templates, data: Mapping[str, Any]
+) -> list[Problem]:
+    """Everything wrong with the parts of one role, which fit the schema each for itself."""
+    known = names_known(source.data)
+    return [*_template_problems(folder, templates, known), *_step_problems(source, templates, data, known)]
+
+
+def names_known(role: Mapping[str, Any]) -> set[str]:
+    """Everything that a role's templates and expressions can speak of at some time."""
+    names = {*SPOKEN_OF, *(role.get("state") or {})}
+    for step in every_step(role["steps"]):
+        names |= {*(step.get("set") or {}), *(step.get("read") or {})}
+        names |= {step[key] for key in ("into", "draw", "for") if isinstance(step.get(key), str)}
+        names |= {"reply"} if {"ask", "rules", "say"} & step.keys() else set()
+    return names
+
+
+def _template_problems(folder: Path, templates: Templates, known: Set[str]) -> Iterator[Problem]:
+    for language, texts in templates.items():
+        for name, text in texts.items():
+            file = folder / "templates" / language / f"{name}.j2"
+            line, wrong = check_template(text)
+            if wrong:
+                yield Problem(at=Place(str(file), line, 1), problem=f"the template cannot be read: {wrong}")
+                continue
+            for unknown in sorted(names_in(text) - known):
+                at = Place(str(file), _line_of(unknown, text), 1)
+                yield Problem(
+                    at=at,
+                    problem=f"the template speaks of `{unknown}`, which nothing gives a value",
+                    remedy=did_you_mean(unknown, sorted(known)) or f"There are: {', '.join(sorted(known))}.",
+                )
+
+
+def _line_of(name: str, text: str) -> int:
+    found = re.search(rf"\b{re.escape(name)}\b", text)
+    return text.count("\n", 0, found.start()) + 1 if found else 1
+
+
+def _step_problems(
+    source: PlanSource, templates: Templates, data: Mapping[str, Any], known: Set[str]
+) -> Iterator[Problem]:
+    for template in _templates_used(source.data):
+        for language in templates or ("en",):
+            if template not in templates.get(language, {}):
+                file = f"templates/{language}/{template}.j2"
+                yield source.problem(
+                    ("steps",), f"the role uses a template `{template}` it does not have", f"Add {file}."
+                )
+    for step in every_step(source.data["steps"]):
+        yield from _wrong_expressions(source, step, known)
+        yield from _wrong_parts(source, data, step)
+    for name in source.data.get("metrics") or ():
+        if name not in (source.data.get("state") or {}):
+            yield source.problem(("metrics",), f"`{name}` is not in the role's state", "Add it to `state`.")
+
+
+def _wrong_expressions(source: PlanSource, step: Mapping[str, Any], known: Set[str]) -> Iterator[Problem]:
+    written = {name: step.get(name) for name in ("when", "until", "in", "from")}
+    for key in ("set", "otherwise"):
+        written |= {f"{key}: {name}": text for name, text in (step.get(key) or {}).items()}
+    for name, text in written.items():
+        if not isinstance(text, str):
+            continue
+        if wrong := check_expression(text):
+            yield source.problem(("steps",), f"`{name}: {text}` is no expression: {wrong}")
+            continue
+        for unknown in sorted(names_in(text, is_expression=True) - known):
+            problem = f"`{name}: {text}` speaks of `{unknown}`, which nothing gives a value"
+            remedy = did_you_mean(unknown, sorted(known)) or f"There are: {', '.join(sorted(known))}."
+            yield source.problem(("steps",), problem, remedy)
+
+
+def _wrong_parts(source: PlanSource, data: Mapping[str, Any], step: Mapping[str, Any]) -> Iterator[Problem]:
+    for name, kind in (step.get("read") or {}).items():
+        try:
+            field_of(kind)
+        except UsageError as error:
+            yield source.problem(("steps",), f"`read: {name}`: {error}")
+    if rules := step.get("rules"):
+        if rules not in data:
+            yield source.problem(("steps",), f"there is no data/{rules}.yaml", "Add it beside role.yaml.")
+        elif wrong := _wrong_rules(data[rules]):
+            yield source.problem(("steps",), f"data/{rules}.yaml: {wrong}")
+
+
+def _wrong_rules(rules: Any) -> str:
+    """What is wrong with rules that answer without a model; empty when nothing is."""
+    if (
+        not isinstance(rules, Mapping)
+        or not isinstance(rules.get("rules"), list)
+        or not rules.get("otherwise")
+    ):
+        return "it needs a list `rules`, and `otherwise` for when none fits"
+    for number, rule in enumerate(rules["rules"], 1):
+        if not isinstance(rule, Mapping) or not rule.get("match") or not rule.get("reply"):
+            return f"rule {number} needs `match` and `reply`"
+        try:
+            pattern(str(rule["match"]))
+        except re.error as error:
+            return f"`match` of rule {number} is no regular expression: {error}"
+    return ""
+
+
+def _templates_used(data: Mapping[str, Any]) -> list[str]:
+    used = [data["opening"]] if data.get("opening") else []
+    for step in every_step(data["steps"]):
+        asked = step.get("ask")
+        if isinstance(asked, Mapping):
+            used += [asked[name] for name in ("system", "prompt") if asked.get(name)]
+        elif asked:
+            used.append(asked)
+        if step.get("say"):
+            used.append(step["say"])
+    return list(dict.fromkeys(used))
+
+
+# What a `role.yaml` may say, as pydantic models, and how its parts are spoken of.
+
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+Expression = str | int | float | bool
+
+
+class ModelPrompt(BaseModel):
+    """What is put to the model."""
+
+    model_config = _STRICT
+    system: str | None = None
+    history: bool | Annotated[int, Field(ge=1)] | None = None
+    prompt: str | None = None
+
+
+class RoleStep(BaseModel):
+    """One thing a role does on its way to its next words."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+    ask: str | ModelPrompt | None = None
+    into: Name | None = None
+    read: dict[str, str | list[str]] | None = None
+    otherwise: dict[str, Any] | None = None
+    parameters: dict[str, Any] | None = None
+    set: dict[str, Any] | None = None
+    draw: Name | None = None
+    from_: Any = Field(default=None, alias="from")
+    rules: str | None = None
+    say: str | None = None
+    for_: Name | None = Field(default=None, alias="for")
+    in_: Any = Field(default=None, alias="in")
+    repeat: Annotated[int, Field(ge=1, le=20)] | None = None
+    until: Expression | None = None
+    do: "list[RoleStep] | None" = None
+    end: Name | None = None
+    when: Expression | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "RoleStep":
+        given = self.model_dump(by_alias=True, exclude_none=True)
+        kinds = [kind for kind in KINDS if kind in given]
+        if len(kinds) != 1:
+            raise ValueError(f"should have exactly one of {', '.join(KINDS)}")
+        needed = {"draw": ("from",), "for": ("in", "do"), "repeat": ("do",)}.get(kinds[0], ())
+        for name in needed:
+            if name not in given:
+                raise ValueError(f"has `{kinds[0]}` but no `{name}`")
+        return self
+
+
+class RoleFile(BaseModel):
+    """A whole `role.yaml`."""
+
+    model_config = _STRICT
+    description: Annotated[str, Field(min_length=1)]
+    sources: list[str] = []
+    plays: Annotated[list[Literal["client", "therapist"]], Field(min_length=1)]
+    field: str | None = None
+    title: str | None = None
+    model: str | None = None
+    own_models: str | None = None
+    parameters: dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
+    choices: dict[str, list[Any]] | None = None
+    state: dict[Name, Any] | None = None
+    metrics: list[str] | None = None
+    opening: str | None = None
+    opens: bool | None = None
+    default_profile: str | None = None
+    end_words: list[str] | None = None
+    stand_in: bool | None = None
+    steps: Annotated[list[RoleStep], Field(min_length=1)]
+
+
+ROLE_KEYS = tuple(RoleFile.model_fields)
+
+
+STEP_KEYS = tuple(field.alias or name for name, field in RoleStep.model_fields.items())
+
+
+def vocabulary(path: KeyPath) -> SectionLabel | None:
+    """The part of a role at `path`; None where no mapping with settings of its own is."""
+    if not path:
+        return SectionLabel("the role", "A role", ROLE_KEYS)
+    if len(path) >= 2 and path[-2] in ("steps", "do") and isinstance(path[-1], int):
+        return SectionLabel(f"step {path[-1] + 1}", "A step", STEP_KEYS)
+    if path[-1] == "ask":
+        return SectionLabel("`ask`", "`ask`", tuple(ModelPrompt.model_fields))
+    return None
+
+
+BUILT_IN = Path(str(files("proctor").joinpath("roles")))
+
+
+FALLBACK = "en"
+
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True)
+class RoleFolder:
+    """A role as it lies in its folder, checked."""
+
+    name: str
+    folder: Path
+    source: PlanSource = field(repr=False)
+    data: Mapping[str, Any] = field(repr=False)
+    templates: Mapping[str, Mapping[str, str]] = field(repr=False)
+    """By language, then by name."""
+    profiles: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    """In the order of their names; `file` or `file:number`."""
+    schema: Mapping[str, Any] | None = field(repr=False)
+
+    @property
+    def is_built_in(self) -> bool:
+        return self.folder.parent == BUILT_IN
+
+    @property
+    def plays(self) -> Sequence[str]:
+        return tuple(self.source.data["plays"])
+
+    @property
+    def description(self) -> str:
+        return " ".join(str(self.source.data["description"]).split())
+
+    @property
+    def languages(self) -> Sequence[str]:
+        """Empty: it says nothing to a model, so any language does."""
+        return tuple(self.templates)
+
+    @cached_property
+    def options(self) -> Mapping[str, Any]:
+        """What a user may set, with defaults."""
+        return self.source.data.get("options") or {}
+
+    def language_for(self, wanted: str) -> str:
+        """What it speaks when a language is wanted: that, or its nearest, or English, or its own."""
+        if not self.languages:
+            return wanted
+        for language in (wanted, wanted.partition("-")[0], FALLBACK):
+            if language in self.languages:
+                return language
+        return self.languages[0]
+
+    def role(self, wanted: str) -> Role:
+        """The role in one language, or in the one it falls back to."""
+        language = self.language_for(wanted)
+        given = {name: value for name, value in self.source.data.items() if value is not None}
+        for name in ("description", "sources", "field", "choices", "default_profile"):
+            given.pop(name, None)
+        return Role(
+            **given,
+            name=self.name,
+            templates=dict(self.templates.get(language, {})),
+            data=dict(self.data),
+            language=language,
+        )
+
+    def check_profile(self, profile: Any) -> list[str]:
+        """What is wrong with a profile, in words."""
+        if not isinstance(profile, Mapping):
+            return ["a profile is a mapping of names to values"]
+        if self.schema is None:
+            return []
+        wrong = [
+            (".".join(map(str, error.path)) or "the profile", _short(error.message))
+            for error in Draft202012Validator(self.schema).iter_errors(profile)
+        ]
+        return [f"{where}: {what}" for where, what in sorted(wrong)]
+
+
+class Roles:
+    """The roles there are: in these folders first, then ours."""
+
+    def __init__(self, folders: Sequence[Path] = ()) -> None:
+        self._folders = [*dict.fromkeys(folders), BUILT_IN]
+        self._read: dict[str, RoleFolder] = {}
+
+    def names(self) -> list[str]:
+        """Every role's name."""
+        found = {
+            entry.name
+            for folder in self._folders
+            if folder.is_dir()
+            for entry in folder.iterdir()
+            if (entry / "role.yaml").is_file()
+        }
+        return sorted(found, key=str.casefold)
+
+    def find(self, name: str) -> RoleFolder:
+        """One role, read and checked; raises `NotFound`, or `PlanError` with all that is wrong with it."""
+        if name not in self._read:
+            self._read[name] = read_role(self._folder_of(name))
+        return self._read[name]
+
+    def _folder_of(self, name: str) -> Path:
+        for folder in self._folders:
+            # A name is a name: `../elsewhere` is none.
+            if Path(name).name == name and (folder / name / "role.yaml").is_file():
+                return folder / name
+        known = self.names()
+        remedy = did_you_mean(name, known) or f"There are: {', '.join(known)}."
+        raise NotFound(f"there is no role called `{name}`\n{remedy}")
+
+
+def read_role(folder: Path) -> RoleFolder:
+    """Read one role's folder; raises `PlanError` with everything that is wrong with it."""
+    source = read_yaml_source(folder / "role.yaml")
+    problems = list(check_shape(source, RoleFile, vocabulary).problems)
+    if problems:
+        refuse(problems)
+    templates = {
+        language.name: {
+            path.name.removesuffix(".j2"): read_text_file(path) for path in sorted(language.glob("*.j2"))
+        }
+        for language in sorted((folder / "templates").glob("*/"))
+    }
+    role = RoleFolder(
+        name=folder.name,
+        folder=folder,
+        source=source,
+        data={path.stem: read_data(path) for path in _data_files(folder / "data")},
+        templates=templates,
+        profiles=dict(_profiles(folder / "profiles")),
+        schema=_schema(folder),
+    )
+    if problems := problems_of(role.source, role.folder, role.templates, role.data):
+        refuse(problems)
+    for profile_name, profile in role.profiles.items():
+        problems += _profile_problems(role, profile_name, profile)
+    if problems:
+        refuse(problems)
+    return role
+
+
+def read_profiles(path: Path) -> dict[str, Mapping[str, Any]]:
+    """The profiles of one file, as any framework writes them: one, or a list of them."""
+    return dict(_named(path.stem, read_data(path)))
+
+
+def new_role(name: str, folder: Path, *, plays: str) -> list[Path]:
+    """Make the folder of a new role with one of everything; the files that were written."""
+    if not name.isidentifier():
+        raise UsageError(f"`{name}` is no name for a role\nUse letters, digits and underscores.")
+    if folder.exists():
+        raise UsageError(f"{folder} is there already\nGive another name, or remove it.")
+    pattern = BUILT_IN / "_new"
+    written = []
+    for path in sorted(pattern.rglob("*")):
+        if path.is_file():
+            target = folder / path.relative_to(pattern).with_name(path.name.removesuffix(".txt"))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(
+                read_text_file(path).replace("@NAME@", name).replace("@PLAYS@", plays), encoding="utf-8"
+            )
+            written.append(target)
+    return written
+
+
+def _data_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*") if path.suffix in SUFFIXES) if folder.is_dir() else []
+
+
+def _profiles(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for path in _data_files(folder):
+        yield from _named(path.stem, read_data(path))
+
+
+def _named(stem: str, data: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(data, list):
+        yield from ((f"{stem}:{number}", entry) for number, entry in enumerate(data))
+    else:
+        yield stem, data
+
+
+def _schema(folder: Path) -> Mapping[str, Any] | None:
+    path = folder / "profile.schema.yaml"
+    if not path.is_file():
+        return None
+    schema: Mapping[str, Any] = read_data(path)
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise UsageError(f"{path}: this is no JSON Schema: {_short(error.message)}") from error
+    return schema
+
+
+def _profile_problems(role: RoleFolder, name: str, profile: Any) -> list[Problem]:
+    at = Place(str(role.folder / "profiles" / name), 1, 1)
+    remedy = "profile.schema.yaml says what is needed."
+    return [Problem(at=at, problem=wrong, remedy=remedy) for wrong in role.check_profile(profile)]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:199]}…"

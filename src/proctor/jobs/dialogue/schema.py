@@ -1,0 +1,221 @@
+"""What a simulation's config may say, as pydantic models, and how its parts are spoken of.
+
+Knows nothing of roles, items or files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from proctor.errors import Problem
+from proctor.plan.criteria import as_entry
+from proctor.plan.source import KeyPath, KeyPlace, PlanSource, ValuePlace, refuse
+from proctor.plan.validate import SectionLabel, check_shape
+from proctor.plan.yaml_loader import read_source
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+Count = Annotated[int, Field(ge=1)]
+
+
+Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")]
+
+
+Temperature = Annotated[float, Field(ge=0, le=5)]
+
+
+def as_list(value: Any) -> Any:
+    """One thing stands for a list of one; text with commas for a list of names."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value if isinstance(value, list) else [value]
+
+
+_AS_LIST = BeforeValidator(as_list)
+
+
+Names = Annotated[list[str], Field(min_length=1), _AS_LIST]
+
+
+class RoleEntry(BaseModel):
+    """One client or therapist, when there is more to say than its role's name."""
+
+    model_config = _STRICT
+    role: Annotated[str, Field(min_length=1)]
+    label: Annotated[str, Field(min_length=1)] | None = None
+    profile: str | int | list[str | int] | None = None
+    profiles_file: str | None = None
+    options: dict[str, Any] | None = None
+    model: str | None = None
+    temperature: Temperature | None = None
+
+
+class AspectEntry(BaseModel):
+    """One question below a dimension."""
+
+    model_config = _STRICT
+    name: str
+    description: str
+    paradigm: str | None = None
+    range: list[int] | None = None
+    labels: list[str] | None = None
+
+
+class EvaluatorEntry(BaseModel):
+    """One question a judge answers about each session."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+    name: Annotated[str, Field(min_length=1)]
+    instructions: Annotated[str, Field(min_length=1)] | None = None
+    description: str | None = None
+    scale: Literal["binary", "scalar", "categorical", "extraction"] | None = None
+    level: Literal["session", "turn"] | None = None
+    target: Literal["client", "therapist"] | None = None
+    range: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
+    labels: Annotated[list[str], Field(min_length=2)] | None = None
+    sees_profile: bool | None = None
+    model: str | None = None
+    passes_at: float | None = None
+    aspects: list[AspectEntry] | None = None
+    expect: dict[str, Any] | None = None
+    paradigm: str | None = None
+
+
+Entries = Annotated[
+    list[Annotated[RoleEntry, as_entry("role")]], Field(min_length=1), BeforeValidator(as_list)
+]
+
+
+class PriceEntry(BaseModel):
+    """USD per million tokens."""
+
+    model_config = _STRICT
+    input: Annotated[float, Field(ge=0)]
+    output: Annotated[float, Field(ge=0)]
+    cached: Annotated[float, Field(ge=0)] | None = None
+    cache_write: Annotated[float, Field(ge=0)] | None = None
+
+
+class SimulationFile(BaseModel):
+    """A whole config."""
+
+    model_config = _STRICT
+    clients: Entries = [RoleEntry(role="patientPsi")]
+    therapists: Entries = [RoleEntry(role="CBT")]
+    num_runs: Count = 5
+    max_turns: Count = 20
+    max_workers: Count = 4
+    output_dir: str | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    model_type: str | None = None
+    model_name: Names | None = None
+    temperature: Annotated[list[Temperature], Field(min_length=1), _AS_LIST] | None = None
+    max_tokens: Count | None = None
+    client_model: Names | None = None
+    therapist_model: Names | None = None
+    judge_model: str | None = None
+    lang: Language = "en"
+    language: Language | None = None
+    opens: Literal["client", "therapist"] | None = None
+    under_test: Literal["client", "therapist"] = "therapist"
+    reminder_turns: Annotated[int, Field(ge=0)] = 2
+    loop_turns: Annotated[int, Field(ge=0)] = 3
+    timeout_sec: Annotated[float, Field(gt=0)] | None = None
+    retries: Annotated[int, Field(ge=0)] = 0
+    budget_limit: Annotated[float, Field(ge=0)] | None = None
+    cost_per_run_limit: Annotated[float, Field(ge=0)] | None = None
+    prices: dict[str, PriceEntry] | None = None
+    evaluators: list[Annotated[EvaluatorEntry, as_entry("name")]] | None = None
+    record: str | None = None
+    replay: str | None = None
+    notify: str | None = None
+    tags: list[str] | None = None
+
+
+DEFAULTS = SimulationFile().model_dump(exclude={"clients": True, "therapists": True}) | {
+    "clients": ["patientPsi"],
+    "therapists": ["CBT"],
+}
+
+
+CONFIG_KEYS = tuple(SimulationFile.model_fields)
+
+
+def vocabulary(path: KeyPath) -> SectionLabel | None:
+    """The part of a config at `path`; None where no mapping with settings of its own is."""
+    match path:
+        case ():
+            return SectionLabel("the config", "A config", CONFIG_KEYS)
+        case (("clients" | "therapists") as side, int(index)):
+            return SectionLabel(f"{side[:-1]} {index + 1}", "A role", tuple(RoleEntry.model_fields))
+        case ("evaluators", int(index)):
+            return SectionLabel(f"evaluator {index + 1}", "An evaluator", tuple(EvaluatorEntry.model_fields))
+        case ("prices", str(model)):
+            return SectionLabel(f"the price of `{model}`", "A price", tuple(PriceEntry.model_fields))
+    return None
+
+
+# What is asked of a simulation, by a config file and by flags that win over it.
+
+
+FLAGS = "the command line"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DialogueSettings:
+    """What a file and the flags say together; what is wrong is told of the one that says it."""
+
+    flags: PlanSource
+    written: PlanSource | None
+    """None: there is no file."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """All settings; flags win."""
+        return {**(self.written.data if self.written else {}), **self.flags.data}
+
+    def misshapen(self) -> list[Problem]:
+        """Everything that is not as a config wants it."""
+        found = list(check_shape(self.flags, SimulationFile, _of_flags).problems)
+        if self.written:
+            found += check_shape(self.written, SimulationFile, vocabulary).problems
+        return found
+
+    def problem(self, path: KeyPath, problem: str, remedy: str = "") -> Problem:
+        """Something wrong at a path, in the flags or the file, whichever holds."""
+        from_flag = self.written is None or (path and path[0] in self.flags.data)
+        source = self.flags if from_flag else self.written
+        assert source is not None
+        return source.problem(path, problem, remedy)
+
+
+def asked_for(text: str | bytes | None, overrides: Mapping[str, Any], *, file: str) -> DialogueSettings:
+    """Read a config and the flags beside it. `text` is None when there are only flags."""
+    return DialogueSettings(flags=_flags(overrides), written=_written(text, file))
+
+
+def _flags(overrides: Mapping[str, Any]) -> PlanSource:
+    """The flags as a source of their own: all of them stand at its beginning."""
+    return PlanSource(
+        FLAGS,
+        "",
+        dict(overrides),
+        ValuePlace(1, 1, {name: KeyPlace(1, 1, ValuePlace(1, 1)) for name in overrides}),
+    )
+
+
+def _of_flags(path: KeyPath) -> SectionLabel | None:
+    return vocabulary(path) if path else SectionLabel(FLAGS, "A command line", CONFIG_KEYS)
+
+
+def _written(text: str | bytes | None, file: str) -> PlanSource | None:
+    if text is None:
+        return None
+    source = read_source(text, file=file)
+    if not isinstance(source.data, dict):
+        remedy = f"It may have: {', '.join(CONFIG_KEYS)}."
+        refuse([*source.problems, source.problem((), "the config is no mapping of names to values", remedy)])
+    return source

@@ -1,0 +1,327 @@
+"""Dialogues as tables, a row for each session or message, from our files and the original framework's.
+
+The documented columns come first and in their order, ours behind them. How words are counted is told in
+`counting.py`.
+
+Knows nothing of stores or of how dialogues come about.
+"""
+
+import json
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mode
+from typing import TYPE_CHECKING, Any
+
+from proctor.dialogue.participant import CLIENT, THERAPIST
+from proctor.errors import UsageError
+from proctor.export.tables import write_csv
+from proctor.formatting import count_words
+from proctor.item import FAIL, SUCCESS
+from proctor.jobs.dialogue.files import SUMMARY
+from proctor.stats.dialogue import mean_scores
+
+if TYPE_CHECKING:
+    import pandas
+
+# Whether what a file holds can be read as a session: files come from other tools and from other hands.
+
+
+SIDES = ("client", "therapist")
+
+
+def misshapen(session: Mapping[str, Any]) -> str:
+    """What is wrong with the parts of a session that tables are made of; empty when nothing is."""
+    return next(_problems(session), "")
+
+
+def _problems(session: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("roles", "record", "usage"):
+        if session.get(name) and not isinstance(session[name], Mapping):
+            yield f"`{name}` is no mapping"
+            return
+    for side in SIDES:
+        role, used = (session.get("roles") or {}).get(side), (session.get("usage") or {}).get(side)
+        if role and not isinstance(role, Mapping):
+            yield f"`roles.{side}` is no mapping"
+        if isinstance(used, Mapping) and not _is_figure(used.get("total_tokens")):
+            yield f"`usage.{side}.total_tokens` is no number"
+    if not _is_figure(session.get("num_turns")):
+        yield "`num_turns` is no number"
+    yield from _score_problems(session.get("scores") or [])
+
+
+def _score_problems(scores: Any) -> Iterator[str]:
+    if not isinstance(scores, list):
+        yield "`scores` is no list"
+        return
+    for number, score in enumerate(scores):
+        if not isinstance(score, Mapping) or not isinstance(score.get("evaluator"), str):
+            yield f"`scores[{number}]` names no evaluator"
+        elif not _is_figure(score.get("value")):
+            yield f"`scores[{number}].value` is no number"
+
+
+def _is_figure(value: Any) -> bool:
+    """A number that can be summed up, or nothing at all."""
+    if value is None:
+        return True
+    return isinstance(value, int | float) and abs(value) < 1e300 and not math.isnan(value)
+
+
+SESSION_COLUMNS = (
+    *("source_file", "patient_name", "num_turns", "total_messages", "therapist_words", "client_words"),
+    *("client", "therapist", "run_id", "combination", "status", "end_reason", "caused_by"),
+    *("client_model", "therapist_model", "seed", "total_tokens", "cost_usd"),
+)
+
+
+NUMBERS = ("num_turns", "total_messages", "therapist_words", "client_words", "total_tokens", "cost_usd")
+
+
+TURN_COLUMNS = ("session_file", "turn_idx", "role", "content", "word_count")
+
+
+NAMED_IN = (
+    *(("name",), ("persona", "name"), ("profile", "name"), ("basic_profile", "name")),
+    *(("patient_profile", "name"), ("profile", "demographics", "name"), ("clinical_profile", "name")),
+)
+"""Where the profiles of different clients keep their name."""
+
+
+UNKNOWN_NAMES = ("", "cannot be identified", "n/a", "unknown")
+
+
+LARGEST_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The files of a folder that could not be read."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    """Why not, by path."""
+
+
+def load_sessions(folder: str | Path, *, failed: bool = False) -> list[dict[str, Any]]:
+    """The sessions of a folder, as plain data, each with its `source_file`.
+
+    A file may hold one session or a list of them. Runs that ended in an error are left out, unless
+    `failed` is set; those that merely did not pass their evaluators are sessions like others. A file
+    that cannot be read is left out, with a warning.
+    """
+    skipped = Skipped()
+    sessions = list(each_session(Path(folder), failed=failed, skipped=skipped))
+    for path, why in skipped.files.items():
+        warnings.warn(f"left out {path}: {why}", stacklevel=2)
+    return sessions
+
+
+def each_session(
+    folder: Path, *, failed: bool = False, skipped: Skipped | None = None
+) -> Iterator[dict[str, Any]]:
+    """As `load_sessions`, one by one; what cannot be read is left out and noted in `skipped`."""
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}\nGive the output folder of a simulation.")
+    for path in sorted(folder.glob("*.json"), key=_in_order):
+        if path.name == SUMMARY or path.name.startswith("."):
+            continue
+        try:
+            held = _held(path)
+        except UsageError as error:
+            if skipped is not None:
+                skipped.files[str(path)] = str(error)
+            continue
+        for session in held if isinstance(held, list) else [held]:
+            if not _is_session(session):
+                continue
+            if wrong := misshapen(session):
+                if skipped is not None:
+                    skipped.files[str(path)] = f"it is no session as simulations write them: {wrong}"
+            elif failed or session.get("status", SUCCESS) in (SUCCESS, FAIL):
+                yield {**session, "source_file": str(path)}
+
+
+def session_row(session: Mapping[str, Any]) -> dict[str, Any]:
+    """One session as a row: the documented columns, ours, and one for each evaluator."""
+    messages = session["messages"]
+    roles, record = session.get("roles") or {}, session.get("record") or {}
+    usage = session.get("usage") or {}
+    row = {
+        "source_file": session.get("source_file", ""),
+        "patient_name": patient_name(session),
+        "num_turns": session.get("num_turns", len(messages) // 2),
+        "total_messages": len(messages),
+        "therapist_words": _words(messages, THERAPIST),
+        "client_words": _words(messages, CLIENT),
+        "client": session.get("client"),
+        "therapist": session.get("therapist"),
+        "run_id": session.get("run_id"),
+        "combination": session.get("combination"),
+        "status": session.get("status", SUCCESS),
+        "end_reason": session.get("end_reason"),
+        "caused_by": session.get("caused_by"),
+        "client_model": (roles.get(CLIENT) or {}).get("model"),
+        "therapist_model": (roles.get(THERAPIST) or {}).get("model"),
+        "seed": session.get("seed"),
+        "total_tokens": record.get("tokens", _tokens(usage)),
+        "cost_usd": record.get("cost_usd", usage.get("total_cost")),
+    }
+    return row | {f"score.{name}": value for name, value in _scored(session).items()}
+
+
+def turn_rows(session: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One session as a row for each message, with what was scored of it."""
+    scores = _turn_scores(session)
+    counts = {CLIENT: 0, THERAPIST: 0}
+    for position, message in enumerate(session["messages"]):
+        role, content = str(message.get("role", "")), str(message.get("content", ""))
+        row = {
+            "session_file": session.get("source_file", ""),
+            "turn_idx": position // 2,
+            "role": role,
+            "content": content,
+            "word_count": count_words(content),
+        }
+        mine = counts.get(role, 0)
+        counts[role] = mine + 1
+        yield row | {f"score.{name}": value for name, value in scores.get((role, mine), {}).items()}
+
+
+def write_session_csv(folder: Path, output: Path, skipped: Skipped | None = None) -> list[dict[str, Any]]:
+    """Write one row for each session; the rows, for whoever wants their statistics."""
+    rows = [session_row(session) for session in each_session(folder, skipped=skipped)]
+    _some(rows, folder, skipped)
+    _write(output, _columns(SESSION_COLUMNS, rows), rows)
+    return rows
+
+
+def write_turn_csv(folder: Path, output: Path, skipped: Skipped | None = None) -> int:
+    """Write one row for each message; how many those are."""
+    names = dict.fromkeys(
+        name
+        for session in each_session(folder, skipped=skipped)
+        for row in turn_rows(session)
+        for name in row
+    )
+    _some(names, folder, skipped)
+    columns = [*TURN_COLUMNS, *(name for name in names if name not in TURN_COLUMNS)]
+    written = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal written
+        for session in each_session(folder):
+            for row in turn_rows(session):
+                written += 1
+                yield row
+
+    _write(output, columns, rows())
+    return written
+
+
+def sessions_to_dataframe(sessions: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
+    """Sessions as a pandas table.
+
+    What is no number, but for the patient's name, is in the index, so that means can be taken of
+    everything; `df.groupby("therapist")` and `df.reset_index()` find it there.
+    """
+    # An extra: most who run simulations look at them elsewhere.
+    try:
+        import pandas
+    except ImportError as error:
+        raise UsageError(
+            "tables for pandas need pandas\nInstall it: pip install 'proctor[pandas]'"
+        ) from error
+    rows = [session_row(session) for session in sessions]
+    frame = pandas.DataFrame(rows, columns=_columns(SESSION_COLUMNS, rows))
+    for name in NUMBERS:
+        frame[name] = pandas.to_numeric(frame[name])
+    numeric = set(frame.select_dtypes("number").columns) - {"run_id", "seed"}
+    return frame.set_index([name for name in frame.columns if name not in {*numeric, "patient_name"}])
+
+
+def patient_name(session: Mapping[str, Any]) -> str:
+    """What the client is called: by its profile, or else by its file there, or else by its role."""
+    profile = session.get("profile")
+    for path in NAMED_IN:
+        found: Any = profile
+        for step in path:
+            found = found.get(step) if isinstance(found, Mapping) else None
+        if isinstance(found, str) and found.strip().casefold() not in UNKNOWN_NAMES:
+            return found.strip()
+    role = (session.get("roles") or {}).get(CLIENT) or {}
+    return str(role.get("profile") or session.get("client") or "unknown")
+
+
+def _held(path: Path) -> Any:
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise UsageError(f"it is larger than {LARGEST_BYTES >> 20} MiB, which no session is")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"it cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"it is not JSON: {error}") from error
+
+
+def _is_session(held: Any) -> bool:
+    if not isinstance(held, Mapping) or not isinstance(held.get("messages"), list):
+        return False
+    return all(isinstance(message, Mapping) for message in held["messages"])
+
+
+def _in_order(path: Path) -> tuple[str, int, str]:
+    """`…_run2` before `…_run10`."""
+    stem, _, number = path.stem.rpartition("_run")
+    return (stem, int(number), path.name) if number.isdecimal() else (path.stem, -1, path.name)
+
+
+def _words(messages: Iterable[Mapping[str, Any]], role: str) -> int:
+    return sum(count_words(str(each.get("content", ""))) for each in messages if each.get("role") == role)
+
+
+def _tokens(usage: Mapping[str, Any]) -> int | None:
+    sides = [usage[side] for side in (CLIENT, THERAPIST) if isinstance(usage.get(side), Mapping)]
+    return sum(int(side.get("total_tokens") or 0) for side in sides) if sides else None
+
+
+def _scored(session: Mapping[str, Any]) -> dict[str, Any]:
+    scores = session.get("scores") or []
+    labels: dict[str, list[str]] = {}
+    for score in scores:
+        if "value" not in score and score.get("label"):
+            labels.setdefault(score["evaluator"], []).append(str(score["label"]))
+    # Of messages judged one by one, the word most of them got; as with numbers, whose mean is taken.
+    return {**{name: mode(words) for name, words in labels.items()}, **mean_scores(scores)}
+
+
+def _turn_scores(session: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
+    """What was scored of each message, by its role and its number among that role's."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for score in session.get("scores") or ():
+        role, _, number = str(score.get("target", "")).rpartition(".turn_")
+        if number.isdecimal():
+            value = score.get("value", score.get("label"))
+            found.setdefault((role, int(number)), {})[score["evaluator"]] = value
+    return found
+
+
+def _columns(first: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    named = dict.fromkeys(name for row in rows for name in row)
+    return [*first, *(name for name in named if name not in first)]
+
+
+def _some(rows: Iterable[Any], folder: Path, skipped: Skipped | None) -> None:
+    if list(rows):
+        return
+    if skipped is not None and skipped.files:
+        path, why = next(iter(skipped.files.items()))
+        raise UsageError(f"there is no session in {folder} that can be read\n{path}: {why}")
+    raise UsageError(f"there is no session in {folder}\nGive the output folder of a simulation.")
+
+
+def _write(output: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_csv(output, columns, ({name: row.get(name) for name in columns} for row in rows))

@@ -1,0 +1,418 @@
+"""Find the sessions an evaluation job is about, the most recent first.
+
+By log group, service and time for what arrived by telemetry; by run, job, role, model and time for what
+was carried out here. "In a period" means that something happened in it, not that the session began in it.
+
+Knows nothing of evaluators or ground truth.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from proctor.batch.create import Extension, extend
+from proctor.batch.ingest import build_sessions
+from proctor.errors import UsageError
+from proctor.evaluator import Evaluator, FindEvaluator
+from proctor.item import ERROR, RUNNING, Item, digest_of
+from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
+from proctor.jobs.evaluation.request import (
+    EvaluationRequest,
+    FileSessions,
+    LogGroupSessions,
+    OwnSessions,
+    Period,
+    Sessions,
+)
+from proctor.model import Model, ModelDirectory
+from proctor.store import Store, StoreReader, timestamp
+from proctor.store.database import literally, places
+
+PAGE = 200
+"""Sessions that are looked at together: many enough to be quick, few enough to stay small."""
+
+
+SCENARIO_NAMES = ("testScenarioId", "test_scenario_id", "test.scenario.id", "scenario.id")
+"""Attributes in which an imported session may name its scenario."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveredSession:
+    """A session that is to be judged."""
+
+    id: str
+    """In the store."""
+    external_id: str
+    """What its source calls it; our own id for sessions of our own."""
+    source: str
+    service: str
+    log_group: str
+    model: str
+    content: str
+    """A digest of what was said and done in it."""
+    characters: int
+    """How long all of that is."""
+    traces: int
+    tool_calls: int
+    scenario: str = ""
+    factors: Mapping[str, str] = field(default_factory=dict)
+    """Of the item it was an attempt at, for sessions of our own."""
+
+    @property
+    def words(self) -> str:
+        """How people and items call it; the same on every machine."""
+        where = f" of {self.service}" if self.service else ""
+        return f"{self.external_id}{where}" + (f" in {self.log_group}" if self.log_group else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionDiscovery:
+    """Which sessions there are."""
+
+    ids: Sequence[str]
+    """In the store; the most recent first."""
+    ignored: int = 0
+    """Found, but beyond the most that are judged."""
+
+
+def discover(read: StoreReader, sessions: Sessions, *, most: int | None = None) -> SessionDiscovery:
+    """Find the sessions; of more than `most`, the most recent ones."""
+    where, parameters = _condition(sessions)
+    rows = read.query(
+        f'SELECT s."id" FROM "sessions" s WHERE {where} AND s."status" <> ? '
+        'ORDER BY COALESCE(s."finishedAt", s."startedAt") DESC, s."id"',
+        (*parameters, RUNNING),
+    )
+    ids = [row["id"] for row in rows]
+    return SessionDiscovery(ids=ids[:most], ignored=len(ids) - len(ids[:most]))
+
+
+def found_sessions(read: StoreReader, ids: Sequence[str]) -> Iterator[DiscoveredSession]:
+    """What is to be known of each session before it is judged, a page at a time."""
+    for start in range(0, len(ids), PAGE):
+        yield from _page(read, ids[start : start + PAGE])
+
+
+def _page(read: StoreReader, ids: Sequence[str]) -> Iterator[DiscoveredSession]:
+    marks = ", ".join("?" * len(ids))
+    rows = read.query(
+        'SELECT s."id", s."externalId", s."source", s."service", s."logGroup", s."model", s."runId", '
+        's."attributesJson", i."factors" FROM "sessions" s LEFT JOIN "batch_items" i '
+        f'ON i."runId" = s."runId" AND i."id" = s."itemId" WHERE s."id" IN ({marks})',
+        tuple(ids),
+    )
+    known = {row["id"]: row for row in rows}
+    contents = _contents(read, ids, marks)
+    for session_id in ids:
+        if session_id in known:
+            yield _found(known[session_id], contents[session_id])
+
+
+def _found(row: Mapping[str, Any], content: "_Content") -> DiscoveredSession:
+    factors: dict[str, str] = json.loads(row["factors"] or "{}")
+    attributes = json.loads(row["attributesJson"] or "{}")
+    named = (attributes.get(name) for name in SCENARIO_NAMES)
+    scenario = next((str(name) for name in named if name), "") or str(factors.get("task", ""))
+    return DiscoveredSession(
+        id=row["id"],
+        external_id=row["externalId"] or row["id"],
+        source=row["source"],
+        service=row["service"],
+        log_group=row["logGroup"],
+        model=row["model"],
+        content=content.digest.hexdigest()[:32],
+        characters=content.characters,
+        traces=max(content.traces, 1),
+        tool_calls=content.tool_calls,
+        scenario=scenario,
+        factors=factors,
+    )
+
+
+class _Content:
+    """The digest of one session while its rows go by."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self.characters = self.traces = self.tool_calls = 0
+
+    def add(self, *parts: object) -> None:
+        self.digest.update(json.dumps(parts, default=str).encode())
+
+
+def _contents(read: StoreReader, ids: Sequence[str], marks: str) -> dict[str, _Content]:
+    contents = {session_id: _Content() for session_id in ids}
+    mine = f'WHERE t."sessionId" IN ({marks}) ORDER BY t."sessionId", t.'
+    for row in read.query(
+        'SELECT t."sessionId", t."step", t."role", t."name", t."content", t."contentBlob", '
+        f'{_size("content")} AS "size" FROM "messages" t {_blob("content")} {mine}"position"',
+        tuple(ids),
+    ):
+        contents[row["sessionId"]].characters += row["size"] or 0
+        contents[row["sessionId"]].add(*list(row.values())[1:-1])
+    for row in read.query(
+        'SELECT t."sessionId", t."step", t."toolName", t."argsJson", t."argsJsonBlob", t."result", '
+        't."resultBlob", t."callId", t."success", '
+        f'{_size("result")} AS "size" FROM "tool_calls" t {_blob("result")} {mine}"position"',
+        tuple(ids),
+    ):
+        contents[row["sessionId"]].characters += (row["size"] or 0) + len(row["argsJson"])
+        contents[row["sessionId"]].tool_calls += 1
+        contents[row["sessionId"]].add(*list(row.values())[1:-1])
+    for row in read.query(
+        f'SELECT t."sessionId", t."step", t."traceId" FROM "iterations" t {mine}"step"', tuple(ids)
+    ):
+        contents[row["sessionId"]].traces += 1
+        contents[row["sessionId"]].add(row["step"], row["traceId"])
+    return contents
+
+
+def _size(column: str) -> str:
+    return f'COALESCE(b."size", LENGTH(t."{column}"))'
+
+
+def _blob(column: str) -> str:
+    return f'LEFT JOIN "blobs" b ON b."digest" = t."{column}Blob"'
+
+
+def _condition(sessions: Sessions) -> tuple[str, list[Any]]:
+    """A condition on `sessions s`, and its parameters."""
+    match sessions:
+        case LogGroupSessions():
+            return _of_log_groups(sessions)
+        case OwnSessions():
+            return _of_store(sessions)
+        case FileSessions():
+            return _one_of('s."id"', sessions.session_ids)
+
+
+def _of_log_groups(wanted: LogGroupSessions) -> tuple[str, list[Any]]:
+    places, parameters = list[str](), list[Any]()
+    if wanted.names:
+        condition, given = _one_of('s."logGroup"', wanted.names)
+        places.append(condition)
+        parameters += given
+    for prefix in wanted.prefixes:
+        places.append('substr(s."logGroup", 1, ?) = ?')
+        parameters += [len(prefix), prefix]
+    # What was carried out here was never logged anywhere.
+    parts = ['s."runId" IS NULL', f"({' OR '.join(places)})" if places else "1 = 1"]
+    named = (*wanted.session_ids, *wanted.traces)
+    for column, values in (("service", wanted.services), ("externalId", named)):
+        if values:
+            condition, given = _one_of(f's."{column}"', values)
+            parts.append(condition)
+            parameters += given
+    return _within(wanted.period, parts, parameters)
+
+
+def _of_store(wanted: OwnSessions) -> tuple[str, list[Any]]:
+    parts, parameters = list[str](), list[Any]()
+    if wanted.session_ids:
+        one, given = _one_of('s."id"', wanted.session_ids)
+        other, more = _one_of('s."externalId"', wanted.session_ids)
+        parts.append(f"({one} OR {other})")
+        parameters += [*given, *more]
+    for column, values in (("runId", wanted.run_ids), ("job", wanted.jobs), ("model", wanted.models)):
+        if values:
+            condition, given = _one_of(f's."{column}"', values)
+            parts.append(condition)
+            parameters += given
+    if wanted.roles:
+        played = [_as_level(role) for role in wanted.roles]
+        condition = " OR ".join(["i.\"factors\" LIKE ? ESCAPE '!'"] * len(played))
+        parts.append(
+            'EXISTS (SELECT 1 FROM "batch_items" i WHERE i."runId" = s."runId" AND i."id" = s."itemId" '
+            f"AND ({condition}))"
+        )
+        parameters += played
+    if not parts and wanted.period == Period():
+        raise UsageError("say which sessions\nGive a run, a job, a role, a model, session ids or a period.")
+    if not wanted.session_ids:
+        # An attempt that was made again counts no more; what we failed says nothing about the agent; and
+        # judgements are not judged in their turn unless someone names them.
+        parts.append(
+            '(s."runId" IS NULL OR EXISTS (SELECT 1 FROM "batch_items" i WHERE i."runId" = s."runId" '
+            'AND i."sessionId" = s."id"))'
+        )
+        parts.append('s."status" <> ?' if not wanted.statuses else _one_of('s."status"', wanted.statuses)[0])
+        parameters += wanted.statuses or [ERROR]
+        if "evaluation" not in wanted.jobs:
+            parts.append("s.\"job\" <> 'evaluation'")
+    return _within(wanted.period, parts, parameters)
+
+
+def _as_level(role: str) -> str:
+    """A pattern for factors, which are JSON, of which one has this value."""
+    return f"%:{literally(json.dumps(role, ensure_ascii=False))}%"
+
+
+def _within(period: Period, parts: list[str], parameters: list[Any]) -> tuple[str, list[Any]]:
+    if period.start or period.end:
+        began = 'COALESCE(t."startTime", s."startedAt")'
+        ended = f'COALESCE(t."endTime", t."startTime", s."finishedAt", {began})'
+        before = f"AND {began} < ?" if period.end else ""
+        after = f"AND {ended} >= ?" if period.start else ""
+        # A session without steps counts as one step from its start to its end.
+        parts.append(
+            'EXISTS (SELECT 1 FROM (SELECT 1 AS "one") o LEFT JOIN "iterations" t ON t."sessionId" = s."id" '
+            f"WHERE 1 = 1 {before} {after})"
+        )
+        parameters += [timestamp(moment) for moment in (period.end, period.start) if moment]
+    return " AND ".join(parts), parameters
+
+
+def _one_of(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+    return f"{column} IN ({places(values)})", list(values)
+
+
+# The items of an evaluation job: every session with every evaluator.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorSet:
+    """Who judges in a job: each evaluator, by the name it was asked for under."""
+
+    members: Mapping[str, Evaluator]
+
+    def model_of(self, name: str) -> str:
+        """The model an evaluator asks; empty for one that asks none."""
+        judge = getattr(self.members[name], "judge_model", None)
+        return str(getattr(judge, "model", "") or "")
+
+
+def find_sessions(store: Store, request: EvaluationRequest, now: datetime) -> SessionDiscovery:
+    """Find the sessions a request is about; what has arrived by telemetry is told first."""
+    if isinstance(request.sessions, LogGroupSessions):
+        build_sessions(store, now)
+    return discover(store.read, request.sessions, most=request.max_sessions)
+
+
+def evaluation_items(
+    read: StoreReader,
+    request: EvaluationRequest,
+    sessions: Sequence[str],
+    jury: EvaluatorSet,
+    ground: GroundTruthIndex,
+) -> Iterator[Item]:
+    """Each session with each evaluator; the evaluators of one session stand together."""
+    # Asked once: a function's digest is read from its file each time.
+    digests = {name: evaluator.digest for name, evaluator in jury.members.items()}
+    for session in found_sessions(read, sessions):
+        said = ground.of(session.external_id, session.scenario)
+        for name, digest in digests.items():
+            yield _item(request, session, name, digest, jury, said)
+
+
+def fill(
+    store: Store,
+    run_id: str,
+    request: EvaluationRequest,
+    sessions: Sequence[str],
+    jury: EvaluatorSet,
+    ground: GroundTruthIndex,
+) -> Extension:
+    """Give a job its items, or bring it up to those it should have now. The batch must be ours."""
+    items = evaluation_items(store.read, request, sessions, jury, ground)
+    if store.read.totals(run_id)["items"]:
+        return extend(store, run_id, {}, items, follows="prompt")
+    store.extend_batch(run_id, {}, add=items, settle=(), drop=())
+    return Extension(added=store.read.totals(run_id)["items"])
+
+
+def _item(
+    request: EvaluationRequest,
+    session: DiscoveredSession,
+    name: str,
+    digest: str,
+    jury: EvaluatorSet,
+    said: Mapping[str, Any],
+) -> Item:
+    evaluator = jury.members[name]
+    truth = said.get("groundTruth")
+    traces = _traces(request, session)
+    scenario = str(said.get("testScenarioId") or session.scenario)
+    factors = {**session.factors, "evaluator": evaluator.name, "service": session.service}
+    factors |= {"model": session.factors.get("model") or session.model, "scenario": scenario}
+    details: dict[str, Any] = {
+        "evaluator": evaluator.name,
+        "evaluatorDigest": digest,
+        "level": evaluator.level,
+        "session": session.external_id,
+        "source": session.source,
+        "content": session.content,
+    }
+    if truth:
+        details["reference"] = digest_of(truth)[:16]
+    if traces:
+        details["traces"] = list(traces)
+    settings: dict[str, Any] = {
+        "label": evaluator.name,
+        "session": session.id,
+        "evaluator": name,
+        "judging": request.judge_settings,
+        "retries": request.retries,
+    }
+    if scenario:
+        settings["scenario"] = scenario
+    if request.timeout_seconds is not None:
+        settings["timeoutSec"] = request.timeout_seconds
+    return Item(
+        runner="evaluation",
+        prompt=session.words,
+        model=jury.model_of(name),
+        details=details,
+        settings=settings,
+        factors={key: value for key, value in factors.items() if value},
+    )
+
+
+def _traces(request: EvaluationRequest, session: DiscoveredSession) -> tuple[str, ...]:
+    if isinstance(request.sessions, LogGroupSessions):
+        return request.sessions.traces.get(session.external_id, ())
+    return ()
+
+
+# Who judges in a job: evaluators found by name, and kept as they were when the job began.
+
+
+def make_jury(
+    request: EvaluationRequest,
+    find: FindEvaluator,
+    models: Model,
+    directory: ModelDirectory,
+) -> EvaluatorSet:
+    """Find every evaluator of a request; raises with all that cannot be found or asked. Asks no model."""
+    members, problems = dict[str, Evaluator](), list[str]()
+    for name in request.evaluators:
+        try:
+            members[name] = find(name, request.judge_settings, models)
+        except UsageError as error:
+            problems.append(str(error))
+    jury = EvaluatorSet(members=members)
+    for model in dict.fromkeys(filter(None, map(jury.model_of, members))):
+        problems += _missing(model, directory, has_budget=request.budget_usd is not None)
+    names = [evaluator.name for evaluator in members.values()]
+    for name in {name for name in names if names.count(name) > 1}:
+        problems.append(f"two evaluators are called {name}\nResults could not be told apart: rename one.")
+    if problems:
+        raise UsageError("\n\n".join(problems))
+    return jury
+
+
+def _missing(model: str, directory: ModelDirectory, *, has_budget: bool) -> list[str]:
+    try:
+        directory.check(model)
+    except UsageError as error:
+        return [str(error)]
+    problems = []
+    if missing := directory.missing_key(model):
+        problems.append(f"{model} needs a key, and {missing} is not set\nSet it: export {missing}=…")
+    if has_budget and not directory.has_price(model):
+        problems.append(
+            f"nobody knows what {model} costs, so no budget can be kept\nSay it under `prices:` in the plan."
+        )
+    return problems

@@ -1,0 +1,307 @@
+"""Judge sessions as they arrive: which ones an online configuration takes up, and the job that judges them.
+
+A session is over when nothing of it has arrived for a while. Of those that are over, a configuration takes
+a share, always the same ones however often it looks, and of these the ones its filters let pass. What it
+takes up is added to a job of its own, which is carried out like any other; the job grows for as long as there
+are sessions.
+
+Knows nothing of HTTP, or of how a job is carried out.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import NotFound
+from proctor.evaluators.registry import EvaluatorRegistry
+from proctor.item import RUNNING, digest_of
+from proctor.jobs.evaluation.request import EvaluationRequest
+from proctor.jobs.evaluation.state import FAILED, EvaluationState, evaluation_of, open_evaluation
+from proctor.store import Store, timestamp
+from proctor.store.evaluations import EvaluationRecord
+from proctor.store.writer import is_alive, this_process
+
+MARK = "onlineEvaluationConfigId"
+"""The member of a job's document that says which configuration it judges for."""
+
+
+TIMEOUT_MINUTES = 15
+"""How long a session is quiet before it is over, where a configuration does not say."""
+
+
+JUDGE, NOT_SAMPLED, FILTERED = "judge", "not_sampled", "filtered"
+
+
+COLUMNS_AS_ATTRIBUTES = ("service", "model", "agent", "status", "externalId", "source")
+"""What filters may ask for besides the attributes that a session brought along."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnlineEvaluationState:
+    """How configurations are watched on this server."""
+
+    judging: Mapping[str, Any]
+    """What jobs are asked for beside what a configuration says: who judges."""
+    version: str
+    region: str
+    account: str
+    quiet_seconds: float | None = None
+    """How long sessions must have been quiet, for all configurations. None: as each says."""
+
+
+def is_online(document: Mapping[str, Any]) -> bool:
+    """Whether a job judges for an online configuration; nobody started it."""
+    return MARK in document
+
+
+def online_source(store: Store) -> Callable[[str], Mapping[str, Any]]:
+    """A function that gives the log groups a configuration watches, by its ARN; raises `NotFound`."""
+
+    def source(arn: str) -> Mapping[str, Any]:
+        config = store.definitions.config(arn.rpartition("/")[2])
+        found: Mapping[str, Any] = config["document"]["dataSourceConfig"]["cloudWatchLogs"]
+        return found
+
+    return source
+
+
+def copies_of(store: Store, names: Sequence[str]) -> dict[str, Any]:
+    """The definitions of kept evaluators as they are now, for a job that judges with them."""
+    return EvaluatorRegistry(folder=Path(), environment={}, definitions=store.definitions.document).copies(
+        names
+    )
+
+
+class OnlineWatch:
+    """Looks for sessions that are over, each time it is asked to."""
+
+    def __init__(self, store: Store, watching: OnlineEvaluationState, owner: str = "") -> None:
+        self._store = store
+        self._owner = owner or _this_process()
+        self._watching = watching
+        self._seen_up_to: dict[str, str] = {}
+        """By configuration: everything that arrived before this was looked at. Only saves looking again."""
+
+    def look(self, now: datetime) -> Iterator[str]:
+        """Take up what is over; the ids of jobs that have something to do and nobody who does it."""
+        after = ""
+        while page := self._store.definitions.configs(after=after, enabled_only=True):
+            for config in page:
+                yield from self._look_for(config, now)
+            after = page[-1]["id"]
+
+    def _look_for(self, config: Mapping[str, Any], now: datetime) -> Iterator[str]:
+        if not self._store.definitions.watch_config(config["id"], self._owner, now):
+            return
+        self._store.definitions.decided(config["id"], self._decide(config, now), now)
+        if config["failure"]:
+            # Until someone has changed the configuration, it would only fail again.
+            return
+        job = self._job_of(config, now)
+        if job is not None and job.state == FAILED:
+            self._tell_failure(config, job)
+        elif job is not None and not job.is_finished:
+            # What is due waits until the job is done with what it has; then it grows.
+            if self._is_left_alone(job, now):
+                yield job.id
+        elif job is not None and is_alive(self._store.read.batch(job.id, now)["owner"], None, now):
+            # Its process has yet to say good-bye; what it writes last must not meet what is begun here.
+            return
+        elif due := self._store.definitions.sessions_of(config["id"], JUDGE):
+            run_id = self._grow(config, due) if job is not None else self._begin(config, due, now)
+            self._store.definitions.taken_up(config["id"], due, run_id)
+            yield run_id
+
+    def _job_of(self, config: Mapping[str, Any], now: datetime) -> EvaluationState | None:
+        try:
+            return evaluation_of(self._store, config["runId"], now) if config["runId"] else None
+        except NotFound:
+            return None
+
+    def _is_left_alone(self, job: EvaluationState, now: datetime) -> bool:
+        batch = self._store.read.batch(job.id, now)
+        return not batch["owner"] or batch["status"] != RUNNING
+
+    def _tell_failure(self, config: Mapping[str, Any], job: EvaluationState) -> None:
+        """Say why nothing is judged, and keep what was to be judged for when that is mended."""
+        words = " ".join(job.error_details) or "the job failed"
+        self._store.definitions.given_back(config["id"], job.id)
+        self._store.definitions.tell_config(config["id"], failure=words, runId="")
+
+    def _decide(self, config: Mapping[str, Any], now: datetime) -> dict[str, str]:
+        """What becomes of each session that is over and was not looked at before."""
+        document = config["document"]
+        over = timestamp(now - timedelta(seconds=self._quiet_seconds(document)))
+        since = max(config["enabledAt"] or "", self._seen_up_to.get(config["id"], ""))
+        decisions = {
+            row["id"]: _decision(config["id"], document["rule"], row)
+            for row in _sessions_over(self._store, config["id"], document, since=since, over=over)
+        }
+        self._seen_up_to[config["id"]] = min(over, self._oldest_untold() or over)
+        return decisions
+
+    def _quiet_seconds(self, document: Mapping[str, Any]) -> float:
+        if self._watching.quiet_seconds is not None:
+            return self._watching.quiet_seconds
+        session = document["rule"].get("sessionConfig") or {}
+        return 60.0 * float(session.get("sessionTimeoutMinutes", TIMEOUT_MINUTES))
+
+    def _oldest_untold(self) -> str | None:
+        """When the oldest span came that belongs to no session yet: what is later is not all seen."""
+        (found,) = self._store.read.query('SELECT MIN("arrivedAt") AS "at" FROM "arrivals" WHERE "isNew" = 1')
+        at: str | None = found["at"]
+        return at
+
+    def _begin(self, config: Mapping[str, Any], sessions: Sequence[str], now: datetime) -> str:
+        watching, document = self._watching, config["document"]
+        names = [entry["evaluatorId"] for entry in document["evaluators"]]
+        job = open_evaluation(
+            self._store,
+            EvaluationRequest.from_document(
+                # Should this process die before it has written down which job it is, it finds it again.
+                {**self._request(config, sessions), "clientToken": _token(config["id"], sessions)}
+            ),
+            now=now,
+            version=watching.version,
+            region=watching.region,
+            account=watching.account,
+            definitions=copies_of(self._store, names),
+            is_detached=True,
+        )
+        self._store.definitions.tell_config(config["id"], runId=job.id)
+        return job.id
+
+    def _grow(self, config: Mapping[str, Any], sessions: Sequence[str]) -> str:
+        """Give the job more to judge. What it has judged needs no mention to stay."""
+        row = self._store.evaluations.row(config["runId"])
+        request = EvaluationRequest.from_document(self._request(config, sessions))
+        changed = EvaluationRecord(
+            id=row["id"],
+            arn=row["arn"],
+            name=row["name"],
+            request=request.document,
+            request_digest=request.digest,
+            definitions=json.loads(row["definitionsJson"]),
+        )
+        self._store.evaluations.change_request(changed)
+        # Not at its end any more, and nobody's: whoever is started next takes it, also after a restart.
+        fresh = dict.fromkeys(("heartbeatAt", "finishedAt", "abortRequestedAt"))
+        self._store.change_batch(row["id"], {"status": RUNNING, "reason": "", "owner": "", **fresh})
+        return str(row["id"])
+
+    def _request(self, config: Mapping[str, Any], sessions: Sequence[str]) -> dict[str, Any]:
+        document = config["document"]
+        output = dict(document["outputConfig"]["cloudWatchConfig"])
+        if output.get("resultDestination") == "SOURCE_LOG_GROUP":
+            output["logGroupName"] = _first_group(document)
+        return {
+            "batchEvaluationName": config["name"],
+            "evaluators": document["evaluators"],
+            "dataSourceConfig": {"store": {"sessionIds": list(sessions)}},
+            "outputConfig": {"cloudWatchConfig": output},
+            **self._watching.judging,
+            MARK: config["id"],
+        }
+
+
+def _sessions_over(
+    store: Store, config_id: str, document: Mapping[str, Any], *, since: str, over: str
+) -> list[dict[str, Any]]:
+    """Sessions of the watched log groups whose last span came in this time and that are new to us."""
+    source = document["dataSourceConfig"]["cloudWatchLogs"]
+    places, parameters = list[str](), list[Any]()
+    for name in source.get("logGroupNames") or ():
+        places.append('s."logGroup" = ?')
+        parameters.append(name)
+    for prefix in source.get("logGroupNamePrefixes") or ():
+        places.append('substr(s."logGroup", 1, ?) = ?')
+        parameters += [len(prefix), prefix]
+    columns = ", ".join(f's."{name}"' for name in ("id", "attributesJson", *COLUMNS_AS_ATTRIBUTES))
+    return store.read.query(
+        f'SELECT {columns} FROM "sessions" s WHERE s."runId" IS NULL AND s."service" = ? '
+        f'AND ({" OR ".join(places)}) AND s."id" IN '
+        '(SELECT a."sessionId" FROM "arrivals" a WHERE a."arrivedAt" >= ? AND a."arrivedAt" <= ?) '
+        'AND NOT EXISTS (SELECT 1 FROM "arrivals" a WHERE a."sessionId" = s."id" AND a."arrivedAt" > ?) '
+        'AND NOT EXISTS (SELECT 1 FROM "online_sessions" o '
+        'WHERE o."configId" = ? AND o."sessionId" = s."id")',
+        (source["serviceNames"][0], *parameters, since, over, over, config_id),
+    )
+
+
+def _decision(config_id: str, rule: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    if not is_sampled(config_id, row["externalId"], rule["samplingConfig"]["samplingPercentage"]):
+        return NOT_SAMPLED
+    known = {name: row[name] for name in COLUMNS_AS_ATTRIBUTES}
+    attributes = {**known, "service.name": row["service"], **json.loads(row["attributesJson"] or "{}")}
+    passes = all(does_match(attributes, wanted) for wanted in rule.get("filters") or ())
+    return JUDGE if passes else FILTERED
+
+
+def is_sampled(config_id: str, session: str, percentage: float) -> bool:
+    """Whether a session is in the share that is judged: the same answer each time it is asked."""
+    drawn = int.from_bytes(hashlib.sha256(f"{config_id}\n{session}".encode()).digest()[:8], "big")
+    return drawn / 2**64 * 100 < percentage
+
+
+def does_match(attributes: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether what is known of a session passes one filter. What is not known is unlike everything."""
+    (expected,) = wanted["value"].values()
+    found = attributes.get(wanted["key"])
+    operator = wanted["operator"]
+    if operator in ("NotEquals", "NotContains"):
+        positive = {"NotEquals": "Equals", "NotContains": "Contains"}[operator]
+        return not does_match(attributes, {**wanted, "operator": positive})
+    if found is None:
+        return False
+    if operator == "Contains":
+        return str(expected) in (map(str, found) if isinstance(found, list) else str(found))
+    if operator == "Equals":
+        return _like(found, expected)
+    return _compares(found, expected, operator)
+
+
+def _like(found: Any, expected: Any) -> bool:
+    if isinstance(expected, bool) or isinstance(found, bool):
+        return str(found).lower() == str(expected).lower()
+    if isinstance(expected, int | float):
+        number = _number(found)
+        return number is not None and number == expected
+    return str(found) == str(expected)
+
+
+def _compares(found: Any, expected: Any, operator: str) -> bool:
+    left, right = _number(found), _number(expected)
+    if left is None or right is None:
+        return False
+    return {
+        "GreaterThan": left > right,
+        "LessThan": left < right,
+        "GreaterThanOrEqual": left >= right,
+        "LessThanOrEqual": left <= right,
+    }[operator]
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _first_group(document: Mapping[str, Any]) -> str:
+    source = document["dataSourceConfig"]["cloudWatchLogs"]
+    return str([*(source.get("logGroupNames") or ()), *(source.get("logGroupNamePrefixes") or ())][0])
+
+
+@cache
+def _this_process() -> str:
+    return this_process()
+
+
+def _token(config_id: str, sessions: Sequence[str]) -> str:
+    return f"online-{digest_of([config_id, list(sessions)])[:40]}"

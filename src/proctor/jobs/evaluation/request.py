@@ -1,0 +1,384 @@
+"""What an evaluation job is asked to do: which sessions, which evaluators, what was expected.
+
+A request is a document in the shape of the service's Start operation. Beside its members it may have our
+own: sessions of this store or of files, who judges, and the limits every batch has. What is said about
+single sessions (scenario, ground truth) is kept apart, since it may be long.
+
+Knows nothing of stores, models, or of how the document came in.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from proctor.errors import Problem, UsageError
+from proctor.item import digest_of
+from proctor.jobs.evaluation import ground_truth
+from proctor.jobs.evaluation.ground_truth import SessionMetadata, unwrapped
+from proctor.plan.fields import Anything, ModelPrice, Seconds, Text, Usd, names_of
+from proctor.plan.source import KeyPath, PlanSource, refuse
+from proctor.plan.validate import SectionLabel, check_shape
+from proctor.plan.yaml_loader import read_source
+
+JUDGE = "openai/gpt-4o-mini"
+"""Who judges where a request names nobody."""
+
+
+CONCURRENCY = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """From a moment up to another one, which no longer counts. None: open."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogGroupSessions:
+    """Sessions that arrived by telemetry, by where they were logged."""
+
+    names: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+    session_ids: tuple[str, ...] = ()
+    """Empty: all."""
+    traces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Judge only these traces of a session, by its id."""
+    period: Period = Period()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSessions:
+    """Sessions of this store, of any job. Every filter that is empty lets all pass."""
+
+    run_ids: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    """Who took part: a client's, therapist's or actor's role."""
+    models: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+    session_ids: tuple[str, ...] = ()
+    period: Period = Period()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSessions:
+    """Records of this or other tools, to be imported before they are judged."""
+
+    paths: tuple[str, ...]
+    kind: str = "auto"
+    session_ids: tuple[str, ...] = ()
+    """What came of importing them, by our ids."""
+
+
+Sessions = LogGroupSessions | OwnSessions | FileSessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRequest:
+    """One job as it was asked for."""
+
+    name: str
+    evaluators: tuple[str, ...]
+    """Names as `proctor evaluators` takes them: `Builtin.X`, an id, a file, `module:function`."""
+    sessions: Sessions
+    document: Mapping[str, Any]
+    """All that was asked, but for the client token and what is said about single sessions."""
+    metadata: Sequence[Mapping[str, Any]] = ()
+    """What is said about single sessions: `sessionId`, `testScenarioId`, `groundTruth`, `metadata`."""
+    client_token: str = ""
+    judge: str = JUDGE
+    votes: int = 1
+    judge_parameters: Mapping[str, Any] = field(default_factory=dict)
+    harmful_value: float | None = None
+    """What a judgement `Harmful` counts as. None: the evaluators' own default."""
+    budget_usd: float | None = None
+    concurrency: int = CONCURRENCY
+    timeout_seconds: float | None = None
+    retries: int = 0
+    max_sessions: int | None = None
+    """Judge only so many, the most recent ones. None: all."""
+
+    @classmethod
+    def from_document(
+        cls,
+        document: Mapping[str, Any],
+        *,
+        online_source: Callable[[str], Mapping[str, Any]] | None = None,
+    ) -> "EvaluationRequest":
+        """Read a checked document. `online_source` gives the `cloudWatchLogs` source that an online
+        configuration, by its ARN, watches."""
+        asked = {name: value for name, value in document.items() if value is not None}
+        token = asked.pop("clientToken", "")
+        metadata = (asked.pop("evaluationMetadata", None) or {}).get("sessionMetadata") or []
+        return cls(
+            name=asked["batchEvaluationName"],
+            evaluators=tuple(dict.fromkeys((*named(asked, "evaluators"), *named(asked, "insights")))),
+            sessions=_sessions(asked["dataSourceConfig"], online_source),
+            document=_plain(asked),
+            metadata=tuple(map(_plain, metadata)),
+            client_token=token,
+            judge=asked.get("judge") or JUDGE,
+            votes=asked.get("votes") or 1,
+            judge_parameters=asked.get("judgeParameters") or {},
+            harmful_value=asked.get("harmfulValue"),
+            budget_usd=asked.get("budget"),
+            concurrency=asked.get("concurrency") or CONCURRENCY,
+            timeout_seconds=asked.get("timeoutSec"),
+            retries=asked.get("retries") or 0,
+            max_sessions=asked.get("maxSessions"),
+        )
+
+    @property
+    def digest(self) -> str:
+        """Of all that was asked: two starts with one client token are the same if this is."""
+        return digest_of([_plain(self.document), _plain(list(self.metadata))])
+
+    @property
+    def judge_settings(self) -> dict[str, Any]:
+        """What evaluators are given: who judges, and how."""
+        given = {"judge": self.judge, "votes": self.votes, "parameters": dict(self.judge_parameters)}
+        return given if self.harmful_value is None else given | {"harmfulValue": self.harmful_value}
+
+
+def named(document: Mapping[str, Any], member: str) -> list[str]:
+    """The evaluators or insights that a request names; insights are found by evaluators like any other."""
+    id_ = {"evaluators": "evaluatorId", "insights": "insightId"}[member]
+    return [entry if isinstance(entry, str) else str(entry[id_]) for entry in document.get(member) or ()]
+
+
+def _sessions(
+    config: Mapping[str, Any], online_source: Callable[[str], Mapping[str, Any]] | None
+) -> Sessions:
+    given = [name for name, value in config.items() if value is not None]
+    if len(given) != 1:
+        raise UsageError(
+            "the source of sessions should be one of cloudWatchLogs, onlineEvaluationConfigSource, store, "
+            f"files; there are {len(given)}"
+        )
+    source = config[given[0]]
+    match given[0]:
+        case "cloudWatchLogs":
+            return _log_groups(source)
+        case "onlineEvaluationConfigSource":
+            if online_source is None:
+                raise UsageError("online configurations are known to `proctor serve` only")
+            watched = dict(online_source(source["onlineEvaluationConfigArn"]))
+            return _log_groups(watched | {"filterConfig": {"timeRange": source.get("timeRange")}})
+        case "store":
+            names = ("runIds", "jobs", "roles", "models", "statuses", "sessionIds")
+            filters = {_snake(name): _texts(source.get(name)) for name in names}
+            return OwnSessions(**filters, period=_period(source.get("timeRange")))
+        case "files":
+            imported = _texts(source.get("sessionIds"))
+            return FileSessions(
+                paths=_texts(source["paths"]), kind=source.get("kind") or "auto", session_ids=imported
+            )
+        case other:
+            raise UsageError(f"there is no source of sessions called {other}")
+
+
+def _log_groups(source: Mapping[str, Any]) -> LogGroupSessions:
+    filters = source.get("filterConfig") or {}
+    traces = {entry["sessionId"]: tuple(entry["traceIds"]) for entry in filters.get("sessionTraceIds") or ()}
+    return LogGroupSessions(
+        names=_texts(source.get("logGroupNames")),
+        prefixes=_texts(source.get("logGroupNamePrefixes")),
+        services=_texts(source.get("serviceNames")),
+        session_ids=_texts(filters.get("sessionIds")),
+        traces=traces,
+        period=_period(filters.get("timeRange")),
+    )
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if isinstance(values, str):
+        return (values,)
+    return tuple(map(str, values or ()))
+
+
+def _period(given: Mapping[str, Any] | None) -> Period:
+    given = given or {}
+    return Period(start=moment_of(given.get("startTime")), end=moment_of(given.get("endTime")))
+
+
+def moment_of(value: Any) -> datetime | None:
+    """A moment as it may be written: ISO 8601 (UTC unless it says otherwise), or seconds since 1970."""
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, int | float):
+            return datetime.fromtimestamp(value, UTC)
+        read = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"`{value}` is no moment\nWrite it like 2026-01-31 or 2026-01-31T14:00Z.") from None
+    return read if read.tzinfo else read.replace(tzinfo=UTC)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def _plain(value: Any) -> Any:
+    """The same, with moments as text: what a digest can be made of."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+# What the plan of an evaluation may say, and how its parts are spoken of.
+
+
+NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,47}")
+
+
+def is_name(name: str) -> str:
+    """A job's name, or a `ValueError` that says what one looks like."""
+    if not NAME.fullmatch(name):
+        raise ValueError("should be a letter, then up to 47 letters, digits or underscores")
+    return name
+
+
+class _EvaluationModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
+
+
+class TimeRange(_EvaluationModel):
+    """From a moment up to another, which no longer counts."""
+
+    start_time: Text | float | None = None
+    end_time: Text | float | None = None
+
+
+class SessionTraces(_EvaluationModel):
+    """Some traces of one session."""
+
+    session_id: Text
+    trace_ids: Annotated[list[Text], Field(min_length=1)]
+
+
+class FilterConfig(_EvaluationModel):
+    """Which sessions of a log group."""
+
+    session_ids: list[Text] | None = None
+    time_range: TimeRange | None = None
+    session_trace_ids: list[SessionTraces] | None = None
+
+
+class LogGroupSource(_EvaluationModel):
+    """Sessions that arrived by telemetry."""
+
+    service_names: list[Text] | None = None
+    log_group_names: list[Text] | None = None
+    log_group_name_prefixes: list[Text] | None = None
+    filter_config: FilterConfig | None = None
+
+
+class StoreSource(_EvaluationModel):
+    """Sessions of this store."""
+
+    run_ids: list[Text] | None = None
+    jobs: list[Text] | None = None
+    roles: list[Text] | None = None
+    models: list[Text] | None = None
+    statuses: list[Text] | None = None
+    session_ids: list[Text] | None = None
+    time_range: TimeRange | None = None
+
+
+class FileSource(_EvaluationModel):
+    """Records to be imported first."""
+
+    paths: Annotated[list[Text], Field(min_length=1)]
+    kind: Text | None = None
+
+
+class DataSource(_EvaluationModel):
+    """Where the sessions are: one of these."""
+
+    cloud_watch_logs: LogGroupSource | None = None
+    store: StoreSource | None = None
+    files: FileSource | None = None
+
+
+class Metadata(_EvaluationModel):
+    """What is said about single sessions."""
+
+    session_metadata: list[SessionMetadata]
+
+
+class EvaluationPlan(_EvaluationModel):
+    """A whole plan."""
+
+    batch_evaluation_name: Annotated[str, AfterValidator(is_name)] | None = None
+    description: Annotated[str, Field(max_length=200)] | None = None
+    evaluators: Annotated[list[Annotated[Text, unwrapped("evaluatorId")]], Field(min_length=1)] | None = None
+    data_source_config: DataSource | None = None
+    evaluation_metadata: Metadata | None = None
+    ground_truth: list[Text] | Text | None = None
+    output_config: dict[str, Anything] | None = None
+    tags: dict[str, str] | None = None
+    judge: Text | None = None
+    votes: Annotated[int, Field(ge=1, le=99)] | None = None
+    judge_parameters: dict[str, Anything] | None = None
+    harmful_value: Annotated[float, Field(ge=0, le=1)] | None = None
+    budget: Usd | None = None
+    concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    timeout_sec: Seconds | None = None
+    retries: Annotated[int, Field(ge=0, le=1000)] | None = None
+    max_sessions: Annotated[int, Field(ge=1)] | None = None
+    prices: dict[str, ModelPrice] | None = None
+
+
+def read_evaluation(text: str | bytes, *, file: str) -> dict[str, Any]:
+    """Read a plan, YAML or JSON, as the document of a request; raises with everything wrong with it."""
+    source = read_source(text, file=file)
+    problems = [*check_shape(source, EvaluationPlan, _vocabulary).problems]
+    problems = problems or list(_further(source))
+    if problems:
+        refuse(problems)
+    return dict(source.data)
+
+
+def _further(source: PlanSource) -> list[Problem]:
+    where = source.data.get("dataSourceConfig")
+    if not isinstance(where, Mapping):
+        return []
+    given = [name for name, value in where.items() if value is not None]
+    if len(given) == 1:
+        return []
+    said = "names no source of sessions" if not given else f"names {len(given)} sources of sessions"
+    remedy = f"Give one of {', '.join(names_of(DataSource))}."
+    return [source.problem(("dataSourceConfig",), f"`dataSourceConfig` {said}", remedy)]
+
+
+def _vocabulary(path: KeyPath) -> SectionLabel | None:
+    match path:
+        case ():
+            return SectionLabel("the plan", "A plan", names_of(EvaluationPlan))
+        case ("dataSourceConfig",):
+            return SectionLabel("`dataSourceConfig`", "`dataSourceConfig`", names_of(DataSource))
+        case ("dataSourceConfig", "cloudWatchLogs"):
+            return SectionLabel("`cloudWatchLogs`", "`cloudWatchLogs`", names_of(LogGroupSource))
+        case ("dataSourceConfig", "cloudWatchLogs", "filterConfig"):
+            return SectionLabel("`filterConfig`", "`filterConfig`", names_of(FilterConfig))
+        case ("dataSourceConfig", "store"):
+            return SectionLabel("`store`", "`store`", names_of(StoreSource))
+        case ("dataSourceConfig", "files"):
+            return SectionLabel("`files`", "`files`", names_of(FileSource))
+        case ("dataSourceConfig", *_, "timeRange"):
+            return SectionLabel("`timeRange`", "`timeRange`", names_of(TimeRange))
+        case ("evaluationMetadata",):
+            return SectionLabel("`evaluationMetadata`", "`evaluationMetadata`", names_of(Metadata))
+        case ("prices", str(model)):
+            return SectionLabel(f"the price of `{model}`", "A price", names_of(ModelPrice))
+    return ground_truth.vocabulary(path, root=("evaluationMetadata",)) if len(path) > 1 else None

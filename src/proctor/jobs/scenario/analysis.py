@@ -1,0 +1,634 @@
+"""What the runs of an experiment show: statistics, comparisons, effects of what was varied, patterns.
+
+    analyzer = BatchAnalyzer("experiments/my-experiment")
+    analyzer.collect_run_data()
+    metrics = analyzer.calculate_metric_statistics()
+    comparison = analyzer.compare_variations("cooperation_level")
+    patterns = analyzer.identify_patterns()
+
+Statistics of metrics are over the runs that were completed; how many were not is always said beside.
+
+Knows nothing of the store, of models or of how a report looks.
+"""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+from markupsafe import Markup
+
+from proctor.errors import UsageError
+from proctor.formatting import figure, percent, short, usd
+from proctor.jobs.scenario.experiment import slug_of
+from proctor.report.charts import Bar, Point, bars, line, scatter
+from proctor.report.render import PLOTS, Drawn, filed, page, text
+from proctor.stats import contrasts, experiment
+from proctor.stats.experiment import Number, RunData, Study
+from proctor.stats.intervals import mean_of, wilson
+
+# The runs of an experiment, read from its folder.
+
+
+_LABEL = re.compile(r"var-(\d+)-run-(\d+)")
+
+
+LARGEST = sys.float_info.max
+
+
+def read_study(folder: Path) -> Study:
+    """Read every run of an experiment. A folder without runs is an empty study."""
+    state = _mapping(_read(folder / "batch-state.json"))
+    summary = _mapping(_read(folder / "batch-summary.json"))
+    failed = [_mapping(one) for one in _list(state.get("failed_runs"))]
+    reasons = {one["run_id"]: one for one in failed if isinstance(one.get("run_id"), str)}
+    paths = sorted(path for path in (folder / "runs").glob("var-*") if path.is_dir())
+    runs = [run for path in paths if (run := _run(path, reasons)) is not None]
+    variations = [one for one in _list(state.get("variations")) if isinstance(one, dict)]
+    numbered = {_id_of(one, position): one for position, one in enumerate(variations, 1)}
+    found = {run.variation_id for run in runs}
+    return Study(
+        name=str(state.get("experiment_name") or folder.name),
+        runs=tuple(runs),
+        descriptions={
+            number: str(numbered.get(number, {}).get("description") or f"variation {number}")
+            for number in sorted(found | numbered.keys())
+        },
+        factors={number: _factors(one) for number, one in numbered.items()},
+        planned=_whole(summary.get("total_runs_planned")) or len(runs),
+        stand_ins=tuple(map(str, _list(summary.get("stand_ins")))),
+        description=str(summary.get("description") or ""),
+    )
+
+
+def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]]) -> RunData | None:
+    named = _LABEL.fullmatch(folder.name)
+    if named is None:
+        return None
+    state, known = _mapping(_read(folder / "scenario-state.json")), reasons.get(folder.name, {})
+    status = str(state.get("status") or "failed")
+    if known and status != "completed":
+        status = "failed"
+    final, by_turn = _metrics(_read(folder / "metrics.json"))
+    costs = _mapping(_read(folder / "costs.json"))
+    totals = _mapping(costs.get("totals"))
+    cost = costs.get("total_cost", totals.get("total_cost_usd"))
+    seed = _mapping(state.get("execution_metadata")).get("seed")
+    return RunData(
+        run_id=folder.name,
+        variation_id=int(named[1]),
+        repeat=int(named[2]),
+        status=status,
+        reason=str(known.get("reason") or state.get("halt_reason") or ("" if state else "no state")),
+        error=str(known.get("error") or state.get("error") or ""),
+        metrics=_numbers(final),
+        labels={name: value for name, value in final.items() if isinstance(value, str)},
+        by_turn={turn: _numbers(values) for turn, values in by_turn.items()},
+        cost_usd=_numbers({"cost": cost}).get("cost"),
+        tokens=_whole(totals.get("total_tokens")),
+        seed=seed if isinstance(seed, int) else None,
+    )
+
+
+def _metrics(document: Any) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
+    """Final values and values by turn, from either dialect of metrics.json."""
+    if isinstance(document, list):
+        by_turn: dict[int, dict[str, Any]] = {}
+        for one in document:
+            if isinstance(one, dict) and "name" in one:
+                by_turn.setdefault(_whole(one.get("turn")), {})[str(one["name"])] = one.get("value")
+        final: dict[str, Any] = {}
+        for turn in sorted(by_turn):
+            final |= by_turn[turn]
+        return final, by_turn
+    document = _mapping(document)
+    final = document.get("final_metrics")
+    scores = document.get("scores")
+    if isinstance(final, dict) and isinstance(scores, dict):
+        final = final | {f"score.{name}": value for name, value in scores.items()}
+    turns = document.get("metrics_by_turn")
+    return (
+        final if isinstance(final, dict) else {},
+        {
+            int(turn): values
+            for turn, values in (turns.items() if isinstance(turns, dict) else ())
+            if str(turn).isdigit() and isinstance(values, dict)
+        },
+    )
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, Number]:
+    return {name: float(value) for name, value in values.items() if _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    # Also what is too large to be one of our numbers, as a whole number of 400 digits is, is none.
+    return isinstance(value, int | float) and value == value and abs(value) <= LARGEST
+
+
+def _whole(value: Any) -> int:
+    return int(value) if _is_number(value) else 0
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _factors(variation: Mapping[str, Any]) -> dict[str, str]:
+    given = variation.get("factors")
+    if isinstance(given, dict):
+        return {str(name): str(level) for name, level in given.items()}
+    made: dict[str, str] = {}
+    for part in _mapping(variation.get("modifications")).values():
+        made |= {str(name): str(level) for name, level in _mapping(part).items()}
+    return made
+
+
+def _id_of(variation: Mapping[str, Any], position: int) -> int:
+    given = variation.get("variation_id", position)
+    return given if isinstance(given, int) else position
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+FOLDER = "analysis"
+
+
+MOST_PAIRED = 12
+"""With more variations than this, each is compared with the first only: all pairs would drown the rest."""
+
+
+class BatchAnalyzer:
+    """Analyses one experiment's folder."""
+
+    def __init__(self, experiment_dir: str | Path, *, metric: str = "") -> None:
+        """`metric` narrows everything to one."""
+        self.folder = Path(experiment_dir)
+        self._metric = metric
+        self._study: Study | None = None
+
+    @property
+    def study(self) -> Study:
+        """The runs, read when they are first needed."""
+        if self._study is None:
+            self.collect_run_data()
+        assert self._study is not None
+        return self._study
+
+    def collect_run_data(self) -> list[RunData]:
+        """Read the runs anew. Whoever calls it twice has the same runs, not twice as many."""
+        if not (self.folder / "runs").is_dir():
+            raise UsageError(f"{self.folder} holds no runs\nGive the folder of an experiment.")
+        self._study = read_study(self.folder)
+        return list(self._study.runs)
+
+    @property
+    def metrics(self) -> list[str]:
+        """The names of all metrics that are numbers."""
+        names = sorted({name for run in self.study.runs for name in run.metrics})
+        if not self._metric:
+            return names
+        if self._metric not in names:
+            raise UsageError(f"there is no metric `{self._metric}`\nThere are: {', '.join(names) or 'none'}.")
+        return [self._metric]
+
+    def calculate_metric_statistics(self) -> dict[str, dict[str, Any]]:
+        """Each metric over all completed runs."""
+        done = [run for run in self.study.runs if run.is_success]
+        return {name: _statistics(_values(done, name), len(done)) for name in self.metrics}
+
+    def calculate_variation_statistics(self) -> dict[int, dict[str, Any]]:
+        """Each variation: how often it succeeded, its metrics, its cost."""
+        return {number: self._variation(number) for number in self.study.descriptions}
+
+    def compare_variations(self, metric_name: str) -> list[tuple[int, float]]:
+        """The variations with the mean of a metric, the highest first."""
+        means = []
+        for number in self.study.descriptions:
+            values = _values([run for run in self._of(number) if run.is_success], metric_name)
+            if values:
+                means.append((number, fmean(values)))
+        return sorted(means, key=lambda entry: (-entry[1], entry[0]))
+
+    def compare_pairs(self, metric_name: str) -> list[dict[str, Any]]:
+        """Variations against each other: paired by seed where seeds pair, corrected for their number."""
+        numbers = [number for number, _ in self.compare_variations(metric_name)]
+        pairs = list(combinations(sorted(numbers), 2))
+        if len(numbers) > MOST_PAIRED:
+            first = min(numbers)
+            pairs = [(first, number) for number in sorted(numbers) if number != first]
+        found = [(a, b, self._pair(a, b, metric_name)) for a, b in pairs]
+        tested = [(a, b, difference) for a, b, difference in found if difference is not None]
+        corrected = contrasts.holm([difference.p for _, _, difference in tested])
+        return [
+            {
+                "variations": [a, b],
+                "descriptions": [self.study.descriptions[a], self.study.descriptions[b]],
+                **asdict(difference),
+                "p_corrected": p,
+            }
+            for (a, b, difference), p in zip(tested, corrected, strict=True)
+        ]
+
+    def factor_effects(self, metric_name: str) -> list[dict[str, Any]]:
+        """How much of a metric's spread goes with each factor, and with two of them together."""
+        runs = [run for run in self.study.runs if run.is_success and metric_name in run.metrics]
+        levels = experiment.levels_of(self.study)
+        if len(runs) < 3 or not levels:
+            return []
+        values = [run.metrics[metric_name] for run in runs]
+        coded = {factor: self._coded(runs, factor, names) for factor, names in levels.items()}
+        found: list[tuple[str, contrasts.Share]] = []
+        for factor in coded:
+            others = _joined([coded[other] for other in coded if other != factor], len(runs))
+            found.append((factor, contrasts.factor_test(values, others, coded[factor])))
+        everything = _joined(list(coded.values()), len(runs))
+        for one, other in combinations(coded, 2):
+            product = [
+                [a * b for a in first for b in second]
+                for first, second in zip(coded[one], coded[other], strict=True)
+            ]
+            found.append((f"{one} × {other}", contrasts.factor_test(values, everything, product)))
+        if experiment.never_differs(self.study, metric_name):
+            found = [(name, replace(share, p=None)) for name, share in found]
+        corrected = contrasts.holm([share.p for _, share in found])
+        return [
+            {"factor": name, **asdict(share), "p_corrected": p, "n": len(runs)}
+            for (name, share), p in zip(found, corrected, strict=True)
+        ]
+
+    def identify_patterns(self) -> dict[str, Any]:
+        """What goes with success and failure, and what cannot be said."""
+        study, total = self.study, len(self.study.runs)
+        passed = sum(run.is_success for run in study.runs)
+        judged = sum(run.is_judged for run in study.runs)
+        errors = sum(run.is_error for run in study.runs)
+        rate = wilson(passed, judged)
+        tried = experiment.level_contrasts(study)
+        clear = [experiment.statement(one) for one in tried if one.is_clear]
+        by_metric = [
+            experiment.statement(one)
+            for name in self.metrics
+            for one in experiment.level_contrasts(study, name)
+            if one.is_clear
+        ]
+        statistics = self.calculate_variation_statistics()
+        rates = [(one["success_rate"], -number) for number, one in statistics.items() if one["judged_runs"]]
+        best = max(rates, default=None)
+        return {
+            "success_factors": [one for one in clear if one["value"] > 0],
+            "failure_modes": [
+                *experiment.failure_clusters(study),
+                *(one for one in clear if one["value"] < 0),
+            ],
+            "metric_effects": by_metric,
+            "tested_levels": [experiment.statement(one) for one in tried],
+            "cost_efficiency": self._cost_efficiency(),
+            "success_rate": passed / judged if judged else 0.0,
+            "success_rate_interval": [rate.low, rate.high],
+            "success_rate_if_errors_failed": passed / (judged + errors) if judged + errors else 0.0,
+            "total_runs": total,
+            "judged_runs": judged,
+            "successful_runs": passed,
+            "failed_runs": judged - passed,
+            "errors": errors,
+            "unfinished_runs": total - judged - errors,
+            "best_variation": None if best is None else {"variation_id": -best[1], "success_rate": best[0]},
+            "notes": [*experiment.honest_words(study, tried), *experiment.of_no_spread(study, self.metrics)],
+            "stand_ins": list(study.stand_ins),
+        }
+
+    def turns_of(self, metric_name: str, number: int | None = None) -> list[dict[str, Any]]:
+        """A metric's mean after each turn, with its interval; of one variation, or of all."""
+        runs = [run for run in (self.study.runs if number is None else self._of(number)) if run.is_success]
+        turns = sorted({turn for run in runs for turn in run.by_turn})
+        found = []
+        for turn in turns:
+            values = [
+                run.by_turn[turn][metric_name] for run in runs if metric_name in run.by_turn.get(turn, {})
+            ]
+            if values:
+                estimate = mean_of(values)
+                found.append(
+                    {"turn": turn, "mean": estimate.value, "low": estimate.low, "high": estimate.high}
+                    | {"n": len(values)}
+                )
+        return found
+
+    def documents(self) -> dict[str, Any]:
+        """Every file of the analysis by name."""
+        return {
+            "metrics-analysis.json": self.calculate_metric_statistics(),
+            "variation-statistics.json": {
+                str(number): one for number, one in self.calculate_variation_statistics().items()
+            },
+            "patterns.json": self.identify_patterns(),
+            "comparisons.json": {name: self.compare_pairs(name) for name in self.metrics},
+            "effects.json": {name: self.factor_effects(name) for name in self.metrics},
+        }
+
+    def save(self, target: Path | None = None) -> list[Path]:
+        """Write the analysis into the experiment's folder, or into another; the files."""
+        target = target or self.folder / FOLDER
+        target.mkdir(parents=True, exist_ok=True)
+        written = []
+        for name, document in self.documents().items():
+            path = target / name
+            path.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+            written.append(path)
+        return written
+
+    def _of(self, number: int) -> list[RunData]:
+        return [run for run in self.study.runs if run.variation_id == number]
+
+    def _variation(self, number: int) -> dict[str, Any]:
+        runs = self._of(number)
+        done = [run for run in runs if run.is_success]
+        judged = sum(run.is_judged for run in runs)
+        rate = wilson(len(done), judged)
+        costs = [run.cost_usd for run in runs if run.cost_usd is not None]
+        return {
+            "variation_id": number,
+            "description": self.study.descriptions[number],
+            "factors": dict(self.study.factors.get(number, {})),
+            "total_runs": len(runs),
+            "successful_runs": len(done),
+            "errors": sum(run.is_error for run in runs),
+            "judged_runs": judged,
+            "success_rate": len(done) / judged if judged else 0.0,
+            "success_rate_interval": [rate.low, rate.high],
+            "metrics": {
+                name: _statistics(values, len(done))
+                for name in self.metrics
+                if (values := _values(done, name))
+            },
+            "labels": _label_counts(done),
+            "cost": {
+                "total": sum(costs),
+                "mean": fmean(costs) if costs else None,
+                "min": min(costs, default=None),
+                "max": max(costs, default=None),
+                "unknown": len(runs) - len(costs),
+            },
+        }
+
+    def _pair(self, a: int, b: int, metric: str) -> contrasts.Difference | None:
+        first = {run.repeat: run for run in self._of(a) if run.is_success and metric in run.metrics}
+        second = {run.repeat: run for run in self._of(b) if run.is_success and metric in run.metrics}
+        # Runs of a system that drew no seeds have none, and nothing that pairs them.
+        common = [
+            n for n in first if n in second and first[n].seed is not None and first[n].seed == second[n].seed
+        ]
+        if len(common) >= max(2, min(len(first), len(second)) // 2):
+            return contrasts.paired(
+                [first[n].metrics[metric] for n in common], [second[n].metrics[metric] for n in common]
+            )
+        if not first or not second:
+            return None
+        return contrasts.welch(
+            [run.metrics[metric] for run in first.values()], [run.metrics[metric] for run in second.values()]
+        )
+
+    def _coded(self, runs: Sequence[RunData], factor: str, levels: Sequence[str]) -> list[list[float]]:
+        return [
+            [float(experiment.level_of(self.study, run, factor) == level) for level in levels[1:]]
+            for run in runs
+        ]
+
+    def _cost_efficiency(self) -> list[dict[str, Any]]:
+        found = []
+        for number in self.study.descriptions:
+            runs = [run for run in self._of(number) if run.cost_usd is not None]
+            spent, passed = sum(run.cost_usd or 0.0 for run in runs), sum(run.is_success for run in runs)
+            if runs and spent > 0:
+                found.append(
+                    {
+                        "variation_id": number,
+                        "runs_per_dollar": passed / spent,
+                        "cost_per_success": spent / passed if passed else None,
+                        "total_cost": spent,
+                    }
+                )
+        return sorted(found, key=lambda one: -float(one["runs_per_dollar"] or 0))
+
+
+def _values(runs: Sequence[RunData], metric: str) -> list[float]:
+    return [run.metrics[metric] for run in runs if metric in run.metrics]
+
+
+def _statistics(values: Sequence[float], runs: int) -> dict[str, Any]:
+    if not values:
+        return {"count": 0, "n": 0, "missing": runs}
+    estimate = mean_of(values)
+    return {
+        "count": len(values),
+        "mean": fmean(values),
+        "median": median(values),
+        "min": min(values),
+        "max": max(values),
+        "stdev": stdev(values) if len(values) > 1 else 0.0,
+        "n": len(values),
+        "low": estimate.low,
+        "high": estimate.high,
+        "missing": runs - len(values),
+    }
+
+
+def _label_counts(runs: Sequence[RunData]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for run in runs:
+        for name, label in run.labels.items():
+            counts = found.setdefault(name, {})
+            counts[label] = counts.get(label, 0) + 1
+    return found
+
+
+def _joined(parts: Sequence[Sequence[Sequence[float]]], rows: int) -> list[list[float]]:
+    return [[value for part in parts for value in part[row]] for row in range(rows)]
+
+
+# Write what `proctor analyze` has to say as pages.
+
+
+def analysis_folder(folder: Path, metric: str) -> Path:
+    """Where an analysis is written. That of one metric stands apart: it must not replace that of all."""
+    target = folder / FOLDER / f"only-{slug_of(metric)}" if metric else folder / FOLDER
+    target.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def write_pages(target: Path, pages: Mapping[str, str]) -> list[Path]:
+    """Write a report and the plots it shows into the folder of an analysis; the files."""
+    # Plots of an earlier report that this one has no more would only mislead.
+    shutil.rmtree(target / PLOTS, ignore_errors=True)
+    (target / PLOTS).mkdir(parents=True)
+    for name, content in pages.items():
+        (target / name).write_text(content, encoding="utf-8")
+    return [target / name for name in pages]
+
+
+# What an experiment shows, as a page: Markdown to read anywhere, HTML with its plots to hand around.
+
+
+DRAWN_VARIATIONS = 30
+
+
+DRAWN_METRICS = 12
+
+
+DRAWN_LINES = 6
+"""Variations that get a line of their own; more would be small and many."""
+
+
+def experiment_html(analyzer: BatchAnalyzer) -> str:
+    """The report as one HTML file that needs nothing else."""
+    plots = {
+        name: [(caption, Markup(plot)) for caption, plot in drawn] for name, drawn in _plots(analyzer).items()
+    }
+    return page("experiment.html.j2", plots=plots, **_chart_values(analyzer))
+
+
+def experiment_markdown(analyzer: BatchAnalyzer) -> tuple[str, dict[str, str]]:
+    """The report as Markdown, and the plots it shows: SVG files by the names it looks for them under."""
+    plots, files = filed(_plots(analyzer))
+    return text("experiment.md.j2", plots=plots, **_chart_values(analyzer)), files
+
+
+def _chart_values(analyzer: BatchAnalyzer) -> dict[str, Any]:
+    documents = analyzer.documents()
+    metrics, by_number = analyzer.metrics, documents["variation-statistics.json"]
+    return {
+        "name": analyzer.study.name,
+        "description": analyzer.study.description,
+        "planned": analyzer.study.planned,
+        "metrics": documents["metrics-analysis.json"],
+        "variations": list(documents["variation-statistics.json"].values()),
+        "patterns": documents["patterns.json"],
+        "comparisons": documents["comparisons.json"],
+        "effects": documents["effects.json"],
+        "ranked": {
+            name: [
+                (number, value, by_number[str(number)]["metrics"][name]["n"])
+                for number, value in analyzer.compare_variations(name)
+            ]
+            for name in metrics
+        },
+        "turns": {name: analyzer.turns_of(name) for name in metrics},
+        "descriptions": analyzer.study.descriptions,
+        "figure": figure,
+        "chance": chance,
+    }
+
+
+def chance(p: float | None) -> str:
+    """A p-value as people write it."""
+    if p is None:
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _plots(analyzer: BatchAnalyzer) -> dict[str, list[Drawn]]:
+    """The plots of each metric by its name; under the empty name, that of the success rates."""
+    statistics = analyzer.calculate_variation_statistics()
+    drawn: dict[str, list[Drawn]] = {"": [_success(statistics)]}
+    for name in analyzer.metrics[:DRAWN_METRICS]:
+        drawn[name] = [
+            *_by_variation(name, statistics),
+            *_over_turns(name, analyzer),
+            *_against_cost(name, statistics),
+        ]
+    return drawn
+
+
+def _label(one: Mapping[str, Any]) -> str:
+    """A variation's name in a plot. Its number first: of long names only the beginning fits."""
+    return f"{one['variation_id']}: {one['description']}"
+
+
+def _success(statistics: Mapping[int, Mapping[str, Any]]) -> Drawn:
+    rates = [
+        Bar(
+            label=_label(one),
+            value=one["success_rate"],
+            low=one["success_rate_interval"][0],
+            high=one["success_rate_interval"][1],
+            note=f"{one['successful_runs']}/{one['total_runs']}",
+        )
+        for one in list(statistics.values())[:DRAWN_VARIATIONS]
+        if one["total_runs"]
+    ]
+    title = "Completed runs by variation, with 95 % intervals"
+    return title, bars(title, rates, top=1.0, say=percent)
+
+
+def _by_variation(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> list[Drawn]:
+    entries = [
+        Bar(
+            label=_label(one),
+            value=one["metrics"][metric]["mean"],
+            low=one["metrics"][metric]["low"],
+            high=one["metrics"][metric]["high"],
+            note=f"{figure(one['metrics'][metric]['mean'])} (n = {one['metrics'][metric]['n']})",
+        )
+        for one in list(statistics.values())[:DRAWN_VARIATIONS]
+        if metric in one["metrics"]
+    ]
+    # A bar begins at 0; what lies below it cannot be drawn as one.
+    if not entries or any((entry.value or 0) < 0 for entry in entries):
+        return []
+    title = f"{metric} by variation: means with 95 % intervals"
+    return [(title, bars(title, entries, say=short))]
+
+
+def _over_turns(metric: str, analyzer: BatchAnalyzer) -> list[Drawn]:
+    numbers = list(analyzer.study.descriptions)
+    chosen: list[int | None] = [*numbers] if 1 < len(numbers) <= DRAWN_LINES else [None]
+    lines = {
+        number: [
+            Point(label=f"turn {one['turn']}", x=one["turn"], y=one["mean"], low=one["low"], high=one["high"])
+            for one in analyzer.turns_of(metric, number)
+        ]
+        for number in chosen
+    }
+    everywhere = [point for points in lines.values() for point in points]
+    plots: list[Drawn] = []
+    for number, points in lines.items():
+        if len(points) > 1:
+            who = "all runs" if number is None else analyzer.study.descriptions[number]
+            title = f"{metric} over the turns: {who}"
+            plots.append((title, line(title, points, x_axis="turn", say_y=short, fits=everywhere)))
+    return plots
+
+
+def _against_cost(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> list[Drawn]:
+    points = [
+        Point(
+            label=_label(one),
+            x=one["cost"]["mean"],
+            y=one["metrics"][metric]["mean"],
+            low=one["metrics"][metric]["low"],
+            high=one["metrics"][metric]["high"],
+        )
+        for one in list(statistics.values())[:DRAWN_VARIATIONS]
+        if metric in one["metrics"] and one["cost"]["mean"]
+    ]
+    if len(points) < 2 or any(point.y < 0 for point in points):
+        return []
+    title = f"What a run costs against {metric}"
+    plot = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=short)
+    return [(title, plot)]

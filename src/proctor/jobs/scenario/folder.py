@@ -1,0 +1,557 @@
+"""The files of an experiment's folder, written from the store: state, summary, costs, runs.
+
+    batch-config.yaml  batch-state.json  batch-summary.json  batch-costs.json  base-scenario/  runs/var-…/
+
+They can be written again at any time and then say what the store says. Each is whole or not there.
+
+Knows nothing of how runs are played or analysed.
+"""
+
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from proctor.batch.create import Extension, create, diff, extend
+from proctor.errors import UsageError
+from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
+from proctor.jobs.scenario.experiment import KEPT_SCENARIO, STAND_INS, STATE, Experiment
+from proctor.scenario import state
+from proctor.scenario.definition import changed, scenario_of
+from proctor.scenario.prompts import run_seed
+from proctor.scenario.run_files import STATE as RUN_STATE
+from proctor.scenario.run_files import as_json, read_run, write_run, write_whole
+from proctor.scenario.state import (
+    ScenarioCall,
+    ScenarioRun,
+    ScenarioTurn,
+    Value,
+    turn_as_plain,
+    turn_of,
+    verdicts_of,
+)
+from proctor.score import Score
+from proctor.session import Iteration, Metric, ModelCall, Usage, Workspace
+from proctor.store import Recorder, Store, StoreReader, Writer, item_of, timestamp
+from proctor.store.batches import moment
+
+# Make a batch of an experiment, extend it, and keep its folder and the store of one mind.
+
+
+JOB = "scenario"
+
+
+CAN_GO_ON = ("interrupted", "aborted", "timeout", "rate_limit", "halted", "cost_limit", "")
+
+
+def create_experiment(
+    store: Store,
+    experiment: Experiment,
+    items: Iterable[Item],
+    *,
+    run_id: str,
+    owner: str,
+    version: str,
+    now: datetime,
+) -> int:
+    """Write a new batch with all its runs; how many those are."""
+    asked = _from_config(experiment)
+    return create(store, JOB, asked, items, run_id=run_id, owner=owner, version=version, now=now)
+
+
+def extend_experiment(store: Store, run_id: str, experiment: Experiment) -> Extension:
+    """Bring a batch up to its config and scenario as they stand now. The batch must be ours."""
+    items = experiment.items(variation_numbers(store.read, run_id))
+    # Which models take part follows from what names them.
+    return extend(store, run_id, _from_config(experiment), items, follows="model")
+
+
+def foresee_experiment(read: StoreReader, run_id: str, experiment: Experiment) -> Extension:
+    """What `extend_experiment` would change; nothing is changed."""
+    return diff(read, run_id, experiment.items(variation_numbers(read, run_id)), follows="model")
+
+
+def variation_numbers(read: StoreReader, run_id: str) -> dict[str, int]:
+    """The number that each variation of a batch was given, by the digest of its items."""
+    rows = read.query('SELECT DISTINCT "digest", "settings" FROM "batch_items" WHERE "runId" = ?', (run_id,))
+    return {row["digest"]: int(json.loads(row["settings"])["variationId"]) for row in rows}
+
+
+def run_from_store(read: StoreReader, row: Mapping[str, Any]) -> ScenarioRun:
+    """A run as the store knows it: the turns that were finished, and what the others have cost."""
+    item, turns, lost, judged = item_of(row), list[ScenarioTurn](), list[ScenarioCall](), list[ScenarioCall]()
+    scores: dict[str, Value] = {}
+    attempts = read.attempts(row["runId"], row["id"])
+    for attempt in attempts:
+        made = [_turn(step["output"]) for step in read.of_session("iterations", attempt["id"])]
+        played = [turn for turn in made if turn is not None]
+        if played:
+            # An attempt that began further back than the last one ended has played those turns anew.
+            lost += [call for turn in turns if turn.number >= played[0].number for call in turn.calls]
+            turns = [turn for turn in turns if turn.number < played[0].number] + played
+        behind = _behind(read, attempt["id"], len(made), played)
+        if attempt["status"] == SUCCESS or attempt["endReason"] == "checks_failed":
+            # Its last turn was over, and whoever was asked then judged it.
+            judged += [replace(call, who="evaluators", purpose="judging", turn=0) for call in behind]
+            scores = _scores(read, attempt["id"])
+        else:
+            lost += behind
+    status, reason = _status(row)
+    return ScenarioRun(
+        item_id=row["id"],
+        label=item.settings["label"],
+        seed=run_seed(item.details, item.repeat),
+        total_turns=int(item.details.get("turns", len(turns))),
+        turns=tuple(turns),
+        lost_calls=tuple(lost),
+        judge_calls=tuple(judged),
+        scores=scores,
+        status=status,
+        reason=reason,
+        error=row["error"],
+        variation_id=item.settings.get("variationId", 0),
+        variation=item.settings.get("variation", ""),
+        started_at=row["startedAt"] or "",
+        ended_at=row["finishedAt"] or "",
+    )
+
+
+def take_in(
+    store: Store,
+    run_id: str,
+    items: Sequence[Item],
+    runs: Mapping[str, ScenarioRun],
+    *,
+    source: str,
+    now: datetime,
+) -> int:
+    """Give items the runs that were played elsewhere, by item id; how many of them were given one."""
+    writer = store.writer()
+    try:
+        for item in items:
+            if item.id in runs:
+                _take_in(writer, run_id, item, runs[item.id], source, now)
+    finally:
+        writer.close()
+    return len(runs)
+
+
+def _take_in(writer: Writer, run_id: str, item: Item, run: ScenarioRun, source: str, now: datetime) -> None:
+    session_id = f"{item.id}{int(now.timestamp()):010x}"[:26]
+    began = run.started_at or timestamp(now)
+    row = {
+        "runId": run_id,
+        "itemId": item.id,
+        "attempt": 1,
+        "job": JOB,
+        "agent": "",
+        "model": item.model,
+        "standIn": int(item.model.startswith("scripted/")),
+        "status": RUNNING,
+        "source": source,
+        "startedAt": began,
+    }
+    recorder = Recorder(writer, session_id, row, lambda: now)
+    recorder.record(Workspace(name=run.label))
+    for turn in run.turns:
+        for call in turn.calls:
+            recorder.record(_model_call(call))
+        for name, value in turn.metrics.items():
+            number = float(value) if isinstance(value, bool) else value
+            recorder.record(Metric(name=name, value=number, step=turn.number))
+        recorder.record(Iteration(output=json.dumps(turn_as_plain(turn), ensure_ascii=False)))
+    for call in (*run.lost_calls, *run.judge_calls):
+        recorder.record(_model_call(call))
+    for name, value in run.scores.items():
+        is_word = isinstance(value, str)
+        recorder.score(
+            Score(
+                evaluator=name,
+                value=None if is_word or value is None else float(value),
+                label=str(value) if is_word else "",
+            )
+        )
+    is_done = run.status == state.COMPLETED
+    ended = (SUCCESS, "completed") if is_done else (ERROR, "interrupted")
+    recorder.end(*ended, "", work_seconds=0.0, waiting_seconds=0.0)
+    totals = recorder.totals
+    # A run that was not finished goes on; why it had stopped is in its own files.
+    values = {
+        "status": SUCCESS if is_done else QUEUED,
+        "reason": "completed" if is_done else "",
+        "startedAt": began,
+        "finishedAt": (run.ended_at or began) if is_done else None,
+        "sessionId": session_id,
+        "tokensTotal": totals.usage.total_tokens,
+        "costUsd": totals.cost_usd,
+    }
+    writer.change("batch_items", (run_id, item.id), values)
+    if totals.cost_usd:
+        spent = (session_id, 1, run_id, item.id, timestamp(now), "settle", 0.0, totals.cost_usd, "")
+        writer.append("ledger", spent)
+
+
+def _model_call(call: ScenarioCall) -> ModelCall:
+    usage = Usage(input_tokens=call.input_tokens, output_tokens=call.output_tokens)
+    return ModelCall(model=call.model, usage=usage, cost_usd=call.cost_usd)
+
+
+def _from_config(experiment: Experiment) -> dict[str, Any]:
+    defaults = {
+        "runsPerVariation": experiment.runs_per_variation,
+        "concurrency": experiment.max_parallel,
+        "variations": len(experiment.variations),
+    }
+    return {
+        "planPath": str(experiment.path),
+        "planText": experiment.text,
+        "planDigest": experiment.digest,
+        "defaultsJson": json.dumps(defaults),
+        "optionsJson": json.dumps(experiment.options, ensure_ascii=False),
+        "concurrency": experiment.max_parallel,
+        "seed": experiment.seed,
+        "budgetUsd": experiment.budget_usd,
+    }
+
+
+def _turn(written: str) -> ScenarioTurn | None:
+    try:
+        return turn_of(json.loads(written))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _behind(
+    read: StoreReader, session_id: str, steps: int, played: Sequence[ScenarioTurn]
+) -> list[ScenarioCall]:
+    rows = read.query(
+        'SELECT "model", "promptTokens", "completionTokens", "costUsd" FROM "model_calls" '
+        'WHERE "sessionId" = ? AND "step" > ? ORDER BY "position"',
+        (session_id, steps),
+    )
+    number = played[-1].number + 1 if played else 0
+    return [
+        ScenarioCall(
+            who="",
+            purpose="a turn that was not finished",
+            model=row["model"],
+            turn=number,
+            input_tokens=row["promptTokens"],
+            output_tokens=row["completionTokens"],
+            cost_usd=row["costUsd"],
+        )
+        for row in rows
+    ]
+
+
+def _scores(read: StoreReader, session_id: str) -> dict[str, Value]:
+    """What each evaluator said of a run, in one value."""
+    return verdicts_of(
+        Score(evaluator=row["evaluator"], value=row["value"], label=row["label"])
+        for row in read.of_session("scores", session_id)
+    )
+
+
+def _status(row: Mapping[str, Any]) -> tuple[str, str]:
+    if row["status"] == SUCCESS:
+        return state.COMPLETED, ""
+    if row["status"] == RUNNING:
+        return state.RUNNING, ""
+    halted = row["reason"] in CAN_GO_ON or (row["status"] == FAIL and row["reason"] == "validation_failed")
+    return (state.HALTED if halted else state.FAILED), row["reason"]
+
+
+CONFIG, SUMMARY, COSTS = "batch-config.yaml", "batch-summary.json", "batch-costs.json"
+
+
+_COLUMNS = (
+    *("id", "status", "reason", "error", "settings", "factors", "model", "costUsd", "sessionId"),
+    *("startedAt", "finishedAt"),
+)
+
+
+MOST_COPIED_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentFolder:
+    """The folder of one experiment."""
+
+    store: Store
+    run_id: str
+    path: Path
+
+    def prepare(self, scenario_folder: Path, earlier_config: str = "") -> None:
+        """Put in place what the runs need: the config, the scenario as written, and as it is played."""
+        batch = self._batch()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._keep_config(batch["planText"], earlier_config)
+            self._keep_scenario(scenario_folder)
+            plain = json.loads(batch["optionsJson"])["scenario"]
+            write_whole(self.path / f"{KEPT_SCENARIO}.json", as_json(plain))
+        except OSError as error:
+            raise UsageError(
+                f"cannot write to {self.path}: {error.strerror}\nName another output_dir."
+            ) from error
+
+    def bring_up_to_date(self) -> int:
+        """Bring the runs' folders to what the store knows of them; how many had to be written."""
+        options = json.loads(self._batch()["optionsJson"])
+        wrong = [row["id"] for row in self._items() if row["sessionId"] and not self._agrees(row)]
+        for item_id in wrong:
+            row = self._item(item_id)
+            item = item_of(row)
+            scenario = scenario_of(changed(options["scenario"], item.settings.get("changes") or {}))
+            whole = bool(item.settings.get("saveIndividualRuns", True))
+            write_run(
+                self._folder_of(item.settings), scenario, run_from_store(self.store.read, row), whole=whole
+            )
+        return len(wrong)
+
+    def write(self, now: datetime) -> None:
+        """Write state, summary and costs as the store has them now."""
+        batch, rows = self._batch(), self._items()
+        options = json.loads(batch["optionsJson"])
+        facts = _Facts(batch, options, rows, now)
+        write_whole(self.path / STATE, as_json(facts.state()))
+        write_whole(self.path / COSTS, as_json(facts.costs()))
+        write_whole(self.path / SUMMARY, as_json(facts.summary()))
+
+    def _agrees(self, row: Mapping[str, Any]) -> bool:
+        folder = self._folder_of(json.loads(row["settings"]))
+        if row["status"] == SUCCESS:
+            # It was written before the store was told; that it is there is enough.
+            return (folder / RUN_STATE).is_file()
+        found = read_run(folder)
+        if found is None or found.item_id != row["id"]:
+            return False
+        known = run_from_store(self.store.read, self._item(row["id"]))
+        same_turns = [t.number for t in found.turns] == [t.number for t in known.turns]
+        return same_turns and (found.status, found.reason) == (known.status, known.reason)
+
+    def _folder_of(self, settings: Mapping[str, Any]) -> Path:
+        # By its label, not by the path it was once written to: the experiment may have been moved.
+        return self.path / "runs" / str(settings["label"])
+
+    def _keep_config(self, text: str, earlier: str) -> None:
+        kept = self.path / CONFIG
+        before = earlier or (kept.read_text(encoding="utf-8") if kept.is_file() else "")
+        if before and before != text:
+            number = 1
+            while (self.path / f"batch-config.{number}.yaml").exists():
+                number += 1
+            write_whole(self.path / f"batch-config.{number}.yaml", before)
+        if not kept.is_file() or kept.read_text(encoding="utf-8") != text:
+            write_whole(kept, text)
+
+    def _keep_scenario(self, folder: Path) -> None:
+        kept = self.path / KEPT_SCENARIO
+        if folder.resolve() == kept.resolve():
+            return
+        fresh = self.path / f".{KEPT_SCENARIO}"
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.copytree(folder, fresh, ignore=_left_out(self.path))
+        shutil.rmtree(kept, ignore_errors=True)
+        fresh.rename(kept)
+
+    def _batch(self) -> dict[str, Any]:
+        (row,) = self.store.read.query('SELECT * FROM "batches" WHERE "runId" = ?', (self.run_id,))
+        return row
+
+    def _items(self) -> list[dict[str, Any]]:
+        # Without what they ask for, which is most of a row: there may be many.
+        columns = ", ".join(f'"{name}"' for name in _COLUMNS)
+        return self.store.read.query(
+            f'SELECT {columns} FROM "batch_items" WHERE "runId" = ? ORDER BY "position"', (self.run_id,)
+        )
+
+    def _item(self, item_id: str) -> dict[str, Any]:
+        (row,) = self.store.read.query(
+            'SELECT * FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (self.run_id, item_id)
+        )
+        return row
+
+
+class _Facts:
+    """What the files say, computed once from the rows."""
+
+    def __init__(
+        self,
+        batch: Mapping[str, Any],
+        options: Mapping[str, Any],
+        rows: Sequence[dict[str, Any]],
+        now: datetime,
+    ) -> None:
+        self._batch, self._options = batch, options
+        self._rows = [
+            row | {"opened": json.loads(row["settings"])} for row in rows if row["reason"] != "removed"
+        ]
+        began = moment(batch["createdAt"])
+        ended = moment(batch["finishedAt"]) or now
+        self._seconds = round((ended - began).total_seconds(), 3) if began else None
+
+    def state(self) -> dict[str, Any]:
+        batch = self._batch
+        return {
+            "experiment_name": self._options["experiment"],
+            "run_id": batch["runId"],
+            "status": batch["status"],
+            "reason": batch["reason"],
+            "config_path": batch["planPath"],
+            "runs_per_variation": self._options["runsPerVariation"],
+            "seed": batch["seed"],
+            "completed_runs": [row["opened"]["label"] for row in self._rows if row["status"] == SUCCESS],
+            "failed_runs": self._failed(),
+            "pending_runs": [
+                row["opened"]["label"] for row in self._rows if row["status"] in (QUEUED, RUNNING)
+            ],
+            "variations": self._variations(),
+            "start_time": batch["createdAt"],
+            "end_time": batch["finishedAt"],
+        }
+
+    def summary(self) -> dict[str, Any]:
+        completed = sum(row["status"] == SUCCESS for row in self._rows)
+        return {
+            "experiment_name": self._options["experiment"],
+            "description": self._options.get("description", ""),
+            "run_id": self._batch["runId"],
+            "status": self._batch["status"],
+            "reason": self._batch["reason"],
+            "base_scenario": self._options["baseScenario"],
+            "total_variations": len(self._variations()),
+            "runs_per_variation": self._options["runsPerVariation"],
+            "total_runs_planned": len(self._rows),
+            "runs_completed": completed,
+            "runs_failed": len(self._failed()),
+            "runs_pending": sum(row["status"] in (QUEUED, RUNNING) for row in self._rows),
+            "duration_seconds": self._seconds,
+            "cost_summary": self._cost_summary(),
+            "failed_runs": self._failed(),
+            "stand_ins": self._stand_ins(),
+        }
+
+    def costs(self) -> dict[str, Any]:
+        by_variation: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for row in self._rows:
+            if row["startedAt"]:
+                by_variation[row["opened"]["variationId"]].append(row)
+        return {
+            "summary": self._cost_summary(),
+            "run_costs": [
+                {
+                    "run_id": row["opened"]["label"],
+                    "variation_id": row["opened"]["variationId"],
+                    "cost": row["costUsd"],
+                    "success": row["status"] == SUCCESS,
+                    "timestamp": row["finishedAt"],
+                }
+                for row in self._rows
+                if row["startedAt"]
+            ],
+            "variation_statistics": {
+                str(number): {
+                    "total_cost": _total(rows),
+                    "num_runs": len(rows),
+                    "successful_runs": sum(row["status"] == SUCCESS for row in rows),
+                    "avg_cost_per_run": _mean(rows),
+                }
+                for number, rows in sorted(by_variation.items())
+            },
+        }
+
+    def _cost_summary(self) -> dict[str, Any]:
+        batch, spent = self._batch, _total(self._rows)
+        limit = batch["budgetUsd"]
+        done = [row for row in self._rows if row["status"] in FINISHED]
+        return {
+            "total_spent": spent,
+            "budget_limit": limit,
+            "cost_per_run_limit": self._options.get("costPerRunUsd"),
+            "remaining_budget": None if limit is None else max(0.0, limit - (spent or 0.0)),
+            "runs_completed": sum(row["status"] == SUCCESS for row in self._rows),
+            "runs_failed": len(self._failed()),
+            "runs_budget_exceeded": sum(row["reason"] in ("cost_limit", "halted") for row in self._rows),
+            "avg_cost_per_run": _mean(done),
+            "duration_seconds": self._seconds,
+            "start_time": batch["createdAt"],
+            "end_time": batch["finishedAt"],
+        }
+
+    def _stand_ins(self) -> list[str]:
+        models = {model for row in self._rows for model in row["model"].split(", ")}
+        return sorted(model for model in models if model.startswith(STAND_INS))
+
+    def _failed(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "run_id": row["opened"]["label"],
+                "error": row["error"],
+                "status": "cost_limit_exceeded" if row["reason"] == "cost_limit" else _word(row["status"]),
+                "reason": row["reason"],
+            }
+            for row in self._rows
+            if row["status"] in FINISHED and row["status"] != SUCCESS
+        ]
+
+    def _variations(self) -> list[dict[str, Any]]:
+        found: dict[int, dict[str, Any]] = {}
+        for row in self._rows:
+            opened = row["opened"]
+            changes = opened.get("changes") or {}
+            found.setdefault(
+                opened["variationId"],
+                {
+                    "variation_id": opened["variationId"],
+                    "description": opened["variation"],
+                    "modifications": {
+                        "actor_models": {
+                            path.split(".")[1]: value
+                            for path, value in changes.items()
+                            if path.startswith("actors.") and path.endswith(".llm_model")
+                        },
+                        "scenario_overrides": {
+                            path: value for path, value in changes.items() if not path.endswith(".llm_model")
+                        },
+                    },
+                    "factors": {k: v for k, v in json.loads(row["factors"]).items() if k != "variation"},
+                },
+            )
+        return [found[number] for number in sorted(found)]
+
+
+def _word(status: str) -> str:
+    return "failed" if status == FAIL else status
+
+
+def _total(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """None: something was spent, and nobody knows how much."""
+    costs = [row["costUsd"] for row in rows if row["costUsd"] is not None]
+    return sum(costs) if costs or not any(row["startedAt"] for row in rows) else None
+
+
+def _mean(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    costs = [row["costUsd"] for row in rows if row["costUsd"] is not None]
+    return sum(costs) / len(costs) if costs else None
+
+
+def _left_out(output: Path) -> Any:
+    """What is not copied with a scenario: the experiment itself, links, hidden and huge files."""
+
+    def ignored(folder: str, names: list[str]) -> list[str]:
+        return [name for name in names if _is_left_out(Path(folder) / name, output)]
+
+    return ignored
+
+
+def _is_left_out(path: Path, output: Path) -> bool:
+    if path.name.startswith((".", "__pycache__")) or path.is_symlink():
+        return True
+    if path.is_dir():
+        return path.resolve() == output.resolve() or output.resolve().is_relative_to(path.resolve())
+    return path.stat().st_size > MOST_COPIED_BYTES

@@ -1,0 +1,356 @@
+"""Read a scenario's metrics and validation rules, in either dialect.
+
+Knows nothing of how a metric is measured or a check is run.
+"""
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proctor.jobs.scenario.sources import FolderReader, Steps, as_texts, find_file, read_file
+from proctor.plan.source import PlanSource
+from proctor.plan.validate import did_you_mean
+from proctor.scenario.definition import Measure, Plain, ScenarioEvent, Validation, ValidationCheck, names_of
+
+# Read what happens in a scenario besides what its actors do, in either dialect.
+
+
+TYPES = ("trend", "random", "conditional", "scheduled")
+
+
+_LISTS = {
+    "trends": "trend",
+    "random_events": "random",
+    "conditional_events": "conditional",
+    "scheduled_events": "scheduled",
+}
+
+
+_SYNONYMS = {
+    "trigger_turn": "turn",
+    "condition": "conditions",
+    "interval": "frequency",
+    "chance": "probability",
+}
+
+
+_NEEDED = {"random": "probability", "conditional": "conditions", "scheduled": "turn"}
+
+
+def read_events(folders: list[Path], findings: FolderReader) -> dict[str, Plain]:
+    """The events by name; none when there is no file."""
+    path = find_file(folders, "exogenous-events.yaml", "exogenous-events.yml")
+    source = read_file(path, findings) if path else None
+    if source is None:
+        return {}
+    found: dict[str, Plain] = {}
+    for at, kind, entry in _entries(source, findings):
+        if not isinstance(entry, dict):
+            findings.problems.append(source.problem(at, "an event is a mapping"))
+            continue
+        name = str(entry.get("name") or f"{kind or entry.get('type', 'event')} {len(found) + 1}")
+        if name in found:
+            findings.problems.append(source.problem(at, f"there are two events called `{name}`"))
+            continue
+        findings.came_from(("events", name), source, at)
+        found[name] = _event(source, at, name, kind, entry, findings)
+    return found
+
+
+def black_swans(
+    source: PlanSource, findings: FolderReader, *, known: Container[str] = ()
+) -> dict[str, Plain]:
+    """The rare events of scenario.yaml, where they are switched on. `known` are names that are taken."""
+    written = source.data.get("black_swans")
+    if not source.data.get("enable_black_swans") or not isinstance(written, list):
+        return {}
+    found: dict[str, Plain] = {}
+    for index, entry in enumerate(written):
+        at: Steps = ("black_swans", index)
+        if isinstance(entry, dict):
+            name = str(entry.get("name") or f"black swan {index + 1}")
+            if name in known or name in found:
+                findings.problems.append(source.problem(at, f"there are two events called `{name}`"))
+                continue
+            findings.came_from(("events", name), source, at)
+            found[name] = _event(source, at, name, "random", entry, findings)
+        else:
+            findings.problems.append(source.problem(at, "an event is a mapping"))
+    return found
+
+
+def conditions_of(written: Any) -> Any:
+    """Conditions by metric, from a mapping or from text such as `trust >= 7 and risk < 3`."""
+    if not isinstance(written, str):
+        return {} if written is None else written
+    found: dict[str, str] = {}
+    for part in written.replace(" AND ", " and ").split(" and "):
+        name = part.strip()
+        for mark in (">=", "<=", "==", "!=", ">", "<"):
+            if mark in part:
+                name, _, value = part.partition(mark)
+                found[name.strip()] = f"{mark} {value.strip()}"
+                break
+        else:
+            found[name] = ""
+    return found
+
+
+def _entries(source: PlanSource, findings: FolderReader) -> list[tuple[Steps, str, Any]]:
+    """Each event with its place and the type that its list gives it."""
+    written = source.data.get("exogenous_events", source.data.get("events"))
+    key = "exogenous_events" if "exogenous_events" in source.data else "events"
+    if isinstance(written, list):
+        return [((key, index), "", entry) for index, entry in enumerate(written)]
+    part, at = (written, (key,)) if isinstance(written, dict) else (source.data, ())
+    found: list[tuple[Steps, str, Any]] = []
+    for name, kind in _LISTS.items():
+        entries = part.get(name)
+        if isinstance(entries, dict):
+            findings.problems.append(source.problem((*at, name), f"`{name}` should be a list"))
+        found += [((*at, name, index), kind, entry) for index, entry in enumerate(entries or ())]
+    return found
+
+
+def _event(
+    source: PlanSource, at: Steps, name: str, kind: str, entry: dict[str, Any], findings: FolderReader
+) -> Plain:
+    event: Plain = {"type": kind} if kind else {}
+    for key, value in entry.items():
+        known = _SYNONYMS.get(key, key)
+        if known in ("name", "effects", "start_turn", "end_turn") or value is None:
+            continue
+        if known not in names_of(ScenarioEvent):
+            findings.unknown(source, (*at, key), [*names_of(ScenarioEvent), *_SYNONYMS], "an event")
+            continue
+        event[known] = conditions_of(value) if known == "conditions" else value
+        findings.came_from(("events", name, known), source, (*at, key))
+    if "start_turn" in entry or "end_turn" in entry:
+        event.setdefault("turn_range", [entry.get("start_turn", 1), entry.get("end_turn", 10_000)])
+    if entry.get("effects"):
+        event["description"] = f"{event.get('description', name)} {_effects(entry['effects'])}"
+    event.setdefault("description", name)
+    _check(event, name, findings)
+    if event.get("type") == "trend":
+        # What happens once is no trend; whoever means that says so.
+        event.setdefault("once", False)
+    return event
+
+
+def _check(event: Plain, name: str, findings: FolderReader) -> None:
+    kind = event.get("type")
+    if kind not in TYPES:
+        remedy = did_you_mean(str(kind), TYPES) or f"There are: {', '.join(TYPES)}."
+        findings.problem(("events", name, "type"), f"the event `{name}` has no type `{kind}`", remedy)
+        event["type"] = "trend"
+        return
+    needed = _NEEDED.get(kind)
+    if needed and needed not in event:
+        findings.problem(("events", name), f"the {kind} event `{name}` has no `{needed}`", f"Add `{needed}`.")
+
+
+def _effects(effects: Any) -> str:
+    if isinstance(effects, list):
+        return "; ".join(map(str, effects))
+    if isinstance(effects, dict):
+        return "; ".join(f"{name}: {value}" for name, value in effects.items())
+    return str(effects)
+
+
+METRIC_TYPES = {
+    **dict.fromkeys(("int", "integer", "count"), "integer"),
+    **dict.fromkeys(("float", "continuous", "number", "numeric", "percentage"), "float"),
+    **dict.fromkeys(("bool", "boolean"), "boolean"),
+    **dict.fromkeys(("str", "string", "text", "categorical", "category"), "string"),
+}
+
+
+METHODS = {
+    **dict.fromkeys(("regex", "pattern"), "regex"),
+    **dict.fromkeys(("keyword", "keywords"), "keyword"),
+    **dict.fromkeys(("llm", "model"), "model"),
+    "manual": "manual",
+}
+
+
+_METRIC_SYNONYMS = {
+    "data_type": "type",
+    "extraction_method": "method",
+    "extraction_type": "method",
+    "extraction_prompt": "prompt",
+    "extraction_model": "model",
+}
+
+
+_OF_FILE = ("metrics", "scenario_name", "extraction_model", "thresholds", "export_format", "auto_export")
+
+
+_REPORTS = {"md": "markdown", "markdown": "markdown", "json": "json", "both": "both"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """What metrics.yaml says."""
+
+    by_name: dict[str, Plain] = field(default_factory=dict)
+    as_csv: bool = False
+    """Whether they are also exported as a table."""
+
+
+def read_metrics(folders: list[Path], findings: FolderReader) -> Metrics:
+    """The metrics; none when there is no file."""
+    path = find_file(folders, "metrics.yaml", "metrics.yml")
+    source = read_file(path, findings) if path else None
+    if source is None:
+        return Metrics()
+    written = source.data.get("metrics")
+    entries: list[tuple[Steps, Any, Any]] = []
+    if isinstance(written, dict):
+        entries = [(("metrics", name), name, entry) for name, entry in written.items()]
+    elif isinstance(written, list):
+        entries = [
+            (("metrics", index), entry.get("name") if isinstance(entry, dict) else None, entry)
+            for index, entry in enumerate(written)
+        ]
+    elif written is not None:
+        findings.problems.append(source.problem(("metrics",), "`metrics` should be a mapping or a list"))
+    found: dict[str, Plain] = {}
+    for at, name, entry in entries:
+        if not isinstance(entry, dict) or not isinstance(name, str) or not name.strip():
+            findings.problems.append(source.problem(at, "a metric is a mapping with a name"))
+        elif name in found:
+            findings.problems.append(source.problem(at, f"there are two metrics called `{name}`"))
+        else:
+            findings.came_from(("metrics", name), source, at)
+            found[name] = _metric(source, at, name, entry, findings)
+    _thresholds(source, found, findings)
+    return Metrics(by_name=found, as_csv=_exports_csv(source, findings))
+
+
+def _exports_csv(source: PlanSource, findings: FolderReader) -> bool:
+    """`export_format: csv` or `both`. A run's own folder is where they go; JSON is always there."""
+    for key in source.data:
+        if key not in _OF_FILE:
+            findings.unknown(source, (key,), _OF_FILE, "metrics.yaml")
+    wanted = str(source.data.get("export_format") or "json").lower()
+    if wanted not in ("json", "csv", "both"):
+        problem = f"`export_format` cannot be `{wanted}`"
+        findings.problems.append(source.problem(("export_format",), problem, "There are: json, csv, both."))
+    return wanted in ("csv", "both") and source.data.get("auto_export") is not False
+
+
+def _metric(source: PlanSource, at: Steps, name: str, entry: dict[str, Any], findings: FolderReader) -> Plain:
+    metric: Plain = {}
+    parts: list[tuple[Steps, dict[str, Any]]] = [(at, entry)]
+    if isinstance(entry.get("extraction"), dict):
+        inner = {("method" if key == "type" else key): value for key, value in entry["extraction"].items()}
+        parts.append(((*at, "extraction"), inner))
+    for place, part in parts:
+        for key, value in part.items():
+            known = _METRIC_SYNONYMS.get(key, key)
+            if known in ("name", "extraction") or value is None:
+                continue
+            if known not in names_of(Measure):
+                findings.unknown(source, (*place, key), [*names_of(Measure), *_METRIC_SYNONYMS], "a metric")
+                continue
+            original = "type" if key == "method" and "extraction" in place else key
+            findings.came_from(("metrics", name, known), source, (*place, original))
+            metric[known] = as_texts(value) if known in ("keywords", "categories") else value
+    if source.data.get("extraction_model") and metric.get("method") in ("llm", "model"):
+        metric.setdefault("model", source.data["extraction_model"])
+    _known_word(metric, "type", METRIC_TYPES, name, findings)
+    _known_word(metric, "method", METHODS, name, findings)
+    if metric.get("type") == "string" and "type" in metric and not metric.get("categories"):
+        metric.pop("categories", None)
+    _complete(metric, name, findings)
+    return metric
+
+
+def _known_word(metric: Plain, key: str, words: dict[str, str], name: str, findings: FolderReader) -> None:
+    if key not in metric:
+        if key == "method":
+            metric[key] = "regex" if "pattern" in metric else "keyword" if "keywords" in metric else "manual"
+        return
+    written = str(metric[key]).lower()
+    if written not in words:
+        remedy = did_you_mean(written, words) or f"There are: {', '.join(sorted(set(words)))}."
+        findings.problem(
+            ("metrics", name, key), f"`{key}` of the metric `{name}` cannot be `{written}`", remedy
+        )
+    metric[key] = words.get(written, "float" if key == "type" else "manual")
+
+
+def _complete(metric: Plain, name: str, findings: FolderReader) -> None:
+    needed = {"regex": "pattern", "keyword": "keywords"}.get(metric["method"])
+    if needed and not metric.get(needed):
+        findings.problem(("metrics", name), f"the metric `{name}` has no `{needed}`", f"Add `{needed}`.")
+
+
+def _thresholds(source: PlanSource, metrics: dict[str, Plain], findings: FolderReader) -> None:
+    """The dialect that keeps them apart: `thresholds: {trust: {warning: 3, critical: 1}}`."""
+    written = source.data.get("thresholds")
+    for name, limits in (written if isinstance(written, dict) else {}).items():
+        if name not in metrics:
+            problem = f"there is no metric `{name}`"
+            findings.problems.append(source.problem(("thresholds", name), problem, of_key=True))
+        elif isinstance(limits, dict):
+            for level in ("warning", "critical"):
+                if level in limits:
+                    metrics[name].setdefault(f"{level}_threshold", limits[level])
+
+
+def read_validation(folders: list[Path], findings: FolderReader) -> Plain | None:
+    """The validation rules; None when there is no file."""
+    path = find_file(folders, "validation-rules.yaml", "validation-rules.yml")
+    source = read_file(path, findings) if path else None
+    if source is None:
+        return None
+    rules: Plain = {}
+    findings.came_from(("validation",), source, ())
+    for key, value in source.data.items():
+        name = "generate_summary" if key == "generate_summary_report" else key
+        if name == "checks" or value is None:
+            continue
+        findings.came_from(("validation", name), source, (key,))
+        if name == "include_in_costs":
+            if value is False:
+                remedy = "Remove it: a limit that left something out would be none."
+                findings.problem(("validation", name), "what checks cost is always counted", remedy)
+        elif name not in names_of(Validation):
+            findings.unknown(source, (key,), names_of(Validation), "validation-rules.yaml")
+        else:
+            rules[name] = _REPORTS.get(str(value).lower(), value) if name == "report_format" else value
+    rules["checks"] = _checks(source, findings)
+    return rules
+
+
+def _checks(source: PlanSource, findings: FolderReader) -> dict[str, Plain]:
+    written = source.data.get("checks")
+    if not isinstance(written, dict):
+        if written is not None:
+            findings.problems.append(source.problem(("checks",), "`checks` should be a mapping"))
+        return {}
+    found: dict[str, Plain] = {}
+    for name, entry in written.items():
+        at: Steps = ("checks", name)
+        inner = entry if isinstance(entry, dict) else {"enabled": entry}
+        if name == "custom" and inner and all(isinstance(part, dict) for part in inner.values()):
+            for own, part in inner.items():
+                found[own] = _validation_check(source, (*at, own), own, part, findings)
+        else:
+            found[name] = _validation_check(source, at, name, inner, findings)
+    return found
+
+
+def _validation_check(
+    source: PlanSource, at: Steps, name: str, entry: dict[str, Any], findings: FolderReader
+) -> Plain:
+    findings.came_from(("validation", "checks", name), source, at)
+    made: Plain = {}
+    for key, value in entry.items():
+        if key in names_of(ValidationCheck):
+            made[key] = value
+        elif key != "name":
+            findings.unknown(source, (*at, key), names_of(ValidationCheck), "a check")
+    return made

@@ -1,0 +1,86 @@
+"""What the config of an experiment may say, and how its parts are spoken of.
+
+Knows nothing of scenarios, or of how one setting bears on another.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from proctor.plan.criteria import as_entry
+from proctor.plan.fields import Anything, ModelPrice, Seconds, Seed, Text, Usd, names_of
+from proctor.plan.source import KeyPath
+from proctor.plan.validate import SectionLabel
+
+
+class _ExperimentModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class VariationEntry(_ExperimentModel):
+    """One dimension of what is varied."""
+
+    type: Literal["actor_model", "scenario_parameter", "actor_parameter"]
+    actor: Text | None = None
+    parameter: Text | None = None
+    values: Annotated[list[Anything], Field(min_length=1)]
+
+
+class Shorthand(_ExperimentModel):
+    """`actor_models: {port: [a, b]}`, and parameters likewise."""
+
+    actor_models: dict[str, Annotated[list[Text], Field(min_length=1)]] | None = None
+    scenario_parameters: dict[str, Annotated[list[Anything], Field(min_length=1)]] | None = None
+
+
+class JudgeEntry(_ExperimentModel):
+    """An evaluator that judges each run as it ends."""
+
+    name: Text
+    model: Text | None = None
+    passes_at: float | None = None
+
+
+class ExperimentConfig(_ExperimentModel):
+    """A whole config."""
+
+    experiment_name: Text
+    description: str | None = None
+    base_scenario: Text
+    output_dir: Text | None = None
+    runs_per_variation: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    max_parallel: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    timeout_per_run: Seconds | None = None
+    budget_limit: Usd | None = None
+    cost_per_run_limit: Usd | None = None
+    variations: Any = None
+    combine: Literal["product", "zip"] | None = None
+    exclude: list[dict[str, Anything]] | None = None
+    sample: Annotated[int, Field(ge=1)] | None = None
+    seed: Seed | None = None
+    retries: Annotated[int, Field(ge=0, le=1000)] | None = None
+    save_individual_runs: bool | None = None
+    aggregate_metrics: bool | None = None
+    prices: dict[str, ModelPrice] | None = None
+    notify: Text | None = None
+    resume_from: Text | None = None
+    human: Literal["terminal", "web"] | None = None
+    evaluators: list[Annotated[JudgeEntry, as_entry("name")]] | None = None
+    judge_model: Text | None = None
+    branch: dict[str, Anything] | None = None
+
+
+def vocabulary(path: KeyPath) -> SectionLabel | None:
+    """The part of a config at `path`; None where no mapping with settings of its own is."""
+    match path:
+        case ():
+            return SectionLabel("the config", "A config", names_of(ExperimentConfig))
+        case ("variations",):
+            return SectionLabel("`variations`", "`variations`", names_of(Shorthand))
+        case ("variations", int(index)):
+            return SectionLabel(f"variation {index + 1}", "A variation", names_of(VariationEntry))
+        case ("prices", str(model)):
+            return SectionLabel(f"the price of `{model}`", "A price", names_of(ModelPrice))
+        case ("evaluators", int(index)):
+            return SectionLabel(f"evaluator {index + 1}", "An evaluator", names_of(JudgeEntry))
+    return None

@@ -1,0 +1,271 @@
+"""Come by the answer to a client's call: from a recording, from the provider itself, or translated.
+
+A provider that speaks the client's own format gets the request as it is and its answer goes back
+byte for byte, as it arrives. For everyone else, request and answer are put into our own words.
+
+Knows nothing of tokens or servers.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from proctor.errors import ModelError
+from proctor.model import Answer, ToolRequest
+from proctor.models import anthropic, openai
+from proctor.models.client import CallTarget, ResponseStream
+from proctor.models.errors import without_key
+from proctor.models.gateway import chat
+from proctor.models.gateway.call import GatewayCall, handed_on, shown_error
+from proctor.models.gateway.dialect import CONTENT_TYPE, ClientRequest, CollectedStream, Frame, read_events
+from proctor.models.prices import BYTES_A_TOKEN, FREE, estimated_tokens, most_it_can_cost
+from proctor.models.providers import Endpoint, is_loopback
+from proctor.models.recording import NotRecorded, ReplayedTake
+from proctor.models.router import ModelRouter
+from proctor.models.routes import ReplayRoute, Route, encode
+from proctor.models.wire import WireAnswer
+
+JSON = {"content-type": "application/json"}
+
+
+STREAM = {"content-type": CONTENT_TYPE}
+
+
+PASSED_UP = ("anthropic-", "openai-")
+"""Beginnings of the client's headers that are the provider's business."""
+
+
+STATUSES = {
+    "auth": 401,
+    "bad_request": 400,
+    "quota": 429,
+    "rate_limit": 429,
+    "not_recorded": 409,
+}
+"""The HTTP status a client is told for each reason a model failed; 502 for the rest."""
+
+
+class GatewayRefusal(Exception):
+    """The call is answered with an error; `status` is its HTTP status, `condition` the record's word."""
+
+    def __init__(self, status: int, message: str, condition: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.condition = condition or str(status)
+
+
+class Dispatcher:
+    """Answers calls; one for all accesses of a gateway."""
+
+    def __init__(self, models: ModelRouter, now: Callable[[], datetime]) -> None:
+        self._models = models
+        self._now = now
+        self._unspoken: set[tuple[Endpoint, str]] = set()
+        """Formats that a provider turned out not to speak."""
+
+    async def answer(self, call: GatewayCall, headers: Mapping[str, str]) -> None:
+        """Answer a call into its delivery, or raise `Refused` or `ModelError`."""
+        take = call.access.take
+        if isinstance(take, ReplayedTake):
+            await _replay(call, take)
+            return
+        call.route = route = await self._models.reached(call.model)
+        call.provider, call.price = route.provider, route.price
+        if isinstance(route, ReplayRoute):
+            await _replay(call, call.access.replayed_by(route.replay))
+            return
+        await _ask_to_spend(call, route)
+        if self._speaks(route, call) and await self._relay(call, route, headers):
+            return
+        if call.wanted.kind == "count":
+            _estimate(call)
+        else:
+            await _translate(call, route, self._now())
+
+    def _speaks(self, route: Route, call: GatewayCall) -> bool:
+        endpoint = route.endpoint
+        if endpoint is None or call.wanted.wire not in endpoint.speaks:
+            return False
+        return (endpoint, call.wanted.wire) not in self._unspoken
+
+    async def _relay(self, call: GatewayCall, route: Route, headers: Mapping[str, str]) -> bool:
+        """Pass the call through; False when the provider turns out not to speak its format."""
+        endpoint = route.endpoint
+        assert endpoint is not None
+        if missing := endpoint.missing_key:
+            raise ModelError(f"{call.model} needs a key: set {missing}", reason="auth")
+        streams = call.dialect.wants_stream(call.body, call.wanted.operation)
+        target = _target(call, endpoint, headers, streams)
+        hides_usage = call.wanted.wire == "chat" and streams and not chat.wants_usage(call.body)
+        flow = await self._open(call, endpoint, target, asks_usage=hides_usage)
+        if hides_usage and flow.status in (400, 422) and b"stream_options" in flow.refusal:
+            # An older server: better no count than no answer.
+            hides_usage = False
+            flow = await self._open(call, endpoint, target, asks_usage=False)
+        try:
+            if flow.status in (404, 405) and call.wanted.wire != endpoint.speaks[0]:
+                self._unspoken.add((endpoint, call.wanted.wire))
+                call.sent = ""
+                return False
+            await _pass_on(call, flow, endpoint, hides_usage=hides_usage)
+        finally:
+            call.latency_ms = flow.latency_ms
+            flow.close()
+        return True
+
+    async def _open(
+        self, call: GatewayCall, endpoint: Endpoint, target: CallTarget, *, asks_usage: bool
+    ) -> ResponseStream:
+        body = dict(call.body)
+        if call.wanted.wire != "gemini":
+            body["model"] = endpoint.model
+        if call.wanted.wire == "chat" and "max_tokens" in body and openai.wants_renamed_limit(endpoint):
+            # Agents know the model by a name that does not tell them.
+            limit = body.pop("max_tokens")
+            body.setdefault("max_completion_tokens", limit)
+        if asks_usage:
+            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        sent = encode(body).encode("utf-8", "replace")
+        call.sent = sent.decode()
+        return await self._models.client.open(target, sent, call.waited)
+
+
+async def _pass_on(call: GatewayCall, flow: ResponseStream, endpoint: Endpoint, *, hides_usage: bool) -> None:
+    headers = handed_on(flow.headers)
+    if flow.status != 200 or CONTENT_TYPE not in headers.get("content-type", ""):
+        raw = without_key(b"".join([chunk async for chunk in flow.chunks()]), endpoint)
+        if flow.status == 200:
+            call.status = "ok"
+        else:
+            raw = shown_error(raw)
+            call.status, call.error = str(flow.status), raw[:500].decode("utf-8", "replace")
+        call.delivery.prepare(flow.status, headers, raw)
+        return
+    await call.delivery.begin(flow.status, headers)
+    gathered = CollectedStream() if hides_usage else None
+    async for chunk in flow.chunks():
+        for piece in gathered.add(chunk) if gathered else (chunk,):
+            if gathered and _is_usage_alone(piece):
+                call.delivery.hidden.append(piece)
+            else:
+                await call.delivery.write(without_key(piece, endpoint))
+    if gathered and gathered.rest:
+        await call.delivery.write(without_key(gathered.rest, endpoint))
+    call.status = "ok"
+
+
+def _is_usage_alone(event: bytes) -> bool:
+    """Whether an event is the one that OpenAI sends only to those who want to know their tokens."""
+    if b'"usage"' not in event:
+        return False
+    return any(found.get("usage") and found.get("choices") == [] for found in read_events(event))
+
+
+def _estimate(call: GatewayCall) -> None:
+    """Count tokens where nobody does, by the size of the request."""
+    tokens = estimated_tokens(call.body) * BYTES_A_TOKEN // 4
+    name = "input_tokens" if call.wanted.wire == "messages" else "totalTokens"
+    call.delivery.prepare(200, JSON, encode({name: tokens}).encode())
+    call.status = "ok"
+
+
+async def _translate(call: GatewayCall, route: Route, now: datetime) -> None:
+    """Ask in our own words, and answer in the client's."""
+    try:
+        asked = call.asked()
+    except ValueError as cause:
+        raise GatewayRefusal(400, str(cause)) from cause
+    _say_left_out(call, asked, route)
+    answer = await route.answer(asked.request, call.waited)
+    call.waiting_ms, call.latency_ms = answer.call.waiting_ms, answer.call.latency_ms
+    call.reading = reading = _reading(answer, asked)
+    call.access.answers += 1
+    made = f"{call.access.name}{call.access.answers:05d}"
+    frame = Frame(id=made, model=call.name, created=int(now.timestamp()), body=call.body)
+    call.status = "ok"
+    if not call.dialect.wants_stream(call.body, call.wanted.operation):
+        body = json.dumps(call.dialect.answer(reading, frame), ensure_ascii=False)
+        call.delivery.prepare(200, JSON, body.encode("utf-8", "replace"))
+        return
+    await call.delivery.begin(200, STREAM)
+    for chunk in call.dialect.stream(reading, frame):
+        await call.delivery.write(chunk)
+
+
+async def _replay(call: GatewayCall, take: ReplayedTake) -> None:
+    """Answer with the bytes that were recorded."""
+    call.provider, call.price = "replay", FREE
+    try:
+        found = take.find(call.wanted.wire, call.wanted.operation, call.model, call.body)
+    except NotRecorded as missing:
+        call.access.say_once(str(missing))
+        raise
+    if found.departure:
+        call.access.say_once(found.departure)
+    exchange = found.exchange
+    call.status = "ok" if exchange.status == 200 else str(exchange.status)
+    if CONTENT_TYPE in exchange.headers.get("content-type", ""):
+        await call.delivery.begin(exchange.status, exchange.headers)
+        call.delivery.hidden += exchange.hidden
+        for chunk in exchange.chunks:
+            await call.delivery.write(chunk)
+        if not exchange.whole:
+            raise ModelError("the recording was broken off here as well", reason="cut_off")
+        return
+    if not exchange.whole:
+        raise GatewayRefusal(502, "the recorded call was broken off before it was answered", "cancelled")
+    call.delivery.prepare(exchange.status, exchange.headers, b"".join(exchange.chunks))
+
+
+async def _ask_to_spend(call: GatewayCall, route: Route) -> None:
+    spend = call.access.caller.spend
+    if spend is None or call.wanted.kind != "answer":
+        return
+    limit = call.dialect.output_limit(call.body)
+    request = most_it_can_cost(call.model, call.body, limit, route.price)
+    call.grant = grant = await spend(request)
+    if grant.refused:
+        raise GatewayRefusal(402, grant.refused, "cost_limit")
+    most = grant.most_output_tokens
+    if most is not None and most < request.output_tokens:
+        call.body = call.dialect.with_output_limit(call.body, most)
+        call.access.say_once("answers were kept shorter than was asked for, to stay within the cost limit")
+
+
+def _say_left_out(call: GatewayCall, asked: ClientRequest, route: Route) -> None:
+    for what in (*asked.left_out, *(f"`{name}`" for name in route.not_sent(asked.request))):
+        call.access.say_once(f"{call.model} was not sent {what}: {route.provider} does not take it")
+
+
+def _reading(answer: Answer, asked: ClientRequest) -> WireAnswer:
+    """The answer with ids that are new to the conversation: agents find their tool calls by them."""
+    used = {call.get("id") for message in asked.request.messages for call in message.get("tool_calls") or ()}
+    number = len(asked.request.messages)
+    requests = tuple(
+        ToolRequest(id=f"{each.id or 'call'}_{number}_{place}", name=each.name, arguments=each.arguments)
+        if not each.id or each.id in used
+        else each
+        for place, each in enumerate(answer.tool_requests)
+    )
+    return WireAnswer(answer.text, answer.call.usage, requests, answer.finish_reason)
+
+
+def _target(call: GatewayCall, endpoint: Endpoint, headers: Mapping[str, str], streams: bool) -> CallTarget:
+    """Where the call goes, with the provider's key in place of the client's token."""
+    wire = call.wanted.wire
+    passed = {name.lower(): value for name, value in headers.items() if name.lower().startswith(PASSED_UP)}
+    if wire == "messages":
+        own = anthropic.headers(endpoint)
+        url = f"{endpoint.base_url}/v1/{call.wanted.operation}"
+    elif wire == "gemini":
+        own = {"Content-Type": "application/json"} | (
+            {"x-goog-api-key": endpoint.key} if endpoint.key else {}
+        )
+        base = endpoint.base_url.removesuffix("/openai")
+        url = f"{base}/models/{endpoint.model}:{call.wanted.operation}{'?alt=sse' if streams else ''}"
+    else:
+        own = openai.headers(endpoint)
+        url = openai.url(endpoint) if wire == "chat" else f"{endpoint.base_url}/responses"
+    asked_for = {"Accept": CONTENT_TYPE if streams else "application/json", "Accept-Encoding": "identity"}
+    own = {name: value for name, value in own.items() if name.lower() not in passed}
+    return CallTarget(endpoint, url, {**passed, **own, **asked_for}, is_loopback(endpoint.base_url))

@@ -1,0 +1,230 @@
+"""Find roles, read them, and make new ones.
+
+A role is a folder:
+
+    NAME/role.yaml               what it is, what it remembers, the steps it takes
+    NAME/templates/LANG/*.j2     what it says to its model, in each language
+    NAME/profile.schema.yaml     what a profile has to hold (JSON Schema)
+    NAME/profiles/*.yaml|json    the people it can be; a file holds one, or a list
+    NAME/data/*.yaml|json        whatever else its templates speak of
+
+Ours are in the package; a user's are in folders called `roles`, which are looked in first. Everything
+wrong with a role is said before anyone speaks.
+
+Knows nothing of configs, items or models.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import BeforeValidator
+
+from proctor.errors import Problem, UsageError
+from proctor.expect import problems_of
+from proctor.judging.engine import Criterion
+from proctor.plan.source import PlanSource, bytes_of, refuse
+from proctor.plan.validate import did_you_mean
+from proctor.plan.yaml_loader import read_source
+
+# What a simulation's config may say, as pydantic models, and how its parts are spoken of.
+
+
+def as_entry(name: str) -> Any:
+    """A name alone stands for a mapping that says only that."""
+    return BeforeValidator(lambda value: {name: value} if isinstance(value, str) else value)
+
+
+def read_data(path: Path) -> Any:
+    """A YAML or JSON file as plain data."""
+    if path.suffix == ".json":
+        try:
+            return json.loads(read_text_file(path))
+        except ValueError as error:
+            raise UsageError(f"{path}: this is not JSON: {error}") from error
+    source = read_yaml_source(path)
+    if source.problems:
+        refuse(list(source.problems))
+    return source.data
+
+
+def read_yaml_source(path: Path) -> PlanSource:
+    return read_source(bytes_of(path), file=str(path))
+
+
+def read_text_file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+
+
+# The questions judges can be asked: those a config writes out, and those we ship.
+
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(@(session|trace|tool_call))?")
+
+
+_DEFINITIONS = (".yaml", ".yml", ".json")
+
+
+SCALES = ("binary", "scalar", "categorical", "extraction")
+
+
+RUBRICS = Path(str(files("proctor").joinpath("rubrics")))
+
+
+def rubric_names() -> list[str]:
+    """The rubrics we ship."""
+    return sorted(path.stem for path in RUBRICS.glob("*.yaml"))
+
+
+def criteria_of(entry: Mapping[str, Any], under_test: str) -> list[Criterion]:
+    """The criteria that one entry of `evaluators:` stands for."""
+    written = dict(entry)
+    name = written["name"]
+    if not written.get("instructions") and not written.get("description") and not written.get("aspects"):
+        written = {**_shipped(name), **written}
+    written.setdefault("target", under_test)
+    return list(_criteria(written))
+
+
+def is_evaluator(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry names an evaluator of the product: a built-in, a function, a file of a definition."""
+    name = str(entry["name"])
+    if any(entry.get(key) for key in ("instructions", "description", "aspects", "expect")):
+        return False
+    return name.startswith("Builtin.") or bool(_FUNCTION.fullmatch(name)) or name.endswith(_DEFINITIONS)
+
+
+def evaluator_of(entry: Mapping[str, Any], judge: str) -> dict[str, Any]:
+    """What a runner needs to know to ask an evaluator of the product."""
+    given = {key: value for key, value in entry.items() if value is not None}
+    if odd := set(given) - {"name", "model", "passes_at"}:
+        problem = f"the evaluator `{entry['name']}` says itself how it judges, and has no `{min(odd)}`"
+        raise UsageError(f"{problem}\nIt may have: name, model, passes_at.")
+    return {
+        "name": entry["name"],
+        "judging": {"judge": entry.get("model") or judge},
+        "passes_at": entry.get("passes_at"),
+    }
+
+
+def expectation_of(entry: Mapping[str, Any], under_test: str) -> dict[str, Any]:
+    """A check of what one side says, which needs no judge: `contains`, `regex` and the like."""
+    if problems := problems_of(entry["expect"]):
+        raise UsageError(f"the evaluator `{entry['name']}`: {'; '.join(problems)}")
+    return {
+        "name": entry["name"],
+        "expect": dict(entry["expect"]),
+        "level": entry.get("level") or "session",
+        "target": entry.get("target") or under_test,
+        "passes_at": entry.get("passes_at"),
+    }
+
+
+def documents(criteria: list[Criterion]) -> list[dict[str, Any]]:
+    """Criteria as plain data."""
+    return [{**asdict(criterion), "labels": list(criterion.labels)} for criterion in criteria]
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    path = RUBRICS / f"{name}.yaml"
+    if Path(name).name != name or not path.is_file():
+        known = rubric_names()
+        remedy = did_you_mean(name, known) or f"There are: {', '.join(known)}."
+        raise UsageError(
+            f"there is no rubric called `{name}`\n{remedy} Or write `instructions` for one of your own."
+        )
+    data: dict[str, Any] = read_data(path)
+    return data
+
+
+def _criteria(written: Mapping[str, Any]) -> Iterator[Criterion]:
+    aspects = written.get("aspects")
+    if not aspects:
+        yield _criterion(written, written["name"], "")
+        return
+    for aspect in aspects:
+        # What the whole says holds for its parts, unless they say otherwise.
+        joined = {**written, **{name: value for name, value in aspect.items() if value is not None}}
+        above = written.get("instructions") or written.get("description") or ""
+        yield _criterion(joined, f"{written['name']}.{aspect['name']}", above)
+
+
+def _criterion(written: Mapping[str, Any], name: str, above: str) -> Criterion:
+    own = written.get("description") if above else written.get("instructions") or written.get("description")
+    scale = written.get("scale") or written.get("paradigm") or "scalar"
+    low, high = written.get("range") or (1, 5)
+    labels = tuple(written.get("labels") or ())
+    if scale not in SCALES:
+        remedy = did_you_mean(scale, SCALES) or f"There are: {', '.join(SCALES)}."
+        raise UsageError(f"the evaluator `{name}` has no scale `{scale}`\n{remedy}")
+    if scale == "categorical" and len(labels) < 2:
+        raise UsageError(f"the evaluator `{name}` is categorical and has no `labels`\nList two or more.")
+    if low >= high:
+        raise UsageError(f"the range of the evaluator `{name}` is empty: {low} to {high}")
+    _check_mark(name, scale, high, written.get("passes_at"))
+    return Criterion(
+        name=name,
+        instructions="\n".join(part.strip() for part in (above, own or "") if part.strip()),
+        scale=scale,
+        level=written.get("level") or "session",
+        target=written.get("target") or "",
+        low=low,
+        high=high,
+        labels=labels,
+        sees_profile=bool(written.get("sees_profile")),
+        passes_at=written.get("passes_at"),
+    )
+
+
+def _check_mark(name: str, scale: str, high: float, passes_at: float | None) -> None:
+    """Raise when no session could ever pass, or none could fail for want of a number."""
+    if passes_at is None:
+        return
+    if scale == "categorical":
+        raise UsageError(
+            f"the evaluator `{name}` is categorical and has no number to hold against `passes_at`\n"
+            "Remove it, or choose another scale."
+        )
+    most = {"scalar": high, "binary": 1}.get(scale)
+    if most is not None and passes_at > most:
+        raise UsageError(
+            f"no session can pass the evaluator `{name}`: `passes_at` is {passes_at:g}, and it gives at most "
+            f"{most:g}\nChoose a lower one."
+        )
+
+
+# Who judges the runs of an experiment as they end: evaluators of the product, by name.
+
+
+def judges_of(source: PlanSource, narrator: str) -> tuple[list[dict[str, Any]], list[Problem]]:
+    """What runners need to know to ask them, and what is wrong. Without a model they ask the narrator's."""
+    found, problems = list[dict[str, Any]](), list[Problem]()
+    for number, written in enumerate(source.data.get("evaluators") or ()):
+        entry = {"name": written} if isinstance(written, str) else written
+        try:
+            found.append(_judge(entry, source.data.get("judge_model") or narrator))
+        except UsageError as error:
+            problem, _, remedy = str(error).partition("\n")
+            problems.append(source.problem(("evaluators", number), problem, remedy))
+    return found, problems
+
+
+def judge_models(judges: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The models that may be asked. A function asks none."""
+    return list(dict.fromkeys(each["judging"]["judge"] for each in judges if ":" not in each["name"]))
+
+
+def _judge(entry: Mapping[str, Any], judge: str) -> dict[str, Any]:
+    if not is_evaluator(entry):
+        raise UsageError(
+            f"there is no evaluator `{entry['name']}`\n"
+            "Name a built-in (Builtin.Helpfulness), a function (module:function) or the file of a definition."
+        )
+    return evaluator_of(entry, judge)

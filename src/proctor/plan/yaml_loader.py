@@ -1,0 +1,462 @@
+"""Build data from the events of a YAML parser, noting where each part stands.
+
+Refuses keys given twice, unknown tags and endless aliases, and counts what aliases amount to before
+they are followed, so that a few lines cannot become a billion values. Keys are always text, as
+written. What is wrong is collected; only what makes going on pointless stops the walk.
+
+Knows nothing of text encodings, files or what the data means.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from proctor.plan.source import (
+    LINE_BREAK,
+    MOST_BYTES,
+    KeyPlace,
+    PlanSource,
+    TextSpan,
+    ValuePlace,
+    is_secret_name,
+    refuse,
+    shortened,
+)
+
+# Say what a YAML scalar means, by the core schema of YAML 1.2.
+
+
+CORE = "tag:yaml.org,2002:"
+
+
+Scalar = str | int | float | bool | None
+
+
+MOST_DIGITS = 400
+"""Longer than any number that means something, shorter than what Python refuses to print (4,300)."""
+
+
+_WORDS: dict[str, Scalar] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+}
+
+
+_NUMBER_STARTS = frozenset("0123456789+-.")
+
+
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+
+
+_OCTAL = re.compile(r"0o[0-7]+")
+
+
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
+
+
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
+
+_UNSAYABLE = re.compile("[\x00\ud800-\udfff]")
+"""What no program takes as an argument, and no file as UTF-8. Only an escape can write it."""
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "null": (type(None),),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (float, int),
+}
+
+
+def plain_scalar(text: str) -> Scalar:
+    """What unquoted `text` means. Raises ValueError, in words for people, when it means too much."""
+    if text in _WORDS:
+        return _WORDS[text]
+    return _number(text) if text[0] in _NUMBER_STARTS else text
+
+
+def tagged_scalar(text: str, tag: str) -> Scalar:
+    """What `text` means under an explicit tag such as `!!str`. Raises ValueError when it cannot."""
+    name = tag.removeprefix(CORE)
+    if tag == "!" or name == "str":
+        return text
+    if not tag.startswith(CORE) or name not in _KINDS:
+        raise ValueError(f"the tag `{tag}` is not known here")
+    value = plain_scalar(text)
+    # `True` is an `int` to Python and not to anybody else.
+    if not isinstance(value, _KINDS[name]) or (name != "bool" and isinstance(value, bool)):
+        raise ValueError(f"the text is no `!!{name}`")
+    return float(value) if name == "float" and isinstance(value, int) else value
+
+
+def check_sayable(text: str) -> None:
+    """Raise ValueError for text that no program, file or database would take."""
+    if _UNSAYABLE.search(text):
+        raise ValueError("the text holds a character that cannot be passed on (NUL, or half of a pair)")
+
+
+def _number(text: str) -> Scalar:
+    if _INTEGER.fullmatch(text):
+        return int(_short(text))
+    if _OCTAL.fullmatch(text):
+        return int(_short(text)[2:], 8)
+    if _HEXADECIMAL.fullmatch(text):
+        return int(_short(text)[2:], 16)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def _short(digits: str) -> str:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits is longer than any use of it")
+    return digits
+
+
+MOST_VALUES = 1_000_000
+"""Counted as if every alias were written out."""
+
+
+MOST_LEVELS = 64
+
+
+_MERGE = "<<"
+
+
+@dataclass(slots=True)
+class _OpenCollection:
+    """A mapping or a list whose end has not been seen yet."""
+
+    line: int
+    column: int
+    values: Any
+    """The dict or list being filled."""
+    spots: Any
+    secret: bool
+    anchor: str | None
+    counted_before: int
+    height: int = 1
+    key: str | None = None
+    """The key whose value comes next. None in a list, and where a key comes next."""
+    key_line: int = 0
+    key_column: int = 0
+    key_merges: bool = False
+    refused: bool = False
+    """The key was given before: its value is read and dropped."""
+    merged: list[tuple[Any, ValuePlace]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchored:
+    """What an alias stands for."""
+
+    value: Any
+    spot: ValuePlace
+    size: int
+    height: int
+    span: TextSpan
+    """Where it is written, from its first character to its last."""
+
+
+class YamlLoader:
+    """Builds data from events, from the first to the last."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file, self.text = file, text
+        self.open: list[_OpenCollection] = []
+        self.anchors: dict[str, _Anchored | None] = {}
+        """None: the anchor's own value is still open, and an alias to it would have no end."""
+        self.counted = 0
+        self.documents = 0
+        self.data: Any = None
+        self.spot = ValuePlace(1, 1)
+        self.secrets: list[TextSpan] = []
+        self.wrong: list[tuple[int, int, str, str]] = []
+
+    def take(self, event: yaml.Event) -> None:
+        """Go one event further."""
+        if isinstance(event, ScalarEvent):
+            self._scalar(event)
+        elif isinstance(event, (MappingStartEvent, SequenceStartEvent)):
+            self._start(event)
+        elif isinstance(event, (MappingEndEvent, SequenceEndEvent)):
+            self._end(event)
+        elif isinstance(event, AliasEvent):
+            self._alias(event)
+        elif isinstance(event, DocumentStartEvent):
+            self.documents += 1
+            if self.documents > 1:
+                line, column = _start_of(event)
+                self.stop(line, column, "a second document starts here", "Put each into a file of its own.")
+
+    def source(self) -> PlanSource:
+        """All that was read, with what was wrong on the way."""
+        read = PlanSource(self.file, self.text, self.data, self.spot, tuple(self.secrets))
+        return replace(read, problems=tuple(read.problem_at(*wrong) for wrong in self.wrong))
+
+    def stop(self, line: int, column: int, problem: str, remedy: str = "") -> NoReturn:
+        """Give up: raise this with all that was wrong before it."""
+        self.wrong.append((line, column, problem, remedy))
+        refuse(self.source().problems)
+
+    def is_inside_secret(self) -> bool:
+        """Whether what comes next belongs to something that must not be shown."""
+        return bool(self.open) and self._is_secret(self.open[-1])
+
+    def _scalar(self, event: ScalarEvent) -> None:
+        line, column = _start_of(event)
+        top = self.open[-1] if self.open else None
+        if top is not None and top.key is None and isinstance(top.values, dict):
+            merges = event.value == _MERGE and not event.style and event.tag is None
+            if event.style:
+                self._meaning(event, line, column)
+            self._key(top, event.value, line, column, merges=merges)
+            if event.anchor:
+                self.anchors[event.anchor] = _Anchored(
+                    event.value, ValuePlace(line, column), 1, 1, _span_of(event)
+                )
+            return
+        self._count(1, line, column)
+        if self.is_inside_secret():
+            self.secrets.append(_span_of(event))
+        value, spot = self._meaning(event, line, column), ValuePlace(line, column)
+        if event.anchor:
+            self.anchors[event.anchor] = _Anchored(value, spot, 1, 1, _span_of(event))
+        self._put(value, spot, 1)
+
+    def _meaning(self, event: ScalarEvent, line: int, column: int) -> Any:
+        try:
+            if event.tag is not None:
+                value = tagged_scalar(event.value, event.tag)
+            elif not event.style:
+                return plain_scalar(event.value)
+            else:
+                value = event.value
+            check_sayable(event.value)
+        except ValueError as error:
+            remedy = "Put it in quotes if it is meant as text." if not event.style else ""
+            self.wrong.append((line, column, str(error), remedy))
+            return None
+        return value
+
+    def _key(self, top: _OpenCollection, key: str, line: int, column: int, *, merges: bool = False) -> None:
+        top.key, top.key_line, top.key_column, top.key_merges = key, line, column, merges
+        top.refused = key in top.values or (merges and bool(top.merged))
+        if top.refused:
+            first = top.spots[key].line if key in top.spots else top.line
+            remedy = f"Keep one of them. The first is on line {first}."
+            self.wrong.append((line, column, f"`{shortened(key, 60)}` is given twice", remedy))
+
+    def _start(self, event: MappingStartEvent | SequenceStartEvent) -> None:
+        line, column = _start_of(event)
+        top = self.open[-1] if self.open else None
+        if top is not None and top.key is None and isinstance(top.values, dict):
+            self.stop(line, column, "a list or a mapping cannot be a name", "Names are text.")
+        self._count(1, line, column)
+        is_mapping = isinstance(event, MappingStartEvent)
+        if event.tag not in (None, "!", CORE + ("map" if is_mapping else "seq")):
+            self.wrong.append((line, column, f"the tag `{event.tag}` is not known here", "Remove it."))
+        new: Callable[[], Any] = dict if is_mapping else list
+        secret = self.is_inside_secret()
+        if event.anchor:
+            self.anchors[event.anchor] = None
+        self.open.append(_OpenCollection(line, column, new(), new(), secret, event.anchor, self.counted - 1))
+        self._check_depth(len(self.open), line, column)
+
+    def _end(self, event: MappingEndEvent | SequenceEndEvent) -> None:
+        done = self.open.pop()
+        for value, spot in done.merged:
+            self._merge(done, value, spot)
+        spot = ValuePlace(done.line, done.column, done.spots)
+        if done.anchor:
+            size = self.counted - done.counted_before
+            span = TextSpan(done.line, done.column, *_event_end(event))
+            self.anchors[done.anchor] = _Anchored(done.values, spot, size, done.height, span)
+        self._put(done.values, spot, done.height)
+
+    def _alias(self, event: AliasEvent) -> None:
+        line, column = _start_of(event)
+        if event.anchor not in self.anchors:
+            remedy = f"Put `&{event.anchor}` in front of what it should stand for, further up."
+            self.stop(line, column, f"`*{event.anchor}` stands for nothing", remedy)
+        found = self.anchors[event.anchor]
+        if found is None:
+            self.stop(line, column, f"`*{event.anchor}` stands inside of what it stands for")
+        top = self.open[-1] if self.open else None
+        if top is not None and top.key is None and isinstance(top.values, dict):
+            if not isinstance(found.value, str):
+                self.stop(line, column, "only text can be a name", "Write the name out.")
+            self._key(top, found.value, line, column)
+            return
+        self._count(found.size, line, column)
+        self._check_depth(len(self.open) + found.height - 1, line, column)
+        if self.is_inside_secret():
+            self.secrets.append(found.span)
+        self._put(found.value, found.spot, found.height)
+
+    def _put(self, value: Any, spot: ValuePlace, height: int) -> None:
+        """Give a finished value to the mapping or list it stands in."""
+        if not self.open:
+            self.data, self.spot = value, spot
+            return
+        top = self.open[-1]
+        top.height = max(top.height, height + 1)
+        if isinstance(top.values, list):
+            top.values.append(value)
+            top.spots.append(spot)
+            return
+        if top.key_merges and not top.refused:
+            top.merged.append((value, spot))
+        elif not top.refused:
+            top.values[top.key] = value
+            top.spots[top.key] = KeyPlace(top.key_line, top.key_column, spot)
+        top.key = None
+
+    def _merge(self, into: _OpenCollection, value: Any, spot: ValuePlace) -> None:
+        """`<<`: what a mapping has not itself, it takes from others, the first of them first."""
+        others: Iterable[tuple[Any, ValuePlace]] = [(value, spot)]
+        if isinstance(value, list) and isinstance(spot.inside, list):
+            others = zip(value, spot.inside, strict=True)
+        for other, other_spot in others:
+            if not isinstance(other, dict) or not isinstance(other_spot.inside, dict):
+                problem = "`<<` takes a mapping, or a list of mappings"
+                self.wrong.append((other_spot.line, other_spot.column, problem, ""))
+                continue
+            for key, key_spot in other_spot.inside.items():
+                if key not in into.values:
+                    into.values[key], into.spots[key] = other[key], key_spot
+
+    def _is_secret(self, top: _OpenCollection) -> bool:
+        return top.secret or (top.key is not None and is_secret_name(top.key))
+
+    def _count(self, size: int, line: int, column: int) -> None:
+        self.counted += size
+        if self.counted > MOST_VALUES:
+            problem = f"with its aliases written out, the file holds more than {MOST_VALUES:,} values"
+            self.stop(line, column, problem, "Use fewer aliases, or lists in a few entries.")
+
+    def _check_depth(self, levels: int, line: int, column: int) -> None:
+        if levels > MOST_LEVELS:
+            self.stop(line, column, f"this is nested more than {MOST_LEVELS} levels deep")
+
+
+def _start_of(event: Any) -> tuple[int, int]:
+    return event.start_mark.line + 1, event.start_mark.column + 1
+
+
+def _event_end(event: Any) -> tuple[int, int]:
+    return event.end_mark.line + 1, event.end_mark.column + 1
+
+
+def _span_of(event: Any) -> TextSpan:
+    return TextSpan(*_start_of(event), *_event_end(event))
+
+
+# Read YAML text into a `Source`.
+
+
+# libyaml where PyYAML was built with it; the same events, ten times slower, where it was not.
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+_REMEDIES = {
+    "mapping values are not allowed": "Put text that holds a colon and a space in quotes.",
+    "cannot start any token": "Indent with spaces, not tabs; put text that starts with @, ` or % in quotes.",
+    "found unexpected end of stream": "A quote that was opened is not closed.",
+    "did not find expected key": "Check that the lines of one mapping start in the same column.",
+    "could not find expected ':'": "Write `name: value`, with a space after the colon.",
+    "did not find expected '-' indicator": "Check that the entries of one list start in the same column.",
+    "did not find expected ',' or": "A bracket or brace that was opened is not closed.",
+}
+
+
+def read_source(text: str | bytes, *, file: str, loader: Any = LOADER) -> PlanSource:
+    """The data of a YAML text with the place of each part.
+
+    Raises `PlanError` when it is no YAML, or more of it than anyone means. What is wrong but could
+    be read past is in the source's `problems`, to be reported with whatever else is found.
+    """
+    written = _printable(_decoded(text, file), file)
+    walk = YamlLoader(file, written)
+    try:
+        for event in yaml.parse(written, Loader=loader):
+            walk.take(event)
+    except yaml.MarkedYAMLError as error:
+        _stop_at_syntax(walk, error)
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        # The parser gives no place for these: a character or an escape it cannot take.
+        walk.stop(1, 1, f"this cannot be read as YAML: {type(error).__name__}")
+    return walk.source()
+
+
+def _decoded(text: str | bytes, file: str) -> str:
+    size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
+    if size > MOST_BYTES:
+        most = MOST_BYTES // 1024 // 1024
+        remedy = f"At most {most} MiB are read. Use lists in a few entries instead of many entries."
+        refuse(
+            [PlanSource(file, "", None, ValuePlace(1, 1)).problem((), f"the file has {size:,} bytes", remedy)]
+        )
+    if isinstance(text, str):
+        return text.removeprefix("\ufeff")
+    try:
+        return text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = text[: error.start].decode("utf-8-sig")
+        line, column = _end_of(before)
+        problem = f"the byte 0x{text[error.start]:02x} is no UTF-8"
+        nowhere = PlanSource(file, "", None, ValuePlace(1, 1))
+        refuse([nowhere.problem_at(line, column, problem, "Save the file as UTF-8 text.")])
+        raise
+
+
+def _printable(text: str, file: str) -> str:
+    found = _UNPRINTABLE.search(text)
+    if found:
+        line, column = _end_of(text[: found.start()])
+        problem = f"the character U+{ord(found[0]):04X} may not stand in YAML"
+        remedy = 'Remove it, or write it as an escape in double quotes, such as "\\x1b".'
+        refuse([PlanSource(file, "", None, ValuePlace(1, 1)).problem_at(line, column, problem, remedy)])
+    return text
+
+
+def _end_of(text: str) -> tuple[int, int]:
+    lines = LINE_BREAK.split(text)
+    return len(lines), len(lines[-1]) + 1
+
+
+def _stop_at_syntax(walk: YamlLoader, error: yaml.MarkedYAMLError) -> NoReturn:
+    # A quote that is never closed is found at the end of the file, and mended where it was opened.
+    opened = error.context_mark if "quoted" in str(error.context) else None
+    mark = opened or error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    said = str(error.problem or error.context or "it breaks off")
+    remedy = next((words for part, words in _REMEDIES.items() if part in said), "")
+    # What stands there was not read, so nobody knows which part of the line is a secret.
+    if walk.is_inside_secret() or _speaks_of_secrets(walk.text, line):
+        walk.secrets.append(TextSpan(line, 1, line + 1, 1))
+    walk.stop(line, column, f"this is not YAML: {said}", remedy)
+
+
+def _speaks_of_secrets(text: str, line: int) -> bool:
+    words = re.findall(r"[\w-]+", "".join(LINE_BREAK.split(text)[line - 1 : line]))
+    return any(map(is_secret_name, words))

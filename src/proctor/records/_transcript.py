@@ -1,0 +1,238 @@
+"""What happened in a session, gathered as a record tells it: turns, and tool calls with their results.
+
+A turn begins when the user speaks after something was done, unless the record says itself where turns are.
+
+Knows nothing of formats.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, get_args
+
+from proctor.json_values import (
+    args_of,
+    as_cost,
+    as_map,
+    as_name,
+    as_number,
+    as_text,
+    maps_in,
+    message_text,
+    whole_number,
+)
+from proctor.score import Level, Score
+from proctor.session import Event, Message, ModelCall, Role, Step, TimedEvent, ToolCall
+
+
+@dataclass(slots=True)
+class _Entry:
+    event: Event
+    at: datetime | None
+
+
+@dataclass(slots=True)
+class _Step:
+    trace_id: str = ""
+    began: datetime | None = None
+    entries: list[_Entry] = field(default_factory=list)
+
+    def is_only_instructions(self) -> bool:
+        return all(isinstance(each.event, Message) and each.event.role == "system" for each in self.entries)
+
+    def is_waiting_for_the_user(self) -> bool:
+        return all(
+            isinstance(each.event, Message) and each.event.role != "assistant" for each in self.entries
+        )
+
+
+class TranscriptBuilder:
+    """A session as it is being told."""
+
+    def __init__(self, *, turns_by_user: bool = True) -> None:
+        self.turns_are_told = not turns_by_user
+        """Whether the record says itself where turns begin."""
+        self._steps = [_Step()]
+        self._open: dict[str, _Entry] = {}
+        self._calls = 0
+        self.began_at: datetime | None = None
+        """The earliest moment that was told; None: no moment was."""
+        self.ended_at: datetime | None = None
+        """The latest."""
+
+    def begin(self, trace_id: str = "", at: datetime | None = None) -> None:
+        """A turn begins; what was said so far belongs to it if that was instructions only."""
+        now = self._steps[-1]
+        if now.entries and (now.trace_id or not now.is_only_instructions()):
+            self._steps.append(now := _Step())
+        now.trace_id, now.began = trace_id, at
+        self._saw(at)
+
+    def say(
+        self,
+        role: Role,
+        text: str,
+        at: datetime | None = None,
+        name: str = "",
+        *,
+        even_nothing: bool = False,
+    ) -> None:
+        """Somebody said something. A message without words is not told, unless it is known to be one."""
+        if not text and not even_nothing:
+            return
+        if role == "user" and not self.turns_are_told and not self._steps[-1].is_waiting_for_the_user():
+            self.begin(at=at)
+        self._add(Message(role=role, content=text, name=name), at)
+
+    def call(
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        call_id: str = "",
+        at: datetime | None = None,
+        *,
+        success: bool | None = None,
+        known_as: str = "",
+    ) -> None:
+        """A tool was called; its result follows in `answer`, if `success` is not known already.
+
+        `known_as` is what the record's results call it, where that is not its id.
+        """
+        self._calls += 1
+        made = ToolCall(
+            name=name or "unnamed",
+            args=args,
+            call_id=call_id,
+            success=success,
+        )
+        entry = self._add(made, at)
+        if success is None:
+            self._open[known_as or call_id or f"\0{self._calls}"] = entry
+
+    def answer(
+        self,
+        call_id: str,
+        result: str,
+        success: bool | None = None,
+        at: datetime | None = None,
+        duration_ms: float | None = None,
+    ) -> None:
+        """How a tool call ended; one without an id answers the oldest open call, one of none is said."""
+        self._saw(at)
+        known = call_id if call_id in self._open else next(iter(self._open), "") if not call_id else ""
+        if not known:
+            self.say("tool", result, at)
+            return
+        entry = self._open.pop(known)
+        if isinstance(entry.event, ToolCall):
+            entry.event = replace(entry.event, result=result, success=success, duration_ms=duration_ms)
+
+    def spend(
+        self, call: ModelCall, at: datetime | None = None, *, before: tuple[int, int] | None = None
+    ) -> None:
+        """A model was asked. Told before what came of it: at a place `here` gave, else here."""
+        self._saw(at)
+        step, index = before or self.here()
+        self._steps[step].entries.insert(index, _Entry(call, at))
+
+    def here(self) -> tuple[int, int]:
+        """This place in the story, for `spend`."""
+        return len(self._steps) - 1, len(self._steps[-1].entries)
+
+    @property
+    def is_waiting_for_a_tool(self) -> bool:
+        """Whether it breaks off with a tool call whose result nobody told."""
+        last = self._last
+        return isinstance(last, ToolCall) and last.success is None and not last.result and bool(self._open)
+
+    @property
+    def is_waiting_for_the_agent(self) -> bool:
+        """Whether it breaks off with something the user said."""
+        last = self._last
+        return isinstance(last, Message) and last.role == "user"
+
+    @property
+    def steps(self) -> list[Step]:
+        """What was told, turn by turn."""
+        return [_told(step) for step in self._steps if step.entries]
+
+    @property
+    def _last(self) -> Event | None:
+        entries = self._steps[-1].entries
+        return entries[-1].event if entries else None
+
+    def _add(self, event: Event, at: datetime | None) -> _Entry:
+        self._saw(at)
+        entry = _Entry(event, at)
+        self._steps[-1].entries.append(entry)
+        return entry
+
+    def _saw(self, at: datetime | None) -> None:
+        if at is not None:
+            self.began_at = min(self.began_at or at, at)
+            self.ended_at = max(self.ended_at or at, at)
+
+
+def _told(step: _Step) -> Step:
+    moments: Sequence[datetime] = [each.at for each in step.entries if each.at is not None]
+    return Step(
+        trace_id=step.trace_id,
+        happenings=[TimedEvent(event=each.event, at=each.at) for each in step.entries],
+        started_at=step.began or (moments[0] if moments else None),
+        finished_at=moments[-1] if moments else None,
+    )
+
+
+# Messages in the form of chat completions, told as a story.
+
+
+def tell(story: TranscriptBuilder, message: Mapping[str, Any], at: datetime | None = None) -> None:
+    """Tell one message: what was said in it, the tools it calls, or the result it brings."""
+    role, said = message.get("role"), message_text(message.get("content"))
+    if role in ("system", "developer"):
+        story.say("system", said, at)
+    elif role == "user":
+        story.say("user", said, at)
+    elif role == "assistant":
+        story.say("assistant", said, at)
+        tell_calls(story, message, at)
+    elif role in ("tool", "function"):
+        # The tool-free form of old calls its functions by name only.
+        story.answer(as_name(message.get("tool_call_id")), said, at=at)
+
+
+def tell_calls(story: TranscriptBuilder, message: Mapping[str, Any], at: datetime | None = None) -> None:
+    """Tell the tools a message calls."""
+    for call in maps_in(message.get("tool_calls")):
+        asked = as_map(call, "function") or call
+        story.call(as_text(asked.get("name")), args_of(asked.get("arguments")), as_name(call.get("id")), at)
+    if old := as_map(message, "function_call"):
+        story.call(as_text(old.get("name")), args_of(old.get("arguments")), at=at)
+
+
+# Scores as our own exports keep them in other tools' files, taken back as they were.
+
+
+def scores_of_ours(value: Any) -> list[Score]:
+    """The scores of a list, each a mapping of what is known of it."""
+    return [score_of_ours(each) for each in maps_in(value) if as_text(each.get("evaluator"))]
+
+
+def score_of_ours(said: Any) -> Score:
+    """One of them."""
+    level = said.get("level")
+    return Score(
+        evaluator=as_text(said.get("evaluator")),
+        value=as_number(said.get("value")),
+        label=as_text(said.get("label")),
+        explanation=as_text(said.get("explanation")),
+        level=level if level in get_args(Level) else "session",
+        target=as_text(said.get("target")),
+        evaluator_digest=as_text(said.get("evaluator_digest")) or as_text(said.get("digest")),
+        error=as_text(said.get("error")),
+        cost_usd=as_cost(said.get("cost_usd")),
+        dimension=as_text(said.get("dimension")),
+        error_code=as_text(said.get("error_code")),
+        input_tokens=whole_number(said.get("input_tokens")),
+        output_tokens=whole_number(said.get("output_tokens")),
+    )

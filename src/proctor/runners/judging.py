@@ -1,0 +1,217 @@
+"""Judge a dialogue as soon as it has ended, in the same attempt, so that the verdicts' cost is its own.
+
+Knows nothing of how the dialogue came about.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proctor.dialogue.participant import SideSettings, Utterance
+from proctor.errors import CostLimit, EvaluatorError, ModelError, blame
+from proctor.evaluator import Evidence, Trace
+from proctor.expect import check_answer
+from proctor.item import digest_of
+from proctor.judging.engine import CriteriaVerdict, Criterion, TranscriptLine, judge
+from proctor.runner import Services
+from proctor.scenario.definition import Scenario
+from proctor.scenario.state import ScenarioCall, ScenarioRun, ScenarioTurn, Value, verdicts_of
+from proctor.score import Score
+from proctor.session import Message, ModelCall, Usage
+
+# Any evaluator of the product, at the end of an attempt: found by name, asked once, its scores kept.
+
+
+async def judged_by(wanted: Mapping[str, Any], evidence: Evidence, services: Services) -> Sequence[Score]:
+    """The scores of one evaluator, which are kept: `name`, and `judging`, whom it asks and how."""
+    name = str(wanted["name"])
+    try:
+        with blame(EvaluatorError, name):
+            evaluator = services.evaluator(name, wanted["judging"])
+            scores = await evaluator.judge(evidence)
+    except CostLimit:
+        raise
+    except (EvaluatorError, ModelError) as error:
+        scores = [Score(evaluator=name, error=str(error))]
+    for score in scores:
+        services.score(score)
+    return scores
+
+
+def below(mark: float | None, scores: Sequence[Score]) -> list[str]:
+    """What to say of scores that did not reach a pass mark. None: there is no mark."""
+    if mark is None:
+        return []
+    return [
+        f"{score.evaluator}{f' of {score.target}' if score.target else ''} is {score.value:g}, "
+        f"below its pass mark {mark:g}"
+        for score in scores
+        if score.value is not None and score.value < mark
+    ]
+
+
+PARAMETERS = {"temperature": 0.0}
+
+
+class Judges(SideSettings):
+    """Those who judge one dialogue."""
+
+    def __init__(self, services: Services, seed: int) -> None:
+        super().__init__(services, seed)
+        self._keep_score = services.score
+
+    async def judge(
+        self,
+        criterion: Criterion,
+        model: str,
+        lines: Sequence[tuple[str, str]],
+        profile: Mapping[str, Any],
+    ) -> list[str]:
+        """Keep the verdicts; what to say of those below the pass mark."""
+
+        async def ask(messages: Sequence[Mapping[str, str]]) -> CriteriaVerdict:
+            answer = await self.put(model, messages, PARAMETERS, keep=True)
+            return CriteriaVerdict(text=answer.text, cost_usd=answer.call.cost_usd)
+
+        shown = json.dumps(dict(profile), ensure_ascii=False, indent=1)
+        spoken = [TranscriptLine(speaker=speaker, text=text) for speaker, text in lines]
+        try:
+            scores = await judge(criterion, spoken, ask, profile=shown)
+        except (EvaluatorError, ModelError) as error:
+            # The dialogue is what it is, whether or not it could be judged.
+            scores = [Score(evaluator=criterion.name, evaluator_digest=criterion.digest, error=str(error))]
+        for score in scores:
+            self._keep_score(score)
+        return below(criterion.passes_at, scores)
+
+    async def ask(self, wanted: Mapping[str, Any], evidence: Evidence) -> list[str]:
+        """Keep what an evaluator of the product says; what to say of scores below the pass mark."""
+        scores = await judged_by(wanted, evidence, self._services)
+        for score in scores:
+            self._count_score(score)
+        return below(wanted["passes_at"], scores)
+
+    def _count_score(self, score: Score) -> None:
+        if score.input_tokens or score.output_tokens:
+            usage = Usage(input_tokens=score.input_tokens, output_tokens=score.output_tokens)
+            self._count(ModelCall(model="", usage=usage, cost_usd=score.cost_usd))
+
+    def check(self, expectation: Mapping[str, Any], lines: Sequence[tuple[str, str]]) -> list[str]:
+        """Keep whether what one side said holds what was expected; no model is asked."""
+        target = expectation["target"]
+        said = [text for speaker, text in lines if speaker == target]
+        parts = {"": "\n".join(said)}
+        if expectation["level"] == "turn":
+            parts = {f"{target}.turn_{number}": text for number, text in enumerate(said)}
+        scores = [_checked(expectation, text, where) for where, text in parts.items()]
+        for score in scores:
+            self._keep_score(score)
+        return below(expectation["passes_at"], scores)
+
+
+def dialogue_evidence_of(
+    history: Sequence[Utterance], under_test: str, profiles: Mapping[str, Any], services: Services
+) -> Evidence:
+    """A dialogue as evaluators look at sessions: whoever is under test is the assistant."""
+    said = [
+        Message(role="assistant" if one.side == under_test else "user", content=one.text, name=one.side)
+        for one in history
+    ]
+    traces, before = list[Trace](), list[Message]()
+    for message in said:
+        before.append(message)
+        if message.role == "assistant":
+            asked = [each.content for each in before if each.role == "user"]
+            traces.append(
+                Trace(
+                    id=f"{under_test}.turn_{len(traces)}",
+                    prompt=asked[-1] if asked else "",
+                    answer=message.content,
+                    messages=tuple(before),
+                )
+            )
+            before = []
+    return Evidence(
+        session_id=services.attempt, messages=said, traces=traces, attributes={"profiles": dict(profiles)}
+    )
+
+
+def _checked(expectation: Mapping[str, Any], text: str, target: str) -> Score:
+    checks = check_answer(expectation["expect"], text)
+    broken = [check.explanation for check in checks if not check.holds]
+    return Score(
+        evaluator=expectation["name"],
+        evaluator_digest=digest_of([expectation["expect"], expectation["level"], expectation["target"]])[:16],
+        value=0.0 if broken else 1.0,
+        label="fail" if broken else "pass",
+        explanation="; ".join(broken or [check.explanation for check in checks]),
+        level="trace" if target else "session",
+        target=target,
+    )
+
+
+# Judge a run of a scenario as soon as its last turn is over, in the same attempt.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunVerdicts:
+    """What those who were asked said of a run."""
+
+    scores: Mapping[str, Value]
+    calls: tuple[ScenarioCall, ...]
+    broken: Sequence[str]
+    """Of scores below their pass mark, what to say of them."""
+
+
+async def judge_scenario(
+    wanted: Sequence[Mapping[str, Any]], scenario: Scenario, run: ScenarioRun, services: Services
+) -> RunVerdicts:
+    """Ask each evaluator about a finished run; its scores are kept."""
+    evidence = scenario_evidence_of(scenario, run, services.attempt)
+    scores, calls, broken = dict[str, Value](), list[ScenarioCall](), list[str]()
+    for each in wanted:
+        said = await judged_by(each, evidence, services)
+        scores |= verdicts_of(said)
+        calls += [_call(score, each["judging"]["judge"]) for score in said if score.input_tokens]
+        broken += below(each["passes_at"], said)
+    return RunVerdicts(scores=scores, calls=tuple(calls), broken=broken)
+
+
+def scenario_evidence_of(scenario: Scenario, run: ScenarioRun, session_id: str) -> Evidence:
+    """A run as evaluators look at sessions."""
+    world, traces = scenario.initial_world_state, list[Trace]()
+    for turn in run.turns:
+        asked = Message(role="user", content=world, name="the world")
+        done = [
+            *_decisions(scenario, turn),
+            Message(role="assistant", content=turn.world_state, name="narrator"),
+        ]
+        answer = "\n\n".join(f"{message.name}: {message.content}" for message in done)
+        traces.append(Trace(id=f"turn-{turn.number}", prompt=world, answer=answer, messages=(asked, *done)))
+        world = turn.world_state
+    return Evidence(
+        session_id=session_id,
+        messages=[message for trace in traces for message in trace.messages],
+        traces=traces,
+        attributes={"scenario": scenario.name, "variation": run.variation, "metrics": run.final_metrics},
+    )
+
+
+def _decisions(scenario: Scenario, turn: ScenarioTurn) -> list[Message]:
+    return [
+        Message(role="assistant", content=decision.action, name=scenario.actors[short].name)
+        for short, decision in turn.decisions.items()
+    ]
+
+
+def _call(score: Score, model: str) -> ScenarioCall:
+    return ScenarioCall(
+        who="evaluators",
+        purpose=score.evaluator,
+        model=model,
+        turn=0,
+        input_tokens=score.input_tokens,
+        output_tokens=score.output_tokens,
+        cost_usd=score.cost_usd,
+    )

@@ -1,0 +1,209 @@
+"""Read metrics from what was said: by pattern, by keywords, or by asking a model.
+
+A value has the type its metric says, and lies within its range. One that cannot be read is None:
+missing, which is not the same as 0 or false.
+
+Knows nothing of turns or files.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from proctor.formatting import count_words, is_unspaced
+from proctor.scenario.definition import Measure, Scenario
+from proctor.scenario.prompts import Prompts, ScenarioModels
+from proctor.scenario.state import Decision, Value
+
+# Groups of three digits, or digits alone: `12, 15` are two numbers, and `3,5` is none to be sure of.
+_NUMBER = re.compile(
+    r"[-+−]?(?:[1-9]\d{0,2}(?:[,_ \u00a0\u202f]\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?P<more>,\d)?"
+    r"|[-+−]?\.\d+"
+)
+
+
+# Groups that capture, the innermost; and what in one can hold an answer: a yes or no, a class, anything.
+_GROUPS = re.compile(r"\((?!\?)([^()]*)\)|\(\?P<\w+>([^()]*)\)")
+
+
+_ANY_WORD = re.compile(r"\b(?:true|yes|y|1|on|false|no|n|0|off|not)\b|\\[wWSd]|(?<!\\)[.\[]", re.IGNORECASE)
+
+
+_POWER = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(?:\^|\*\*)\s*([-+]?\d+(?:\.\d+)?)")
+
+
+_YES = frozenset({"true", "yes", "y", "1", "on"})
+
+
+_NO = frozenset({"false", "no", "n", "0", "off", "not"})
+
+
+# A pattern of an author's may take for ever on a text of a model's; this much text is enough to read.
+LONGEST_TEXT = 100_000
+
+
+async def measure(
+    scenario: Scenario,
+    prompts: Prompts,
+    voices: ScenarioModels,
+    *,
+    turn: int,
+    world_state: str,
+    decisions: Mapping[str, Decision],
+    besides: str = "",
+) -> dict[str, Value]:
+    """All metrics of a turn. `besides` is what else the narrator said."""
+    found: dict[str, Value] = {}
+    reader = _MetricReader(scenario, prompts, voices, turn)
+    for name, rule in scenario.metrics.items():
+        if rule.actor_specific or rule.actor:
+            for short in _actors_of(rule, scenario):
+                key = name if rule.actor else f"{name}.{short}"
+                found[key] = await reader.read(name, rule, [decisions[short].action], about=short)
+        else:
+            # What the state says counts; an action only where the state is silent.
+            texts = [world_state, besides, *reversed([made.action for made in decisions.values()])]
+            found[name] = await reader.read(name, rule, texts)
+    return found
+
+
+def at_start(scenario: Scenario) -> dict[str, Value]:
+    """The metrics of the initial state, as far as they can be read without asking anyone."""
+    return {
+        name: read_text(rule, scenario.initial_world_state)
+        for name, rule in scenario.metrics.items()
+        if rule.method in ("regex", "keyword") and not rule.actor_specific and not rule.actor
+    }
+
+
+def read_text(rule: Measure, text: str) -> Value:
+    """The value a text gives for a pattern or keywords; None when it gives none."""
+    text = text[:LONGEST_TEXT]
+    if rule.method == "keyword":
+        return _within(rule, _by_keywords(rule, text))
+    if rule.method != "regex" or not rule.pattern:
+        return None
+    groups = [_group(found) for found in re.finditer(rule.pattern, text, re.IGNORECASE)]
+    if rule.type == "boolean" and not _reads_yes_or_no(rule.pattern):
+        # The pattern does not read a value; it asks whether something is there.
+        return bool(groups)
+    values = [value for value in (typed(rule, group) for group in groups) if value is not None]
+    return _within(rule, _one_of(rule, values))
+
+
+def typed(rule: Measure, text: str) -> Value:
+    """A text as a value of a metric's type; None when it is none."""
+    bare = text.strip().strip("*_`\"'").strip()
+    if rule.type == "boolean":
+        word = re.split(r"\W+", bare.lower(), maxsplit=1)[0]
+        return True if word in _YES else False if word in _NO else None
+    if rule.type == "string":
+        return _category(rule, bare)
+    number = _number(bare)
+    if number is None or rule.type == "float":
+        return number
+    return int(number) if number == int(number) else None
+
+
+class _MetricReader:
+    def __init__(self, scenario: Scenario, prompts: Prompts, voices: ScenarioModels, turn: int) -> None:
+        self.scenario, self.prompts, self.voices, self.turn = scenario, prompts, voices, turn
+
+    async def read(self, name: str, rule: Measure, texts: Sequence[str], about: str = "") -> Value:
+        if rule.method == "model":
+            return await self._asked(name, rule, texts[0], about)
+        if rule.method == "keyword" or (rule.type == "boolean" and rule.pattern):
+            return read_text(rule, texts[0])
+        values = (read_text(rule, text) for text in texts if text)
+        return next((value for value in values if value is not None), None)
+
+    async def _asked(self, name: str, rule: Measure, text: str, about: str) -> Value:
+        answer = await self.voices.ask(
+            "metrics",
+            name,
+            model=rule.model or self.scenario.world_state_model,
+            prompt=self.prompts.render("metric", name=name, measure=rule, text=text[:LONGEST_TEXT]),
+            turn=self.turn,
+            about=about,
+        )
+        # The last line that says something: some models think aloud before they answer.
+        lines = [line for line in answer.splitlines() if line.strip()]
+        last = lines[-1].rpartition(":")[2] if lines else ""
+        return _within(rule, typed(rule, last))
+
+
+def _actors_of(rule: Measure, scenario: Scenario) -> list[str]:
+    wanted = rule.actor.lower()
+    return [
+        short
+        for short, actor in scenario.actors.items()
+        if not wanted or wanted in (short.lower(), actor.name.lower())
+    ]
+
+
+def _group(found: re.Match[str]) -> str:
+    return next((group for group in found.groups() if group), found[0])
+
+
+def _reads_yes_or_no(pattern: str) -> bool:
+    """Whether a group of a pattern can hold a yes or a no: by name, or by anything goes."""
+    return any(_ANY_WORD.search(found[1] or found[2] or "") for found in _GROUPS.finditer(pattern))
+
+
+def _by_keywords(rule: Measure, text: str) -> Value:
+    words = [word for word in rule.keywords if word]
+    pattern = "|".join(map(_as_word, words))
+    count = len(re.findall(pattern, text, re.IGNORECASE)) if words else 0
+    if rule.scoring == "presence" or rule.type == "boolean":
+        return bool(count) if rule.type == "boolean" else int(bool(count))
+    if rule.scoring == "density":
+        total = count_words(text)
+        return count * 100 / total if total else None
+    return count
+
+
+def _as_word(word: str) -> str:
+    """A pattern that finds a word where it stands alone; in scripts without spaces, anywhere."""
+    before = "" if is_unspaced(word[:1]) else r"(?<!\w)"
+    behind = "" if is_unspaced(word[-1:]) else r"(?!\w)"
+    return f"{before}{re.escape(word)}{behind}"
+
+
+def _one_of(rule: Measure, values: Sequence[Value]) -> Value:
+    if not values:
+        return None
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if rule.aggregation == "max" and numbers:
+        return max(numbers)
+    if rule.aggregation == "sum" and numbers:
+        return sum(numbers)
+    return values[-1]
+
+
+def _within(rule: Measure, value: Value) -> Value:
+    if rule.range is None or isinstance(value, str | bool) or value is None:
+        return value
+    return value if rule.range[0] <= value <= rule.range[1] else None
+
+
+def _category(rule: Measure, text: str) -> str | None:
+    if not rule.categories:
+        return text or None
+    exact = [name for name in rule.categories if name.lower() == text.lower()]
+    held = [name for name in rule.categories if re.search(_as_word(name), text, re.IGNORECASE)]
+    return exact[0] if exact else held[0] if len(held) == 1 else None
+
+
+def _number(text: str) -> float | None:
+    """A number as people write it: `1,250.5`, `10^25`, `7 %`, `−3`."""
+    power = _POWER.search(text)
+    try:
+        if power:
+            value = float(power[1]) ** float(power[2])
+        else:
+            found = _NUMBER.search(text)
+            if found is None or found["more"]:
+                return None
+            value = float(re.sub(r"[,_\s]", "", found[0]).replace("−", "-"))
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return None
+    return value if isinstance(value, float) and abs(value) < float("inf") else None

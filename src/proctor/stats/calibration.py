@@ -1,0 +1,368 @@
+"""How good a judge is: its verdicts held against what people said of the same things.
+
+Agreement and kappa say how often they are the same; alpha also how people agree among themselves, which
+is the most a judge can reach; the confusion says which labels it takes for which; position and length
+say whether it leans with a turn's place or an answer's size; repeated judgements say how much it wavers.
+
+Knows nothing of models, stores or files.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any, cast
+
+from proctor.stats.intervals import Estimate, Rate, wilson
+from proctor.stats.reliability import (
+    JudgedMean,
+    Judgement,
+    Metric,
+    alpha,
+    bootstrapped,
+    correlation,
+    judged_mean,
+    kappa,
+)
+from proctor.store import StoreReader
+
+FEW, SOME = 30, 100
+"""Below the first nothing can be said, below the second little."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelValue:
+    """What somebody said of one thing: a label, what it is worth, or both."""
+
+    label: str = ""
+    value: float | None = None
+
+    @property
+    def word(self) -> str:
+        """What agreement is counted by."""
+        return self.label or (f"{self.value:g}" if self.value is not None else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedTargetPair:
+    """One thing that people and the judge have looked at."""
+
+    session: str
+    target: str = ""
+    human: Mapping[str, LabelValue]
+    """By who said it."""
+    machine: Sequence[LabelValue]
+    """Each time the judge was asked; the first is held against people."""
+    position: int = 0
+    """The number of its turn, from 0."""
+    length: int = 0
+    """Words of the answer that was judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bias:
+    """Whether the judge errs with something that should not matter."""
+
+    by: str
+    """`position` or `length`."""
+    correlation: Estimate
+    """Spearman's, of the judge's error with it: above 0 the judge is kinder to what has more of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What is known of a judge."""
+
+    things: int
+    sessions: int
+    people: int
+    agreement: Rate
+    kappa: Estimate
+    weighted: bool
+    alpha: Estimate
+    """Of the judge and all people together."""
+    human_alpha: float | None
+    """Of the people among themselves; None: nothing was labelled by two."""
+    bias: Estimate
+    """The judge's value less the people's, on average; above 0 it is too kind. None for plain labels."""
+    confusion: Mapping[tuple[str, str], int]
+    """How often people said the first and the judge the second."""
+    words: Sequence[str]
+    """What either of them said, lowest first where the scale has an order."""
+    leanings: Sequence[Bias]
+    repeats: int
+    """How often the judge was asked about each thing."""
+    retest: Rate
+    """How often a second judgement was the same as the first."""
+    mean: JudgedMean
+    """What the judge's values come to, with an interval that holds its noise."""
+    remarks: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def noise_variance(self) -> float | None:
+        """Of one judgement about the same thing; None: it was asked once."""
+        return self.mean.noise_variance
+
+
+def calibrate(judged: Sequence[JudgedTargetPair], *, order: Sequence[str] = (), seed: int = 0) -> Calibration:
+    """Hold a judge against people. `order` gives the labels of an ordinal scale, lowest first."""
+    told = [(thing, _consensus(thing, order)) for thing in judged if thing.human and thing.machine]
+    scale = {label: number for number, label in enumerate(order)}
+    pairs = [(human.word, thing.machine[0].word) for thing, human in told]
+    groups = _grouped(told)
+    ordinal = len(order) > 2
+    same = sum(a == b for a, b in pairs)
+    units: dict[str, list[Any]] = defaultdict(list)
+    for thing, _ in told:
+        units[thing.session].append(_unit(thing, scale))
+    metric: Metric = "ordinal" if ordinal else "nominal"
+    retests = [(thing.machine[0].word, later.word) for thing, _ in told for later in thing.machine[1:]]
+    found = Calibration(
+        things=len(told),
+        sessions=len(groups),
+        people=len({who for thing, _ in told for who in thing.human}),
+        agreement=wilson(same, len(pairs)),
+        kappa=bootstrapped(_pairs(groups), lambda drawn: kappa(cast(Any, drawn), order), seed=seed),
+        weighted=ordinal,
+        alpha=bootstrapped(units, lambda drawn: alpha(cast(Any, drawn), metric), seed=seed),
+        human_alpha=alpha([_people(thing, scale) for thing, _ in told], metric),
+        bias=_bias(groups, seed),
+        confusion=Counter(pairs),
+        words=sorted({word for pair in pairs for word in pair}, key=lambda word: (scale.get(word, -1), word)),
+        leanings=_leanings(groups, seed),
+        repeats=max((len(thing.machine) for thing, _ in told), default=0),
+        retest=wilson(sum(a == b for a, b in retests), len(retests)),
+        mean=_mean(told),
+    )
+    return _remarked(found)
+
+
+def _consensus(thing: JudgedTargetPair, order: Sequence[str]) -> LabelValue:
+    """What people say of a thing together: the majority's label (of equals the lowest), the mean value."""
+    opinions = list(thing.human.values())
+    counts = Counter(opinion.word for opinion in opinions)
+    most = max(counts.values())
+    tied = [word for word, count in counts.items() if count == most]
+    ranked = [label for label in order if label in tied] or sorted(tied)
+    values = [opinion.value for opinion in opinions if opinion.value is not None]
+    return LabelValue(label=ranked[0], value=fmean(values) if values else None)
+
+
+Grouped = dict[str, list[tuple[JudgedTargetPair, LabelValue]]]
+
+
+def _grouped(told: Sequence[tuple[JudgedTargetPair, LabelValue]]) -> Grouped:
+    groups: Grouped = defaultdict(list)
+    for thing, human in told:
+        groups[thing.session].append((thing, human))
+    return groups
+
+
+def _pairs(groups: Grouped) -> dict[str, list[object]]:
+    return {
+        name: [(human.word, thing.machine[0].word) for thing, human in group]
+        for name, group in groups.items()
+    }
+
+
+def _unit(thing: JudgedTargetPair, scale: Mapping[str, int]) -> list[Any]:
+    return [*_people(thing, scale), _coded(thing.machine[0], scale)]
+
+
+def _people(thing: JudgedTargetPair, scale: Mapping[str, int]) -> list[Any]:
+    return [_coded(opinion, scale) for opinion in thing.human.values()]
+
+
+def _coded(opinion: LabelValue, scale: Mapping[str, int]) -> Any:
+    """An ordinal label as its place; others as they are."""
+    return scale.get(opinion.word, -1) if len(scale) > 2 else opinion.word
+
+
+def _bias(groups: Grouped, seed: int) -> Estimate:
+    errors = {
+        name: [error for each in group if (error := _error(*each)) is not None]
+        for name, group in groups.items()
+    }
+    kept: dict[str, list[object]] = {name: [*found] for name, found in errors.items() if found}
+    return bootstrapped(kept, lambda drawn: fmean(cast(list[float], drawn)) if drawn else None, seed=seed)
+
+
+def _error(thing: JudgedTargetPair, human: LabelValue) -> float | None:
+    """How much kinder the judge was; without values, nothing can be said."""
+    machine = thing.machine[0].value
+    return None if machine is None or human.value is None else machine - human.value
+
+
+def _leanings(groups: Grouped, seed: int) -> list[Bias]:
+    measures: dict[str, Callable[[JudgedTargetPair], int]] = {
+        "position": lambda thing: thing.position,
+        "length": lambda thing: thing.length,
+    }
+    found = []
+    for name, measure in measures.items():
+        points: dict[str, list[object]] = {}
+        for session, group in groups.items():
+            mine = [
+                (measure(thing), error)
+                for thing, human in group
+                if (error := _leaned(thing, human)) is not None
+            ]
+            if mine:
+                points[session] = [*mine]
+        found.append(Bias(by=name, correlation=bootstrapped(points, _correlated, seed=seed)))
+    return found
+
+
+def _leaned(thing: JudgedTargetPair, human: LabelValue) -> float | None:
+    """The judge's error; for labels without values, whether there was one."""
+    error = _error(thing, human)
+    return float(thing.machine[0].word != human.word) if error is None else error
+
+
+def _correlated(drawn: list[object]) -> float | None:
+    points = cast(list[tuple[float, float]], drawn)
+    return correlation([x for x, _ in points], [y for _, y in points])
+
+
+def _mean(told: Sequence[tuple[JudgedTargetPair, LabelValue]]) -> JudgedMean:
+    return judged_mean(
+        [
+            Judgement(session=thing.session, target=thing.target, value=opinion.value)
+            for thing, _ in told
+            for opinion in thing.machine
+            if opinion.value is not None
+        ]
+    )
+
+
+def _remarked(found: Calibration) -> Calibration:
+    remarks: list[str] = []
+    if found.things < FEW:
+        remarks.append(
+            f"{found.things} labelled things are too few to tell a good judge from a poor one: "
+            f"label at least {FEW}."
+        )
+    elif found.things < SOME:
+        remarks.append(
+            f"With {found.things} labelled things the intervals are wide; {SOME} or more narrow them."
+        )
+    if found.kappa.value is None and found.things:
+        remarks.append(
+            "People and judge used one and the same label throughout: agreement shows nothing here."
+        )
+    for leaning in found.leanings:
+        low, high = leaning.correlation.low, leaning.correlation.high
+        if low is not None and high is not None and (low > 0 or high < 0):
+            kinder = "kinder" if low > 0 else "harsher"
+            more = "later turns" if leaning.by == "position" else "longer answers"
+            remarks.append(f"The judge seems {kinder} to {more} than people are.")
+    if found.human_alpha is not None and found.human_alpha < 0.667:
+        remarks.append(
+            "People hardly agree among themselves: the question may be unclear, whoever answers it."
+        )
+    if found.repeats < 2:
+        remarks.append(
+            "The judge was asked once about each thing: how much it wavers is not known (--repeats 3)."
+        )
+    return replace(found, remarks=tuple(remarks))
+
+
+# How good the judges are, as far as people have said what they think of the same things.
+
+
+Row = dict[str, Any]
+
+
+Order = Callable[[str, str], Sequence[str]]
+"""The labels of an evaluator and dimension, lowest first; empty when they have no order."""
+
+
+_VERDICTS = (
+    'SELECT l."evaluator", l."dimension", l."sessionId" AS "about", l."target", l."who", '
+    'l."label" AS "said", l."value" AS "worth", l."level", s."evaluatorDigest", s."label", s."value", '
+    's."timestamp", s."sessionId", s."position" FROM "labels" l JOIN "scores" s ON {joined} '
+    'AND s."evaluator" = l."evaluator" AND s."target" = l."target" AND s."dimension" = l."dimension" '
+    "AND s.\"error\" = '' WHERE {wanted}"
+)
+
+
+_JOINS = (
+    's."judgedSessionId" = l."sessionId"',
+    's."sessionId" = l."sessionId" AND s."judgedSessionId" = \'\'',
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabeledJudge:
+    """An evaluator that people have given labels for."""
+
+    evaluator: str
+    dimension: str
+    level: str
+    digest: str
+    """Of the version its verdicts are of; empty: it has given none yet."""
+    labels: int
+    """All that people gave, also of things it never judged."""
+    calibration: Calibration
+    """Of the things that both have looked at."""
+
+
+def judges(read: StoreReader, order: Order, *, evaluator: str = "") -> list[LabeledJudge]:
+    """Every evaluator that has labels, the most labelled first; or one of them."""
+    verdicts: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in _rows(read, evaluator):
+        verdicts[row["evaluator"], row["dimension"]].append(row)
+    return [
+        _judge(row, verdicts[row["evaluator"], row["dimension"]], order) for row in _named(read, evaluator)
+    ]
+
+
+def _named(read: StoreReader, evaluator: str) -> list[Row]:
+    wanted, given = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
+    return read.query(
+        'SELECT "evaluator", "dimension", MAX("level") AS "level", COUNT(*) AS "labels" FROM "labels" '
+        f'{wanted} GROUP BY "evaluator", "dimension" ORDER BY "labels" DESC, "evaluator", "dimension"',
+        given,
+    )
+
+
+def _rows(read: StoreReader, evaluator: str) -> list[Row]:
+    wanted, given = ('l."evaluator" = ?', (evaluator,)) if evaluator else ("1 = 1", ())
+    return [
+        row for joined in _JOINS for row in read.query(_VERDICTS.format(joined=joined, wanted=wanted), given)
+    ]
+
+
+def _judge(named: Row, rows: Sequence[Row], order: Order) -> LabeledJudge:
+    last = max(rows, key=lambda row: row["timestamp"] or "", default=None)
+    digest = last["evaluatorDigest"] if last else ""
+    things = _things(row for row in rows if row["evaluatorDigest"] == digest)
+    ranked = order(named["evaluator"], named["dimension"])
+    return LabeledJudge(
+        evaluator=named["evaluator"],
+        dimension=named["dimension"],
+        level=named["level"],
+        digest=digest,
+        labels=named["labels"],
+        calibration=calibrate(things, order=ranked),
+    )
+
+
+def _things(rows: Iterable[Row]) -> list[JudgedTargetPair]:
+    people: dict[tuple[str, str], dict[str, LabelValue]] = defaultdict(dict)
+    machine: dict[tuple[str, str], dict[tuple[str, str, int], LabelValue]] = defaultdict(dict)
+    for row in rows:
+        thing = row["about"], row["target"]
+        people[thing][row["who"]] = LabelValue(label=row["said"], value=row["worth"])
+        asked = row["timestamp"] or "", row["sessionId"], row["position"]
+        machine[thing][asked] = LabelValue(label=row["label"], value=row["value"])
+    return [
+        JudgedTargetPair(
+            session=session,
+            target=target,
+            human=said,
+            # The last verdict is the one a reader sees, and the one that is held against people.
+            machine=[machine[session, target][at] for at in sorted(machine[session, target], reverse=True)],
+        )
+        for (session, target), said in people.items()
+    ]

@@ -1,0 +1,341 @@
+"""What runs of a scenario are going to take, from what earlier ones took.
+
+Everyone who is asked (an actor, the narrator, who summarises, measures or checks) took so many calls and
+tokens a turn, with the model they had; runs to come are counted up from that, turn by turn, and priced as
+their own models are. Somebody who has a new model is expected to need the tokens they needed with another;
+somebody who was never there is left to a guess. Both are said.
+
+The interval is that of the runs to come, not of the average: it covers their own spread too.
+
+Knows nothing of how a run is played, or where prices come from.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, variance
+from typing import Any
+
+from proctor.item import FAIL, SUCCESS, TIMEOUT
+from proctor.scenario.state import ScenarioCall, calls_of
+from proctor.stats.intervals import Estimate, mean, mean_of, student_quantile
+from proctor.store import StoreReader
+from proctor.store.database import places
+
+# What completed runs of a scenario have taken on average: calls, tokens and money.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastUsage:
+    """What completed runs of a scenario have taken."""
+
+    runs: int
+    calls: Estimate
+    tokens: Estimate
+    cost_usd: Estimate
+
+
+def experience(read: StoreReader, scenario: str) -> PastUsage:
+    """Look up what earlier runs of a scenario took, to say what further ones may take."""
+    rows = read.query(
+        'SELECT i."tokensTotal", i."costUsd", '
+        '(SELECT SUM(s."modelCalls") FROM "sessions" s WHERE s."runId" = i."runId" AND s."itemId" = i."id") '
+        'AS "calls" FROM "batch_items" i JOIN "batches" b ON b."runId" = i."runId" '
+        'WHERE b."job" = ? AND i."status" = ? AND i."prompt" = ?',
+        ("scenario", SUCCESS, scenario),
+    )
+    return PastUsage(
+        runs=len(rows),
+        calls=mean_of([float(row["calls"] or 0) for row in rows]),
+        tokens=mean_of([float(row["tokensTotal"]) for row in rows]),
+        cost_usd=mean_of([row["costUsd"] for row in rows if row["costUsd"] is not None]),
+    )
+
+
+def as_document(found: PastUsage) -> dict[str, object]:
+    """Earlier runs as JSON."""
+    figures = {"calls": found.calls, "tokens": found.tokens, "cost_usd": found.cost_usd}
+    return {
+        "runs": found.runs,
+        **{
+            name: {"mean": one.value, "low": one.low, "high": one.high, "n": one.n}
+            for name, one in figures.items()
+        },
+    }
+
+
+# What a batch is going to take, from what the same agents and models took before.
+
+
+ENDED = (SUCCESS, FAIL, TIMEOUT)
+"""Sessions that were carried out. Those we or the infrastructure failed tell nothing of what work takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentModel:
+    """Who does an item."""
+
+    agent: str
+    """Empty: a model is asked directly."""
+    model: str
+
+    def __str__(self) -> str:
+        return " with ".join(part for part in (self.agent, self.model) if part) or "items without a model"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a batch is expected to take."""
+
+    items: int
+    known_items: int
+    """Those whose like were done before; the figures are of these."""
+    sessions: int
+    """Earlier sessions that the figures rest on."""
+    cost_usd: float | None
+    """None: nothing is known of it."""
+    seconds: float | None
+    unknown: tuple[str, ...] = field(default=())
+    """Who has not been at work here yet."""
+
+    @property
+    def basis(self) -> str:
+        """In words, how it was reckoned."""
+        if not self.known_items:
+            return "Nothing like it was done here before, so nothing can be said."
+        many = "an earlier session" if self.sessions == 1 else f"{self.sessions:,} earlier sessions"
+        said = f"From {many} of the same agents and models"
+        if self.unknown:
+            some = ", ".join(self.unknown[:3]) + (" and others" if len(self.unknown) > 3 else "")
+            return f"{said}, for {self.known_items:,} of {self.items:,} items: nothing is known of {some}."
+        return f"{said}."
+
+
+def forecast(read: StoreReader, job: str, work: Mapping[AgentModel, int], *, concurrency: int) -> Forecast:
+    """What so many items of each worker are going to take together, so many at a time."""
+    known, sessions, cost, seconds, longest = 0, 0, None, 0.0, 0.0
+    unknown = list[str]()
+    for worker, items in work.items():
+        time, money = _experience(read, job, worker)
+        if time.value is None:
+            unknown.append(str(worker))
+            continue
+        known += items
+        sessions += time.n
+        seconds += time.value * items
+        longest = max(longest, time.value)
+        if money.value is not None:
+            cost = (cost or 0.0) + money.value * items
+    total = sum(work.values())
+    at_once = max(1, min(concurrency, total))
+    return Forecast(
+        items=total,
+        known_items=known,
+        sessions=sessions,
+        cost_usd=cost,
+        seconds=max(seconds / at_once, longest) if known else None,
+        unknown=tuple(unknown),
+    )
+
+
+def _experience(read: StoreReader, job: str, worker: AgentModel) -> tuple[Estimate, Estimate]:
+    """Seconds and USD of a session of this worker."""
+    (row,) = read.query(
+        'SELECT COUNT("workSeconds") AS "n", SUM("workSeconds") AS "time", '
+        'SUM("workSeconds" * "workSeconds") AS "time2", COUNT("costUsd") AS "priced", '
+        'SUM("costUsd") AS "cost", SUM("costUsd" * "costUsd") AS "cost2" FROM "sessions" '
+        f'WHERE "job" = ? AND "agent" = ? AND "model" = ? AND "status" IN ({places(ENDED)})',
+        (job, worker.agent, worker.model, *ENDED),
+    )
+    time = mean(row["n"], row["time"] or 0.0, row["time2"] or 0.0)
+    return time, mean(row["priced"], row["cost"] or 0.0, row["cost2"] or 0.0)
+
+
+MOST_RUNS = 200
+"""Earlier runs that are looked at, the latest first: more would change no digit that matters."""
+
+
+Price = Callable[[str, float, float], float | None]
+"""USD of a call to a model with so many tokens in and out; None: nobody knows."""
+
+
+FIGURES = ("calls", "tokens", "cost_usd")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptShare:
+    """What one who is asked takes in a turn, on average over a run."""
+
+    who: str
+    model: str
+    calls: float
+    input_tokens: float
+    output_tokens: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What one run takes, and what all of them take together."""
+
+    runs: int
+    """Earlier runs that it rests on."""
+    one: Mapping[str, Estimate]
+    """By figure: `calls`, `tokens`, `cost_usd`."""
+    everything: Mapping[str, Estimate]
+    notes: tuple[str, ...] = ()
+    """What had to be assumed."""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "runs": self.runs,
+            "a_run": {name: _plain(found) for name, found in self.one.items()},
+            "all_runs": {name: _plain(found) for name, found in self.everything.items()},
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(slots=True)
+class _Sum:
+    """A sum of averages that were each taken over several runs."""
+
+    mean: float = 0.0
+    spread: float = 0.0
+    """The variance of one run."""
+    doubt: float = 0.0
+    """The variance of the average itself."""
+    fewest: int | None = None
+    is_known: bool = True
+
+    def add(self, values: Sequence[float | None], turns: int, *, is_seen: bool) -> None:
+        """`is_seen` is false for a guess, of whose spread nobody knows anything."""
+        known = [value * turns for value in values if value is not None]
+        if len(known) < len(values):
+            self.is_known = False
+            return
+        self.mean += fmean(known)
+        if is_seen:
+            self.fewest = min(self.fewest or len(known), len(known))
+        if len(known) > 1:
+            spread = variance(known)
+            self.spread, self.doubt = self.spread + spread, self.doubt + spread / len(known)
+
+    def estimate(self, runs: int) -> Estimate:
+        if not self.is_known:
+            return Estimate(value=None)
+        n, value = self.fewest or 0, self.mean * runs
+        if n < 2:
+            return Estimate(value=value, n=n)
+        reach = student_quantile(0.975, n - 1) * math.sqrt(runs * runs * self.doubt + runs * self.spread)
+        return Estimate(value=value, low=max(0.0, value - reach), high=value + reach, n=n)
+
+
+@dataclass(slots=True)
+class _EarlierCalls:
+    sums: dict[str, _Sum] = field(default_factory=lambda: {name: _Sum() for name in FIGURES})
+    notes: list[str] = field(default_factory=list)
+    runs: int = 0
+
+
+def earlier_runs(read: StoreReader, scenario: str) -> list[list[PromptShare]]:
+    """What completed runs of a scenario took, each as its parts; the latest first."""
+    rows = read.query(
+        'SELECT i."runId", i."id" FROM "batch_items" i JOIN "batches" b ON b."runId" = i."runId" '
+        'WHERE b."job" = ? AND i."status" = ? AND i."prompt" = ? ORDER BY i."finishedAt" DESC LIMIT ?',
+        ("scenario", SUCCESS, scenario, MOST_RUNS),
+    )
+    runs = [parts_of(_turns(read, row["runId"], row["id"])) for row in rows]
+    return [parts for parts in runs if parts]
+
+
+def parts_of(turns: Sequence[Sequence[ScenarioCall]]) -> list[PromptShare]:
+    """A run's calls as what everyone took in a turn. A turn without calls was paid for elsewhere."""
+    played = [calls for calls in turns if calls]
+    grouped: dict[tuple[str, str], list[ScenarioCall]] = defaultdict(list)
+    for calls in played:
+        for call in calls:
+            grouped[call.who, call.model].append(call)
+    return [
+        PromptShare(
+            who=who,
+            model=model,
+            calls=len(calls) / len(played),
+            input_tokens=sum(call.input_tokens for call in calls) / len(played),
+            output_tokens=sum(call.output_tokens for call in calls) / len(played),
+        )
+        for (who, model), calls in grouped.items()
+    ]
+
+
+def predict(
+    earlier: Sequence[Sequence[PromptShare]],
+    guess: Sequence[PromptShare],
+    *,
+    turns: int,
+    runs: int,
+    price: Price,
+) -> Prediction | None:
+    """What runs take in which those of `guess` are asked; None when there are no earlier ones."""
+    if not earlier:
+        return None
+    found = _EarlierCalls()
+    for expected in guess:
+        samples = _samples(earlier, expected, found)
+        figures: dict[str, list[float | None]] = {
+            "calls": [part.calls for part in samples],
+            "tokens": [part.input_tokens + part.output_tokens for part in samples],
+            "cost_usd": [_cost(part, expected.model, price) for part in samples],
+        }
+        for name, values in figures.items():
+            found.sums[name].add(values, turns, is_seen=samples != [expected])
+    return Prediction(
+        runs=found.runs,
+        one={name: total.estimate(1) for name, total in found.sums.items()},
+        everything={name: total.estimate(runs) for name, total in found.sums.items()},
+        notes=tuple(found.notes),
+    )
+
+
+def _samples(
+    earlier: Sequence[Sequence[PromptShare]], expected: PromptShare, found: _EarlierCalls
+) -> list[PromptShare]:
+    theirs = [[part for part in parts if part.who == expected.who] for parts in earlier]
+    same = [part for parts in theirs for part in parts if part.model == expected.model]
+    if same:
+        found.runs = max(found.runs, len(same))
+        return same
+    others = [parts[0] for parts in theirs if parts]
+    if others:
+        found.runs = max(found.runs, len(others))
+        models = ", ".join(sorted({part.model for part in others}))
+        found.notes.append(
+            f"{expected.who} never had {expected.model}: counted as if it wrote as much as {models}"
+        )
+        return others
+    found.notes.append(f"{expected.who} took no part in earlier runs: a guess")
+    return [expected]
+
+
+def _cost(part: PromptShare, model: str, price: Price) -> float | None:
+    if not part.calls:
+        return 0.0
+    one = price(model, part.input_tokens / part.calls, part.output_tokens / part.calls)
+    return None if one is None else one * part.calls
+
+
+def _turns(read: StoreReader, run_id: str, item_id: str) -> list[Sequence[ScenarioCall]]:
+    found: dict[int, Sequence[ScenarioCall]] = {}
+    for attempt in read.attempts(run_id, item_id):
+        for step in read.of_session("iterations", attempt["id"]):
+            try:
+                turn = json.loads(step["output"])
+                found[int(turn["number"])] = calls_of(turn["calls"])
+            except (ValueError, KeyError, TypeError):
+                continue
+    return list(found.values())
+
+
+def _plain(found: Estimate) -> dict[str, float | int | None]:
+    return {"mean": found.value, "low": found.low, "high": found.high, "n": found.n}

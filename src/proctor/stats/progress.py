@@ -1,0 +1,253 @@
+"""How far a batch is, cheaply enough to ask several times a second.
+
+Counts come from an index alone. Sums would need every row; but items that ended stay as they are, so
+those of the plan's finished beginning are added up once and carried from one answer to the next.
+
+Knows nothing of how progress is shown.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from proctor.item import FINISHED, QUEUED, RUNNING
+from proctor.stats.failures import SHOWN_CHARACTERS
+from proctor.store import StoreReader
+from proctor.store.aggregates import Row
+from proctor.store.items import status_counts
+
+SHOWN_RUNNING = 10
+
+
+RATE_SECONDS = 30
+"""The rate is that of the last half minute: long enough for items of some seconds, short enough to
+notice that a provider has slowed down."""
+
+
+# Below this, one item more or less would throw the rate about.
+SHORTEST_RATE_SECONDS = 2
+
+
+_FINISHED = ", ".join(f"'{status}'" for status in FINISHED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningItem:
+    """An item under way."""
+
+    item_id: str
+    repo: str
+    prompt: str
+    model: str
+    agent: str
+    session_id: str
+    elapsed_seconds: float
+    tokens: int
+    """So far, in this attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolUse:
+    """How much is asked of one provider and model."""
+
+    name: str
+    limit: int
+    """Calls at once; what was found out so far."""
+    in_use: int
+    waiting: int
+    refused: int
+    """How often the provider said that it was too much."""
+    waited_seconds: float
+    """All calls together."""
+    held_seconds: float
+    """Until calls are let through again; 0 when they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Tokens and money of the finished items before a position of the plan."""
+
+    before: int = 0
+    tokens: int = 0
+    cost_usd: float | None = None
+
+    def plus(self, row: Row) -> "_Sums":
+        return _Sums(self.before, self.tokens + (row["tokens"] or 0), _added(self.cost_usd, row["cost"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a batch is."""
+
+    run_id: str
+    status: str
+    counts: Mapping[str, int]
+    """Items by status; every status is there."""
+    tokens: int
+    cost_usd: float | None
+    """None: no price is known."""
+    budget_usd: float | None
+    elapsed_seconds: float
+    items_per_second: float | None
+    """Over the last half minute, or since the start when this is the first look. None: unknown."""
+    running: tuple[RunningItem, ...]
+    """Those that take longest, at most ten."""
+    pools: tuple[PoolUse, ...]
+    """What is asked of each provider; empty when nobody is asked."""
+    _settled: _Sums = field(default=_Sums(), repr=False)
+    _marks: tuple[tuple[datetime, int], ...] = field(default=(), repr=False)
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def finished(self) -> int:
+        return sum(self.counts[status] for status in FINISHED)
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Until the last item ends at this rate; None when it cannot be said."""
+        if self.status != RUNNING or not self.items_per_second:
+            return None
+        return (self.total - self.finished) / self.items_per_second
+
+
+def progress(read: StoreReader, run_id: str, now: datetime, previous: Progress | None = None) -> Progress:
+    """How far a batch is. Give the `previous` answer to make the next one quick and its rate current."""
+    batch = read.batch(run_id, now)
+    run_id = batch["runId"]
+    if previous is not None and previous.run_id != run_id:
+        previous = None
+    counts = status_counts(read, run_id)
+    finished = sum(counts[status] for status in FINISHED)
+    settled = _settled(read, run_id, previous)
+    sums = _unsettled(read, run_id, settled)
+    elapsed = _elapsed(batch, now)
+    marks = _marks(previous, now, finished)
+    return Progress(
+        run_id=run_id,
+        status=batch["status"],
+        counts=counts,
+        tokens=sums.tokens,
+        cost_usd=sums.cost_usd,
+        budget_usd=batch["budgetUsd"],
+        elapsed_seconds=elapsed,
+        items_per_second=_rate(marks, finished, elapsed),
+        running=_running(read, run_id, now),
+        pools=_pools(read, run_id, now),
+        _settled=settled,
+        _marks=marks,
+    )
+
+
+def _settled(read: StoreReader, run_id: str, previous: Progress | None) -> _Sums:
+    """The sums of the plan's beginning, up to the first item that has not ended."""
+    (found,) = read.query(
+        'SELECT MIN("first") AS "first" FROM ('
+        'SELECT MIN("position") AS "first" FROM "batch_items" WHERE "runId" = ? AND "status" = ? UNION ALL '
+        'SELECT MIN("position") FROM "batch_items" WHERE "runId" = ? AND "status" = ?) AS "firsts"',
+        (run_id, QUEUED, run_id, RUNNING),
+    )
+    (last,) = read.query('SELECT MAX("position") AS "n" FROM "batch_items" WHERE "runId" = ?', (run_id,))
+    first = found["first"]
+    before = int(first) if first is not None else int(last["n"] if last["n"] is not None else -1) + 1
+    known = previous._settled if previous is not None else _Sums()
+    if known.before > before:
+        # Items that had ended were taken up again.
+        known = _Sums()
+    (more,) = read.query(
+        'SELECT SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost" FROM "batch_items" '
+        'WHERE "runId" = ? AND "position" >= ? AND "position" < ?',
+        (run_id, known.before, before),
+    )
+    total = known.plus(more)
+    return _Sums(before, total.tokens, total.cost_usd)
+
+
+def _unsettled(read: StoreReader, run_id: str, settled: _Sums) -> _Sums:
+    """The sums of everything: what is settled, what ended after it, and what is under way."""
+    (ended,) = read.query(
+        'SELECT SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost" FROM "batch_items" '
+        f'WHERE "runId" = ? AND "status" IN ({_FINISHED}) AND "position" >= ?',
+        (run_id, settled.before),
+    )
+    (under_way,) = read.query(
+        'SELECT SUM("promptTokens" + "completionTokens") AS "tokens", SUM("costUsd") AS "cost" '
+        'FROM "model_calls" WHERE "sessionId" IN '
+        '(SELECT "sessionId" FROM "batch_items" WHERE "runId" = ? AND "status" = ?)',
+        (run_id, RUNNING),
+    )
+    return settled.plus(ended).plus(under_way)
+
+
+def _running(read: StoreReader, run_id: str, now: datetime) -> tuple[RunningItem, ...]:
+    found = read.query(
+        f'SELECT "id", "repo", SUBSTR("prompt", 1, {SHOWN_CHARACTERS}) AS "prompt", "model", "agent", '
+        '"startedAt", "sessionId", (SELECT SUM(t."promptTokens" + t."completionTokens") FROM "model_calls" t '
+        'WHERE t."sessionId" = i."sessionId") AS "tokens" FROM "batch_items" i '
+        f'WHERE "runId" = ? AND "status" = ? ORDER BY "startedAt", "position" LIMIT {SHOWN_RUNNING}',
+        (run_id, RUNNING),
+    )
+    return tuple(
+        RunningItem(
+            item_id=row["id"],
+            repo=row["repo"],
+            prompt=row["prompt"],
+            model=row["model"],
+            agent=row["agent"],
+            session_id=row["sessionId"] or "",
+            elapsed_seconds=_seconds(row["startedAt"], now),
+            tokens=row["tokens"] or 0,
+        )
+        for row in found
+    )
+
+
+def _pools(read: StoreReader, run_id: str, now: datetime) -> tuple[PoolUse, ...]:
+    return tuple(
+        PoolUse(
+            name=row["name"],
+            limit=int(row["limit"]),
+            in_use=row["inUse"],
+            waiting=row["waiting"],
+            refused=row["limited"],
+            waited_seconds=row["waitedSeconds"],
+            held_seconds=_until(row["heldUntil"], now),
+        )
+        for row in read.pools(run_id)
+    )
+
+
+def _until(moment: str | None, now: datetime) -> float:
+    return max(0.0, (datetime.fromisoformat(moment) - now).total_seconds()) if moment else 0.0
+
+
+def _elapsed(batch: Row, now: datetime) -> float:
+    end = batch["finishedAt"]
+    if end is None and batch["status"] != RUNNING:
+        end = batch["heartbeatAt"]
+    return _seconds(batch["createdAt"], datetime.fromisoformat(end) if end else now)
+
+
+def _marks(previous: Progress | None, now: datetime, finished: int) -> tuple[tuple[datetime, int], ...]:
+    """When how many had ended, over the last half minute."""
+    oldest = now - timedelta(seconds=RATE_SECONDS)
+    kept = [mark for mark in previous._marks if mark[0] >= oldest] if previous is not None else []
+    return (*kept, (now, finished))
+
+
+def _rate(marks: tuple[tuple[datetime, int], ...], finished: int, elapsed: float) -> float | None:
+    (first, had_ended), (last, _) = marks[0], marks[-1]
+    span = (last - first).total_seconds()
+    if span >= SHORTEST_RATE_SECONDS:
+        return max(0, finished - had_ended) / span
+    return finished / elapsed if finished and elapsed > 0 else None
+
+
+def _seconds(since: str | None, until: datetime) -> float:
+    return max(0.0, (until - datetime.fromisoformat(since)).total_seconds()) if since else 0.0
+
+
+def _added(one: float | None, other: float | None) -> float | None:
+    return one if other is None else (one or 0.0) + other

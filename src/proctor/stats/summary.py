@@ -1,0 +1,174 @@
+"""Everything a report says about some sessions, as plain records.
+
+Outcomes are of items, which are judged by their last attempt; tokens, tools, time and money are of
+all sessions, because all of them were spent.
+
+Knows nothing of pages, files or terminals.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT
+from proctor.stats.failures import AttemptCounts, Failure, MockUsage, attempts, failures, stand_ins
+from proctor.stats.outcomes import Outcomes, outcomes
+from proctor.stats.usage import (
+    Cost,
+    Durations,
+    ModelUsage,
+    SlowCall,
+    Steps,
+    Tokens,
+    ToolUsage,
+    cost_of,
+    durations,
+    judging_cost,
+    merges,
+    model_usage,
+    steps,
+    tokens_of,
+    tool_usage,
+)
+from proctor.store import Scope, StoreReader
+from proctor.store.aggregates import Row, Selection, select
+
+LISTED_BATCHES = 50
+
+
+# The database works outside Python's lock, so two questions at a time take half as long. Kept for the
+# life of the process: each thread holds a connection to the store, and new threads would open more.
+_ASKING = ThreadPoolExecutor(max_workers=2, thread_name_prefix="analyse")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFacts:
+    """What there is to say about a batch as a whole."""
+
+    run_id: str
+    job: str
+    status: str
+    reason: str
+    created_at: str
+    finished_at: str
+    """Empty: not yet."""
+    plan_path: str
+    concurrency: int
+    seed: int | None
+    budget_usd: float | None
+    """None: it has none."""
+    spent_usd: float | None
+    """What was charged to the budget; None without one."""
+    proctor_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Everything a report says."""
+
+    scope: Scope
+    made_at: datetime
+    batches: tuple[BatchFacts, ...]
+    """The newest first, at most fifty of them."""
+    batch_count: int
+    outcomes: Outcomes
+    attempts: AttemptCounts
+    steps: Steps
+    tokens: Tokens
+    models: tuple[ModelUsage, ...]
+    cost: Cost
+    durations: Durations
+    tools: tuple[ToolUsage, ...]
+    slowest: tuple[SlowCall, ...]
+    merges: Mapping[str, int]
+    """By result."""
+    failures: tuple[Failure, ...]
+    stand_ins: tuple[MockUsage, ...]
+
+    @property
+    def item_count(self) -> int:
+        return self.outcomes.tally.items
+
+    @property
+    def failure_count(self) -> int:
+        """All of them; `failures` holds the first two hundred."""
+        counts = self.outcomes.tally.counts
+        return counts[FAIL] + counts[TIMEOUT] + counts[ERROR]
+
+    @property
+    def cost_per_success_usd(self) -> float | None:
+        """All money over all successes; None when a price is missing or nothing succeeded."""
+        return self.cost.per_success_usd(self.outcomes.tally.counts[SUCCESS])
+
+    @property
+    def average_tokens(self) -> float | None:
+        """Per session; None without any."""
+        return self.tokens.total / self.attempts.sessions if self.attempts.sessions else None
+
+
+def summarise(read: StoreReader, scope: Scope, now: datetime) -> Summary:
+    """Ask the store for everything a report says. The run's id may be abbreviated."""
+    if scope.run_id:
+        scope = replace(scope, run_id=read.batch(scope.run_id, now)["runId"])
+    selection = select(read, scope)
+    # The longest first, so that both threads end at about the same time.
+    used = _ASKING.submit(model_usage, selection)
+    came_to = _ASKING.submit(outcomes, selection)
+    took = _ASKING.submit(durations, selection)
+    used_tools = _ASKING.submit(tool_usage, selection)
+    stepped = _ASKING.submit(steps, selection)
+    tried = _ASKING.submit(attempts, selection)
+    facts, batch_count = _batches(selection, scope, now)
+    listed, merged = failures(selection), merges(selection)
+    judging = judging_cost(selection)
+    models, tried_so_far = used.result(), tried.result()
+    tools, slowest = used_tools.result()
+    return Summary(
+        scope=scope,
+        made_at=now,
+        batches=facts,
+        batch_count=batch_count,
+        outcomes=came_to.result(),
+        attempts=tried_so_far,
+        steps=stepped.result(),
+        tokens=tokens_of(models),
+        models=models,
+        cost=cost_of(models, judging),
+        durations=took.result(),
+        tools=tools,
+        slowest=slowest,
+        merges=merged,
+        failures=listed,
+        stand_ins=stand_ins(selection) if tried_so_far.by_stand_ins else (),
+    )
+
+
+def _batches(selection: Selection, scope: Scope, now: datetime) -> tuple[tuple[BatchFacts, ...], int]:
+    if scope.run_id:
+        return (_facts(selection.read, selection.read.batch(scope.run_id, now)),), 1
+    found = selection.read.query(
+        'SELECT "runId" FROM "batches" WHERE "runId" IN '
+        f'(SELECT s."runId" FROM "sessions" s WHERE {selection.sessions}) ORDER BY "createdAt" DESC, "runId"',
+        selection.session_parameters,
+    )
+    newest = [selection.read.batch(row["runId"], now) for row in found[:LISTED_BATCHES]]
+    return tuple(_facts(selection.read, row) for row in newest), len(found)
+
+
+def _facts(read: StoreReader, row: Row) -> BatchFacts:
+    has_budget = row["budgetUsd"] is not None
+    return BatchFacts(
+        run_id=row["runId"],
+        job=row["job"],
+        status=row["status"],
+        reason=row["reason"],
+        created_at=row["createdAt"],
+        finished_at=row["finishedAt"] or "",
+        plan_path=row["planPath"],
+        concurrency=row["concurrency"],
+        seed=row["seed"],
+        budget_usd=row["budgetUsd"],
+        spent_usd=read.reserved_and_spent(row["runId"])[1] if has_budget else None,
+        proctor_version=row["proctorVersion"],
+    )

@@ -1,0 +1,292 @@
+"""A session as an evaluator sees it, made from what is kept of it.
+
+One shape for every job: each step is a turn with what was asked, done and answered in it. A turn is
+known by the trace id its source gave it, else as `turn-1`, `turn-2`, …; a tool call by its span's id,
+else as `call-7`, where 7 is its place among all events of the session.
+
+Knows nothing of evaluators, or of how the rows were come by.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from proctor.evaluator import Evidence, Reference, Trace
+from proctor.json_values import parse_json
+from proctor.score import Score
+from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
+from proctor.store.batches import moment
+from proctor.store.database import Row
+
+# What happened in a session, back from its rows.
+
+
+Kind = TypeVar("Kind")
+
+
+def message_of(row: Row) -> Message:
+    """A row of `messages` as what was said."""
+    return Message(role=row["role"], content=row["content"], name=row["name"])
+
+
+def tool_call_of(row: Row) -> ToolCall:
+    """A row of `tool_calls` as what was done. A call that has no name is known by its place."""
+    return ToolCall(
+        name=row["toolName"],
+        args=parsed(row["argsJson"], dict),
+        success=None if row["success"] is None else bool(row["success"]),
+        result=row["result"],
+        duration_ms=row["durationMs"],
+        call_id=row["callId"] or f"call-{row['position']}",
+    )
+
+
+def model_call_of(row: Row) -> ModelCall:
+    """A row of `model_calls` as what the call took. What was said in it is among the messages."""
+    return ModelCall(
+        model=row["model"],
+        provider=row["provider"],
+        usage=Usage(
+            input_tokens=row["promptTokens"],
+            cached_tokens=row["cachedTokens"],
+            output_tokens=row["completionTokens"],
+            reasoning_tokens=row["reasoningTokens"],
+        ),
+        cost_usd=row["costUsd"],
+        price_source=row["priceSource"],
+        latency_ms=row["latencyMs"],
+        waiting_ms=row["waitingMs"],
+        status=row["status"],
+        error=row["error"],
+        call_id=row["callId"],
+    )
+
+
+def parsed(text: str, kind: type[Kind]) -> Kind:
+    """JSON that was kept; what cannot be read any more is nothing."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, kind) else kind()
+
+
+Happened = Message | ToolCall
+
+
+ATTRIBUTES = ("job", "agent", "model", "source", "service", "logGroup", "status", "runId", "itemId", "name")
+"""Columns of a session that evaluators and filters may ask for."""
+
+
+def evidence_of(
+    session: Row, rows_of: Callable[[str], Sequence[Row]], reference: Reference | None = None
+) -> Evidence:
+    """What is known of a session of the store; `rows_of` gives its rows of a table, in order."""
+    messages = [(row["position"], row["step"], message_of(row)) for row in rows_of("messages")]
+    calls = [(row["position"], row["step"], tool_call_of(row)) for row in rows_of("tool_calls")]
+    named = {row["step"]: row["traceId"] for row in rows_of("iterations")}
+    steps: dict[int, list[Happened]] = {step: [] for step in named}
+    events: list[tuple[int, int, Happened]] = [*messages, *calls]
+    for _, step, event in sorted(events, key=lambda each: each[0]):
+        steps.setdefault(step, []).append(event)
+    traces = [_trace(named.get(step) or f"turn-{step}", steps[step]) for step in sorted(steps)]
+    return Evidence(
+        messages=[message for *_, message in messages],
+        tool_calls=[call for *_, call in calls],
+        model_calls=[model_call_of(row) for row in rows_of("model_calls")],
+        session_id=session["externalId"] or session["id"],
+        traces=traces,
+        system_prompt=_system_prompt(message for *_, message in messages),
+        tools=[tool for tool in parsed(session["toolsJson"], list) if isinstance(tool, dict)],
+        reference=reference,
+        attributes={**_known(session), **parsed(session["attributesJson"], dict), "id": session["id"]},
+    )
+
+
+def evidence_of_import(session: Session, reference: Reference | None = None) -> Evidence:
+    """The same of a session that is only looked at and never kept."""
+    events = [[each.event for each in step.happenings] for step in session.steps]
+    numbered = _numbered(events)
+    traces = [
+        _trace(step.trace_id or f"turn-{number}", said)
+        for number, (step, said) in enumerate(zip(session.steps, numbered, strict=True), start=1)
+    ]
+    everything = [event for step in numbered for event in step]
+    messages = [event for event in everything if isinstance(event, Message)]
+    known = {
+        "agent": session.agent,
+        "model": session.model,
+        "source": session.source,
+        "service": session.service,
+        "logGroup": session.log_group,
+        "status": session.status,
+    }
+    return Evidence(
+        messages=messages,
+        tool_calls=[event for event in everything if isinstance(event, ToolCall)],
+        model_calls=[event for step in events for event in step if isinstance(event, ModelCall)],
+        session_id=session.external_id,
+        traces=traces,
+        system_prompt=_system_prompt(messages),
+        tools=list(session.tools),
+        reference=reference,
+        attributes={**{name: value for name, value in known.items() if value}, **session.attributes},
+    )
+
+
+def tools_of_request(request: str) -> list[Row]:
+    """What an agent could have used, read from the body of a request it made of a model."""
+    try:
+        body = parse_json(request)
+    except ValueError:
+        return []
+    offered = body.get("tools") if isinstance(body, dict) else None
+    found = [
+        each.get("function", each) for each in offered or () if isinstance(offered, list) and _is_map(each)
+    ]
+    return [
+        {
+            "name": str(tool["name"]),
+            "description": str(tool.get("description") or ""),
+            "parameters": tool.get("parameters") or tool.get("input_schema") or {},
+        }
+        for tool in found
+        if _is_map(tool) and tool.get("name")
+    ]
+
+
+def _trace(name: str, happened: Sequence[Happened]) -> Trace:
+    said = [event for event in happened if isinstance(event, Message)]
+    answers = [message.content for message in said if message.role == "assistant"]
+    return Trace(
+        id=name,
+        prompt="\n\n".join(_opening(happened)),
+        answer=answers[-1] if answers else "",
+        tool_calls=[event for event in happened if isinstance(event, ToolCall)],
+        messages=said,
+        happened=list(happened),
+    )
+
+
+def _opening(happened: Sequence[Happened]) -> list[str]:
+    """What the user said first in a turn, up to whatever was done about it."""
+    opening: list[str] = []
+    for event in happened:
+        if isinstance(event, Message) and event.role == "user":
+            opening.append(event.content)
+        elif opening:
+            break
+    return opening
+
+
+def _numbered(steps: Sequence[Sequence[Event]]) -> list[list[Happened]]:
+    """The words and deeds of each step, each call with a name."""
+    position, found = 0, list[list[Happened]]()
+    for step in steps:
+        found.append([])
+        for event in step:
+            position += 1
+            if isinstance(event, ToolCall):
+                found[-1].append(replace(event, call_id=event.call_id or f"call-{position}"))
+            elif isinstance(event, Message):
+                found[-1].append(event)
+    return found
+
+
+def _system_prompt(messages: Iterable[Message]) -> str:
+    return next((message.content for message in messages if message.role == "system"), "")
+
+
+def _known(session: Mapping[str, Any]) -> Row:
+    return {name: session[name] for name in ATTRIBUTES if session.get(name)}
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+# A session of the store, ours or another tool's, in the form in which sessions come in and go out.
+
+
+def session_of_rows(
+    session: Mapping[str, Any], rows_of: Callable[[str], list[Row]], judged: Iterable[Row] = ()
+) -> Session:
+    """Any session of the store in the form in which sessions are imported and exported.
+
+    `rows_of` gives its rows of a table in the order they happened, long texts included; `judged` are the
+    rows of scores that are about it.
+    """
+    steps: dict[int, list[tuple[int, TimedEvent]]] = {}
+    for position, step, happening in _happenings(rows_of):
+        steps.setdefault(step, []).append((position, happening))
+    ended = {row["step"]: row for row in rows_of("iterations")}
+    source = session["source"] or session["job"]
+    return Session(
+        external_id=session["externalId"] or session["id"],
+        source=source,
+        service=session["service"],
+        log_group=session["logGroup"],
+        name=session["name"],
+        agent=session["agent"],
+        agent_version=session["agentVersion"],
+        model=session["model"],
+        is_stand_in=bool(session["standIn"]),
+        status=session["status"],
+        end_reason=session["endReason"],
+        error=session["error"],
+        started_at=moment(session["startedAt"]),
+        finished_at=moment(session["finishedAt"]),
+        steps=[
+            _step(number, ended.get(number), steps.get(number, ())) for number in sorted({*steps, *ended})
+        ],
+        tools=json.loads(session["toolsJson"] or "[]"),
+        attributes=json.loads(session["attributesJson"] or "{}"),
+        scores=[_score(row) for row in judged],
+        notes=json.loads(session["notes"]),
+    )
+
+
+def _step(number: int, row: Row | None, told: Sequence[tuple[int, TimedEvent]]) -> Step:
+    return Step(
+        trace_id=(row["traceId"] if row else "") or f"turn-{number}",
+        happenings=[happening for _, happening in sorted(told, key=lambda each: each[0])],
+        started_at=moment(row["startTime"]) if row else None,
+        finished_at=moment(row["endTime"]) if row else None,
+    )
+
+
+def _happenings(rows_of: Callable[[str], list[Row]]) -> Iterator[tuple[int, int, TimedEvent]]:
+    for table, made in _EVENTS.items():
+        for row in rows_of(table):
+            yield row["position"], row["step"], TimedEvent(event=made(row), at=moment(row["timestamp"]))
+
+
+def _model_call(row: Row) -> ModelCall:
+    call = model_call_of(row)
+    return replace(call, call_id=call.call_id or f"call-{row['position']}")
+
+
+def _score(row: Row) -> Score:
+    return Score(
+        evaluator=row["evaluator"],
+        value=row["value"],
+        label=row["label"],
+        explanation=row["explanation"],
+        level=row["level"],
+        target=row["target"],
+        evaluator_digest=row["evaluatorDigest"],
+        error=row["error"],
+        cost_usd=row["costUsd"],
+        dimension=row["dimension"],
+        error_code=row["errorCode"],
+        input_tokens=row["inputTokens"],
+        output_tokens=row["outputTokens"],
+    )
+
+
+_EVENTS: dict[str, Callable[[Row], Message | ToolCall | ModelCall]] = {
+    "messages": message_of,
+    "tool_calls": tool_call_of,
+    "model_calls": _model_call,
+}

@@ -1,0 +1,397 @@
+"""What was said, in whatever shape a framework wrote it down: one reader for all of them.
+
+Messages come as plain text, as JSON in a string, as lists of blocks or parts, as serialised states of a
+graph; and the same shapes turn up in every framework. So a value is looked at for what it is, not for who
+wrote it. Nothing here fails: what cannot be understood is kept as text.
+
+Knows nothing of spans or attributes.
+"""
+
+import ast
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from proctor.json_values import parse_json
+from proctor.session import Role
+
+# The parts messages are made of: text, calls of tools, their results; in every provider's notation.
+
+
+LONGEST_LITERAL = 200_000
+"""Characters of Python notation that are read; it costs much more than JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedToolCall:
+    """A tool that the assistant asked for."""
+
+    id: str
+    name: str
+    args: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedToolResult:
+    """What a tool answered."""
+
+    id: str
+    text: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedMessage:
+    """One message."""
+
+    role: Role
+    text: str = ""
+    calls: tuple[ParsedToolCall, ...] = ()
+    results: tuple[ParsedToolResult, ...] = ()
+    name: str = ""
+
+
+def opened(value: Any) -> Any:
+    """Plain data where a string holds JSON that is an object or a list; else the value itself."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if text[:1] not in ("{", "[") or text[-1:] not in ("}", "]"):
+        return value
+    try:
+        return parse_json(text)
+    except ValueError:
+        return value
+
+
+def args_of(value: Any) -> dict[str, Any]:
+    """A tool's arguments as an object, from JSON, from Python's notation, or from plain text."""
+    found = opened(value)
+    if isinstance(found, str):
+        found = _literal(found)
+    if isinstance(found, Mapping):
+        return {str(key): each for key, each in found.items()}
+    return {} if found in (None, "", []) else {"input": found}
+
+
+def as_text(value: Any) -> str:
+    """Anything as text: as it is, or as JSON."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return type(value).__name__
+
+
+def is_block(value: Any) -> bool:
+    """Whether this is a part of a message, not a message: it has a type of part, and no role."""
+    if not isinstance(value, Mapping) or value.get("role"):
+        return False
+    kind = value.get("type")
+    if isinstance(kind, str) and kind in _TYPES:
+        return True
+    return kind is None and (any(key in value for key in _KEYS) or set(value) == {"text"})
+
+
+def of_blocks(blocks: Iterable[Any], role: Role) -> ParsedMessage:
+    """The message that consists of these parts."""
+    texts, calls, results = list[str](), list[ParsedToolCall](), list[ParsedToolResult]()
+    for block in map(opened, blocks):
+        if not isinstance(block, Mapping):
+            texts.append("" if block is None else as_text(block))
+        elif (call := _call(block)) is not None:
+            calls.append(call)
+        elif (result := _result(block)) is not None:
+            results.append(result)
+        else:
+            texts.append(_block_text(block))
+    said = ParsedMessage(role, "\n".join(filter(None, texts)), tuple(calls), tuple(results))
+    return replace(said, role="tool") if results and not said.text and not calls else said
+
+
+def calls_of(values: Any) -> tuple[ParsedToolCall, ...]:
+    """Calls of tools that stand beside what was said, as OpenAI and LangChain write them."""
+    found = list[ParsedToolCall]()
+    for each in map(opened, values if isinstance(values, list) else ()):
+        if isinstance(each, Mapping):
+            inner = _first(each, "function", "tool_call", "functionCall")
+            inner = inner if isinstance(inner, Mapping) else each
+            name = _first(inner, "name", "toolName")
+            named = _first(each, "id", "toolCallId") or inner.get("id")
+            if name:
+                given = args_of(_first(inner, "arguments", "args", "input"))
+                found.append(ParsedToolCall(str(named or ""), str(name), given))
+    return tuple(found)
+
+
+def _call(block: Mapping[str, Any]) -> ParsedToolCall | None:
+    use = block.get("toolUse") or block.get("functionCall")
+    kind = block.get("type")
+    if use is None and str(kind) in _CALL_TYPES:
+        use = block
+    if use is None and kind is None:
+        use = block.get("function_call")
+    if not isinstance(use, Mapping):
+        return None
+    named = _first(use, "toolUseId", "call_id", "toolCallId", "id")
+    name = _first(use, "name", "toolName")
+    return ParsedToolCall(
+        str(named or ""), str(name or ""), args_of(_first(use, "input", "arguments", "args"))
+    )
+
+
+def _result(block: Mapping[str, Any]) -> ParsedToolResult | None:
+    found = _first(block, "toolResult", "functionResponse", "function_response")
+    if found is None and str(block.get("type")) in _RESULT_TYPES:
+        found = block
+    if not isinstance(found, Mapping):
+        return None
+    named = _first(found, "toolUseId", "tool_use_id", "toolCallId", "call_id", "id")
+    failed = found.get("is_error") is True or str(found.get("status") or "").lower() == "error"
+    return ParsedToolResult(
+        str(named or ""), _result_text(_first(found, "content", "response", "result", "output")), failed
+    )
+
+
+def _result_text(value: Any) -> str:
+    found = opened(value)
+    if found is None or isinstance(found, str):
+        return found or ""
+    blocks = found if isinstance(found, list) else [found]
+    return of_blocks(blocks, "tool").text if blocks and all(map(is_block, blocks)) else as_text(found)
+
+
+def _block_text(block: Mapping[str, Any]) -> str:
+    kind = str(block.get("type") or "")
+    if kind in _UNSAID or "reasoningContent" in block or "cachePoint" in block:
+        return ""
+    what = str(block.get("modality") or kind)
+    if kind in _PICTURES:
+        # What a picture is made of is no text, though it is written in letters.
+        return f"[{what}]"
+    for key in ("text", "content", "refusal"):
+        if isinstance(block.get(key), str):
+            return str(block[key])
+    return "" if what == "text" else f"[{what}]" if what else as_text(block)
+
+
+def _first(mapping: Mapping[str, Any], *names: str) -> Any:
+    return next((mapping[name] for name in names if mapping.get(name) not in (None, "")), None)
+
+
+def _literal(text: str) -> Any:
+    """What Python's own notation stands for: some frameworks write `{'city': 'Bonn'}`."""
+    stripped = text.strip()
+    if stripped[:1] not in ("{", "[") or len(stripped) > LONGEST_LITERAL:
+        return text
+    try:
+        found = ast.literal_eval(stripped)
+        json.dumps(found)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+    return found
+
+
+_UNSAID = frozenset(("reasoning", "thinking", "redacted_thinking"))
+
+
+_PICTURES = frozenset(
+    (
+        *("image", "image_url", "input_image", "input_file", "file", "blob", "uri", "audio", "input_audio"),
+        *("document", "video"),
+    )
+)
+
+
+_CALL_TYPES = frozenset(("tool_use", "tool_call", "tool-call", "function_call", "server_tool_call"))
+
+
+_RESULT_TYPES = frozenset(
+    (
+        *("tool_result", "tool_call_response", "tool-result", "function_call_output"),
+        "server_tool_call_response",
+    )
+)
+
+
+_TYPES = _UNSAID | _PICTURES | _CALL_TYPES | _RESULT_TYPES | {"text", "input_text", "output_text", "refusal"}
+
+
+_KEYS = (
+    *("toolUse", "toolResult", "reasoningContent", "functionCall", "function_call", "functionResponse"),
+    *("function_response", "inlineData", "cachePoint", "guardContent"),
+)
+
+
+ROLES: Mapping[str, Role] = {
+    **dict.fromkeys(("user", "human", "humanmessage", "humanmessagechunk"), "user"),
+    **dict.fromkeys(("assistant", "ai", "model", "agent", "aimessage", "aimessagechunk"), "assistant"),
+    **dict.fromkeys(("tool", "function", "toolmessage", "tool_message", "ipython"), "tool"),
+    **dict.fromkeys(("system", "developer", "systemmessage"), "system"),
+}
+
+
+DEEPEST = 24
+"""How far one shape may be wrapped in another. The deepest seen is seven."""
+
+
+WRAPPERS = (
+    *("messages", "message", "new_message", "inputs", "outputs", "input", "output", "generations", "kwargs"),
+    *("user_msg", "query_str", "question", "prompt", "query", "response", "text", "result", "value"),
+)
+"""What frameworks put around what was said, the outermost first."""
+
+
+def said_of(value: Any, role: Role, depth: int = 0) -> list[ParsedMessage]:
+    """The messages that a value holds; `role` is whose they are when they do not say."""
+    value = opened(value)
+    if value is None or depth > DEEPEST:
+        return []
+    if isinstance(value, list):
+        return _of_list(value, role, depth)
+    if isinstance(value, Mapping):
+        return _of_mapping(value, role, depth)
+    return [ParsedMessage(role, as_text(value))]
+
+
+def role_of(value: Any, otherwise: Role) -> Role:
+    """A role by whatever name a framework gives it."""
+    return ROLES.get(str(value or "").lower(), otherwise)
+
+
+def text_of(value: Any) -> str:
+    """What a value says as text: a tool's result, a response."""
+    found = opened(value)
+    if found is None or isinstance(found, str):
+        return found or ""
+    told = said_of(found, "tool") if _is_message_like(found) else []
+    texts = (said.text or "\n".join(result.text for result in said.results) for said in told)
+    return "\n".join(filter(None, texts)) or as_text(found)
+
+
+def payload_of(value: Any, depth: int = 0) -> Any:
+    """What stands at the core of a message about a tool: its arguments, or what it answered."""
+    found = opened(value)
+    if depth > DEEPEST:
+        return found
+    if isinstance(found, list):
+        is_talk = found and all(isinstance(each, Mapping) and "role" in each for each in found)
+        return payload_of(found[-1], depth + 1) if is_talk else _payload_of_blocks(found)
+    if not isinstance(found, Mapping):
+        return found
+    if "parts" in found:
+        return _payload_of_blocks(opened(found["parts"]))
+    for key, besides in (("messages", ()), ("content", ("role", "id")), ("message", ("id", "finish_reason"))):
+        if key in found and (not besides or len(found) == 1 or any(each in found for each in besides)):
+            return payload_of(found[key], depth + 1)
+    return _payload_of_blocks([found])
+
+
+def tools_of(value: Any) -> list[dict[str, Any]]:
+    """The tools that a value describes: their names alone, or with description and parameters."""
+    found = opened(value)
+    if isinstance(found, Mapping):
+        found = [found]
+    if isinstance(found, str):
+        found = found.split(",")
+    return [tool for each in found if (tool := _tool(opened(each)))] if isinstance(found, list) else []
+
+
+def _of_list(values: Sequence[Any], role: Role, depth: int) -> list[ParsedMessage]:
+    if values and all(map(is_block, values)):
+        return [of_blocks(values, role)]
+    if len(values) == 2 and isinstance(values[1], str) and str(values[0]).lower() in ROLES:
+        # LangGraph takes a message as a pair: ("user", "hello").
+        return [ParsedMessage(role_of(values[0], role), values[1])]
+    return [said for each in values for said in said_of(each, role, depth + 1)]
+
+
+def _of_mapping(value: Mapping[str, Any], role: Role, depth: int) -> list[ParsedMessage]:
+    if "lc" in value and isinstance(value.get("kwargs"), Mapping):
+        # LangChain's own serialisation: the class is the role.
+        kind = value["id"][-1] if isinstance(value.get("id"), list) and value["id"] else ""
+        return said_of({**value["kwargs"], "role": role_of(kind, role)}, role, depth + 1)
+    if "type" in value and isinstance(value.get("data"), Mapping):
+        return said_of({**value["data"], "role": role_of(value["type"], role)}, role, depth + 1)
+    if is_block(value):
+        return [of_blocks([value], role)]
+    if any(key in value for key in ("parts", "content", "contents", "tool_calls", "toolCalls")):
+        return _messages(value, role, depth)
+    for key in WRAPPERS:
+        if value.get(key) is not None:
+            return said_of(value[key], role_of(value.get("role"), role), depth + 1)
+    return [ParsedMessage(role, as_text(value))]
+
+
+def _messages(value: Mapping[str, Any], role: Role, depth: int) -> list[ParsedMessage]:
+    # `type` is the role in LangChain's messages, and `message` in OpenAI's items, which is none.
+    who = role_of(value.get("role"), role_of(value.get("type"), role))
+    content = opened(next((value[key] for key in ("parts", "content", "contents") if value.get(key)), ""))
+    if isinstance(content, Mapping) and "content" in content and not is_block(content):
+        # What Strands' event records do: the content is once more an object with a content.
+        content = opened(content["content"])
+    if isinstance(content, Mapping) and not is_block(content) and any(key in content for key in WRAPPERS):
+        return said_of(content, who, depth + 1)
+    return [_message(value, _content(content, who), who)]
+
+
+def _message(value: Mapping[str, Any], said: ParsedMessage, who: Role) -> ParsedMessage:
+    said = replace(said, role=who, name=str(value.get("name") or "") if who != "tool" else "")
+    for key in ("tool_calls", "toolCalls"):
+        said = replace(said, calls=_merged(said.calls, calls_of(opened(value.get(key)))))
+    if who == "tool" and not said.results and not said.calls:
+        answered = value.get("tool_call_id") or value.get("toolCallId") or value.get("id") or ""
+        is_error = str(value.get("status") or "").lower() == "error"
+        return replace(said, text="", results=(ParsedToolResult(str(answered), said.text, is_error),))
+    # Results of tools that stand in a message of the user, as some providers have it, are the tool's.
+    return replace(said, role="tool") if said.results and not said.text and not said.calls else said
+
+
+def _content(content: Any, who: Role) -> ParsedMessage:
+    if isinstance(content, Mapping):
+        content = [content]
+    return of_blocks(content, who) if isinstance(content, list) else ParsedMessage(who, as_text(content))
+
+
+def _merged(
+    calls: tuple[ParsedToolCall, ...], more: tuple[ParsedToolCall, ...]
+) -> tuple[ParsedToolCall, ...]:
+    """The same call often stands both in the blocks and beside them."""
+    known = {call.id or call.name for call in calls}
+    return (*calls, *(call for call in more if (call.id or call.name) not in known))
+
+
+def _payload_of_blocks(blocks: Any) -> Any:
+    if not isinstance(blocks, list) or not blocks or not all(map(is_block, blocks)):
+        return blocks[0] if isinstance(blocks, list) and len(blocks) == 1 else blocks
+    said = of_blocks(blocks, "tool")
+    if said.calls:
+        return said.calls[0].args
+    return said.results[0].text if said.results else said.text
+
+
+def _is_message_like(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(each, Mapping) and _is_message_like(each) for each in value)
+    return is_block(value) or (isinstance(value, Mapping) and any(key in value for key in _OF_MESSAGES))
+
+
+_OF_MESSAGES = ("messages", "parts", "lc", "tool_call_id", "role")
+
+
+def _tool(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, str) and value.strip():
+        return {"name": value.strip()}
+    if not isinstance(value, Mapping):
+        return None
+    wrapped = (value[key] for key in ("function", "toolSpec") if isinstance(value.get(key), Mapping))
+    inner = next(wrapped, value)
+    keys = ("parameters", "inputSchema", "input_schema", "schema")
+    schema = opened(next((inner[key] for key in keys if inner.get(key)), None))
+    if isinstance(schema, Mapping) and set(schema) == {"json"}:
+        schema = opened(schema["json"])
+    name = str(inner.get("name") or "")
+    described = {"name": name, "description": inner.get("description"), "parameters": schema}
+    return {key: each for key, each in described.items() if each} if name else None

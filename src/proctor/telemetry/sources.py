@@ -1,0 +1,355 @@
+"""Spans in files: what collectors write, what CloudWatch exports, in JSON or protobuf, perhaps compressed.
+
+A file holds one value a line, or one value in all; a value is a message of OTLP, a flat document, or an
+event of a log with one of those inside. What cannot be read is named and skipped.
+
+Knows nothing of sessions, or of where documents go.
+"""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+from proctor.errors import NotFound, UsageError
+from proctor.json_values import parse_json
+from proctor.session import Unreadable
+from proctor.telemetry.documents import (
+    Document,
+    is_span,
+    log_group_of,
+    normalised,
+    says_something,
+    service_of,
+    session_key_of,
+)
+from proctor.telemetry.otlp import LOGS, TRACES, DecodedSpans, decode_message, decode_protobuf, signal_of
+
+MOST_BYTES = 256 * 1024 * 1024
+"""Of one line, or of a file that is one value. A collector's largest message is a few megabytes."""
+
+
+HEAD_BYTES = 64 * 1024
+"""Of a file that are looked at to tell what it is."""
+
+
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".log", ".pb", ".bin", ".binpb", ".otlp", ".gz")
+"""Of files in a folder that are looked at."""
+
+
+_TELLTALES = (b"resourceSpans", b"resourceLogs", b"resource_spans", b"resource_logs", b"traceId")
+
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+
+
+# CloudWatch's exports to S3 put the time before each event: 2026-04-23T07:37:44.011Z {…}
+_STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\S+\s+(?=[\[{])")
+
+
+def files_in(path: Path) -> list[Path]:
+    """The files at a path that may hold spans: itself, or all in a folder and below, in order."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(SUFFIXES))
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file looks as if it held spans."""
+    try:
+        # A pipe would be waited for, and what is looked at in it is gone.
+        head = _head(path) if path.is_file() else b""
+    except (OSError, EOFError, zlib.error):
+        return False
+    return any(word in head for word in _TELLTALES) or (_is_binary(head) and path.suffix in SUFFIXES)
+
+
+def read_documents(path: Path) -> Iterator[Document | Unreadable]:
+    """The documents in a file, and what of it could not be read."""
+    try:
+        is_binary = _is_binary(_head(path))
+        with _open(path) as stream:
+            if is_binary:
+                yield from _told(path, 0, _from_protobuf(stream.read(MOST_BYTES)))
+            else:
+                yield from _read(stream, path)
+    except (OSError, EOFError, zlib.error) as error:
+        yield Unreadable(path=str(path), problem=str(getattr(error, "strerror", None) or error))
+
+
+def documents_in(value: Any) -> DecodedSpans:
+    """The documents in one parsed value; a `ValueError` says why there can be none."""
+    if isinstance(value, list):
+        return _joined(value)
+    if not isinstance(value, Mapping):
+        raise ValueError("it is no JSON object")
+    if signal_of(value) is not None:
+        return decode_message(value)
+    if "traceId" in value or "spanId" in value:
+        document = normalised(value)
+        return DecodedSpans([document] if is_span(document) or says_something(document) else [])
+    for key in ("events", "results", "sessionSpans", "spans"):
+        if isinstance(value.get(key), list):
+            return _joined(value[key])
+    for key in ("message", "@message"):
+        if isinstance(value.get(key), str):
+            return _in_log_event(value[key])
+    raise ValueError("it holds neither spans nor records: no resourceSpans, resourceLogs or traceId")
+
+
+def _joined(values: list[Any]) -> DecodedSpans:
+    documents, rejected, why = list[Document](), 0, ""
+    for value in values:
+        try:
+            # Logs Insights answers with a list of fields for each event.
+            part = documents_in(_as_event(value) if isinstance(value, list) else value)
+        except ValueError as error:
+            rejected, why = rejected + 1, why or str(error)
+        else:
+            documents += part.documents
+            rejected, why = rejected + part.rejected, why or part.why
+    return DecodedSpans(documents, rejected, why)
+
+
+def _as_event(fields: list[Any]) -> Any:
+    if all(isinstance(field, Mapping) and "field" in field for field in fields):
+        return {str(field["field"]): field.get("value") for field in fields}
+    return fields
+
+
+def _in_log_event(message: str) -> DecodedSpans:
+    """An event of a log: a document, or a line of text that is none of our business."""
+    try:
+        value = parse_json(message)
+    except ValueError:
+        return DecodedSpans([])
+    is_ours = isinstance(value, Mapping) and ("traceId" in value or signal_of(value) is not None)
+    return documents_in(value) if is_ours else DecodedSpans([])
+
+
+def _read(stream: IO[bytes], path: Path) -> Iterator[Document | Unreadable]:
+    first = stream.readline(MOST_BYTES)
+    if _is_value(first):
+        rest = iter(lambda: stream.readline(MOST_BYTES), b"")
+        yield from _lines(chain([first], rest), path)
+    else:
+        everything = first + stream.read(MOST_BYTES)
+        if everything.lstrip()[:1] in (b"[", b"{") and _is_value(everything):
+            yield from _told(path, 0, parse_json(everything))
+        else:
+            yield from _lines(everything.splitlines(), path)
+
+
+def _lines(lines: Iterable[bytes], path: Path) -> Iterator[Document | Unreadable]:
+    for number, line in enumerate(lines, start=1):
+        yield from _line(path, number, line)
+
+
+def _line(path: Path, number: int, line: bytes) -> Iterator[Document | Unreadable]:
+    text = line.decode("utf-8", "replace").strip()
+    if not text:
+        return
+    if stamp := _STAMPED.match(text):
+        text = text[stamp.end() :]
+    try:
+        value = parse_json(text)
+    except ValueError as error:
+        yield Unreadable(path=str(path), line=number, problem=f"it is no JSON: {error}")
+    else:
+        yield from _told(path, number, value)
+
+
+def _told(path: Path, number: int, value: Any) -> Iterator[Document | Unreadable]:
+    try:
+        found = value if isinstance(value, DecodedSpans) else documents_in(value)
+    except ValueError as error:
+        yield Unreadable(path=str(path), line=number, problem=str(error))
+        return
+    yield from found.documents
+    if found.rejected:
+        problem = f"{found.rejected} spans or records could not be read; the first: {found.why}"
+        yield Unreadable(path=str(path), line=number, problem=problem)
+
+
+def _from_protobuf(data: bytes) -> Any:
+    """One message, or several with their lengths before them, as collectors write them."""
+    whole = _one_message(data)
+    if whole is not None:
+        return whole
+    documents, at = list[Document](), 0
+    while at + 4 <= len(data):
+        length = int.from_bytes(data[at : at + 4], "big")
+        message = _one_message(data[at + 4 : at + 4 + length])
+        if message is None or not length:
+            return DecodedSpans(documents, 1, f"there is no message of OTLP at byte {at:,}")
+        documents += message.documents
+        at += 4 + length
+    return DecodedSpans(documents)
+
+
+def _one_message(data: bytes) -> DecodedSpans | None:
+    # The bytes do not say which signal they are; read as the wrong one, they hold nothing.
+    for signal in (TRACES, LOGS):
+        try:
+            found = decode_protobuf(data, signal)
+        except ValueError:
+            continue
+        if found.documents:
+            return found
+    return None
+
+
+def _is_value(text: bytes) -> bool:
+    try:
+        parse_json(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_binary(head: bytes) -> bool:
+    # Field 1 of every message of OTLP, or the first byte of a length. The former is also a line's end, but
+    # no text goes on with characters that control a terminal.
+    return head[:1] in (b"\x0a", b"\x00") and _CONTROL.search(head) is not None
+
+
+def _head(path: Path) -> bytes:
+    with _open(path) as stream:
+        return stream.read(HEAD_BYTES)
+
+
+def _open(path: Path) -> IO[bytes]:
+    with path.open("rb") as raw:
+        is_packed = raw.read(2) == b"\x1f\x8b"
+    return gzip.open(path) if is_packed else path.open("rb")  # type: ignore[return-value]
+
+
+# Spans and event records in CloudWatch Logs.
+
+
+SPANS = "aws/spans"
+"""Where spans go that were sent without what was said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogGroupQuery:
+    """What to read of CloudWatch Logs."""
+
+    names: Sequence[str] = ()
+    prefixes: Sequence[str] = ()
+    """Every group whose name begins so."""
+    service: str = ""
+    """Empty: every service."""
+    session_ids: Sequence[str] = ()
+    """Empty: every session."""
+    start: datetime | None = None
+    end: datetime | None = None
+    """The first moment that no longer counts."""
+
+
+def logs_client(*, region: str = "", endpoint_url: str = "") -> Any:
+    """A client for CloudWatch Logs with the credentials that boto3 finds."""
+    # An extra: imported only by those who use it.
+    try:
+        import boto3
+    except ImportError as error:
+        raise UsageError(
+            "reading CloudWatch Logs needs boto3\nInstall it: pip install 'proctor[aws]'"
+        ) from error
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        return boto3.client("logs", region_name=region or None, endpoint_url=endpoint_url or None)
+    except (BotoCoreError, ValueError) as error:
+        raise UsageError(
+            f"CloudWatch Logs cannot be reached: {error}\nName a region with --region."
+        ) from error
+
+
+def read_log_groups(client: Any, wanted: LogGroupQuery) -> Iterator[tuple[str, Document]]:
+    """Every document of these groups, with the group it belongs to."""
+    groups = [*wanted.names, *(name for prefix in wanted.prefixes for name in _beginning(client, prefix))]
+    if not groups:
+        raise NotFound("there is no such log group\nName one with --log-group, or the beginning of several.")
+    for group in dict.fromkeys(groups):
+        for document in _documents(client, group, wanted):
+            yield log_group_of(document) or group, document
+    if SPANS not in groups:
+        for document in _spans_apart(client, wanted):
+            home = log_group_of(document)
+            if home in groups or not home:
+                yield home or groups[0], document
+
+
+def _spans_apart(client: Any, wanted: LogGroupQuery) -> Iterator[Document]:
+    try:
+        yield from _documents(client, SPANS, wanted)
+    except NotFound:
+        return
+
+
+def _documents(client: Any, group: str, wanted: LogGroupQuery) -> Iterator[Document]:
+    for event in _events(client, group, wanted):
+        for document in _in_event(event).documents:
+            if _is_wanted(document, wanted):
+                yield document
+
+
+def _in_event(event: dict[str, Any]) -> DecodedSpans:
+    try:
+        return documents_in({"message": event.get("message", "")})
+    except ValueError:
+        # A record of something else: an agent may log what it likes.
+        return DecodedSpans([])
+
+
+def _is_wanted(document: Document, wanted: LogGroupQuery) -> bool:
+    if wanted.service and service_of(document) not in ("", wanted.service):
+        return False
+    named = session_key_of(document)
+    # A span that names no session may still belong to one of these, by its trace.
+    return not wanted.session_ids or not named or named in wanted.session_ids
+
+
+def _events(client: Any, group: str, wanted: LogGroupQuery) -> Iterator[dict[str, Any]]:
+    asked: dict[str, Any] = {"logGroupName": group}
+    if wanted.start:
+        asked["startTime"] = _milliseconds(wanted.start)
+    if wanted.end:
+        # The interface counts the end in.
+        asked["endTime"] = _milliseconds(wanted.end - timedelta(milliseconds=1))
+    if wanted.service:
+        asked["filterPattern"] = f'"{wanted.service}"'
+    yield from _paged(client, "filter_log_events", "events", asked, f"the log group {group}")
+
+
+def _beginning(client: Any, prefix: str) -> Iterator[str]:
+    asked = {"logGroupNamePrefix": prefix}
+    found = _paged(client, "describe_log_groups", "logGroups", asked, f"log groups beginning with {prefix}")
+    return (group["logGroupName"] for group in found)
+
+
+def _paged(
+    client: Any, operation: str, items: str, asked: dict[str, Any], what: str
+) -> Iterator[dict[str, Any]]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        for page in client.get_paginator(operation).paginate(**asked):
+            yield from page.get(items, ())
+    except ClientError as error:
+        told = error.response.get("Error", {})
+        if told.get("Code") == "ResourceNotFoundException":
+            raise NotFound(f"there is no {what.removeprefix('the ')}") from error
+        raise UsageError(f"CloudWatch Logs refuses to show {what}: {told.get('Message') or error}") from error
+    except BotoCoreError as error:
+        raise UsageError(f"CloudWatch Logs cannot be reached: {error}") from error
+
+
+def _milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,174 @@
+"""A span as dialects see it, and what they make of it.
+
+Every framework writes the same things down in its own way: an agent that was called, a model that was
+asked, a tool that was used. A dialect is a file in `dialects/` that turns one span into a `Reading`; the
+rest of the program sees only those.
+
+Knows no dialect.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from proctor.json_values import whole_number
+from proctor.session import ModelCall, ToolCall, Usage
+from proctor.telemetry.documents import Document
+from proctor.telemetry.messages import ParsedMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One span with the event records that belong to it."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str
+    """Empty: it is a root, as far as is known."""
+    scope: str
+    name: str
+    started: int
+    ended: int
+    """Nanoseconds; equal to `started` when the end is not known."""
+    has_failed: bool
+    error: str
+    """What its status or an exception says; empty when nothing does."""
+    attributes: Mapping[str, Any]
+    events: Sequence[Document]
+    records: Sequence[Document]
+    """In the order of their times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanReading:
+    """What a span says, whoever wrote it."""
+
+    kind: Literal["agent", "inference", "tool"]
+    inputs: Sequence[ParsedMessage] = ()
+    outputs: Sequence[ParsedMessage] = ()
+    agent: str = ""
+    """The agent's name; empty for a chain or a workflow around agents."""
+    tool: str = ""
+    tool_args: Mapping[str, Any] | None = None
+    """None: not recorded."""
+    tool_result: str | None = None
+    tool_call_id: str = ""
+    """What the model called this use of the tool."""
+    has_failed: bool = False
+    system: str = ""
+    tools: Sequence[Mapping[str, Any]] = ()
+    transcript: Sequence[tuple[ParsedMessage, int]] | None = None
+    """Everything that was said in this turn, in order, each with its moment in nanoseconds.
+    None: it has to be found out from the spans."""
+    event: ToolCall | ModelCall | None = None
+    """The call itself, where the span says everything of it. None: it has to be put together."""
+    trace_id: str = ""
+    """What the turn was called before it became a trace; empty when that is the trace's id."""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """Members of the session as a whole that the span says outright: they win over what is found out."""
+
+
+class SpanDialect(Protocol):
+    """A module in `dialects/`."""
+
+    def speaks(self, span: Span) -> int:
+        """How sure it is that this span is its own: 0 not at all, 3 quite. The surest reads it."""
+
+    def read(self, span: Span) -> SpanReading | None:
+        """What the span says; None when it is nothing that concerns us."""
+
+
+def span_of(document: Document, records: Sequence[Document]) -> Span:
+    """A span from its document and event records."""
+    status, started = document["status"], document["startTimeUnixNano"]
+    attributes = document["attributes"]
+    has_failed = status["code"] == "ERROR" or bool(attributes.get("error.type"))
+    return Span(
+        trace_id=document["traceId"],
+        span_id=document["spanId"],
+        parent_id=document["parentSpanId"] or "",
+        scope=document["scope"]["name"],
+        name=document["name"],
+        started=started,
+        ended=max(started, document["endTimeUnixNano"]),
+        has_failed=has_failed,
+        error=_error(document) if has_failed else "",
+        attributes=attributes,
+        events=document["events"],
+        records=sorted(records, key=lambda record: record["timeUnixNano"]),
+    )
+
+
+def first(attributes: Mapping[str, Any], *names: str) -> Any:
+    """The first of these attributes that says something; None when none does."""
+    return next((attributes[name] for name in names if attributes.get(name) not in (None, "")), None)
+
+
+def usage_of(span: Span) -> Usage:
+    """The tokens a span says were used."""
+    counts = {field: _count(first(span.attributes, *names)) for field, names in _USAGE.items()}
+    read, written = counts["cached_tokens"], counts["cache_write_tokens"]
+    # Some count what came from the cache apart from the prompt; here it is a part of it.
+    if read + written > counts["input_tokens"]:
+        counts["input_tokens"] += read + written
+    counts["output_tokens"] = max(counts["output_tokens"], counts["reasoning_tokens"])
+    return Usage(**counts)
+
+
+def model_of(span: Span) -> str:
+    """The model that answered, or that was asked."""
+    return str(first(span.attributes, *_MODEL) or "")
+
+
+def provider_of(span: Span) -> str:
+    """Who runs the model."""
+    return str(first(span.attributes, *_PROVIDER) or "")
+
+
+def _error(document: Document) -> str:
+    said = [str(document["status"].get("message") or "")]
+    for event in document["events"]:
+        if event["name"] == "exception":
+            said.append(str(event["attributes"].get("exception.message") or ""))
+    said.append(str(document["attributes"].get("error.type") or ""))
+    return next(filter(None, said), "it failed")
+
+
+def _count(value: Any) -> int:
+    try:
+        return whole_number(int(value))
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+_USAGE = {
+    "input_tokens": (
+        *("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
+        *("ai.usage.inputTokens", "ai.usage.promptTokens", "llm.usage.prompt_tokens"),
+    ),
+    "output_tokens": (
+        *("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"),
+        *("ai.usage.outputTokens", "ai.usage.completionTokens", "llm.usage.completion_tokens"),
+    ),
+    "cached_tokens": (
+        *("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+        *("llm.token_count.prompt_details.cache_read", "ai.usage.cachedInputTokens"),
+    ),
+    "cache_write_tokens": (
+        *("gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens"),
+        *("gen_ai.usage.cache_write_input_tokens", "llm.token_count.prompt_details.cache_write"),
+    ),
+    "reasoning_tokens": (
+        *("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
+        *("llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens"),
+    ),
+}
+
+
+_MODEL = (
+    *("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
+    *("ai.response.model", "ai.model.id", "llm.request.model"),
+)
+
+
+_PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "ai.model.provider")

@@ -1,0 +1,239 @@
+"""Sessions as spans: what functions of the user's own get to see, and what other tools can read.
+
+Each step becomes a trace: one span of the agent with everything that was said in it, in order, and a span
+for each tool and model that was used. Whoever follows the GenAI conventions can read them; we read back
+exactly what we wrote.
+
+Knows nothing of encodings or files.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from proctor.evaluator import Evidence, Trace
+from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall
+from proctor.telemetry.documents import Document
+
+SCOPE = "proctor"
+
+
+BEGINNING = 1_000_000_000
+"""Nanoseconds. When a session begins whose record has no times: they say only what came first."""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def spans_of(evidence: Evidence) -> list[Document]:
+    """What an evaluator is shown, as span documents. Ids are those of the evidence; times may only say
+    what came first."""
+    traces = evidence.traces or [
+        Trace(id="turn-1", messages=evidence.messages, tool_calls=evidence.tool_calls)
+    ]
+    steps = [
+        Step(trace_id=trace.id, happenings=[TimedEvent(event=event) for event in _happened(trace)])
+        for trace in traces
+    ]
+    # Evidence does not say in which turn a model was called.
+    calls = [TimedEvent(event=call) for call in evidence.model_calls]
+    first = Step(trace_id=steps[0].trace_id, happenings=[*steps[0].happenings, *calls])
+    known = evidence.attributes
+    return documents_of(
+        Session(
+            external_id=evidence.session_id,
+            source="evidence",
+            service=str(known.get("service") or ""),
+            log_group=str(known.get("logGroup") or ""),
+            agent=str(known.get("agent") or ""),
+            model=str(known.get("model") or ""),
+            steps=[first, *steps[1:]],
+            tools=evidence.tools,
+            attributes=known,
+        )
+    )
+
+
+def documents_of(session: Session) -> list[Document]:
+    """A session as span documents, oldest step first."""
+    maker = _SpanBuilder(session)
+    for number, step in enumerate(session.steps):
+        maker.add(step, is_last=number == len(session.steps) - 1)
+    return maker.documents
+
+
+@dataclass(slots=True)
+class _SpanBuilder:
+    """Makes the spans of one session, each moment later than the one before."""
+
+    session: Session
+    documents: list[Document] = field(default_factory=list)
+    began: int = 0
+    used: set[str] = field(default_factory=set)
+
+    def add(self, step: Step, *, is_last: bool) -> None:
+        self.began = max(self.began + 1, _nanoseconds(step.started_at) or self.began + BEGINNING)
+        trace_id = self._unused(step.trace_id)
+        span_id = _digest(self.session.external_id, trace_id)[:16]
+        clock, said, calls = self.began, list[tuple[Message, int]](), list[Document]()
+        for happening in step.happenings:
+            clock = max(clock + 1, _nanoseconds(happening.at))
+            if isinstance(happening.event, Message):
+                said.append((happening.event, clock))
+            elif isinstance(happening.event, ToolCall | ModelCall):
+                calls.append(self._call(happening.event, trace_id, span_id, clock))
+        ended = max(clock + 1, _nanoseconds(step.finished_at))
+        agent = self._agent(step, said, is_last=is_last)
+        agent |= {"traceId": trace_id, "spanId": span_id, "parentSpanId": None}
+        self.documents.append(agent | self._around(self.began, ended))
+        self.documents += calls
+
+    def _agent(self, step: Step, said: Sequence[tuple[Message, int]], *, is_last: bool) -> Document:
+        session = self.session
+        asked = [message for message, _ in said if message.role == "user"]
+        answers = [message for message, _ in said if message.role == "assistant"]
+        own = {
+            "session.id": session.external_id,
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": session.agent,
+            "gen_ai.request.model": session.model,
+            "gen_ai.input.messages": _messages(asked),
+            "gen_ai.output.messages": _messages(answers[-1:]),
+            "gen_ai.tool.definitions": _definitions(session.tools),
+            "proctor.trace.id": step.trace_id,
+            "proctor.session.name": session.name,
+            "proctor.session.stand_in": session.is_stand_in,
+        }
+        if session.status != "success":
+            own |= {
+                "proctor.session.status": session.status,
+                "proctor.session.end_reason": session.end_reason,
+            }
+        failed = is_last and session.status != "success"
+        return {
+            "name": f"invoke_agent {session.agent}".strip(),
+            "kind": "INTERNAL",
+            "attributes": _besides(session.attributes) | {key: each for key, each in own.items() if each},
+            "status": {"code": "ERROR", "message": session.error} if failed else {"code": "OK"},
+            "events": [_event(message, at) for message, at in said],
+        }
+
+    def _call(self, call: ToolCall | ModelCall, trace_id: str, parent: str, at: int) -> Document:
+        number = len(self.used)
+        given = call.call_id or f"call-{number}"
+        span_id = given if f"{trace_id}/{given}" not in self.used and given != parent else ""
+        span_id = span_id or _digest(trace_id, given, str(number))[:16]
+        self.used.add(f"{trace_id}/{span_id}")
+        made = _tool_span(call) if isinstance(call, ToolCall) else _model_span(call)
+        took = (call.duration_ms if isinstance(call, ToolCall) else call.latency_ms) or 0.0
+        made["attributes"] |= {"session.id": self.session.external_id, "proctor.call.id": call.call_id}
+        ids = {"traceId": trace_id, "spanId": span_id, "parentSpanId": parent}
+        return made | ids | {"events": []} | self._around(max(self.began, at - int(took * 1e6)), at)
+
+    def _around(self, started: int, ended: int) -> Document:
+        about = {"service.name": self.session.service, "aws.log.group.names": self.session.log_group}
+        return {
+            "resource": {"attributes": {key: each for key, each in about.items() if each}},
+            "scope": {"name": SCOPE, "version": ""},
+            "startTimeUnixNano": started,
+            "endTimeUnixNano": ended,
+            "durationNano": ended - started,
+        }
+
+    def _unused(self, trace_id: str) -> str:
+        """The id of a step, made another one if a step has it already."""
+        while trace_id in self.used or not trace_id:
+            trace_id = _digest(self.session.external_id, trace_id, str(len(self.used)))[:32]
+        self.used.add(trace_id)
+        return trace_id
+
+
+def _tool_span(call: ToolCall) -> Document:
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call.name,
+        "gen_ai.tool.call.arguments": _json(dict(call.args)),
+        "gen_ai.tool.call.result": call.result,
+        "proctor.success": call.success,
+        "proctor.duration_ms": call.duration_ms,
+    }
+    failed = call.success is False
+    return {
+        "name": f"execute_tool {call.name}",
+        "kind": "INTERNAL",
+        "attributes": {key: each for key, each in attributes.items() if each is not None},
+        "status": {"code": "ERROR" if failed else "OK"},
+    }
+
+
+def _model_span(call: ModelCall) -> Document:
+    usage = call.usage
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": call.model,
+        "gen_ai.provider.name": call.provider,
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+        "proctor.cost_usd": call.cost_usd,
+        "proctor.price_source": call.price_source,
+        "proctor.latency_ms": call.latency_ms,
+        "proctor.waiting_ms": call.waiting_ms,
+        "proctor.status": call.status,
+        "proctor.error": call.error,
+    }
+    return {
+        "name": f"chat {call.model}",
+        "kind": "CLIENT",
+        "attributes": {key: each for key, each in attributes.items() if each is not None},
+        "status": {"code": "OK"} if call.status == "ok" else {"code": "ERROR", "message": call.error},
+    }
+
+
+def _event(message: Message, at: int) -> Document:
+    said = {"role": message.role, "content": message.content, "name": message.name}
+    return {
+        "name": f"gen_ai.{message.role}.message",
+        "timeUnixNano": at,
+        "attributes": {key: each for key, each in said.items() if each or key == "content"},
+    }
+
+
+def _messages(messages: Iterable[Message]) -> str:
+    parts = [
+        {"role": message.role, "parts": [{"type": "text", "content": message.content}]}
+        for message in messages
+    ]
+    return _json(parts) if parts else ""
+
+
+def _definitions(tools: Sequence[Mapping[str, Any]]) -> str:
+    return _json([{"type": "function", **tool} for tool in tools]) if tools else ""
+
+
+def _besides(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(key): each for key, each in attributes.items() if isinstance(each, str | int | float | bool)}
+
+
+def _happened(trace: Trace) -> Sequence[Event]:
+    return trace.happened or [*trace.messages, *trace.tool_calls]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()
+
+
+def _nanoseconds(moment: datetime | None) -> int:
+    if moment is None:
+        return 0
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1_000

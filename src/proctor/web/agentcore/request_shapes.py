@@ -1,0 +1,487 @@
+"""What callers send to keep evaluators, online configurations and tags.
+
+Patterns and bounds are this interface's own; nothing here is our choice. Evaluators in code are Lambda
+functions, and what such a name stands for here is said in this machine's configuration: a caller cannot bring
+code along.
+"""
+
+from proctor.web.agentcore.shapes import (
+    CLIENT_TOKEN,
+    EVALUATOR,
+    ID,
+    INSIGHTS,
+    KMS_KEY_ARN,
+    LEVEL,
+    LOG_GROUPS,
+    NAME,
+    OUTPUT_GROUP,
+    RESOURCE_ID,
+    TAG_KEY,
+    TAGS,
+    TIME_RANGE,
+    Anything,
+    Flag,
+    Many,
+    Number,
+    Shape,
+    Structure,
+    Table,
+    Text,
+    Union,
+)
+
+LABEL = Text(least=1, most=100)
+
+
+NUMERICAL = Many(
+    of=Structure(
+        {"definition": Text(), "value": Number(least=0), "label": LABEL},
+        required=["definition", "value", "label"],
+    )
+)
+
+
+CATEGORICAL = Many(of=Structure({"definition": Text(), "label": LABEL}, required=["definition", "label"]))
+
+
+DIMENSION = Structure(
+    {
+        "dimensionName": NAME,
+        "dimensionInstruction": Text(least=1, most=4000),
+        "dimensionRatingScale": Union({"numerical": NUMERICAL, "categorical": CATEGORICAL}),
+    },
+    required=["dimensionName", "dimensionInstruction", "dimensionRatingScale"],
+)
+
+
+SCALE = Union(
+    {
+        "numerical": NUMERICAL,
+        "categorical": CATEGORICAL,
+        "multiDimensional": Many(of=DIMENSION, least=1, most=50),
+    }
+)
+
+
+INFERENCE = Structure(
+    {
+        "maxTokens": Number(least=1, whole=True),
+        "temperature": Number(least=0, most=1),
+        "topP": Number(least=0, most=1),
+        "stopSequences": Many(of=Text(least=1), most=2500),
+    }
+)
+
+
+JUDGE = Union(
+    {
+        "bedrockEvaluatorModelConfig": Structure(
+            {
+                "modelId": Text(),
+                "inferenceConfig": INFERENCE,
+                "additionalModelRequestFields": Anything(),
+            },
+            required=["modelId"],
+        ),
+        "responsesEvaluatorModelConfig": Structure(
+            {
+                "modelId": Text(),
+                "maxOutputTokens": Number(least=1, whole=True),
+                "temperature": Number(least=0, most=2),
+                "topP": Number(least=0, most=1),
+                "reasoning": Structure({"effort": Text(least=1, most=64)}),
+            },
+            required=["modelId"],
+        ),
+    }
+)
+
+
+CODE = Union(
+    {
+        "lambdaConfig": Structure(
+            {
+                "lambdaArn": Text(
+                    pattern=r"arn:(aws[a-zA-Z-]*)?:lambda:([a-z]{2}(-gov)?-[a-z]+-\d{1}):(\d{12}):function:"
+                    r"([a-zA-Z0-9-_.]+)(:(\$LATEST|[a-zA-Z0-9-_]+))?"
+                ),
+                "lambdaTimeoutInSeconds": Number(least=1, most=300, whole=True),
+            },
+            required=["lambdaArn"],
+        )
+    }
+)
+
+
+EVALUATOR_CONFIG = Union(
+    {
+        "llmAsAJudge": Structure(
+            {"instructions": Text(), "ratingScale": SCALE, "modelConfig": JUDGE},
+            required=["instructions", "ratingScale", "modelConfig"],
+        ),
+        "codeBased": CODE,
+        "derived": Structure(
+            {"baseEvaluatorId": EVALUATOR, "modelConfig": JUDGE}, required=["baseEvaluatorId", "modelConfig"]
+        ),
+    }
+)
+
+
+_EVALUATOR_MEMBERS: dict[str, Shape] = {
+    "clientToken": CLIENT_TOKEN,
+    "description": Text(least=1, most=200),
+    "evaluatorConfig": EVALUATOR_CONFIG,
+    "level": LEVEL,
+    "kmsKeyArn": KMS_KEY_ARN,
+}
+
+
+CREATE_EVALUATOR = Structure(
+    {"evaluatorName": NAME, **_EVALUATOR_MEMBERS, "tags": TAGS},
+    required=["evaluatorName", "evaluatorConfig", "level"],
+)
+
+
+UPDATE_EVALUATOR = Structure({"evaluatorId": EVALUATOR, **_EVALUATOR_MEMBERS}, required=["evaluatorId"])
+
+
+ONE_EVALUATOR = Structure({"evaluatorId": EVALUATOR}, required=["evaluatorId"])
+
+
+GET_EVALUATOR = Structure(
+    {"evaluatorId": EVALUATOR, "includedData": Text(words=("ALL_DATA", "METADATA_ONLY"))},
+    required=["evaluatorId"],
+)
+
+
+FILTER = Structure(
+    {
+        "key": Text(least=1, most=256, pattern=r"[a-zA-Z0-9._-]+"),
+        "operator": Text(
+            words=(
+                *("Equals", "NotEquals", "GreaterThan", "LessThan", "GreaterThanOrEqual"),
+                *("LessThanOrEqual", "Contains", "NotContains"),
+            )
+        ),
+        "value": Union(
+            {
+                "stringValue": Text(least=1, most=1024),
+                "doubleValue": Number(),
+                "booleanValue": Flag(),
+            }
+        ),
+    },
+    required=["key", "operator", "value"],
+)
+
+
+RULE = Structure(
+    {
+        "samplingConfig": Structure(
+            {"samplingPercentage": Number(least=0.01, most=100)}, required=["samplingPercentage"]
+        ),
+        "filters": Many(of=FILTER, most=5),
+        "sessionConfig": Structure(
+            {"sessionTimeoutMinutes": Number(least=1, most=1440, whole=True)},
+            required=["sessionTimeoutMinutes"],
+        ),
+    },
+    required=["samplingConfig"],
+)
+
+
+ONLINE_SOURCE = Union(
+    {
+        "cloudWatchLogs": Structure(
+            {
+                **LOG_GROUPS,
+                "serviceNames": Many(of=Text(least=1, most=256, pattern=r"[a-zA-Z0-9._-]+"), least=1, most=1),
+            },
+            required=["serviceNames"],
+        )
+    }
+)
+
+
+_ONLINE_MEMBERS: dict[str, Shape] = {
+    "clientToken": CLIENT_TOKEN,
+    "description": Text(least=1, most=200, pattern=".+"),
+    "rule": RULE,
+    "dataSourceConfig": ONLINE_SOURCE,
+    "evaluators": Many(of=Union({"evaluatorId": EVALUATOR}), most=25),
+    "insights": INSIGHTS,
+    "clusteringConfig": Structure(
+        {"frequencies": Many(of=Text(words=("DAILY", "WEEKLY", "MONTHLY")), most=3)}, required=["frequencies"]
+    ),
+    "outputConfig": Structure({"cloudWatchConfig": Structure(OUTPUT_GROUP)}, required=["cloudWatchConfig"]),
+    "evaluationExecutionRoleArn": Text(
+        least=1, most=2048, pattern=r"arn:aws(-[^:]+)?:iam::([0-9]{12})?:role/.+"
+    ),
+}
+
+
+CREATE_ONLINE = Structure(
+    {"onlineEvaluationConfigName": NAME, **_ONLINE_MEMBERS, "enableOnCreate": Flag(), "tags": TAGS},
+    required=[
+        *("onlineEvaluationConfigName", "rule", "dataSourceConfig"),
+        *("evaluationExecutionRoleArn", "enableOnCreate"),
+    ],
+)
+
+
+UPDATE_ONLINE = Structure(
+    {
+        "onlineEvaluationConfigId": ID,
+        **_ONLINE_MEMBERS,
+        "executionStatus": Text(words=("ENABLED", "DISABLED")),
+    },
+    required=["onlineEvaluationConfigId"],
+)
+
+
+ONE_ONLINE = Structure({"onlineEvaluationConfigId": ID}, required=["onlineEvaluationConfigId"])
+
+
+RESOURCE_ARN = Text(
+    least=20,
+    most=1011,
+    pattern=r"arn:(?:[^:]+)?:bedrock-agentcore:[a-z0-9-]+:[0-9]{12}:([a-z-]+/[^/]+)(?:/[a-z-]+/[^/]+)*",
+)
+
+
+TAG_RESOURCE = Structure({"resourceArn": RESOURCE_ARN, "tags": TAGS}, required=["resourceArn", "tags"])
+
+
+UNTAG_RESOURCE = Structure(
+    {"resourceArn": RESOURCE_ARN, "tagKeys": Many(of=TAG_KEY, most=200)}, required=["resourceArn", "tagKeys"]
+)
+
+
+LIST_TAGS = Structure({"resourceArn": RESOURCE_ARN}, required=["resourceArn"])
+
+
+# What callers send to judge sessions: batch evaluations, and one session at once.
+
+
+TRACE_ID = Text(least=32, most=32)
+
+
+CONTENT = Union({"text": Text(least=1, most=100_000)})
+
+
+ASSERTIONS = Many(of=CONTENT, least=1, most=100)
+
+
+TRAJECTORY = Structure({"toolNames": Many(of=Text(least=1, most=500), most=1000)})
+
+
+SESSION_TRACES = Structure(
+    {"sessionId": Text(), "traceIds": Many(of=TRACE_ID, least=1, most=100)},
+    required=["sessionId", "traceIds"],
+)
+
+
+SESSIONS_FILTER = Structure(
+    {
+        "sessionIds": Many(of=Text(), most=500),
+        "timeRange": TIME_RANGE,
+        "sessionTraceIds": Many(of=SESSION_TRACES, least=1, most=500),
+    }
+)
+
+
+SOURCE = Union(
+    {
+        "cloudWatchLogs": Structure(
+            {"serviceNames": Many(of=Text(), least=1, most=1), **LOG_GROUPS, "filterConfig": SESSIONS_FILTER},
+            required=["serviceNames"],
+        ),
+        "onlineEvaluationConfigSource": Structure(
+            {
+                "onlineEvaluationConfigArn": Text(
+                    pattern=r"arn:aws[a-zA-Z-]*:bedrock-agentcore:[a-z0-9-]+:[0-9]{12}:"
+                    rf"online-evaluation-config\/{RESOURCE_ID}"
+                ),
+                "timeRange": TIME_RANGE,
+            },
+            required=["onlineEvaluationConfigArn"],
+        ),
+    }
+)
+
+
+TURN = Structure({"input": Union({"prompt": Text(most=4000)}), "expectedResponse": CONTENT})
+
+
+GROUND_TRUTH = Union(
+    {
+        "inline": Structure(
+            {
+                "assertions": ASSERTIONS,
+                "expectedTrajectory": TRAJECTORY,
+                "turns": Many(of=TURN, least=1),
+            }
+        )
+    }
+)
+
+
+SESSION_METADATA = Structure(
+    {
+        "sessionId": Text(),
+        "testScenarioId": Text(),
+        "groundTruth": GROUND_TRUTH,
+        "metadata": Table(),
+    },
+    required=["sessionId"],
+)
+
+
+START = Structure(
+    {
+        "batchEvaluationName": NAME,
+        "evaluators": Many(of=Structure({"evaluatorId": EVALUATOR}, required=["evaluatorId"]), most=10),
+        "insights": INSIGHTS,
+        "dataSourceConfig": SOURCE,
+        "clientToken": CLIENT_TOKEN,
+        "evaluationMetadata": Union({"sessionMetadata": Many(of=SESSION_METADATA, most=500)}),
+        "tags": TAGS,
+        "kmsKeyArn": KMS_KEY_ARN,
+        "description": Text(most=200),
+        "outputConfig": Union(
+            {"cloudWatchConfig": Structure({**OUTPUT_GROUP, "logStreamName": Text(pattern=r"[^:*]*")})}
+        ),
+    },
+    required=["batchEvaluationName", "dataSourceConfig"],
+)
+
+
+ONE_JOB = Structure({"batchEvaluationId": ID}, required=["batchEvaluationId"])
+
+
+CONTEXT = Union(
+    {
+        "spanContext": Structure(
+            {"sessionId": Text(), "traceId": Text(), "spanId": Text()}, required=["sessionId"]
+        )
+    }
+)
+
+
+REFERENCE = Structure(
+    {
+        "context": CONTEXT,
+        "expectedResponse": CONTENT,
+        "assertions": ASSERTIONS,
+        "expectedTrajectory": TRAJECTORY,
+    },
+    required=["context"],
+)
+
+
+EVALUATE = Structure(
+    {
+        "evaluatorId": EVALUATOR,
+        "evaluationInput": Union({"sessionSpans": Many(of=Anything(), least=1, most=20_000)}),
+        "evaluationTarget": Union(
+            {
+                "spanIds": Many(of=Text(least=16, most=16), least=1, most=10),
+                "traceIds": Many(of=TRACE_ID, least=1, most=10),
+            }
+        ),
+        "evaluationReferenceInputs": Many(of=REFERENCE, least=1, most=1000),
+    },
+    required=["evaluatorId", "evaluationInput"],
+)
+
+
+# What callers send to read and write log streams.
+
+
+GROUP = Text(least=1, most=512, pattern=r"[\.\-_/#A-Za-z0-9]+")
+
+
+IDENTIFIER = Text(least=1, most=2048, pattern=r"[\w#+=/:,.@-]*")
+
+
+STREAM = Text(least=1, most=512, pattern=r"[^:*]*")
+
+
+TIME = Number(least=0, whole=True)
+
+
+TOKEN = Text(least=1)
+
+
+EVENTS_LIMIT = Number(least=1, most=10_000, whole=True)
+
+
+DESCRIBE_LIMIT = Number(least=1, most=50, whole=True)
+
+
+_GROUP: dict[str, Shape] = {"logGroupName": GROUP, "logGroupIdentifier": IDENTIFIER}
+
+
+_SPAN: dict[str, Shape] = {"startTime": TIME, "endTime": TIME, "nextToken": TOKEN, "limit": EVENTS_LIMIT}
+
+
+GET_LOG_EVENTS = Structure(
+    {**_GROUP, "logStreamName": STREAM, **_SPAN, "startFromHead": Flag(), "unmask": Flag()},
+    required=["logStreamName"],
+)
+
+
+FILTER_LOG_EVENTS = Structure(
+    {
+        **_GROUP,
+        "logStreamNames": Many(of=STREAM, least=1, most=100),
+        "logStreamNamePrefix": STREAM,
+        **_SPAN,
+        "filterPattern": Text(most=1024),
+        "startFromHead": Flag(),
+    }
+)
+
+
+DESCRIBE_LOG_GROUPS = Structure(
+    {
+        "logGroupNamePrefix": GROUP,
+        "logGroupNamePattern": Text(most=512, pattern=r"[\.\-_/#A-Za-z0-9]*"),
+        "nextToken": TOKEN,
+        "limit": DESCRIBE_LIMIT,
+    }
+)
+
+
+DESCRIBE_LOG_STREAMS = Structure(
+    {
+        **_GROUP,
+        "logStreamNamePrefix": STREAM,
+        "orderBy": Text(words=("LogStreamName", "LastEventTime")),
+        "descending": Flag(),
+        "nextToken": TOKEN,
+        "limit": DESCRIBE_LIMIT,
+    }
+)
+
+
+PUT_LOG_EVENTS = Structure(
+    {
+        "logGroupName": GROUP,
+        "logStreamName": STREAM,
+        "logEvents": Many(
+            of=Structure({"timestamp": TIME, "message": Text(least=1)}, required=["timestamp", "message"]),
+            least=1,
+            most=10_000,
+        ),
+    },
+    required=["logGroupName", "logStreamName", "logEvents"],
+)
+
+
+CREATE_LOG_GROUP = Structure({"logGroupName": GROUP}, required=["logGroupName"])
+
+
+CREATE_LOG_STREAM = Structure(
+    {"logGroupName": GROUP, "logStreamName": STREAM}, required=["logGroupName", "logStreamName"]
+)

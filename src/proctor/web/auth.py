@@ -1,0 +1,427 @@
+"""Who may call, and what a browser may do with the answers.
+
+Every request passes here before anything of it is read. A page of another site must not be able to make
+this one act (its `Origin` is not ours, its `Host` may be a name that was pointed here), a caller without
+the token learns nothing where there is one, and no page of ours runs a script that is not a file of ours.
+
+Routes that tell callers apart by themselves (by signature, by bearer) are exempt from the token, never
+from the rest.
+
+Knows nothing of what the routes do.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit
+
+from fastapi import APIRouter, Request
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from proctor.web.agentcore.errors import (
+    AccessDeniedException,
+    SignatureRefused,
+    UnauthorizedException,
+    WireError,
+)
+from proctor.web.responses import HEADERS, page
+from proctor.web.state import AppState
+
+# AWS Signature Version 4, as it arrives in an `Authorization` header, checked against a known secret.
+
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+
+
+CLOCKS_DIFFER_AT_MOST = timedelta(minutes=15)
+
+
+UNRESERVED = "-_.~"
+
+
+_FIELDS = re.compile(
+    rf"{ALGORITHM} +Credential=(?P<key>[^/,\s]+)/(?P<day>\d{{8}})/(?P<region>[^/,\s]+)/(?P<service>[^/,\s]+)"
+    r"/aws4_request, *SignedHeaders=(?P<headers>[^,\s]+), *Signature=(?P<signature>[0-9a-f]{64})"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedRequest:
+    """What of a request is covered by its signature, as it came over the wire."""
+
+    method: str
+    path: str
+    """As it was sent, still percent-encoded."""
+    query: str
+    headers: Mapping[str, str]
+    """By name in lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """A signature that is well-formed, recent, and by a key we know."""
+
+    request: SignedRequest
+    secret: str
+    day: str
+    region: str
+    service: str
+    signed_headers: str
+    stamp: str
+    signature: str
+
+    def check(self, body: bytes) -> None:
+        """Raise unless this is what the holder of the secret signed."""
+        expected = hmac.new(self._signing_key(), self._string_to_sign(body).encode(), hashlib.sha256)
+        if not hmac.compare_digest(expected.hexdigest(), self.signature):
+            raise SignatureRefused(
+                "InvalidSignatureException",
+                "The request signature we calculated does not match the signature you provided. "
+                "Check the secret access key, and that nothing altered the request on its way.",
+            )
+
+    def _signing_key(self) -> bytes:
+        key = f"AWS4{self.secret}".encode()
+        for part in (self.day, self.region, self.service, "aws4_request"):
+            key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        return key
+
+    def _string_to_sign(self, body: bytes) -> str:
+        scope = f"{self.day}/{self.region}/{self.service}/aws4_request"
+        canonical = hashlib.sha256(self._canonical_request(body).encode()).hexdigest()
+        return "\n".join((ALGORITHM, self.stamp, scope, canonical))
+
+    def _canonical_request(self, body: bytes) -> str:
+        request = self.request
+        headers = [
+            f"{name}:{' '.join(request.headers.get(name, '').split())}"
+            for name in self.signed_headers.split(";")
+        ]
+        # The hash is always of what really arrived: an unsigned payload is no signature of a request.
+        payload = hashlib.sha256(body).hexdigest()
+        lines = (request.method, _canonical_path(request.path), _canonical_query(request.query))
+        return "\n".join((*lines, *headers, "", self.signed_headers, payload))
+
+
+def signature_of(
+    request: SignedRequest, secrets: Mapping[str, str], *, service: str, now: datetime
+) -> Signature:
+    """Read a request's signature; refuse one that no body could make right."""
+    found = _FIELDS.fullmatch(request.headers.get("authorization", "").strip())
+    if found is None:
+        raise SignatureRefused(
+            "IncompleteSignatureException", f"The Authorization header is no {ALGORITHM} signature."
+        )
+    secret = _secret_of(found["key"], secrets)
+    stamp = request.headers.get("x-amz-date", "")
+    _check_time(stamp, found["day"], now)
+    if found["service"] != service:
+        raise SignatureRefused(
+            "InvalidSignatureException",
+            f"Credential should be scoped to correct service: '{service}'.",
+        )
+    signed = found["headers"].lower().split(";")
+    if not {"host", "x-amz-date"} <= set(signed):
+        raise SignatureRefused(
+            "InvalidSignatureException", "The headers 'host' and 'x-amz-date' must be signed."
+        )
+    return Signature(
+        request=request,
+        secret=secret,
+        day=found["day"],
+        region=found["region"],
+        service=found["service"],
+        signed_headers=found["headers"].lower(),
+        stamp=stamp,
+        signature=found["signature"],
+    )
+
+
+def _secret_of(key_id: str, secrets: Mapping[str, str]) -> str:
+    # Key ids are no secret, yet how long a wrong one takes should not tell which ones there are.
+    secret = ""
+    for known, value in secrets.items():
+        if hmac.compare_digest(known.encode(), key_id.encode()):
+            secret = value
+    if not secret:
+        raise SignatureRefused(
+            "UnrecognizedClientException", "The security token included in the request is invalid."
+        )
+    return secret
+
+
+def _check_time(stamp: str, day: str, now: datetime) -> None:
+    try:
+        signed_at = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        raise SignatureRefused(
+            "IncompleteSignatureException", "The X-Amz-Date header must be written as 20261115T055720Z."
+        ) from None
+    if not stamp.startswith(day):
+        raise SignatureRefused(
+            "InvalidSignatureException", "Date in Credential scope does not match X-Amz-Date."
+        )
+    if now - signed_at > CLOCKS_DIFFER_AT_MOST:
+        raise SignatureRefused(
+            "InvalidSignatureException",
+            f"Signature expired: {stamp} is more than 15 minutes before {now:%Y%m%dT%H%M%SZ}.",
+        )
+    if signed_at - now > CLOCKS_DIFFER_AT_MOST:
+        raise SignatureRefused(
+            "InvalidSignatureException",
+            f"Signature not yet current: {stamp} is more than 15 minutes after {now:%Y%m%dT%H%M%SZ}.",
+        )
+
+
+def _canonical_path(path: str) -> str:
+    # Each segment is encoded once more, so that what was encoded already (%3A) becomes %253A.
+    return quote(path or "/", safe=f"/{UNRESERVED}")
+
+
+def _canonical_query(query: str) -> str:
+    pairs = [part.partition("=") for part in query.split("&") if part]
+    encoded = [(_again(name), _again(value)) for name, _, value in pairs]
+    return "&".join(f"{name}={value}" for name, value in sorted(encoded))
+
+
+def _again(text: str) -> str:
+    return quote(unquote(text), safe=UNRESERVED)
+
+
+# Who may call: by signature, by bearer token, or everybody where neither is configured.
+
+
+TOKEN_KEY_ID = "proctor"
+"""The access key id whose secret is the server's token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceGuard:
+    """What callers have to show."""
+
+    token: str
+    access_keys: Mapping[str, str]
+
+    def admit(
+        self, request: SignedRequest, *, service: str, bearer_status: int, now: datetime
+    ) -> Signature | None:
+        """Refuse a caller, or say what is left to check once the body is there."""
+        if not self.token and not self.access_keys:
+            return None
+        shown = request.headers.get("authorization", "")
+        if shown.startswith("Bearer "):
+            self._check_bearer(shown.removeprefix("Bearer ").strip(), bearer_status)
+            return None
+        if not shown:
+            raise SignatureRefused(
+                "MissingAuthenticationTokenException", "The request has no Authorization header."
+            )
+        secrets = {TOKEN_KEY_ID: self.token} if self.token else {}
+        return signature_of(request, {**secrets, **self.access_keys}, service=service, now=now)
+
+    def _check_bearer(self, shown: str, status: int) -> None:
+        known = self.token.encode("utf-8", "replace")
+        if known and hmac.compare_digest(shown.encode("utf-8", "replace"), known):
+            return
+        refused: type[WireError] = UnauthorizedException if status == 401 else AccessDeniedException
+        raise refused("The bearer token is not the one this server knows.")
+
+
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+MOST_BODY_BYTES = 16 * 1024 * 1024
+"""Larger than the largest plan; what a page sends has to fit into memory."""
+
+
+PUBLIC = ("/login", "/static/", "/favicon.ico")
+"""What may be seen without the token: how to give it."""
+
+
+class RequestGuard:
+    """Stands before all routes."""
+
+    def __init__(self, app: ASGIApp, site: AppState, exempt: Sequence[BaseRoute] = ()) -> None:
+        self._app = app
+        self._site = site
+        self._exempt = exempt
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer in the routes' place."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, _with_headers(send))
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 4401 if refusal.status_code == 401 else 4403})
+        else:
+            await refusal(scope, receive, _with_headers(send))
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if not self._site.token and _name(headers.get("host", "")) not in self._site.hosts:
+            return refused(
+                403, "this server is not known by that name", "Call it by localhost, or give it a token."
+            )
+        if not _is_from_here(scope, headers):
+            return refused(403, "a page of another site asked for this", "Use the pages of this server.")
+        if any(route.matches(scope)[0] is Match.FULL for route in self._exempt):
+            return None
+        return self._without_token(scope, headers) or _too_large(headers)
+
+    def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
+        path = scope["path"]
+        if not self._site.token or path.startswith(PUBLIC):
+            return None
+        bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
+        if is_token(bearer, self._site.token) or has_cookie(headers, self._site.token):
+            return None
+        if path.startswith("/api") or scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS:
+            return refused(401, "this server wants a token", "Send it: Authorization: Bearer TOKEN.")
+        return self._welcome(scope)
+
+    def _welcome(self, scope: Scope) -> Response:
+        """A page was asked for: with the token in its address it opens, without that address."""
+        path, query = scope["path"], parse_qsl(scope["query_string"].decode("latin-1"))
+        shown = dict(query).get("token", "")
+        rest = [(name, value) for name, value in query if name != "token"]
+        here = quote(path) + (f"?{urlencode(rest)}" if rest else "")
+        if not is_token(shown, self._site.token):
+            return RedirectResponse(f"/login?next={quote(here, safe='')}", status_code=303)
+        response = RedirectResponse(here, status_code=303)
+        set_cookie(response, self._site.token)
+        return response
+
+
+def refused(status: int, problem: str, remedy: str = "") -> JSONResponse:
+    """An answer that says why not, in the shape all our errors have."""
+    return JSONResponse({"error": {"problem": problem, "remedy": remedy}}, status_code=status)
+
+
+def is_token(shown: str, token: str) -> bool:
+    """Whether this is the token, in a time that does not tell how near it was."""
+    return hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
+
+
+def has_cookie(headers: Mapping[str, str], token: str) -> bool:
+    """Whether the browser has shown the token before."""
+    try:
+        cookies = SimpleCookie(headers.get("cookie", ""))
+    except CookieError:
+        return False
+    found = cookies.get(_cookie_name(token))
+    return found is not None and is_token(found.value, _cookie_value(token))
+
+
+def set_cookie(response: Response, token: str) -> None:
+    """Let this browser in from now on. The cookie proves the token and does not hold it."""
+    response.set_cookie(
+        _cookie_name(token), _cookie_value(token), httponly=True, samesite="strict", max_age=30 * 24 * 3600
+    )
+
+
+def _cookie_name(token: str) -> str:
+    # Cookies know no ports: two servers on one machine must not throw each other's away.
+    return f"proctor-{_digest(token, 'name')[:8]}"
+
+
+def _cookie_value(token: str) -> str:
+    return _digest(token, "value")
+
+
+def _digest(token: str, purpose: str) -> str:
+    return hmac.new(token.encode(), f"proctor cookie {purpose}".encode(), hashlib.sha256).hexdigest()
+
+
+def _name(host: str) -> str:
+    """The name in a `Host` header, without its port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_from_here(scope: Scope, headers: Headers) -> bool:
+    """Whether a request that may change something comes from a page of ours, or from no page at all."""
+    if scope["type"] == "http" and scope["method"] in SAFE_METHODS:
+        return True
+    if origin := headers.get("origin"):
+        try:
+            # Not the scheme: behind a proxy that encrypts, ours is another.
+            return urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        except ValueError:
+            return False
+    return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+
+
+def _too_large(headers: Headers) -> Response | None:
+    if headers.get("transfer-encoding"):
+        return refused(411, "say how long the body is", "Send Content-Length.")
+    length = headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > MOST_BODY_BYTES:
+        return refused(413, f"a body may have {MOST_BODY_BYTES:,} bytes")
+    return None
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+            if not headers.get("cache-control"):
+                # What pages show changes all the time, and some of it is secret.
+                headers["cache-control"] = "no-store"
+        await send(message)
+
+    return sending
+
+
+def own_names(hosts: Iterable[str]) -> frozenset[str]:
+    """The names a server on these addresses is rightly called by."""
+    return frozenset({"localhost", "127.0.0.1", "::1", *(host.lower() for host in hosts)})
+
+
+# Let a browser in that shows the token.
+
+
+MOST_BYTES = 10_000
+
+
+def router(site: AppState) -> APIRouter:
+    """The page that asks for the token, and takes it."""
+    made = APIRouter(include_in_schema=False)
+
+    @made.get("/login")
+    def ask(request: Request, next: str = "/") -> Response:  # noqa: A002  the word in the address
+        if not site.token:
+            return RedirectResponse("/", status_code=303)
+        return page(request, "login.html", title="Sign in", next=_inside(next), refused=False)
+
+    @made.post("/login")
+    async def enter(request: Request) -> Response:
+        body = await request.body()
+        form = parse_qs(body[:MOST_BYTES].decode("utf-8", "replace"))
+        wanted = _inside(form.get("next", ["/"])[0])
+        if not site.token or not is_token(form.get("token", [""])[0].strip(), site.token):
+            return page(request, "login.html", title="Sign in", status=401, next=wanted, refused=True)
+        response = RedirectResponse(wanted, status_code=303)
+        set_cookie(response, site.token)
+        return response
+
+    return made
+
+
+def _inside(path: str) -> str:
+    """A path on this server; anything else becomes the first page."""
+    good = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if good else "/"

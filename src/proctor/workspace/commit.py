@@ -1,0 +1,216 @@
+"""Keep what an agent left in its tree, on the session's branch.
+
+An agent may commit or not, change branches, stop in the middle of a rebase, leave repositories in
+the tree, or remove the tree's link to its own. Whatever it did: every file it left that is not
+ignored is committed, its own commits stay, and the session's branch ends at the result.
+
+Knows nothing of agents, checks or the user's repository.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from proctor.errors import WorkspaceError
+from proctor.git import Changes, GitError
+from proctor.workspace.worktree import Worktree, add_tree, make_repository
+
+_IN_PROGRESS = ("*_HEAD", "MERGE_*", "SQUASH_MSG", "AUTO_MERGE", "BISECT_*")
+
+
+_IN_PROGRESS_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What came of an agent's work."""
+
+    sha: str
+    """The session branch's last commit; empty when it is still the base commit."""
+    changes: Changes
+    notes: tuple[str, ...] = ()
+    """What a reader of the session should know about the state the tree was in."""
+
+
+def keep(tree: Worktree, message: str) -> Committed:
+    """Commit everything the agent left, and leave the tree clean on the session's branch."""
+    notes = _repair(tree)
+    try:
+        sha, more = _commit(tree, message)
+        changes = tree.git.changes(tree.base_sha, sha)
+    except (GitError, OSError) as error:
+        raise WorkspaceError(f"keeping what the agent left: {error}", reason="workspace_broken") from error
+    return Committed(
+        sha="" if sha == tree.base_sha else sha,
+        changes=changes,
+        notes=(*notes, *more, *_other_branches(tree)),
+    )
+
+
+def _repair(tree: Worktree) -> list[str]:
+    """Give the tree back what an agent may have taken from it."""
+    notes = []
+    if not tree.folder.is_dir():
+        tree.folder.mkdir(parents=True)
+        notes.append("the agent removed its work tree")
+    if not _is_whole(tree):
+        _rebuild(tree)
+        notes.append("the agent broke its repository; its own commits are lost, its files are not")
+    notes += _restore_link(tree)
+    _remove_locks(tree)
+    # Settings the agent made are its own; they must not decide what we commit, or run anything.
+    (tree.repository / "config").write_text(tree.settings)
+    (tree.admin / "config.worktree").unlink(missing_ok=True)
+    return notes
+
+
+def _is_whole(tree: Worktree) -> bool:
+    return tree.git.commit_of(tree.base_sha) != "" and (tree.admin / "HEAD").is_file()
+
+
+def _rebuild(tree: Worktree) -> None:
+    """Make the session's repository anew around the files as they are."""
+    aside = tree.repository.with_name("tree-aside")
+    shutil.rmtree(tree.repository, ignore_errors=True)
+    _set_aside(tree.folder / ".git", tree.repository.with_name("removed-link"))
+    tree.folder.rename(aside)
+    make_repository(tree)
+    add_tree(tree)
+    (tree.folder / ".git").rename(aside / ".git")
+    tree.folder.rmdir()
+    aside.rename(tree.folder)
+    tree.git("read-tree", tree.base_sha)
+
+
+def _restore_link(tree: Worktree) -> list[str]:
+    link, right = tree.folder / ".git", f"gitdir: {tree.admin}\n"
+    if link.is_file() and not link.is_symlink() and link.read_text(errors="replace") == right:
+        return []
+    _set_aside(link, tree.repository.with_name("agents-git"))
+    link.write_text(right)
+    return ["the agent removed or replaced the tree's link to its repository; it was restored"]
+
+
+def _set_aside(path: Path, where: Path) -> None:
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(where, ignore_errors=True)
+        path.rename(where)
+
+
+def _remove_locks(tree: Worktree) -> None:
+    """Everything has ended, so a lock that is still there belongs to a git that was killed."""
+    for lock in (*tree.repository.glob("*.lock"), *tree.admin.glob("*.lock")):
+        lock.unlink(missing_ok=True)
+    for lock in (tree.repository / "refs").rglob("*.lock"):
+        lock.unlink(missing_ok=True)
+
+
+def _commit(tree: Worktree, message: str) -> tuple[str, list[str]]:
+    git, branch = tree.git, f"refs/heads/{tree.branch}"
+    interrupted = _end_what_is_in_progress(tree)
+    notes = ["the agent stopped in the middle of a merge or rebase"] if interrupted else []
+    tip = git.commit_of(branch) or tree.base_sha
+    head = git.commit_of("HEAD") or tip
+    written = _write_tree(tree)
+    clean = written == git.line("rev-parse", f"{head}^{{tree}}")
+    behind = head != tip and git.is_ancestor(head, tip)
+    if head != tip:
+        where = git.line("symbolic-ref", "--short", "-q", "HEAD") or "no branch"
+        notes.append(f"the agent left its tree on {where}, not on the session's branch")
+    if behind and clean and not interrupted:
+        # It committed its work on the session's branch and then only looked elsewhere.
+        sha = tip
+    else:
+        loose = dict.fromkeys((*interrupted, tip))
+        others = [other for other in loose if not git.is_ancestor(other, head)]
+        sha = head if clean and not others else git.commit_tree(written, (head, *others), message)
+    git("update-ref", branch, sha)
+    git("symbolic-ref", "HEAD", branch)
+    git("reset", "--hard" if sha == tip and behind else "--mixed", "--quiet")
+    return sha, notes
+
+
+def _end_what_is_in_progress(tree: Worktree) -> list[str]:
+    """Forget a merge, rebase or the like without touching a file; the commits it was about."""
+    about = [_first_line(tree.admin / name) for name in ("MERGE_HEAD", "rebase-merge/orig-head")]
+    commits = [sha for line in about if (sha := tree.git.commit_of(line) if line else "")]
+    for pattern in _IN_PROGRESS:
+        for file in tree.admin.glob(pattern):
+            file.unlink()
+    for name in _IN_PROGRESS_FOLDERS:
+        shutil.rmtree(tree.admin / name, ignore_errors=True)
+    return commits
+
+
+def _first_line(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").partition("\n")[0].strip()
+    except OSError:
+        return ""
+
+
+def _write_tree(tree: Worktree) -> str:
+    """Everything in the tree that is not ignored, as a tree object."""
+    try:
+        if _hides_files(tree):
+            raise GitError(("ls-files",), 1, "the index hides changes")
+        return _stage(tree)
+    except GitError:
+        # The index is the agent's and may be broken; files may be unreadable. Start from the commit.
+        (tree.admin / "index").unlink(missing_ok=True)
+        _make_readable(tree.folder)
+        tree.git("read-tree", tree.git.commit_of("HEAD") or tree.base_sha)
+        return _stage(tree)
+
+
+def _hides_files(tree: Worktree) -> bool:
+    """Whether files are marked as not to be looked at (`assume-unchanged`, `skip-worktree`)."""
+    marks = (line[:1] for line in tree.git("ls-files", "-v").splitlines())
+    return any(mark == "S" or mark.islower() for mark in marks)
+
+
+def _stage(tree: Worktree) -> str:
+    with _nested_repositories_opened(tree):
+        tree.git("add", "--all", "--", ":/")
+    return tree.git("write-tree").strip()
+
+
+@contextmanager
+def _nested_repositories_opened(tree: Worktree) -> Iterator[None]:
+    """Let git see the files of repositories inside the tree, which it would pass over or refuse."""
+    moved: list[tuple[Path, Path]] = []
+    shelter = tree.repository.with_name("nested")
+    try:
+        while found := _nested(tree):
+            for link in found:
+                shelter.mkdir(exist_ok=True)
+                moved.append((link, shelter / str(len(moved))))
+                link.rename(moved[-1][1])
+        yield
+    finally:
+        for link, place in reversed(moved):
+            place.rename(link)
+
+
+def _nested(tree: Worktree) -> Sequence[Path]:
+    # Of untracked folders git lists the files; only of repositories, the folder.
+    listed = tree.git("ls-files", "--others", "--exclude-standard", "-z").split("\0")
+    links = [tree.folder / name / ".git" for name in listed if name.endswith("/")]
+    return [link for link in links if link.exists() or link.is_symlink()]
+
+
+def _make_readable(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink() and (path.is_dir() or path.is_file()):
+            path.chmod(path.stat().st_mode | (0o700 if path.is_dir() else 0o600))
+
+
+def _other_branches(tree: Worktree) -> list[str]:
+    """Work that would go unseen: commits on branches of the agent's own."""
+    listed = tree.git("for-each-ref", "--format=%(refname:short)", "refs/heads", "--no-merged", tree.branch)
+    names = [name for name in listed.splitlines() if name != tree.branch][:10]
+    return [f"the agent left commits on other branches: {', '.join(names)}"] if names else []

@@ -1,0 +1,320 @@
+"""Bring a session's work onto its base branch, one at a time, as a merge queue does.
+
+The session's commits become one commit on top of the base branch as it is now. If that has moved
+since the session began, the check runs again on the result. Only then is the user's base branch
+moved, forwards, never by force; nothing is ever pushed. Whatever stands in the way, the session's
+branch stays as it is.
+
+Knows nothing of agents or items.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from proctor.errors import WorkspaceError
+from proctor.git import Git, GitError
+from proctor.processes import ProgramResult, run, undisturbed
+from proctor.session import Merge
+from proctor.workspace.environment import make_home
+from proctor.workspace.locks import held
+from proctor.workspace.source_repository import SESSION_REFS, SourceRepository
+from proctor.workspace.worktree import Worktree, fill, make_tree, remove_folder, session_folder
+
+# A tree of our own for combining commits, gone afterwards.
+
+
+class MergeConflict(Exception):
+    """Two commits change the same lines."""
+
+    def __init__(self, files: tuple[str, ...]) -> None:
+        super().__init__(", ".join(files))
+        self.files = files
+
+
+class ScratchClone:
+    """A tree of our own for combining, gone afterwards."""
+
+    def __init__(self, home: Path, source: SourceRepository, sha: str) -> None:
+        self._place = session_folder(home, f"merging-{uuid.uuid4().hex[:12]}")
+        self._source, self._sha = source, sha
+
+    async def __aenter__(self) -> Worktree:
+        try:
+            return await undisturbed(asyncio.to_thread(self._make))
+        except BaseException:
+            await undisturbed(asyncio.to_thread(remove_folder, self._place))
+            raise
+
+    def _make(self) -> Worktree:
+        tree = make_tree(self._place, self._source, "batch/scratch", self._sha, {})
+        make_home(tree.repository.with_name("home"))
+        fill(tree)
+        return tree
+
+    async def __aexit__(self, *_: object) -> None:
+        await undisturbed(asyncio.to_thread(remove_folder, self._place))
+
+
+def raise_conflict(git: Git, command: tuple[str, ...], said: str) -> NoReturn:
+    """Say why git could not combine: the files in conflict, or something else."""
+    unmerged = git("diff", "--name-only", "--diff-filter=U", "-z").split("\0")
+    if files := tuple(name for name in unmerged if name):
+        raise MergeConflict(files)
+    raise GitError(command, 1, said)
+
+
+def fetch_objects(tree: Worktree, reference: str) -> None:
+    """Copy a commit to the user's repository without giving it a name there."""
+    quietly = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+    tree.source.git("fetch", *quietly, "--no-recurse-submodules", str(tree.repository), reference)
+
+
+# The user may commit to the base branch while we check; after so many times it is theirs to merge.
+TRIES = 3
+
+
+Check = Callable[[Path, Path], Awaitable[ProgramResult]]
+"""Runs the check in a tree (first), with a HOME (second)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeResult:
+    """What came of bringing one session onto its base branch."""
+
+    merges: tuple[Merge, ...]
+    """Every try; the last one says how it ended."""
+    recheck: ProgramResult | None = None
+    """The check on the moved base, when there was one."""
+
+    @property
+    def result(self) -> Merge:
+        return self.merges[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRequest:
+    """One session to be merged."""
+
+    source: SourceRepository
+    branch: str
+    """The session's, in the user's repository."""
+    base_branch: str
+    message: str
+    home: Path
+    """Proctor's own folder."""
+
+
+class _CheckFailed(Exception):
+    def __init__(self, finished: ProgramResult) -> None:
+        super().__init__(f"exited with {finished.exit_code}")
+        self.finished = finished
+
+
+async def merge(request: MergeRequest, check: Check | None) -> MergeResult:
+    """Merge one session when it is its turn; wait for those before it."""
+    tries: list[Merge] = []
+    async with held(request.home / "repos" / f"{request.source.key}.merge.lock"):
+        while True:
+            tried, recheck, again = await _try(request, check)
+            tries.append(tried)
+            if not again or len(tries) == TRIES:
+                return MergeResult(merges=tuple(tries), recheck=recheck)
+
+
+async def _try(request: MergeRequest, check: Check | None) -> tuple[Merge, ProgramResult | None, bool]:
+    """One try: how it ended, the check that failed if one did, and whether to try again."""
+    git, base = request.source.git, f"refs/heads/{request.base_branch}"
+    before = await asyncio.to_thread(git.commit_of, base)
+    if not before:
+        problem = (
+            f"{request.base_branch} is not a branch of {request.source.root}, so nothing can be merged to it"
+        )
+        return _merge(request, error=problem), None, False
+    try:
+        after = await _combine(request, before, check)
+        await undisturbed(asyncio.to_thread(_advance, request, before, after))
+    except MergeConflict as conflict:
+        return _merge(request, before=before, conflicts=conflict.files), None, False
+    except _CheckFailed as failed:
+        problem = f"the check {failed} on top of the moved {request.base_branch}"
+        return _merge(request, before=before, error=problem), failed.finished, False
+    except GitError as error:
+        moved = await asyncio.to_thread(git.commit_of, base) != before
+        return _merge(request, before=before, error=str(error)), None, moved
+    return _merge(request, before=before, after=after), None, False
+
+
+def _merge(
+    request: MergeRequest,
+    *,
+    before: str = "",
+    after: str = "",
+    conflicts: tuple[str, ...] = (),
+    error: str = "",
+) -> Merge:
+    return Merge(
+        base_branch=request.base_branch,
+        result="conflict" if conflicts else "error" if error else "success",
+        conflict_files=conflicts,
+        message=request.message,
+        before_sha=before,
+        after_sha=after,
+        error=error,
+    )
+
+
+async def _combine(request: MergeRequest, before: str, check: Check | None) -> str:
+    """The one commit that is to be the base branch's next, in the user's repository, on no branch."""
+    git = request.source.git
+    tip = await asyncio.to_thread(git.commit_of, f"refs/heads/{request.branch}")
+    if not tip:
+        raise GitError(("merge",), 1, f"there is no branch {request.branch}")
+    if await asyncio.to_thread(git.is_ancestor, before, tip):
+        # The base has not moved: this is the very state that was checked.
+        return await asyncio.to_thread(squashed, git, tip, before, request.message)
+    async with ScratchClone(request.home, request.source, before) as tree:
+        await asyncio.to_thread(_apply, tree, tip)
+        if check is not None:
+            finished = await check(tree.folder, tree.repository.with_name("home"))
+            if finished.exit_code != 0 or finished.timed_out:
+                raise _CheckFailed(finished)
+        return await asyncio.to_thread(_bring, tree, before, request.message)
+
+
+def squashed(git: Git, tip: str, parent: str, message: str) -> str:
+    """One commit on `parent` with everything `tip` has; on no branch."""
+    return git.commit_tree(git("rev-parse", f"{tip}^{{tree}}").strip(), [parent], message)
+
+
+def _apply(tree: Worktree, tip: str) -> None:
+    """Put a session's changes on top of the scratch tree and stage them."""
+    exit_code, printed, said = tree.git.ask("merge", "--squash", tip)
+    if exit_code != 0:
+        raise_conflict(tree.git, ("merge", "--squash", tip), printed + said)
+    # The index is what counts: a check may leave files of its own in the tree.
+    (tree.repository / "combined").write_text(tree.git("write-tree"))
+
+
+def _bring(tree: Worktree, parent: str, message: str) -> str:
+    """Commit what was combined, and copy the commit's objects to the user's repository."""
+    combined = (tree.repository / "combined").read_text().strip()
+    sha = tree.git.commit_tree(combined, [parent], message)
+    reference = f"refs/heads/{tree.branch}"
+    tree.git("update-ref", reference, sha)
+    fetch_objects(tree, reference)
+    return sha
+
+
+def _advance(request: MergeRequest, before: str, after: str) -> None:
+    """Move the base branch forwards; where it is checked out, the checkout with it."""
+    git, base = request.source.git, f"refs/heads/{request.base_branch}"
+    # Noted before it happens, so that no session can see the move and not know that it is ours.
+    with (request.home / "repos" / f"{request.source.key}.merged").open("a") as merged:
+        merged.write(f"{after}\n")
+    checkout = _checkout_of(git, base)
+    if checkout is None:
+        git("update-ref", "-m", "proctor: merge", base, after, before)
+    else:
+        # git refuses when that would overwrite what the user has not committed.
+        git.at(checkout)("merge", "--ff-only", "--quiet", after)
+
+
+def merged_by_us(home: Path, source: SourceRepository, sha: str) -> bool:
+    """Whether a base branch is where it is because a session was merged to it."""
+    try:
+        return sha in (home / "repos" / f"{source.key}.merged").read_text().split()
+    except OSError:
+        return False
+
+
+def _checkout_of(git: Git, reference: str) -> Path | None:
+    """The work tree of the user's that has a branch checked out."""
+    folder = None
+    for line in git("worktree", "list", "--porcelain").splitlines():
+        word, _, rest = line.partition(" ")
+        if word == "worktree":
+            folder = Path(rest)
+        elif word == "branch" and rest == reference:
+            return folder
+    return None
+
+
+def checker(command: str, environment: Mapping[str, str], attempt: str, time_limit: float | None) -> Check:
+    """A check that runs `command` as a session's own check would, in another tree and HOME."""
+
+    async def check(folder: Path, home: Path) -> ProgramResult:
+        here = {**environment, "HOME": str(home), "PWD": str(folder), "TMPDIR": str(home / "tmp")}
+        return await run(command, folder=folder, environment=here, attempt=attempt, time_limit=time_limit)
+
+    return check
+
+
+# What can be done with a session's branch after the session: look at it, squash, rebase, clear away.
+
+
+def squash(source: SourceRepository, branch: str, base_branch: str, message: str) -> str:
+    """Make a published session one commit on the commit it began from; that commit. Blocks."""
+    git, old = source.git, _session_tip(source, branch)
+    start = git("merge-base", source.base_commit(base_branch), old).strip()
+    new = squashed(git, old, start, message)
+    git("update-ref", "-m", "proctor: squash", f"refs/heads/{branch}", new, old)
+    return new
+
+
+async def rebase(
+    source: SourceRepository, branch: str, base_branch: str, home: Path
+) -> tuple[str, tuple[str, ...]]:
+    """Move a published session's commits onto the base branch as it is now.
+
+    Returns the new commit, or the files in conflict; then the session stays as it was.
+    """
+    old = _session_tip(source, branch)
+    onto = source.base_commit(base_branch)
+    async with ScratchClone(home, source, old) as tree:
+        return await asyncio.to_thread(_rebase, tree, branch, old, onto)
+
+
+def _rebase(tree: Worktree, branch: str, old: str, onto: str) -> tuple[str, tuple[str, ...]]:
+    exit_code, printed, said = tree.git.ask("rebase", "--no-autostash", onto)
+    if exit_code != 0:
+        try:
+            raise_conflict(tree.git, ("rebase", onto), printed + said)
+        except MergeConflict as conflict:
+            return "", conflict.files
+    new = tree.git.commit_of("HEAD")
+    fetch_objects(tree, f"refs/heads/{tree.branch}")
+    tree.source.git("update-ref", "-m", "proctor: rebase", f"refs/heads/{branch}", new, old)
+    return new, ()
+
+
+def diff(source: SourceRepository, branch: str, base_branch: str, *flags: str) -> str:
+    """What a published session changed since it began, as a patch. Blocks."""
+    base, tip = source.base_commit(base_branch), _session_tip(source, branch)
+    return source.git("diff", "--no-ext-diff", "--no-textconv", "--no-color", *flags, f"{base}...{tip}", "--")
+
+
+def log(source: SourceRepository, branch: str, base_branch: str) -> str:
+    """The commits of a published session, the newest first. Blocks."""
+    base, tip = source.base_commit(base_branch), _session_tip(source, branch)
+    return source.git("log", "--no-color", "--stat", f"{base}..{tip}", "--")
+
+
+def clean_up(home: Path, session: str, source: SourceRepository | None = None, branch: str = "") -> str:
+    """Remove a session's tree and HOME, and its branch when named; what could not be removed. Blocks."""
+    if branch and source is not None:
+        tip = _session_tip(source, branch)
+        source.git("update-ref", "-d", f"refs/heads/{branch}", tip)
+    return remove_folder(session_folder(home, session))
+
+
+def _session_tip(source: SourceRepository, branch: str) -> str:
+    if not f"refs/heads/{branch}".startswith(SESSION_REFS):
+        raise WorkspaceError(f"{branch} is not a session's branch: it is not under batch/")
+    sha = source.git.commit_of(f"refs/heads/{branch}")
+    if not sha:
+        raise WorkspaceError(f"{source.root} has no branch {branch}")
+    return sha

@@ -1,0 +1,251 @@
+"""Give a coding session its place to work, and clear it away again.
+
+Before the place is made and after it has been left, the user's repository is looked at: whatever has
+changed there meanwhile is said in the session's record.
+
+Knows nothing of agents, checks or merging.
+"""
+
+import asyncio
+import os
+import re
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from proctor.errors import ProctorError, WorkspaceError
+from proctor.git import GitError
+from proctor.item import Item
+from proctor.processes import clipped, undisturbed
+from proctor.runner import Services
+from proctor.session import Note, Workspace
+from proctor.workspace.environment import free_port, make_home, surroundings, take_port
+from proctor.workspace.merge_queue import merged_by_us
+from proctor.workspace.source_repository import SourceRepository, differences, fingerprint, open_source
+from proctor.workspace.worktree import (
+    Worktree,
+    fill,
+    make_tree,
+    remove_folder,
+    session_folder,
+    shown_references,
+)
+
+# What a coding session is called.
+
+
+SLUG_LENGTH = 30
+
+
+ID_LENGTH = 8
+
+
+def slug_of(prompt: str) -> str:
+    """The prompt's beginning as a word for a name; `session` when nothing of it can be used."""
+    words = re.sub(r"[^a-z0-9]+", "-", prompt[:1000].lower()).strip("-")
+    slug = words[:SLUG_LENGTH].strip("-")
+    # git takes a name that ends in this for a lock of its own.
+    slug = slug.removesuffix(".lock")
+    return slug or "session"
+
+
+def session_name(prompt: str, at: datetime, item_id: str, number: int, taken: Collection[str] = ()) -> str:
+    """The name of attempt `number` at an item; with more of the id when a name is `taken`."""
+    stamp = at.astimezone(UTC).strftime("%Y%m%d-%H%M%S")
+    suffix = f"-{number}" if number > 1 else ""
+    start = f"batch/{slug_of(prompt)}/{stamp}/"
+    lengths = range(ID_LENGTH, max(len(item_id), ID_LENGTH) + 1)
+    names = [f"{start}{item_id[:length]}{suffix}" for length in lengths]
+    names += [f"{names[-1]}.{again}" for again in range(1, 100)]
+    return next((name for name in names if name not in taken), names[-1])
+
+
+def title_of(prompt: str) -> str:
+    """The first line of a prompt, short enough for the subject of a commit."""
+    lines = (line.strip() for line in prompt.splitlines())
+    first = next((line for line in lines if line), "Changes by the agent")
+    return first if len(first) <= 72 else first[:71].rstrip() + "…"
+
+
+T = TypeVar("T")
+
+
+_filling: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkSession:
+    """One attempt that has its place to work."""
+
+    item: Item
+    services: Services
+    tree: Worktree
+    home: Path
+    environment: Mapping[str, str]
+    port: int
+    before: Mapping[str, str]
+    """The user's repository as it was."""
+
+    @property
+    def base_branch(self) -> str:
+        return str(self.item.details["baseBranch"])
+
+    @property
+    def check(self) -> str:
+        return str(self.item.details.get("scriptCommand") or "")
+
+    @property
+    def time_limit(self) -> float | None:
+        seconds = self.item.settings.get("timeoutSec")
+        return float(seconds) if seconds else None
+
+    @property
+    def message(self) -> str:
+        """For commits of ours: what was asked, and where it came from."""
+        return f"{title_of(self.item.prompt)}\n\n{self.tree.branch}\n"
+
+    def note(self, text: str) -> None:
+        self.services.record(Note(text=clipped(text, 4000)))
+
+
+async def prepare(item: Item, services: Services) -> WorkSession:
+    """Make an attempt its place: a tree of the repository, a HOME, an environment, a port."""
+    place = session_folder(services.home, services.attempt)
+    port = take_port(services.attempt)
+    try:
+        begun = await in_thread(_find, item, services)
+        tree = await in_thread(_make_tree, begun, place)
+        services.record(_workspace(begun, tree))
+        environment = surroundings(item, services.environment, place / "home", tree.folder, port)
+        async with _one_per_core():
+            await in_thread(fill, tree)
+    except BaseException:
+        free_port(port)
+        await in_thread(remove_folder, place)
+        raise
+    session = WorkSession(
+        item=item,
+        services=services,
+        tree=tree,
+        home=place / "home",
+        environment=environment,
+        port=port,
+        before=begun.before,
+    )
+    _note_surprises(session)
+    return session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PreparedTree:
+    """What is known before anything is made."""
+
+    source: SourceRepository
+    name: str
+    base: str
+    base_sha: str
+    references: Mapping[str, str]
+    before: Mapping[str, str]
+
+
+def _find(item: Item, services: Services) -> _PreparedTree:
+    source = open_source(Path(item.settings["repo"]), services.environment)
+    base = str(item.details["baseBranch"])
+    try:
+        references = source.references()
+        return _PreparedTree(
+            source=source,
+            name=_name(item, services, source, references),
+            base=base,
+            base_sha=source.base_commit(base),
+            references=references,
+            before=fingerprint(source, references),
+        )
+    except (GitError, OSError) as error:
+        raise WorkspaceError(f"reading the repository {source.root}: {error}") from error
+
+
+def _make_tree(begun: _PreparedTree, place: Path) -> Worktree:
+    """Everything but the files, which take time: they are filled in for one session per core at a time."""
+    try:
+        shown = shown_references(begun.references, begun.base, begun.base_sha)
+        tree = make_tree(place, begun.source, begun.name, begun.base_sha, shown)
+        make_home(place / "home")
+    except (GitError, OSError) as error:
+        raise WorkspaceError(f"making a work tree of {begun.source.root}: {error}") from error
+    return tree
+
+
+def _workspace(begun: _PreparedTree, tree: Worktree) -> Workspace:
+    return Workspace(
+        name=begun.name,
+        branch=begun.name,
+        worktree=str(tree.folder),
+        repo=str(begun.source.root),
+        base_branch=begun.base,
+        base_sha=begun.base_sha,
+    )
+
+
+def _name(item: Item, services: Services, source: SourceRepository, references: Mapping[str, str]) -> str:
+    if "refs/heads/batch" in references:
+        raise WorkspaceError(f"{source.root} has a branch `batch`, so git allows none called `batch/…`")
+    now = services.now()
+    name = session_name(item.prompt, now, item.id, services.number)
+    taken = source.session_branches(name.rpartition("/")[0])
+    return session_name(item.prompt, now, item.id, services.number, taken)
+
+
+def _note_surprises(session: WorkSession) -> None:
+    root, named = session.tree.source.root, Path(session.item.settings["repo"])
+    if named.resolve() not in (root.resolve(), session.tree.source.common.resolve()):
+        session.note(f"{named} is inside the repository {root}; the session works in all of it")
+    if (session.tree.folder / ".gitmodules").exists():
+        session.note("the repository has submodules; their folders are empty in the work tree")
+
+
+def _one_per_core() -> asyncio.Semaphore:
+    """More trees filled at once than there are cores take longer all together."""
+    loop = asyncio.get_running_loop()
+    return _filling.setdefault(loop, asyncio.Semaphore(os.cpu_count() or 1))
+
+
+async def tidy(session: WorkSession, succeeded: bool) -> None:
+    """Note what changed around the attempt, and remove its place unless it is to be kept."""
+    free_port(session.port)
+    if changed := await in_thread(_what_changed, session):
+        session.note(changed)
+    keep_it = session.item.settings.get("keep") or "on_failure"
+    if keep_it == "always" or (keep_it == "on_failure" and not succeeded):
+        return
+    if problem := await in_thread(remove_folder, session.tree.repository.parent):
+        session.note(f"the work tree could not be removed: {problem}")
+
+
+def _what_changed(session: WorkSession) -> str:
+    """What has changed in the user's repository meanwhile, whoever did it; empty when nothing has."""
+    source = session.tree.source
+    try:
+        after = fingerprint(source, source.references())
+    except (ProctorError, OSError) as error:
+        return f"the repository at {source.root} can no longer be read: {error}"
+    before = dict(session.before)
+    base = f"refs/heads/{session.base_branch}"
+    moved = before.get(base) != after.get(base)
+    if moved and merged_by_us(session.services.home, source, after.get(base, "")):
+        # A session was merged meanwhile, which moves the branch and, where it is out, the checkout.
+        for facts in (before, after):
+            facts.pop(base, None)
+            facts.pop("its index", None)
+    changed = "; ".join(differences(before, after)[:30])
+    return f"while this ran, the repository at {source.root} changed: {changed}" if changed else ""
+
+
+async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
+    """Do something that blocks; when cancelled, it is first brought to its end."""
+    return await undisturbed(asyncio.to_thread(work, *arguments))

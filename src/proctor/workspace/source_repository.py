@@ -1,0 +1,176 @@
+"""The user's repository, which a coding session starts from and must not disturb.
+
+Sessions only read it. The two things ever written to it are new branches under `batch/`, and the
+base branch when the plan asks for merging. A fingerprint taken before and after shows whether
+anything else has changed meanwhile.
+
+Knows nothing of agents or work trees.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from proctor.errors import WorkspaceError
+from proctor.git import Git, GitError
+
+SESSION_REFS = "refs/heads/batch/"
+"""The only place of the user's repository where sessions write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRepository:
+    """A repository of the user's."""
+
+    root: Path
+    """The top of its checkout; of a bare repository, itself."""
+    common: Path
+    """Where its objects, references and settings are, also when `root` is a linked work tree."""
+    object_format: str
+    """`sha1` or `sha256`."""
+    git: Git
+
+    @property
+    def name(self) -> str:
+        """What people call it: the folder's name."""
+        return self.root.name.removesuffix(".git") or "repository"
+
+    @property
+    def key(self) -> str:
+        """A name for our own files about it, unlike that of any other repository."""
+        digest = hashlib.sha256(os.fsencode(self.common)).hexdigest()[:12]
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name)[:40] + "-" + digest
+
+    def base_commit(self, name: str) -> str:
+        """The commit a session starts from: a branch, one of origin's, a tag or a commit id."""
+        for candidate in (f"refs/heads/{name}", f"refs/remotes/origin/{name}", f"refs/tags/{name}", name):
+            if sha := self.git.commit_of(candidate):
+                return sha
+        there_are = ", ".join(self.git.branches()) or "none: it has no commit yet"
+        raise WorkspaceError(f"{self.root} has no branch, tag or commit `{name}`. Branches: {there_are}")
+
+    def references(self) -> dict[str, str]:
+        """Every reference outside the sessions' own, and what it points to."""
+        listed = self.git("for-each-ref", "--format=%(objectname) %(refname)")
+        pairs = (line.split(" ", 1) for line in listed.splitlines())
+        return {name: sha for sha, name in pairs if not name.startswith(SESSION_REFS)}
+
+    def session_branches(self, prefix: str) -> set[str]:
+        """The names of session branches that begin with `prefix`."""
+        listed = self.git("for-each-ref", "--format=%(refname)", f"refs/heads/{prefix}")
+        return {line.removeprefix("refs/heads/") for line in listed.splitlines()}
+
+    def object_folders(self) -> list[Path]:
+        """Where its objects are: its own folder first, then those it borrows from in turn.
+
+        git follows no relative path of a repository that is itself borrowed from, so all are
+        spelled out.
+        """
+        found: list[Path] = []
+        waiting = [self.common / "objects"]
+        while waiting:
+            folder = waiting.pop(0)
+            if folder in found:
+                continue
+            found.append(folder)
+            waiting.extend(_borrowed_by(folder))
+        return found
+
+    def settings(self) -> str:
+        """Its settings that decide what a checked-out file looks like, as a git configuration."""
+        # The user's own settings for all repositories count too: the agent's HOME is another.
+        core = "autocrlf|eol|safecrlf|filemode|symlinks|ignorecase|precomposeunicode"
+        listed = self.git.ask("config", "-z", "--get-regexp", rf"^(core\.({core})|filter\..*)$")[1]
+        pairs = (entry.partition("\n") for entry in listed.split("\0") if entry)
+        return "".join(_setting(name, value) for name, _, value in pairs)
+
+
+def open_source(path: Path, environment: Mapping[str, str]) -> SourceRepository:
+    """Find the repository at `path`, or around it; raise `WorkspaceError` when there is none."""
+    if not path.is_dir():
+        raise WorkspaceError(f"there is no folder {path}")
+    git = Git(path, environment)
+    try:
+        listed = git("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-object-format")
+        common, object_format = listed.splitlines()
+    except GitError as error:
+        raise WorkspaceError(f"{path} is not a git repository: {error.said.strip()}") from error
+    except OSError as error:
+        raise WorkspaceError(f"git cannot be run: {error}") from error
+    top = git.line("rev-parse", "--path-format=absolute", "--show-toplevel")
+    root = Path(top) if top else Path(common)
+    return SourceRepository(root=root, common=Path(common), object_format=object_format, git=git.at(root))
+
+
+def fingerprint(source: SourceRepository, references: Mapping[str, str]) -> dict[str, str]:
+    """What must be the same after a session as before: name of a thing → its state."""
+    git = source.git
+    facts = dict(references)
+    facts["HEAD"] = git.line("symbolic-ref", "-q", "HEAD") or git.line("rev-parse", "HEAD")
+    facts["its config"] = _digest_of_file(source.common / "config")
+    facts["its hooks"] = _listing_of(source.common / "hooks")
+    if source.root != source.common:
+        facts["its index"] = hashlib.sha256(git("ls-files", "-s", "-z").encode()).hexdigest()
+        facts |= _checkout(source)
+    return facts
+
+
+def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """What is not the same in two fingerprints, in words."""
+    names = sorted(before.keys() | after.keys())
+    return [_difference(name, before, after) for name in names if before.get(name) != after.get(name)]
+
+
+def _difference(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    if name not in after:
+        return f"{name} is gone"
+    return f"{name} is new" if name not in before else f"{name} changed"
+
+
+def _checkout(source: SourceRepository) -> dict[str, str]:
+    """The files of the checkout that differ from its last commit, and their states."""
+    listed = source.git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal")
+    return {entry[3:]: entry[:2] + _stamp(source.root / entry[3:]) for entry in listed.split("\0") if entry}
+
+
+def _stamp(path: Path) -> str:
+    try:
+        stat = path.lstat()
+    except OSError:
+        return ""
+    return f" {stat.st_size} {stat.st_mtime_ns}"
+
+
+def _digest_of_file(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _listing_of(folder: Path) -> str:
+    try:
+        return " ".join(sorted(f"{path.name}{_stamp(path)}" for path in folder.iterdir()))
+    except OSError:
+        return ""
+
+
+def _borrowed_by(objects: Path) -> list[Path]:
+    try:
+        lines = (objects / "info" / "alternates").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    return [Path(os.path.normpath(objects / line)) for line in lines if line and not line.startswith("#")]
+
+
+def _setting(name: str, value: str) -> str:
+    """One setting as a section of its own: `filter.lfs.clean` → `[filter "lfs"] clean = …`."""
+    section, _, rest = name.partition(".")
+    middle, _, key = rest.rpartition(".")
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    inside = middle.replace("\\", "\\\\").replace('"', '\\"')
+    head = f'[{section} "{inside}"]' if middle else f"[{section}]"
+    return f'{head}\n\t{key} = "{quoted}"\n'
