@@ -255,7 +255,7 @@ class RunContext:
     def with_evaluators(
         self, attempts: AttemptContext, names: Sequence[str], *, folder: Path
     ) -> AttemptContext:
-        """The same dependencies with these evaluators, looked up beside the plan, in the home and the store."""
+        """The same dependencies with these evaluators, looked up in plan folder, home and store."""
         if not names:
             return attempts
         registry = self.evaluators(folder)

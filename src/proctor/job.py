@@ -72,7 +72,7 @@ class Page:
 
 
 class JobPlan:
-    """One plan of a job, checked by itself. Subclasses fill in what differs; the defaults suit a stored run."""
+    """One plan of a job, checked by itself. Subclasses fill in what differs."""
 
     derived_fields: frozenset[str] = frozenset()
     """Item fields that only repeat others: never a reason why an item is new."""
@@ -99,6 +99,10 @@ class JobPlan:
     def columns(self) -> Mapping[str, object]:
         """The columns of the batch row that record what was asked for."""
         return {}
+
+    def is_unchanged(self, batch: Mapping[str, Any]) -> bool:  # noqa: ARG002
+        """Whether a run was made from exactly this plan, so that it need not be extended."""
+        return False
 
     def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:  # noqa: ARG002
         """Preflight check: raise `PlanError` or `UsageError` with everything the plan names that is missing;
@@ -244,4 +248,3 @@ class StoredPlan(JobPlan):
     def model_options(self) -> ModelOptions:
         """How its models are reached."""
         return self.options
-
