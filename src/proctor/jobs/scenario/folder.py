@@ -72,7 +72,9 @@ def extend_experiment(store: Store, run_id: str, experiment: Experiment) -> Exte
 
 def foresee_experiment(read: StoreReader, run_id: str, experiment: Experiment) -> Extension:
     """What `extend_experiment` would change; nothing is changed."""
-    return diff(read, run_id, experiment.items(variation_numbers(read, run_id)), derived_fields=frozenset({"model"}))
+    return diff(
+        read, run_id, experiment.items(variation_numbers(read, run_id)), derived_fields=frozenset({"model"})
+    )
 
 
 def variation_numbers(read: StoreReader, run_id: str) -> dict[str, int]:
