@@ -5,10 +5,10 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "BatchAnalyzer": "proctor.jobs.scenario.analysis",
-    "BatchConfig": "proctor.cli.dialogues",
-    "aggregate_results": "proctor.cli.dialogues",
+    "BatchConfig": "proctor.api.dialogues",
+    "aggregate_results": "proctor.api.dialogues",
     "load_sessions": "proctor.jobs.dialogue.tables",
-    "run_batch": "proctor.cli.dialogues",
+    "run_batch": "proctor.api.dialogues",
     "sessions_to_dataframe": "proctor.jobs.dialogue.tables",
 }
 """What `from proctor import …` gives, and where it is: loaded when it is asked for, not before."""

@@ -1,0 +1,1 @@
+"""The library: run, resume, evaluate and compare from Python."""
