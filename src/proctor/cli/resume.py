@@ -4,9 +4,9 @@ A job that keeps files of its own goes on in its own module, which is loaded onl
 the others need not wait for.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -80,41 +80,25 @@ def _run(where: StorePlaces, wanted: _Wanted) -> int:
         changes = BatchChanges(
             concurrency=wanted.changes.get("concurrency"), budget_usd=wanted.changes.get("budgetUsd")
         )
+        module = _command_module(job.name)
+        observer: type[TerminalObserver] = getattr(module, "JobObserver", TerminalObserver)
         resumed = lifecycle.resume(
             job,
             wanted.run_id,
             ctx,
             changes=changes,
             retry=wanted.again,
-            observer=TerminalObserver(ctx, wanted.shown),
+            observer=observer(ctx, wanted.shown),
         )
-        return run_command(ctx, resumed, wanted.shown, after=_printer(job.name))
+        return run_command(ctx, resumed, wanted.shown, after=getattr(module, "print_result", None))
 
 
-_PRINTERS = {"dialogue": "proctor.cli.simulate:print_result"}
-"""Prints what a job adds to the summary of its runs."""
+_COMMANDS = {"benchmark": "proctor.cli.bench", "dialogue": "proctor.cli.simulate"}
+"""Modules that print more about the runs of their job: `print_result`, `JobObserver`."""
 
 
-def _printer(job: str) -> Callable[[Mapping[str, Any]], None] | None:
-    if job not in _PRINTERS:
-        return None
-    module, _, name = _PRINTERS[job].partition(":")
-    printer: Callable[[Mapping[str, Any]], None] = getattr(import_module(module), name)
-    return printer
-
-
-def _benchmark(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
-    from proctor.cli.bench import go_on_with
-
-    return go_on_with(
-        store,
-        where,
-        wanted.run_id,
-        wanted.changes.get("concurrency", wanted.batch["concurrency"]),
-        budget=wanted.changes.get("budgetUsd"),
-        retry_failed=wanted.again.failures,
-        as_json=wanted.shown.as_json,
-    )
+def _command_module(job: str) -> ModuleType | None:
+    return import_module(_COMMANDS[job]) if job in _COMMANDS else None
 
 
 def _scenario(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
@@ -129,5 +113,5 @@ def _evaluation(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     return resume_evaluation(store, where, wanted.run_id, wanted.changes, wanted.again, wanted.shown)
 
 
-_JOBS = {"benchmark": _benchmark, "scenario": _scenario, "evaluation": _evaluation}
+_JOBS = {"scenario": _scenario, "evaluation": _evaluation}
 """Who goes on with the runs of a job; without an entry, they are a batch and nothing else."""
