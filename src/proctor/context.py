@@ -185,6 +185,8 @@ class RunContext:
         self._settings_for = settings_for
         self._keys = keys
         self._given_store = store
+        self.evaluator_objects: dict[str, Evaluator] = {}
+        """Evaluators that are objects of this process, by name; the registry looks here first."""
 
     @property
     def home(self) -> Path:
@@ -273,4 +275,5 @@ class RunContext:
             folders=[folder / "evaluators", self.home / "evaluators"],
             lambdas=self.settings_for([folder]).evaluation.get("lambdas", {}),
             mark=mark,
+            objects=self.evaluator_objects,
         )
