@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+NO_CALLABLES = Callables()
 CONCURRENCY = 10
 """Items in parallel when neither the plan nor the call says."""
 RETRIES = {
@@ -269,7 +271,7 @@ async def run_async(
         run_id=run_id,
         observer=_observer(ctx.store, progress),
     )
-    finished = opened.handle(result.run_id)
+    finished = opened.handle(result.run_id, callables)
     if evaluators:
         await evaluate_async(finished, evaluators, store=opened)
     return finished
@@ -393,8 +395,8 @@ class ProctorStore:
         row = self.context.store.read.session(session_id)
         return RunSession(self.context.store, row, self.context.settings.user_environment)
 
-    def handle(self, run_id: str) -> Run:
-        """A handle on a run that is known to exist."""
+    def handle(self, run_id: str, callables: Callables = NO_CALLABLES) -> Run:
+        """A handle on a run that exists; `callables` are the functions it needs when it resumes."""
         notices, self._notices[:] = list(self._notices), []
         return Run(
             run_id,
@@ -402,7 +404,7 @@ class ProctorStore:
             now=now,
             environment=self.context.settings.user_environment,
             notices=notices,
-            resume=self.resume,
+            resume=partial(self.resume, callables=callables),
         )
 
     def resume(
@@ -413,6 +415,7 @@ class ProctorStore:
         budget_usd: float | None = None,
         concurrency: int | None = None,
         progress: bool | None = None,
+        callables: Callables = NO_CALLABLES,
     ) -> Run:
         """Execute what is left of a run."""
         ctx = self.context
@@ -421,7 +424,7 @@ class ProctorStore:
 
         def work() -> Coroutine[Any, Any, RunResult]:
             return lifecycle.resume(
-                find_job(batch["job"]),
+                _JobWithCallables(find_job(batch["job"]), callables),
                 str(batch["runId"]),
                 ctx,
                 changes=changes,
@@ -429,7 +432,7 @@ class ProctorStore:
                 observer=_observer(ctx.store, progress),
             )
 
-        return self.handle(_outside_of_any_loop(work).run_id)
+        return self.handle(_outside_of_any_loop(work).run_id, callables)
 
 
 class ComparisonResult:
