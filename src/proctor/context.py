@@ -121,7 +121,7 @@ class ItemRetryPolicy:
         tries: int,
         retries: int,
         retry_on: Sequence[str],
-        chance: random.Random,
+        rng: random.Random,
     ) -> float | None:
         """Seconds until the next attempt; None: no further attempt.
 
@@ -131,7 +131,7 @@ class ItemRetryPolicy:
         if tries > retries or status not in retry_on or reason in HOPELESS:
             return None
         longest: float = min(self.longest_seconds, self.first_seconds * 2.0 ** (tries - 1))
-        return longest * chance.uniform(0.5, 1.0)
+        return longest * rng.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ class AttemptContext:
     """The maximum cost of a call."""
     pools: RatePools
     """Concurrency limits per provider and model."""
-    door: LazyGateway
+    gateway: LazyGateway
     """The gateway, started when the first agent needs it."""
     is_stand_in: Callable[[str], bool]
     """Whether a model is a mock: scripted or replayed."""
@@ -248,7 +248,7 @@ class RunContext:
             models=models.watched,
             worst_case=models.worst_case,
             pools=models.pools,
-            door=LazyGateway(models),
+            gateway=LazyGateway(models),
             # Whatever its name, a replayed model is a mock.
             is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
             store_budget_usd=settings.store_budget_usd,

@@ -27,7 +27,7 @@ class Doing:
 
 
 def doing(what: Callable[[Item, Services], Awaitable[Outcome | None]]) -> Callable[[str], Runner]:
-    """What a house finds its runners with."""
+    """Finds this runner by any name."""
     return lambda name: Doing(what)
 
 

@@ -91,7 +91,7 @@ class Executor:
         store: Store,
         run_id: str,
         owner: str,
-        house: AttemptContext,
+        context: AttemptContext,
         *,
         engine: Engine | None = None,
         watch: Callable[[ItemFinished], None] | None = None,
@@ -100,7 +100,7 @@ class Executor:
         self._store = store
         self._run_id = run_id
         self._owner = owner
-        self._house = house
+        self._context = context
         self._engine = engine or LocalEngine()
         self._watch = watch
         self._stopping: AttemptError | None = None
@@ -118,10 +118,12 @@ class Executor:
             failed=lambda error: tell(loop, lambda: self._lose(error)),
         )
         writer = self._store.writer(ownership)
-        house = self._house
-        sharing = asyncio.create_task(share_pools(house.pools, writer, self._run_id, self._owner, house.now))
+        context = self._context
+        sharing = asyncio.create_task(
+            share_pools(context.pools, writer, self._run_id, self._owner, context.now)
+        )
         try:
-            await hear_of_pools(house.pools, writer, self._owner, house.now)
+            await hear_of_pools(context.pools, writer, self._owner, context.now)
             await self._work_through(writer)
             ending = self._ending()
             await asyncio.wrap_future(writer.ask(lambda connection: self._close(connection, ending)))
@@ -140,23 +142,23 @@ class Executor:
         self._stop(Interrupted("the batch was interrupted"))
 
     async def _work_through(self, writer: Writer) -> None:
-        batch = self._store.read.batch(self._run_id, self._house.now())
+        batch = self._store.read.batch(self._run_id, self._context.now())
         announcer = CommitNotifier(self._watch, writer) if self._watch else None
-        feed = WorkQueue(lambda after: self._queued(after, writer))
+        queue = WorkQueue(lambda after: self._queued(after, writer))
         budget = self._budget(batch, writer)
         attempts = self._attempts = Attempts(
             run_id=self._run_id,
             job=batch["job"],
             seed=batch["seed"] or 0,
-            house=self._house,
+            context=self._context,
             writer=writer,
             budget=budget,
-            stop_feeding=feed.stop,
+            stop_queue=queue.stop,
             finished=announcer.announce if announcer else None,
             evidence=SessionCache(self._store, self._run_id).show,
         )
         attempts.stopping = self._stopping
-        self._work = asyncio.create_task(self._engine.run(feed, attempts.carry_out, batch["concurrency"]))
+        self._work = asyncio.create_task(self._engine.run(queue, attempts.run, batch["concurrency"]))
         if self._stopping:
             self._work.cancel()
         try:
@@ -175,8 +177,8 @@ class Executor:
             await announcer.idle.wait()
 
     def _budget(self, batch: Mapping[str, Any], writer: Writer) -> BatchBudget:
-        limits = MoneyLimits(run_usd=batch["budgetUsd"], store_usd=self._house.store_budget_usd)
-        now = self._house.now
+        limits = MoneyLimits(run_usd=batch["budgetUsd"], store_usd=self._context.store_budget_usd)
+        now = self._context.now
         till = LedgerClient(self._store, self._run_id, self._owner, limits, now)
         return BatchBudget(till=till, places=batch["concurrency"], writer=writer, now=now)
 
@@ -209,7 +211,7 @@ class Executor:
         return BatchEnd(status="completed")
 
     def _close(self, connection: Connection, ending: BatchEnd) -> None:
-        now = self._house.now()
+        now = self._context.now()
         if ending.status == "aborted":
             end_items(connection, self._run_id, "aborted", "the batch was aborted", now)
         finish(connection, self._run_id, ending.status, ending.reason, now)

@@ -190,7 +190,7 @@ async def _run_items(
         async with observer.watch(run_id, executor):
             return await executor.run()
     finally:
-        await attempts.door.close()
+        await attempts.gateway.close()
         await models.close()
         if models.tape:
             models.tape.close()

@@ -110,7 +110,7 @@ async def _carry(
     try:
         return await Executor(store, run_id, owner, house, watch=view.item).run()
     finally:
-        await house.door.close()
+        await house.gateway.close()
         await models.close()
         if models.tape:
             models.tape.close()

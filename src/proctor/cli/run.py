@@ -253,7 +253,7 @@ async def execute(
         async with view:
             return await conductor.run()
     finally:
-        await house.door.close()
+        await house.gateway.close()
         await models.close()
         if models.tape:
             models.tape.close()
