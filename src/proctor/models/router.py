@@ -216,8 +216,8 @@ class ModelRouter:
 
     def _remote(self, endpoint: Endpoint, find_price: Callable[[], Price | None]) -> RemoteRoute:
         wire = WIRES[endpoint.wire]
-        is_near = is_loopback(endpoint.base_url)
-        target = CallTarget(endpoint, wire.url(endpoint), wire.headers(endpoint), is_near)
+        is_local = is_loopback(endpoint.base_url)
+        target = CallTarget(endpoint, wire.url(endpoint), wire.headers(endpoint), is_local)
         return RemoteRoute(self.client, wire, target, find_price, self._keep_bodies)
 
     def _price(self, model: str) -> Price | None:
