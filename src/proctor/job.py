@@ -92,6 +92,17 @@ class JobPlan:
         """Maximum items in parallel."""
         return 1
 
+    def for_new_run(self, run_id: str) -> "JobPlan":  # noqa: ARG002
+        """The plan with what depends on its run, such as the output folder, which is created here.
+
+        Raises `UsageError` when that is not possible; the run is created afterwards.
+        """
+        return self
+
+    def for_run(self, batch: Mapping[str, Any]) -> "JobPlan":  # noqa: ARG002
+        """The plan with what depends on its run, to extend an earlier one."""
+        return self
+
     def model_options(self) -> ModelOptions:
         """How its models are reached."""
         return ModelOptions()
@@ -151,6 +162,8 @@ class Job:
     """Frozen dataclass of the run-time settings that command line, page, HTTP and library share."""
     override_aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of overrides, as pages and HTTP use them."""
+    retries_errors: ClassVar[bool] = False
+    """Whether a resumed run always repeats items that ended in `error`."""
 
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")

@@ -78,7 +78,7 @@ def test_a_dialogue_that_was_cut_off_goes_on_behind_its_last_turn_and_ends_as_it
 
     assert resumed.returncode == 0, resumed.stderr
     assert unfinished and f"{unfinished} dialogue" in resumed.stderr
-    assert "go on behind the last finished turn" in resumed.stderr
+    assert "will resume after the last completed turn" in resumed.stderr
     assert said(talking_desk / "cut", seeds=True) == said(talking_desk / "whole", seeds=True)
     cut = [read(path) for path in talking_desk.glob("cut/*_run*.json")]
     went_on = [one for one in cut if any("went on behind turn" in note for note in one["record"]["notes"])]
@@ -166,7 +166,7 @@ def test_a_folder_that_holds_a_simulation_is_not_written_over(proctor, talking_d
     again = proctor(*words)
 
     assert again.returncode == 2
-    assert "holds a simulation already" in again.stderr
+    assert "already contains a simulation" in again.stderr
 
 
 def test_a_budget_stops_a_simulation_and_more_money_lets_it_go_on(proctor, talking_desk) -> None:

@@ -6,7 +6,7 @@ The command line, the web server, the library and a detached process call these 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -81,6 +81,7 @@ async def start(
     """Create a run of a plan and execute it to its end."""
     models = _checked_models(plan, ctx)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
+    plan = plan.for_new_run(run_id)
     create(
         ctx.store,
         job.name,
@@ -105,8 +106,12 @@ async def resume(
     observer: Observer = SILENT,
 ) -> RunResult:
     """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
-    restored = plan or job.restore(ctx.store.read.batch(run_id, ctx.now()), ctx)
+    batch = ctx.store.read.batch(run_id, ctx.now())
+    plan = plan.for_run(batch) if plan else None
+    restored = plan or job.restore(batch, ctx)
     models = _checked_models(restored, ctx)
+    if job.retries_errors:
+        retry = replace(retry, errors=True)
     clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
         extension = extend(
@@ -124,6 +129,7 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     remarks = plan.check(models, ctx)
     extension = None
     if run_id:
+        plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()))
         extension = diff(ctx.store.read, run_id, plan.items(), derived_fields=plan.derived_fields)
     return Preview(remarks=remarks, extension=extension)
 

@@ -26,7 +26,6 @@ from proctor.cli.run import (
     summary,
     view_for,
 )
-from proctor.cli.simulating import with_evaluators
 from proctor.context import AttemptContext
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.item import Item
@@ -128,6 +127,18 @@ def foresee(store: Store, experiment: Experiment) -> tuple[Experiment, Extension
     new = [item for item in _numbered(experiment, brought) if item.id not in brought]
     told = Extension(added=len(new), reasons={"not begun there": len(new)} if new else {}, new=new)
     return experiment.renumbered(_numbers(experiment, brought)), told
+
+
+def with_evaluators(
+    house: AttemptContext, store: Store, where: StorePlaces, folder: Path, names: Sequence[str]
+) -> AttemptContext:
+    """The same dependencies with these evaluators."""
+    if not names:
+        return house
+    from proctor.cli.evaluating import bench_for
+
+    bench = bench_for(store, where, folder)
+    return replace(house, find_evaluator=bench.finder(bench.copies(names)))
 
 
 def find_judges(store: Store, where: StorePlaces, experiment: Experiment, models: ModelRouter) -> None:

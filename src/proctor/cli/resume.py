@@ -4,24 +4,20 @@ A job that keeps files of its own goes on in its own module, which is loaded onl
 the others need not wait for.
 """
 
-import asyncio
-import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from proctor.batch import lifecycle
-from proctor.batch.lifecycle import clear_leftovers
-from proctor.bootstrap import StorePlaces, make_models, now, places
+from proctor.bootstrap import StorePlaces, now, places
 from proctor.cli.output import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run
-from proctor.cli.run import OutputOptions, TerminalObserver, run_batch_command, run_command, terminal_context
+from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
 from proctor.job import BatchChanges
 from proctor.jobs import find_job
-from proctor.models import ModelRouter
 from proctor.store import RetrySelection, Store
-from proctor.store.writer import this_process
 
 resume_app = typer.Typer(add_completion=False)
 
@@ -92,7 +88,19 @@ def _run(where: StorePlaces, wanted: _Wanted) -> int:
             retry=wanted.again,
             observer=TerminalObserver(ctx, wanted.shown),
         )
-        return run_command(ctx, resumed, wanted.shown)
+        return run_command(ctx, resumed, wanted.shown, after=_printer(job.name))
+
+
+_PRINTERS = {"dialogue": "proctor.cli.simulate:print_result"}
+"""Prints what a job adds to the summary of its runs."""
+
+
+def _printer(job: str) -> Callable[[Mapping[str, Any]], None] | None:
+    if job not in _PRINTERS:
+        return None
+    module, _, name = _PRINTERS[job].partition(":")
+    printer: Callable[[Mapping[str, Any]], None] = getattr(import_module(module), name)
+    return printer
 
 
 def _benchmark(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
@@ -121,35 +129,5 @@ def _evaluation(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     return resume_evaluation(store, where, wanted.run_id, wanted.changes, wanted.again, wanted.shown)
 
 
-def _dialogue(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
-    from proctor.cli.simulating import finish_files, house_of, prepare_files
-
-    batch, owner = wanted.batch, this_process()
-    models = _taken_over(store, where, wanted, owner)
-    prepare_files(store, batch)
-    house = house_of(store, where, batch, models)
-    code = asyncio.run(
-        run_batch_command(store, where.home, wanted.run_id, owner, models, wanted.shown, house=house)
-    )
-    finish_files(store, batch)
-    return code
-
-
-_JOBS = {"benchmark": _benchmark, "scenario": _scenario, "evaluation": _evaluation, "dialogue": _dialogue}
+_JOBS = {"benchmark": _benchmark, "scenario": _scenario, "evaluation": _evaluation}
 """Who goes on with the runs of a job; without an entry, they are a batch and nothing else."""
-
-
-def _taken_over(store: Store, where: StorePlaces, wanted: _Wanted, owner: str) -> ModelRouter:
-    """Make a run ours, and find the models it asks."""
-    clear_leftovers(store.resume_batch(wanted.run_id, owner, wanted.again, now()), where.home)
-    store.change_batch(wanted.run_id, wanted.changes)
-    options = json.loads(wanted.batch["optionsJson"])
-    # Where its relative paths begin.
-    folder = Path(options.get("folder") or Path(wanted.batch["planPath"]).parent)
-    return make_models(
-        where,
-        [folder, Path.cwd()],
-        prices=options.get("prices"),
-        record=options.get("record"),
-        replay=options.get("replay"),
-    )

@@ -194,16 +194,24 @@ def terminal_context(options: Mapping[str, str] | None, folders: Sequence[Path] 
 
 
 def run_command(
-    ctx: RunContext, result: Coroutine[Any, Any, RunResult], output: OutputOptions, *, document: bool = True
+    ctx: RunContext,
+    result: Coroutine[Any, Any, RunResult],
+    output: OutputOptions,
+    *,
+    document: bool = True,
+    after: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> int:
     """Run a job to its end, print its summary, notify the user; the exit code.
 
-    Without `document`, the command prints the JSON document itself.
+    Without `document`, the command prints the JSON document itself. `after` prints the members that the job
+    adds to the summary, where it is printed for people.
     """
     finished = asyncio.run(result)
     if document:
         print_document(finished.summary, output)
     print_summary(finished.summary)
+    if after and not (output.as_json or output.as_jsonl):
+        after(finished.summary)
     options = json.loads(ctx.store.read.batch(finished.run_id, ctx.now())["optionsJson"] or "{}")
     notify(options.get("notify"), finished.summary)
     return exit_code(finished.end, finished.summary)
