@@ -22,6 +22,7 @@ from proctor.agents import find_agent
 from proctor.batch.executor import Executor
 from proctor.batch.lifecycle import clear_leftovers
 from proctor.context import AttemptContext, ItemRetryPolicy
+from proctor.evaluator import FindReference
 from proctor.job import BatchEnd, ItemFinished
 from proctor.batch.create import Extension, create, extend
 from proctor.jobs.coding.job import CodingJobPlan
@@ -114,10 +115,12 @@ class Workshop:
         run_id: str = "run",
         *,
         watch: Callable[[ItemFinished], None] | None = None,
+        find_reference: FindReference | None = None,
         **house: Any,
     ) -> Executor:
         changed = replace(self.house, **house)
-        return Executor(self.store, run_id, owner, changed, watch=watch or self.told.append)
+        watch = watch or self.told.append
+        return Executor(self.store, run_id, owner, changed, watch=watch, find_reference=find_reference)
 
     async def run(self, text: str, run_id: str = "run", **house: Any) -> BatchEnd:
         """Carry out a plan from its first item to its end."""

@@ -15,10 +15,19 @@ import typer
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import clear_leftovers
 from proctor.bootstrap import StorePlaces, make_models, now, places
+from proctor.cli.main import COMMANDS
 from proctor.cli.output import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run
-from proctor.cli.run import OutputOptions, TerminalObserver, run_batch_command, run_command, terminal_context
-from proctor.job import BatchChanges
+from proctor.cli.run import (
+    OutputOptions,
+    Present,
+    TerminalObserver,
+    run_batch_command,
+    run_command,
+    terminal_context,
+)
+from proctor.job import BatchChanges, Job
 from proctor.jobs import find_job
+from proctor.lazy_import import load
 from proctor.models import ModelRouter
 from proctor.store import RetrySelection, Store
 from proctor.store.writer import this_process
@@ -92,7 +101,16 @@ def _run(where: StorePlaces, wanted: _Wanted) -> int:
             retry=wanted.again,
             observer=TerminalObserver(ctx, wanted.shown),
         )
-        return run_command(ctx, resumed, wanted.shown)
+        return run_command(ctx, resumed, wanted.shown, present=_presenter(job))
+
+
+def _presenter(job: Job) -> Present | None:
+    """How the command of a job prints a finished run; None: as every command does."""
+    if not job.command:
+        return None
+    module = load(f"proctor.cli.{COMMANDS[job.command][0]}")
+    found: Present | None = getattr(module, "present", None)
+    return found
 
 
 def _benchmark(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
@@ -115,12 +133,6 @@ def _scenario(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     return resume_run(store, where, wanted.batch, wanted.changes, wanted.again, wanted.shown)
 
 
-def _evaluation(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
-    from proctor.cli.evaluating import resume_evaluation
-
-    return resume_evaluation(store, where, wanted.run_id, wanted.changes, wanted.again, wanted.shown)
-
-
 def _dialogue(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     from proctor.cli.simulating import finish_files, house_of, prepare_files
 
@@ -135,7 +147,7 @@ def _dialogue(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     return code
 
 
-_JOBS = {"benchmark": _benchmark, "scenario": _scenario, "evaluation": _evaluation, "dialogue": _dialogue}
+_JOBS = {"benchmark": _benchmark, "scenario": _scenario, "dialogue": _dialogue}
 """Who goes on with the runs of a job; without an entry, they are a batch and nothing else."""
 
 

@@ -151,9 +151,17 @@ def with_evaluators(
     if not names:
         return house
     # Brings all that judging takes; simulations without judges do without.
-    from proctor.cli.evaluating import bench_for
+    from proctor.bootstrap import configuration, environment
+    from proctor.evaluators.registry import EvaluatorRegistry
+    from proctor.secrets import visible
 
-    bench = bench_for(store, where, folder)
+    bench = EvaluatorRegistry(
+        folder=folder,
+        environment=visible(environment(), named={"HOME"}),
+        definitions=store.definitions.document,
+        folders=[folder / "evaluators", where.home / "evaluators"],
+        lambdas=configuration(where, [folder]).evaluation.get("lambdas", {}),
+    )
     return replace(house, find_evaluator=bench.finder(bench.copies(names)))
 
 
