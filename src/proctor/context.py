@@ -198,6 +198,10 @@ class RunContext:
         """The store, opened (and migrated) on first use."""
         return self._given_store or Store(self.settings.store_url, self._keys())
 
+    def scratch_store(self, folder: Path) -> Store:
+        """An empty store in `folder`, encrypted under the same keys; the caller closes it."""
+        return Store(str(folder / "scratch.db"), self._keys())
+
     def close(self) -> None:
         """Close the store if this context opened it."""
         if self._given_store is None and "store" in self.__dict__:

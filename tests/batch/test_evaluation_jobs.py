@@ -12,6 +12,7 @@ from proctor.errors import Contradiction, NotFound, UsageError
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
 from proctor.jobs.evaluation.items import fill, find_sessions, make_jury
+from proctor.jobs.evaluation.job import JOB
 from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.jobs.evaluation.results import records_of
 from proctor.jobs.evaluation.state import (
@@ -84,7 +85,8 @@ async def carry_on(workshop, request, run_id):
     found = find_sessions(workshop.store, request, now())
     told = fill(workshop.store, run_id, request, found.ids, jury, GroundTruthIndex(request.metadata))
     workshop.store.evaluations.tell_discovery(run_id, found=len(found.ids), ignored=found.ignored, now=now())
-    await workshop.executor(owner, run_id, find_evaluator=find).run()
+    truth = JOB.ground_truth(run_id, workshop.store)
+    await workshop.executor(owner, run_id, find_evaluator=find, find_reference=truth).run()
     return told
 
 

@@ -189,7 +189,7 @@ def test_what_is_wrong_is_told_before_anything_starts(proctor, desk):
 
     assert [each.returncode for each in (nobody, nothing, both, keyless, unpriced)] == [2] * 5
     assert "Did you mean `Builtin.Helpfulness`?" in nobody.stderr
-    assert "say which sessions" in nothing.stderr
+    assert "no source of sessions was named" in nothing.stderr
     assert "sessions come from one source" in both.stderr
     assert "OPENAI_API_KEY is not set" in keyless.stderr
     assert "no budget can be kept" in unpriced.stderr

@@ -4,19 +4,19 @@ A job that keeps files of its own goes on in its own module, which is loaded onl
 the others need not wait for.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from proctor.batch import lifecycle
 from proctor.bootstrap import StorePlaces, now, places
+from proctor.cli.main import COMMANDS
 from proctor.cli.output import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run
-from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
-from proctor.job import BatchChanges
+from proctor.cli.run import OutputOptions, Present, TerminalObserver, run_command, terminal_context
+from proctor.job import BatchChanges, Job
 from proctor.jobs import find_job
+from proctor.lazy_import import load
 from proctor.store import RetrySelection, Store
 
 resume_app = typer.Typer(add_completion=False)
@@ -88,19 +88,16 @@ def _run(where: StorePlaces, wanted: _Wanted) -> int:
             retry=wanted.again,
             observer=TerminalObserver(ctx, wanted.shown),
         )
-        return run_command(ctx, resumed, wanted.shown, after=_printer(job.name))
+        return run_command(ctx, resumed, wanted.shown, present=_presenter(job))
 
 
-_PRINTERS = {"dialogue": "proctor.cli.simulate:print_result"}
-"""Prints what a job adds to the summary of its runs."""
-
-
-def _printer(job: str) -> Callable[[Mapping[str, Any]], None] | None:
-    if job not in _PRINTERS:
+def _presenter(job: Job) -> Present | None:
+    """How the command of a job prints a finished run; None: as every command does."""
+    if not job.command:
         return None
-    module, _, name = _PRINTERS[job].partition(":")
-    printer: Callable[[Mapping[str, Any]], None] = getattr(import_module(module), name)
-    return printer
+    module = load(f"proctor.cli.{COMMANDS[job.command][0]}")
+    found: Present | None = getattr(module, "present", None)
+    return found
 
 
 def _benchmark(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
@@ -123,11 +120,5 @@ def _scenario(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     return resume_run(store, where, wanted.batch, wanted.changes, wanted.again, wanted.shown)
 
 
-def _evaluation(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
-    from proctor.cli.evaluating import resume_evaluation
-
-    return resume_evaluation(store, where, wanted.run_id, wanted.changes, wanted.again, wanted.shown)
-
-
-_JOBS = {"benchmark": _benchmark, "scenario": _scenario, "evaluation": _evaluation}
+_JOBS = {"benchmark": _benchmark, "scenario": _scenario}
 """Who goes on with the runs of a job; without an entry, they are a batch and nothing else."""

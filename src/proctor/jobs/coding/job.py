@@ -95,6 +95,7 @@ class CodingJob(Job):
     """`proctor batch`."""
 
     name = "coding"
+    command = "batch"
     title = "Coding sessions or prompts"
     overrides = Overrides
     override_aliases: ClassVar = {"budget": "budget_usd"}
