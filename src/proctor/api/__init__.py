@@ -1,0 +1,1 @@
+"""The Python library: run plans, read results, start detached runs."""
