@@ -73,6 +73,17 @@ class Page:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanEstimate:
+    """What a plan is expected to take."""
+
+    item_count: int
+    cost_usd: float | None
+    """None: unknown."""
+    basis: str
+    """What the estimate is based on, as a sentence."""
+
+
 class JobPlan:
     """One plan of a job, checked by itself. Subclasses fill in what differs."""
 
@@ -121,6 +132,10 @@ class JobPlan:
         """Preflight check: raise `PlanError` or `UsageError` with everything the plan names that is missing;
         the remarks otherwise. Calls no model."""
         return ()
+
+    def estimate(self, ctx: RunContext) -> "PlanEstimate | None":  # noqa: ARG002
+        """Size and cost, where the job knows better than earlier sessions tell. Calls no model."""
+        return None
 
     def items(self) -> Iterator[Item]:
         """The items in plan order, made lazily. The same plan gives the same ids."""

@@ -7,16 +7,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from app_states import changed_state, make_state
 from calling import Served
 from typed import PATIENCE_SECONDS, until
 
-from proctor.models import ModelRouter
 from proctor.store import Store
 from proctor.web.app import create_app
 from proctor.web.state import AppState
@@ -31,7 +30,7 @@ class _Servers:
 
     def __call__(self, **changes: Any) -> Served:
         port = changes.pop("port", 0)
-        site = AppState(**{**vars(self.site), **changes})
+        site = changed_state(self.site, **changes)
         listener = socket.create_server(("127.0.0.1", port))
         config = uvicorn.Config(create_app(site), log_level="error", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
@@ -54,13 +53,11 @@ def site(proctor: Any) -> Iterator[AppState]:
     home: Path = proctor.folder / "proctor-home"
     store: Store
     with proctor.open_store() as store:
-        yield AppState(
-            store=store,
+        yield make_state(
+            store,
             home=home,
             folder=proctor.folder,
-            now=lambda: datetime.now(UTC),
             command=[*proctor.program, "--home", str(home)],
-            make_models=lambda: ModelRouter(proctor.environment, folders=[proctor.folder]),
             environment=proctor.environment,
         )
 

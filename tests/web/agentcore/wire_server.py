@@ -8,16 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import boto3
 import uvicorn
+from app_states import make_state
 from botocore.config import Config
 from wire_contract import problems_of_response
 
-from proctor.models import ModelRouter
 from proctor.store import Store
 from proctor.web.app import create_app
 from proctor.web.state import AppState
@@ -76,13 +75,11 @@ def servers(tmp_path: Path) -> Iterator[Callable[..., Served]]:
             "PROCTOR_STORE": str(tmp_path / "proctor.db"),
             **options.pop("environment", {}),
         }
-        site = AppState(
-            store=store,
+        site = make_state(
+            store,
             home=home,
             folder=tmp_path,
-            now=options.pop("now", lambda: datetime.now(UTC)),
             command=options.pop("command", [sys.executable, "-m", "proctor", "--home", str(home)]),
-            make_models=lambda: ModelRouter(environment, folders=[tmp_path]),
             environment=environment,
             **options,
         )
