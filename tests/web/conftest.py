@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import uvicorn
 from calling import Served
-from typed import PATIENCE_SECONDS, until
+from typed import PATIENCE_SECONDS
 
 from proctor.models import ModelRouter
 from proctor.store import Store
+from proctor.testing import eventually
 from proctor.web.app import create_app
 from proctor.web.state import AppState
 
@@ -37,7 +38,7 @@ class _Servers:
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        until(lambda: server.started)
+        eventually(lambda: server.started)
         self.running.append((server, thread))
         return Served(site, listener.getsockname()[1])
 
