@@ -14,9 +14,10 @@ import sys
 import time
 from pathlib import Path
 
+from proctor.batch.create import create
 from proctor.batch.executor import Executor
 from proctor.bootstrap import make_house, now
-from proctor.jobs.coding.job import create_batch
+from proctor.jobs.coding.job import CodingJobPlan
 from proctor.jobs.coding.plan import Overrides, read_plan
 from proctor.models import ModelRouter
 from proctor.store import Store
@@ -34,12 +35,13 @@ def main(home: Path, items: int, concurrency: int, model: str) -> None:
     with Store(str(home / "engine.db"), read_keys({}, os.environ)) as store:
         owner = this_process()
         started = time.perf_counter()
-        count = create_batch(
+        job_plan = CodingJobPlan(plan, Overrides(), "bench", (home,))
+        count = create(
             store,
-            plan,
-            Overrides(),
+            "coding",
+            job_plan.columns(),
+            job_plan.items(),
             run_id="bench",
-            plan_path="bench",
             owner=owner,
             version="bench",
             now=now(),

@@ -19,11 +19,12 @@ from cloud import aws as aws
 from command_server import CommandServer
 from databases import server as server
 from proctor.agents import find_agent
+from proctor.batch.create import Extension, create, extend
 from proctor.batch.executor import Executor
 from proctor.batch.lifecycle import clear_leftovers
 from proctor.context import AttemptContext, ItemRetryPolicy
 from proctor.job import BatchEnd, ItemFinished
-from proctor.jobs.coding.job import create_batch
+from proctor.jobs.coding.job import CodingJobPlan
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, read_plan
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.gateway.access import LazyGateway
@@ -81,15 +82,24 @@ class Workshop:
         )
         return plan
 
+    def job_plan(self, text: str) -> CodingJobPlan:
+        return CodingJobPlan(self.plan(text), NO_OVERRIDES, str(self.folder / "plan.yaml"), (self.folder,))
+
+    def extend(self, text: str, run_id: str = "run") -> Extension:
+        """Extend a batch to a changed plan."""
+        plan = self.job_plan(text)
+        return extend(self.store, run_id, plan.columns(), plan.items())
+
     def launch(self, text: str, run_id: str = "run") -> str:
         """Make a batch of a plan; who owns it."""
         owner = this_process()
-        create_batch(
+        plan = self.job_plan(text)
+        create(
             self.store,
-            self.plan(text),
-            NO_OVERRIDES,
+            "coding",
+            plan.columns(),
+            plan.items(),
             run_id=run_id,
-            plan_path=str(self.folder / "plan.yaml"),
             owner=owner,
             version="0",
             now=now(),

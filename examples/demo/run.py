@@ -1,9 +1,7 @@
-"""The demonstration that `make demo` runs: three repositories with failing tests, two stand-in agents.
+"""The demo that `make demo` runs: three repositories with failing tests, two scripted (mock) agents.
 
-Everything happens in the folder `demo/`, which is made anew each time: copies of the repositories,
-the plan, Proctor's own home, and at the end the report. No key, no network, no container.
-
-Knows nothing of Proctor's code: all it uses is the command `proctor`.
+Everything happens in the folder `demo/`, which each run replaces: copies of the repositories, the plan,
+Proctor's home, and the report. No key, no network, no container. Uses only the command `proctor`.
 """
 
 import json
@@ -18,18 +16,21 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 RUN = "demo"
 PASSED, SOME_DID_NOT = 0, 1
-"""The exit codes of a batch that came to its end."""
+"""Exit codes of a completed batch."""
 
 
 def main() -> int:
-    """Run the demonstration in `demo/`, or in the folder named on the command line."""
+    """Run the demo in `demo/`, or in the folder given on the command line."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parents[1] / "demo").resolve()
     try:
         lay_out(folder)
     except FileExistsError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"Three repositories with failing tests × two stand-in agents, in {shown(folder)}/\n", flush=True)
+    print(
+        f"Three repositories with failing tests × two scripted (mock) agents, in {shown(folder)}/\n",
+        flush=True,
+    )
     code = proctor(folder, "batch", shown(folder / "plan.yaml"))
     if code not in (PASSED, SOME_DID_NOT):
         return code
@@ -41,9 +42,9 @@ def main() -> int:
 
 
 def lay_out(folder: Path) -> None:
-    """Replace what an earlier demonstration left, and nothing else."""
+    """Replace the folder of an earlier demo; raise if it contains anything else."""
     if folder.exists() and any(folder.iterdir()) and not is_ours(folder):
-        raise FileExistsError(f"{folder} holds something else; name another folder")
+        raise FileExistsError(f"{folder} contains something else; give another folder")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name in ("plan.yaml", "careful.yaml", "hasty.yaml"):
@@ -53,13 +54,19 @@ def lay_out(folder: Path) -> None:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a folder was made here: its plan is the demonstration's."""
+    """Whether this script created the folder: it contains the demo's plan, comments aside."""
     plan = folder / "plan.yaml"
-    return plan.is_file() and plan.read_bytes() == (HERE / "plan.yaml").read_bytes()
+    return plan.is_file() and without_comments(plan) == without_comments(HERE / "plan.yaml")
+
+
+def without_comments(plan: Path) -> list[str]:
+    """The lines of a plan without comments, so that an earlier version's folder is recognized."""
+    lines = [line.partition("#")[0].rstrip() for line in plan.read_text(errors="replace").splitlines()]
+    return [line for line in lines if line]
 
 
 def make_repository(files: Path, folder: Path) -> None:
-    """Copy plain files and commit them as a repository of their own."""
+    """Copy files and commit them as a new repository."""
     shutil.copytree(files, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / ".gitignore").write_text("__pycache__/\n")
     identity = ("-c", "user.name=Demo", "-c", "user.email=demo@localhost", "-c", "commit.gpgsign=false")
@@ -73,14 +80,15 @@ def git(folder: Path, *words: str) -> None:
 
 
 def proctor(folder: Path, *words: str) -> int:
-    """Run a command of Proctor as a user would; its exit code."""
+    """Run a Proctor command as a user would; return its exit code."""
     return subprocess.run(command(words), env=environment(folder), check=False).returncode
 
 
 def ask_proctor(folder: Path, *words: str) -> Any:
-    """What a command of Proctor answers when it is asked for JSON."""
-    asked = command((*words, "--json"))
-    done = subprocess.run(asked, env=environment(folder), check=True, stdout=subprocess.PIPE)
+    """The JSON output of a Proctor command."""
+    done = subprocess.run(
+        command((*words, "--json")), env=environment(folder), check=True, stdout=subprocess.PIPE
+    )
     return json.loads(done.stdout)
 
 
@@ -89,21 +97,21 @@ def command(words: tuple[str, ...]) -> list[str]:
 
 
 def environment(folder: Path) -> Mapping[str, str]:
-    """The user's, with Proctor's home in the demonstration's own folder."""
+    """The user's environment, with Proctor's home in the demo's folder."""
     inherited = {name: value for name, value in os.environ.items() if name != "PROCTOR_STORE"}
     return {**inherited, "PROCTOR_HOME": str(folder / "home")}
 
 
 def farewell(folder: Path, report: Path) -> str:
-    """Where to look, and with which commands."""
+    """The closing message: what happened, and commands to explore the results."""
     items = ask_proctor(folder, "show", RUN)["items"]
     good = next(item for item in items if item["status"] == "success")
     bad = next(item for item in items if item["status"] == "fail")
     branch = ask_proctor(folder, "show", good["sessionId"])["branch"]
     here = f"PROCTOR_HOME={shown(folder / 'home')} {shown(Path(sys.executable).parent / 'proctor')}"
     return f"""
-`careful` mended all three. `hasty` said that it had, and the tests say otherwise: that is why the batch
-ended with exit code 1 (finished, some items did not succeed). The demonstration itself went well.
+`careful` fixed all three repositories. `hasty` reported success, but the tests fail. The batch therefore
+ended with exit code 1 (finished; some items did not succeed). The demo itself succeeded.
 
 Open the report:            {shown(report)}
 All of it in the browser:   {here} serve
@@ -115,7 +123,7 @@ All tables, as files:       {here} export --run {RUN} --out {shown(folder / "tab
 
 
 def shown(path: Path) -> str:
-    """A path as short as it can be written from here."""
+    """The path relative to the working folder, if possible."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 

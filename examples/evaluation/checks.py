@@ -1,10 +1,10 @@
-"""A check of our own: every answer should say something about money."""
+"""A custom evaluator: every answer should name a price."""
 
 import re
 
 
 def names_a_price(event):
-    """1 when the turn that is judged names an amount, else 0."""
+    """Return 1 if the scored turn names an amount, else 0."""
     (trace_id,) = event["evaluationTarget"]["traceIds"]
     turn = next(turn for turn in event["session"]["turns"] if turn["traceId"] == trace_id)
     found = re.search(r"\d+ EUR", turn["answer"])

@@ -1,11 +1,12 @@
-"""The outside world, read once and handed in: environment, folders, clock, who there is.
+"""Reads the environment and the paths, once, and opens the context that everything else is given.
 
-Only this module knows that there is an `os.environ`.
+Of the library, only this module reads `os.environ`.
 """
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from proctor.agents import find_agent, with_keys
 from proctor.config import FILE, read_config
-from proctor.context import AttemptContext
+from proctor.context import AttemptContext, Notice, RunContext, Settings
 from proctor.errors import UsageError
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.gateway.access import LazyGateway
@@ -24,6 +25,7 @@ from proctor.runners import find_runner
 from proctor.secrets import redactor
 from proctor.store import Store
 from proctor.store.keys import Keys, read_keys
+from proctor.store.writer import this_process
 
 
 def now() -> datetime:
@@ -152,3 +154,64 @@ def make_house(home: Path, models: ModelRouter) -> AttemptContext:
         is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
         store_budget_usd=config.budget_usd,
     )
+
+
+def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = "") -> Settings:
+    """Read environment and `proctor.toml`; files in `folders` and the working folder take precedence.
+
+    `home` and `store` override PROCTOR_HOME and PROCTOR_STORE.
+    """
+    where = places({"home": home, "store": store})
+    config = configuration(where, folders)
+    return Settings(
+        home=where.home,
+        store_url=where.store,
+        folders=tuple(folders),
+        user_environment=dict(os.environ),
+        environment=config.environment,
+        prices=config.prices,
+        call_limits=config.limits,
+        store_budget_usd=config.budget_usd,
+        serve=config.serve,
+        access_keys=config.access_keys,
+        evaluation=config.evaluation,
+        encryption=config.encryption,
+    )
+
+
+def ignore_notice(notice: Notice) -> None:
+    """For callers that show no messages."""
+
+
+@contextmanager
+def open_context(
+    folders: Sequence[Path] = (),
+    *,
+    home: str = "",
+    store: str = "",
+    opened: Store | None = None,
+    notice: Callable[[Notice], None] = ignore_notice,
+) -> Iterator[RunContext]:
+    """The context of a run whose names are looked up in `folders`; its store is closed afterwards.
+
+    With `opened`, an open store is used and stays open.
+    """
+
+    def settings_for(others: Sequence[Path]) -> Settings:
+        return load_settings(others, home=home, store=store)
+
+    settings = settings_for(folders)
+    context = RunContext(
+        settings,
+        owner=this_process(),
+        now=now,
+        monotonic=time.monotonic,
+        settings_for=settings_for,
+        keys=lambda: keys_of(StorePlaces(home=settings.home, store=settings.store_url)),
+        notice=notice,
+        store=opened,
+    )
+    try:
+        yield context
+    finally:
+        context.close()

@@ -1,36 +1,114 @@
-"""What attempts stand on, and what those who watch are told of them.
+"""What a run is given: settings, store, clock, and the dependencies its attempts share.
 
-Knows nothing of queues, or of what an attempt does.
+`Settings` is plain data, read once for a set of folders by `bootstrap`. `RunContext` belongs to the driver of
+a run; `AttemptContext` is what each attempt sees of it.
 """
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from proctor.agent import Agent
-from proctor.errors import NotFound
+from proctor.agents import find_agent, with_keys
+from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.model import Model, Request
+from proctor.models import ModelRouter, is_stand_in
 from proctor.models.gateway.access import LazyGateway
 from proctor.models.prices import SpendingRequest
 from proctor.models.rate_limits import RatePools
+from proctor.models.recording import Recording, Replay
+from proctor.models.router import Tape
 from proctor.runner import Runner
-
-# Whether a failed attempt is tried again, and when.
-
+from proctor.runners import find_runner
+from proctor.secrets import redactor, visible
+from proctor.store import Store
+from proctor.store.keys import Keys
 
 HOPELESS = frozenset(
     {"aborted", "interrupted", "halted", "cost_limit", "auth", "bad_request", "merge_failed"}
 )
-"""Reasons that a second try cannot mend."""
+"""Reasons for which a retry cannot help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Configuration of one run: paths, environment and `proctor.toml`. Plain and picklable."""
+
+    home: Path
+    """Folder of the store, worktrees and user-defined roles and evaluators."""
+    store_url: str = field(repr=False)
+    """Path or URL of the store; may hold a password."""
+    folders: tuple[Path, ...] = ()
+    """Where names without a path are looked up, most important first."""
+    user_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The environment of the process."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The same, with the providers of `proctor.toml`; holds keys."""
+    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """USD per million tokens, by model."""
+    call_limits: Mapping[str, int] = field(default_factory=dict)
+    """Maximum concurrent calls, by provider or model."""
+    store_budget_usd: float | None = None
+    """Budget of all runs on the store together; None: no limit."""
+    serve: Mapping[str, str] = field(default_factory=dict)
+    access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Secret keys of the callers of the AWS-compatible interface."""
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    encryption: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message for the user that is neither a result nor an error."""
+
+    text: str
+    kind: Literal["note", "info"] = "info"
+    """`note`: a remark on the plan or the environment; `info`: what is happening."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Settings of a plan that decide how its models are reached."""
+
+    folders: Sequence[Path] = ()
+    """Where scripted models are looked up."""
+    prices: Mapping[str, Mapping[str, float]] | None = None
+    record: str | None = None
+    """File that records the traffic with models."""
+    replay: str | None = None
+    """Recording that answers in place of the models."""
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Addresses and keys that take precedence over the environment."""
+
+
+class ModelsForAttempt(Protocol):
+    """Makes the models of one attempt."""
+
+    def __call__(
+        self,
+        waited: Callable[[float], None],
+        *,
+        item_id: str,
+        volatile: Sequence[str],
+        say: Callable[[str], None],
+    ) -> Model:
+        """`waited` receives the seconds of each pause before it starts, `say` notes for the transcript.
+        Recordings identify the attempt by `item_id` and ignore `volatile` texts."""
+
+
+def no_evaluators(name: str, settings: Mapping[str, Any], models: Model) -> Evaluator:  # noqa: ARG001
+    """Raise: the run has no evaluators."""
+    raise NotFound(f"there is no evaluator {name} here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemRetryPolicy:
-    """How often and how soon to try again."""
+    """Whether a failed attempt is retried, and after which delay."""
 
     first_seconds: float = 1.0
     longest_seconds: float = 60.0
@@ -45,10 +123,10 @@ class ItemRetryPolicy:
         retry_on: Sequence[str],
         chance: random.Random,
     ) -> float | None:
-        """Seconds until the next attempt; None when this one was the last.
+        """Seconds until the next attempt; None: no further attempt.
 
-        The delay doubles with each try and is drawn at random between half and all of that, so
-        that items which failed together do not come back together.
+        The delay doubles with each try, with jitter between half and all of it, so that items that
+        failed together do not retry together.
         """
         if tries > retries or status not in retry_on or reason in HOPELESS:
             return None
@@ -56,29 +134,9 @@ class ItemRetryPolicy:
         return longest * chance.uniform(0.5, 1.0)
 
 
-class ModelsForAttempt(Protocol):
-    """Gives the models to one attempt."""
-
-    def __call__(
-        self,
-        waited: Callable[[float], None],
-        *,
-        item_id: str,
-        volatile: Sequence[str],
-        say: Callable[[str], None],
-    ) -> Model:
-        """`waited` is told before each pause for how many seconds the attempt is held back, `say` what a
-        reader should know; recordings know the attempt by `item_id`, and overlook `volatile` texts."""
-
-
-def no_evaluators(name: str, settings: Mapping[str, Any], models: Model) -> Evaluator:  # noqa: ARG001
-    """For batches in which nothing is judged by evaluators."""
-    raise NotFound(f"there is no evaluator {name} here")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
-    """What attempts stand on, wherever they run: the outside world, handed in from the edge."""
+    """Dependencies shared by the attempts of a run."""
 
     home: Path
     environment: Mapping[str, str]
@@ -89,14 +147,130 @@ class AttemptContext:
     find_runner: Callable[[str], Runner]
     models: ModelsForAttempt
     worst_case: Callable[[Request], SpendingRequest]
-    """What a call could cost at most."""
+    """The maximum cost of a call."""
     pools: RatePools
-    """How much may be asked of each provider at once."""
+    """Concurrency limits per provider and model."""
     door: LazyGateway
-    """The way to models for agents that reach them over HTTP."""
+    """The gateway, started when the first agent needs it."""
     is_stand_in: Callable[[str], bool]
-    """Whether a model only rehearses."""
+    """Whether a model is a mock: scripted or replayed."""
     store_budget_usd: float | None = None
-    """What all batches on the store may spend together; None: no limit."""
+    """Budget of all runs on the store together; None: no limit."""
     retry: ItemRetryPolicy = field(default_factory=ItemRetryPolicy)
     find_evaluator: FindEvaluator = no_evaluators
+
+
+class RunContext:
+    """Settings, store and clock of one run, on its driver. Close it to close the store."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        owner: str,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        settings_for: Callable[[Sequence[Path]], Settings],
+        keys: Callable[[], Keys],
+        notice: Callable[[Notice], None],
+        store: Store | None = None,
+    ) -> None:
+        """`settings_for` reads the settings for other folders, `keys` the keys of the store; with `store`, an
+        open store is used and stays open."""
+        self.settings = settings
+        self.owner = owner
+        self.now = now
+        self.monotonic = monotonic
+        self.notice = notice
+        self._settings_for = settings_for
+        self._keys = keys
+        self._given_store = store
+
+    @property
+    def home(self) -> Path:
+        """Folder of the store and the worktrees."""
+        return self.settings.home
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, opened (and migrated) on first use."""
+        return self._given_store or Store(self.settings.store_url, self._keys())
+
+    def close(self) -> None:
+        """Close the store if this context opened it."""
+        if self._given_store is None and "store" in self.__dict__:
+            self.store.close()
+
+    def note(self, text: str) -> None:
+        """Send the user a remark."""
+        self.notice(Notice(text, "note"))
+
+    def info(self, text: str) -> None:
+        """Tell the user what happens."""
+        self.notice(Notice(text))
+
+    def settings_for(self, folders: Sequence[Path]) -> Settings:
+        """Settings that also apply the `proctor.toml` of these folders."""
+        return self.settings if tuple(folders) == self.settings.folders else self._settings_for(folders)
+
+    def models(self, options: ModelOptions) -> ModelRouter:
+        """The models a plan can reach."""
+        if options.record and options.replay:
+            raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
+        settings = self.settings_for(options.folders)
+        tape: Tape | None = None
+        if options.record:
+            tape = Recording(Path(options.record), redactor(settings.environment))
+        if options.replay:
+            tape = Replay(Path(options.replay))
+        return ModelRouter(
+            {**settings.environment, **options.variables},
+            folders=options.folders,
+            prices={**settings.prices, **(options.prices or {})},
+            tape=tape,
+            pools=RatePools(most=settings.call_limits),
+            needs_prices=settings.store_budget_usd is not None,
+        )
+
+    def attempts(self, models: ModelRouter) -> AttemptContext:
+        """Dependencies of attempts that use these models."""
+        settings = self.settings_for(models.folders)
+        return AttemptContext(
+            home=settings.home,
+            # With the variables of the file, so that the keys it names are redacted too.
+            environment=settings.environment,
+            now=self.now,
+            monotonic=self.monotonic,
+            find_agent=lambda name, given: with_keys(find_agent(name, given), settings.user_environment),
+            find_runner=find_runner,
+            models=models.watched,
+            worst_case=models.worst_case,
+            pools=models.pools,
+            door=LazyGateway(models),
+            # Whatever its name, a replayed model is a mock.
+            is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
+            store_budget_usd=settings.store_budget_usd,
+        )
+
+    def with_evaluators(
+        self, attempts: AttemptContext, names: Sequence[str], *, folder: Path
+    ) -> AttemptContext:
+        """The same dependencies with these evaluators, looked up in plan folder, home and store."""
+        if not names:
+            return attempts
+        registry = self.evaluators(folder)
+        return replace(attempts, find_evaluator=registry.finder(registry.copies(names)))
+
+    def evaluators(self, folder: Path, *, mark: str = "evaluation") -> Any:
+        """Registry of the evaluators that a plan in `folder` can name."""
+        # Loads everything that evaluation needs; runs without evaluators do without.
+        from proctor.evaluators.registry import EvaluatorRegistry
+
+        return EvaluatorRegistry(
+            folder=folder,
+            environment=visible(self.settings.user_environment, named={"HOME"}),
+            definitions=self.store.definitions.document,
+            folders=[folder / "evaluators", self.home / "evaluators"],
+            lambdas=self.settings_for([folder]).evaluation.get("lambdas", {}),
+            mark=mark,
+        )

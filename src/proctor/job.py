@@ -1,23 +1,47 @@
-"""Carry out one batch, from its first item to its last, or to the moment someone stops it.
+"""The contract of a job: how one kind of plan is read, checked and expanded, and what follows its items.
 
-Introduces runners to the store, neither of which has heard of the other. Whatever ends the batch,
-its rows say the truth: what is finished is finished, what was under way is known to have been, and
-what has not begun is still in the queue.
-
-Knows nothing of plans, or of how anything is shown.
+A job is one package in `jobs/`. `batch/lifecycle.py` drives every job through the same order of events and
+never asks which job it is. What is particular to a job stands behind the three classes here.
 """
 
-from dataclasses import dataclass
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar
 
+from proctor.context import AttemptContext, ModelOptions, RunContext
+from proctor.errors import UsageError
 from proctor.item import Item
+from proctor.models import ModelRouter
 from proctor.runner import Outcome
 
-# What attempts stand on, and what those who watch are told of them.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanText:
+    """The text of a plan and where it comes from."""
+
+    text: str | bytes
+    path: Path | None = None
+    """The file it was read from; None: typed or built in memory."""
+    folder: Path
+    """Where its relative paths begin."""
+
+    @property
+    def file(self) -> str:
+        """How error messages name it."""
+        return str(self.path) if self.path else "plan"
+
+    @property
+    def stored_path(self) -> str:
+        """The absolute path for the record; empty when there is no file."""
+        return str(self.path.resolve()) if self.path else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemFinished:
-    """An item that has come to its end, for those who watch."""
+    """An item that reached its final status, sent to observers after the commit."""
 
     id: str
     item: Item
@@ -36,3 +60,191 @@ class BatchEnd:
     status: str
     """`completed`, `aborted`, `halted` or `interrupted`."""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A document that a job makes of a run, for `report`, `analyze` and downloads."""
+
+    name: str
+    media_type: str
+    text: str
+
+
+class JobPlan:
+    """One plan of a job, checked by itself. Subclasses fill in what differs."""
+
+    derived_fields: frozenset[str] = frozenset()
+    """Item fields that only repeat others: never a reason why an item is new."""
+
+    @property
+    def run_id(self) -> str:
+        """The run id the plan sets; empty: a new one is made."""
+        return ""
+
+    @property
+    def item_count(self) -> int | None:
+        """Number of items, without making them; None: only known once it runs."""
+        return None
+
+    @property
+    def concurrency(self) -> int:
+        """Maximum items in parallel."""
+        return 1
+
+    def model_options(self) -> ModelOptions:
+        """How its models are reached."""
+        return ModelOptions()
+
+    def columns(self) -> Mapping[str, object]:
+        """The columns of the batch row that record what was asked for."""
+        return {}
+
+    def is_unchanged(self, batch: Mapping[str, Any]) -> bool:  # noqa: ARG002
+        """Whether a run was made from exactly this plan, so that it need not be extended."""
+        return False
+
+    def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:  # noqa: ARG002
+        """Preflight check: raise `PlanError` or `UsageError` with everything the plan names that is missing;
+        the remarks otherwise. Calls no model."""
+        return ()
+
+    def items(self) -> Iterator[Item]:
+        """The items in plan order, made lazily. The same plan gives the same ids."""
+        return iter(())
+
+
+class JobFiles:
+    """What a job keeps beside the store: called by the driver, in order, one call at a time.
+
+    The store is the truth; files follow it after each commit. This base class keeps no files.
+    """
+
+    def begin(self, *, resumed: bool) -> BatchEnd | None:  # noqa: ARG002
+        """Bring the output in sync with the store before the first item starts.
+
+        A `BatchEnd` says that there is nothing to execute.
+        """
+        return None
+
+    def item_finished(self, item: ItemFinished) -> None:
+        """Follow an item that has finished, after its commit."""
+
+    def finish(self, end: BatchEnd) -> Mapping[str, object]:  # noqa: ARG002
+        """Bring the output in sync at the end; members the run's summary gets in addition."""
+        return {}
+
+
+NO_FILES = JobFiles()
+
+
+class Job:
+    """One kind of plan. Implementations are `jobs/NAME/job.py`, each with an instance called `JOB`."""
+
+    name: ClassVar[str]
+    """As in the store."""
+    title: ClassVar[str]
+    noun: ClassVar[str] = "item"
+    """What one of its items is called in messages."""
+    plan_suffix: ClassVar[str] = ".yaml"
+    overrides: ClassVar[type]
+    """Frozen dataclass of the run-time settings that command line, page, HTTP and library share."""
+    override_aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names of overrides, as pages and HTTP use them."""
+
+    def _missing(self, method: str) -> TypeError:
+        return TypeError(f"{type(self).__name__} does not implement {method}()")
+
+    def recognizes(self, text: str) -> int:  # noqa: ARG002
+        """How many keys that only such a plan has stand at the top of a text; 0: not this job."""
+        raise self._missing("recognizes")
+
+    def schema(self) -> Mapping[str, object]:
+        """JSON Schema of a plan."""
+        raise self._missing("schema")
+
+    def read(self, source: PlanText, overrides: Any, ctx: RunContext) -> JobPlan:  # noqa: ARG002
+        """Read and check a plan. Raises `PlanError` with every problem; starts nothing."""
+        raise self._missing("read")
+
+    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> JobPlan:  # noqa: ARG002
+        """The plan of a run, from its row in the store alone, to resume it."""
+        raise self._missing("restore")
+
+    def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:  # noqa: ARG002
+        """The run that resuming this plan without a name means; None: there is none."""
+        return None
+
+    def new_run_id(self, plan: JobPlan, ctx: RunContext) -> str:  # noqa: ARG002
+        """A name for a new run of a plan that sets none."""
+        return f"run-{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+    def attempts(
+        self,
+        plan: JobPlan,  # noqa: ARG002
+        run_id: str,  # noqa: ARG002
+        ctx: RunContext,
+        models: ModelRouter,
+    ) -> AttemptContext:
+        """Dependencies of the attempts of a run."""
+        return ctx.attempts(models)
+
+    def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> JobFiles:  # noqa: ARG002
+        """The files a run keeps beside the store."""
+        return NO_FILES
+
+    def analysis(self, run_id: str, ctx: RunContext) -> Sequence[Page]:  # noqa: ARG002
+        """Documents about a run, besides the report every run has."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchChanges:
+    """Settings of a resumed run that change from now on; None: as before."""
+
+    concurrency: int | None = None
+    budget_usd: float | None = None
+
+    def columns(self) -> dict[str, object]:
+        """The changed columns of the batch row."""
+        values = {"concurrency": self.concurrency, "budgetUsd": self.budget_usd}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def make_overrides(job: Job, values: Mapping[str, object]) -> Any:
+    """The overrides of a job from loosely named values: `timeoutSec`, `timeout_sec` and its aliases are one.
+
+    Raises `UsageError` for a name the job does not have. Values that are None are left out.
+    """
+    known = {each.name for each in fields(job.overrides)}
+    arguments: dict[str, object] = {}
+    for name, value in values.items():
+        target = job.override_aliases.get(name) or _snake_case(name)
+        if target not in known:
+            raise UsageError(
+                f"{job.title}: there is no setting `{name}` to override\n"
+                f"There are: {', '.join(sorted(known))}."
+            )
+        if value is not None:
+            arguments[target] = value
+    return job.overrides(**arguments)
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda match: "_" + match.group(1).lower(), name).replace("-", "_")
+
+
+def top_level_keys(text: str) -> set[str]:
+    """The keys at the top of a YAML text, however unfinished it is."""
+    return set(re.findall(r"^([A-Za-z_][\w-]*)\s*:", text, re.MULTILINE))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredPlan(JobPlan):
+    """The plan of a run that resumes from the store alone: its items exist already."""
+
+    options: ModelOptions = field(default_factory=ModelOptions)
+
+    def model_options(self) -> ModelOptions:
+        """How its models are reached."""
+        return self.options

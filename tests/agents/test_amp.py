@@ -54,7 +54,7 @@ def amp(place):
             "called = {'args': sys.argv[1:], 'typed': sys.stdin.read(), 'key': os.environ.get('AMP_API_KEY'),"
             " 'folder': os.getcwd()}\n"
             f"json.dump(called, open({str(place.home / 'called.json')!r}, 'w'))\n"
-            f"for line in {said!r}: print(line, flush=True); time.sleep(0.01)\n"
+            f"for line in {said!r}: print(line, flush=True); time.sleep(0.05)\n"
             f"sys.stderr.write({stderr!r})\n"
             f"{then}\n"
             f"sys.exit({exit_code})\n",

@@ -3,9 +3,6 @@
 import pytest
 from stand_ins import doing, forever
 
-from proctor.jobs.coding.job import extend_batch
-from proctor.jobs.coding.plan import NO_OVERRIDES
-
 BEFORE = """
 matrix:
   - {prompt: [hello, goodbye], model: scripted/echo, retries: 1}
@@ -15,7 +12,7 @@ matrix:
 async def extend(workshop, text):
     """Take the batch over, bring it up to the plan, and carry it out."""
     owner = workshop.take_over()
-    told = extend_batch(workshop.store, "run", workshop.plan(text), NO_OVERRIDES, plan_path="plan.yaml")
+    told = workshop.extend(text)
     await workshop.conductor(owner).run()
     return told
 

@@ -3,8 +3,6 @@
 import asyncio
 
 from proctor.errors import ModelError
-from proctor.jobs.coding.job import extend_batch
-from proctor.jobs.coding.plan import NO_OVERRIDES
 from proctor.runner import Outcome
 from proctor.session import Message, ModelCall, ToolCall, Usage
 from proctor.store import Scope
@@ -56,8 +54,8 @@ async def test_a_batch_is_stopped_resumed_extended_and_deleted(workshop):
     assert abs(spent - 0.001 * len(sessions)) < 1e-9
 
     owner = workshop.take_over()
-    plan = workshop.plan(PLAN.format(prompt="[hello, goodbye]"))
-    told = extend_batch(workshop.store, "run", plan, NO_OVERRIDES, plan_path="plan.yaml")
+    extended = PLAN.format(prompt="[hello, goodbye]")
+    told = workshop.extend(extended)
     assert (told.added, told.dropped) == (150, 0)
     assert (await workshop.conductor(owner, **house).run()).status == "completed"
     assert len(list(workshop.store.read.table("messages", Scope(run_id="run")))) == len(

@@ -1,10 +1,8 @@
-"""Make a batch of items, or bring an earlier one up to the items that are asked for now.
+"""Create a batch from items, extend an earlier one to the items a plan has now, or show the difference.
 
-Items are known by what they ask for, so a changed plan extends its batch: what is the same keeps
-its results, what is new is added and told with the field that made it new, what is gone and has
-no result is dropped. The same for every job.
-
-Knows nothing of plans, or of how items are carried out.
+An item is identified by its inputs, so a changed plan extends its batch: unchanged items keep their
+results, new ones are added with the field that made them new, and queued items the plan no longer has are
+dropped. The same for every job.
 """
 
 import json
@@ -14,11 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from proctor.formatting import plural
 from proctor.item import QUEUED, RUNNING, Item
 from proctor.store import Store, StoreReader, timestamp
-
-# Say why an item is new: which of its fields differ from the nearest one that was there before.
-
 
 _ABSENT = object()
 
@@ -58,11 +54,27 @@ class Extension:
     new: Sequence[Item] = field(default=(), repr=False)
     """The items that were added, in the plan's order."""
 
+    def sentences(self, noun: str) -> list[str]:
+        """What changed, for people: what is new and why, what is gone. Empty when nothing changed."""
+        lines = []
+        if self.added:
+            why = self.reasons_text(noun)
+            lines.append(f"{plural(self.added, f'new {noun}')} since the last run (new because of {why})")
+        if self.dropped or self.kept:
+            lines.append(
+                f"no longer in the plan: {self.dropped} dropped from the queue, {self.kept} with results kept"
+            )
+        return lines
+
+    def reasons_text(self, noun: str) -> str:
+        """Why items are new: how many because of which field."""
+        return "; ".join(f"{plural(number, noun)}: {name}" for name, number in self.reasons.items())
+
 
 def create(
     store: Store,
     job: str,
-    asked: Mapping[str, Any],
+    columns: Mapping[str, Any],
     items: Iterable[Item],
     *,
     run_id: str,
@@ -72,7 +84,7 @@ def create(
 ) -> int:
     """Write a new batch with all its items; how many those are.
 
-    `asked` are the columns that tell what was asked for: the plan's text and path, the options.
+    `columns` record what was asked for: the plan's text and path, the options.
     """
     row = {
         "runId": run_id,
@@ -82,31 +94,40 @@ def create(
         "owner": owner,
         "heartbeatAt": timestamp(now),
         "proctorVersion": version,
-        **asked,
+        **columns,
     }
     return store.create_batch(row, items)
 
 
 def extend(
-    store: Store, run_id: str, asked: Mapping[str, Any], items: Iterable[Item], *, follows: str = ""
+    store: Store,
+    run_id: str,
+    columns: Mapping[str, Any],
+    items: Iterable[Item],
+    *,
+    derived_fields: frozenset[str] = frozenset(),
 ) -> Extension:
-    """Bring a batch up to what is asked for now. The batch must be ours.
+    """Extend a batch to the items a plan has now. This process must own the batch.
 
-    `follows` is a field of this job's items that only repeats what others say: it is no reason.
+    `derived_fields` only repeat other fields of an item: they are never named as a reason.
     """
-    compared = _compare(store.read, run_id, items)
-    store.extend_batch(run_id, asked, add=compared.new, settle=compared.known.values(), drop=compared.dropped)
-    return compared.extension(follows)
+    difference = _compare(store.read, run_id, items)
+    store.extend_batch(
+        run_id, columns, add=difference.new, settle=difference.known.values(), drop=difference.dropped
+    )
+    return difference.extension(derived_fields)
 
 
-def diff(read: StoreReader, run_id: str, items: Iterable[Item], *, follows: str = "") -> Extension:
-    """What `bring_up` would change in a batch. It changes nothing."""
-    return _compare(read, run_id, items).extension(follows)
+def diff(
+    read: StoreReader, run_id: str, items: Iterable[Item], *, derived_fields: frozenset[str] = frozenset()
+) -> Extension:
+    """What `extend` would change in a batch; changes nothing."""
+    return _compare(read, run_id, items).extension(derived_fields)
 
 
 @dataclass(frozen=True, slots=True)
 class _BatchDiff:
-    """A batch's items beside those that are asked for now."""
+    """The items of a batch beside those of a plan."""
 
     earlier: Mapping[str, Mapping[str, Any]]
     new: list[Item]
@@ -120,10 +141,10 @@ class _BatchDiff:
     def dropped(self) -> list[str]:
         return [row["id"] for row in self.gone if row["status"] == QUEUED]
 
-    def extension(self, follows: str) -> Extension:
+    def extension(self, derived_fields: frozenset[str]) -> Extension:
         return Extension(
             added=len(self.new),
-            reasons=Counter(_reasons(self.new, self.earlier.values(), follows)),
+            reasons=Counter(_reasons(self.new, self.earlier.values(), derived_fields)),
             dropped=len(self.dropped),
             kept=len(self.gone) - len(self.dropped),
             new=self.new,
@@ -141,7 +162,9 @@ def _compare(read: StoreReader, run_id: str, items: Iterable[Item]) -> _BatchDif
     return _BatchDiff(earlier, new, known)
 
 
-def _reasons(new: list[Item], earlier: Iterable[Mapping[str, Any]], follows: str) -> Iterator[str]:
+def _reasons(
+    new: list[Item], earlier: Iterable[Mapping[str, Any]], derived_fields: frozenset[str]
+) -> Iterator[str]:
     # Comparing each with each would take minutes for large plans; the first ones tell the story.
     sample = [
         {"runner": row["runner"], "agent": row["agent"], "model": row["model"], "prompt": row["prompt"]}
@@ -149,4 +172,4 @@ def _reasons(new: list[Item], earlier: Iterable[Mapping[str, Any]], follows: str
         for row, _ in zip(earlier, range(2000), strict=False)
     ]
     for item in new[:500]:
-        yield ", ".join(name for name in what_changed(item, sample) if name != follows) or "repeat"
+        yield ", ".join(name for name in what_changed(item, sample) if name not in derived_fields) or "repeat"

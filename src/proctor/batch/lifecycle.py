@@ -1,27 +1,237 @@
-"""Stop a batch from outside: ask its process, and end it ourselves if that has gone.
+"""The one order of events of a run: start, resume, preview and abort, for every job.
 
-Knows nothing of who asks.
+read → preflight → create, or claim → clear leftovers → extend → `files.begin` → execute → `files.finish`.
+The command line, the web server, the library and a detached process call these functions.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from proctor import __version__
+from proctor.batch.create import Extension, create, diff, extend
+from proctor.batch.executor import Executor
+from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.item import RUNNING
+from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT
+from proctor.job import BatchChanges, BatchEnd, ItemFinished, Job, JobFiles, JobPlan
+from proctor.models import ModelRouter
 from proctor.processes import end_attempt
-from proctor.store import Scope, Store
+from proctor.store import ItemFilter, RetrySelection, Scope, Store
+from proctor.store.batches import moment
 from proctor.workspace.worktree import remove_folder, session_folder
 
+MOST_FAILURES = 1000
+"""Failures listed in the summary; all of them are in the store."""
 PATIENCE_SECONDS = 60
-"""Items have some seconds to end well before they are killed, and a merge is never torn apart."""
+"""Items have some seconds to end well before they are killed, and a merge is never interrupted."""
+NO_CHANGES = BatchChanges()
+UNFINISHED = RetrySelection()
+
+
+class RunControl(Protocol):
+    """Stops a run that is being executed."""
+
+    def interrupt(self) -> None:
+        """Stop all running items; the run can be resumed."""
+
+    def abort(self) -> None:
+        """Stop all running items for good."""
+
+
+class Observer:
+    """Follows a run. The base class ignores everything."""
+
+    def watch(self, run_id: str, control: RunControl) -> AbstractAsyncContextManager[object]:  # noqa: ARG002
+        """Entered before the first item starts and left after the last has finished."""
+        return nullcontext()
+
+    def item_finished(self, item: ItemFinished) -> None:
+        """An item has finished, and that is committed."""
+
+
+SILENT = Observer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """A run that has ended."""
+
+    run_id: str
+    end: BatchEnd
+    summary: Mapping[str, Any]
+    """The documented JSON summary, with the members the job adds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What starting a plan, or resuming a run with it, would do."""
+
+    remarks: Sequence[str] = ()
+    extension: Extension | None = field(default=None)
+    """The changes of a resume; None: a new run."""
+
+
+async def start(
+    job: Job, plan: JobPlan, ctx: RunContext, *, run_id: str = "", observer: Observer = SILENT
+) -> RunResult:
+    """Create a run of a plan and execute it to its end."""
+    models = _checked_models(plan, ctx)
+    run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
+    create(
+        ctx.store,
+        job.name,
+        plan.columns(),
+        plan.items(),
+        run_id=run_id,
+        owner=ctx.owner,
+        version=__version__,
+        now=ctx.now(),
+    )
+    return await _execute(job, plan, run_id, ctx, models, resumed=False, observer=observer)
+
+
+async def resume(
+    job: Job,
+    run_id: str,
+    ctx: RunContext,
+    *,
+    plan: JobPlan | None = None,
+    changes: BatchChanges = NO_CHANGES,
+    retry: RetrySelection = UNFINISHED,
+    observer: Observer = SILENT,
+) -> RunResult:
+    """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
+    restored = plan or job.restore(ctx.store.read.batch(run_id, ctx.now()), ctx)
+    models = _checked_models(restored, ctx)
+    clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
+    if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
+        extension = extend(
+            ctx.store, run_id, plan.columns(), plan.items(), derived_fields=plan.derived_fields
+        )
+        for sentence in extension.sentences(job.noun):
+            ctx.info(sentence)
+    ctx.store.change_batch(run_id, changes.columns())
+    return await _execute(job, restored, run_id, ctx, models, resumed=True, observer=observer)
+
+
+def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
+    """Check a plan and say what it would change in a run; writes nothing."""
+    models = ctx.models(plan.model_options())
+    remarks = plan.check(models, ctx)
+    extension = None
+    if run_id:
+        extension = diff(ctx.store.read, run_id, plan.items(), derived_fields=plan.derived_fields)
+    return Preview(remarks=remarks, extension=extension)
+
+
+def find_earlier(job: Job, plan: JobPlan, ctx: RunContext, wanted: str = "") -> str:
+    """The run that a plan resumes: `wanted`, or the latest run of the plan when that is empty."""
+    if wanted:
+        return str(ctx.store.read.batch(wanted, ctx.now())["runId"])
+    run_id = job.earlier(plan, ctx)
+    if run_id is None:
+        raise UsageError(
+            "there is no earlier run of this plan to resume\nRun it without --resume, or name the run."
+        )
+    return run_id
+
+
+def _checked_models(plan: JobPlan, ctx: RunContext) -> ModelRouter:
+    models = ctx.models(plan.model_options())
+    for remark in plan.check(models, ctx):
+        ctx.note(remark)
+    return models
+
+
+async def _execute(
+    job: Job,
+    plan: JobPlan,
+    run_id: str,
+    ctx: RunContext,
+    models: ModelRouter,
+    *,
+    resumed: bool,
+    observer: Observer,
+) -> RunResult:
+    files = job.files(plan, run_id, ctx)
+    end = files.begin(resumed=resumed)
+    if end is None:
+        end = await _run_items(job, plan, run_id, ctx, models, files, observer)
+    extra = files.finish(end)
+    summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
+    return RunResult(run_id=run_id, end=end, summary={**summary, **extra})
+
+
+async def _run_items(
+    job: Job,
+    plan: JobPlan,
+    run_id: str,
+    ctx: RunContext,
+    models: ModelRouter,
+    files: JobFiles,
+    observer: Observer,
+) -> BatchEnd:
+    def item_finished(item: ItemFinished) -> None:
+        try:
+            files.item_finished(item)
+        except OSError as error:
+            # The session is in the store; missing files are written again at the end.
+            ctx.note(f"could not write a file: {error}")
+        observer.item_finished(item)
+
+    attempts = job.attempts(plan, run_id, ctx, models)
+    models.get_ready()
+    executor = Executor(ctx.store, run_id, ctx.owner, attempts, watch=item_finished)
+    try:
+        async with observer.watch(run_id, executor):
+            return await executor.run()
+    finally:
+        await attempts.door.close()
+        await models.close()
+        if models.tape:
+            models.tape.close()
+
+
+def summarize(store: Store, batch: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """The documented JSON summary of a run."""
+    totals = store.read.totals(batch["runId"])
+    counts = totals["counts"]
+    failures = store.read.items(
+        batch["runId"], ItemFilter(statuses=(FAIL, TIMEOUT, ERROR)), limit=MOST_FAILURES
+    )
+    started, finished = moment(batch["createdAt"]), moment(batch["finishedAt"]) or now
+    return {
+        "runId": batch["runId"],
+        "status": batch["status"],
+        "reason": batch["reason"],
+        "itemCount": totals["items"],
+        "successCount": counts[SUCCESS],
+        "failCount": counts[FAIL],
+        "timeoutCount": counts[TIMEOUT],
+        "errorCount": counts[ERROR],
+        "unfinishedCount": totals["items"] - totals["finished"],
+        "tokensTotal": totals["tokens"],
+        "toolCalls": totals["toolCalls"],
+        "costUsd": totals["costUsd"],
+        "durationSec": round((finished - started).total_seconds(), 3) if started else None,
+        "failures": [
+            {
+                name: row[name]
+                for name in ("id", "repo", "prompt", "agent", "model", "status", "reason", "error")
+            }
+            for row in failures
+        ],
+    }
 
 
 def abort_run(
     store: Store, run_id: str, *, now: Callable[[], datetime], pause: Callable[[float], None]
 ) -> str:
-    """Stop a batch for good; the status it has then. Waits until its process has stopped."""
+    """Stop a run for good, wherever it is executed; its status afterwards. Waits for its process."""
     batch = store.read.batch(run_id, now())
     if batch["status"] in ("completed", "aborted"):
         raise UsageError(f"run {run_id} is already {batch['status']}\nThere is nothing left to stop.")
@@ -38,11 +248,8 @@ def abort_run(
     return str(store.read.batch(run_id, now())["status"])
 
 
-# Clear away what attempts left behind whose process was killed.
-
-
 def clear_leftovers(sessions: Iterable[Mapping[str, Any]], home: Path) -> None:
-    """End every process these sessions may have left running, and remove their work trees."""
+    """Kill every process that attempts of a killed driver left running, and remove their worktrees."""
     for session in sessions:
         end_attempt(session["id"])
         if session["worktree"]:

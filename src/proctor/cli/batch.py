@@ -1,18 +1,13 @@
-"""`proctor batch`: run a plan, or go on with it after it was changed."""
+"""`proctor batch`: run a coding plan, or resume it after it was changed."""
 
-import asyncio
 import re
-import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from proctor import __version__
-from proctor.agents import find_agent
-from proctor.batch.lifecycle import clear_leftovers
-from proctor.batch.preflight import PreflightContext, PreflightResult, inspect
-from proctor.bootstrap import environment, make_models, now, places
+from proctor.batch import lifecycle
 from proctor.cli.output import (
     JsonAtEnd,
     Jsonl,
@@ -23,50 +18,57 @@ from proctor.cli.output import (
     print_note,
     printable,
 )
-from proctor.cli.run import OutputOptions, run_batch_command
-from proctor.errors import PlanError, UsageError
+from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
+from proctor.errors import UsageError
 from proctor.item import Item
-from proctor.jobs.coding.job import create_batch, extend_batch
-from proctor.jobs.coding.plan import CodingPlan, Overrides, read_plan
+from proctor.job import JobPlan, PlanText
+from proctor.jobs.coding.job import JOB
+from proctor.jobs.coding.plan import Overrides
 from proctor.jobs.coding.schema import RUN_ID
 from proctor.plan.source import bytes_of
-from proctor.store import RetrySelection, Store
-from proctor.store.writer import this_process
+from proctor.store import RetrySelection
 
 batch_app = typer.Typer(add_completion=False)
-
-
 apps = {"batch": batch_app}
 
 
 @batch_app.command()
 def batch(
     context: typer.Context,
-    plan: Annotated[Path, typer.Argument(help="The plan, a YAML file.")],
+    plan: Annotated[Path, typer.Argument(help="The plan, a YAML file.", metavar="PLAN")],
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="List the items, check that what they name exists, start nothing."),
+        typer.Option("--dry-run", help="Validate the plan and list its items; run nothing."),
     ] = False,
     resume: Annotated[
-        str, typer.Option("--resume", help="Go on with an earlier run of this plan: RUN, or the last one.")
+        str, typer.Option("--resume", help="Resume RUN, or the latest run of this plan.", metavar="RUN")
     ] = "",
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Items at a time, instead of the plan's.")
+        int | None, typer.Option(min=1, help="Maximum items in parallel; overrides the plan.", metavar="N")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="The model of items that name none.")] = None,
-    agent: Annotated[str | None, typer.Option(help="The agent of items that name none.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model for items that don't set one.", metavar="MODEL")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="Agent for items that don't set one.", metavar="AGENT")
+    ] = None,
     budget: Annotated[
-        float | None, typer.Option(min=0, help="USD the whole run may spend, instead of the plan's.")
+        float | None,
+        typer.Option(min=0, help="Budget of the whole run in USD; overrides the plan.", metavar="USD"),
     ] = None,
     timeout_sec: Annotated[
         float | None,
-        typer.Option(min=0.001, help="Seconds an agent may take, for items that print_note nothing."),
+        typer.Option(
+            min=0.001, help="Agent timeout in seconds, for items that don't set one.", metavar="SECONDS"
+        ),
     ] = None,
     retries: Annotated[
-        int | None, typer.Option(min=0, help="Further attempts, for items that print_note nothing.")
+        int | None,
+        typer.Option(min=0, help="Further attempts, for items that don't set them.", metavar="N"),
     ] = None,
     merge_on_pass: Annotated[
-        bool | None, typer.Option("--merge-on-pass/--no-merge-on-pass", help="Merge what passes its check.")
+        bool | None,
+        typer.Option("--merge-on-pass/--no-merge-on-pass", help="Merge the work that passes its check."),
     ] = None,
     json_logs: Annotated[
         bool | None, typer.Option("--json-logs/--no-json-logs", help="Keep the agents' own event streams.")
@@ -74,15 +76,16 @@ def batch(
     retry_errors: RetryErrors = False,
     retry_failed: RetryFailed = False,
     run_id: Annotated[
-        str, typer.Option("--run-id", help="What to call the run, instead of the plan's.")
+        str, typer.Option("--run-id", help="Run ID; overrides the plan's.", metavar="RUN")
     ] = "",
     folder: Annotated[
-        Path | None, typer.Option(help="Where relative paths begin; else in the plan's own folder.")
+        Path | None,
+        typer.Option(help="Base folder for relative paths (default: the plan's folder).", metavar="DIR"),
     ] = None,
     as_json: JsonAtEnd = False,
     as_jsonl: Jsonl = False,
 ) -> int:
-    """Run every item of PLAN. Ctrl-C stops cleanly; the same command with --resume goes on from there.
+    """Run every item of PLAN. Ctrl-C stops cleanly; the same command with --resume continues.
 
     Example:  proctor batch plans/compare.yaml --concurrency 4
     """
@@ -97,86 +100,54 @@ def batch(
         json_logs=json_logs,
     )
     if run_id and not re.fullmatch(RUN_ID, run_id):
-        raise UsageError(f"{run_id} cannot be the name of a run\nIt may have letters, digits and . _ -")
-    beside = (folder or plan.parent).resolve()
-    read = _read(plan, beside)
-    where = places(context.obj)
-    models = make_models(
-        where,
-        [beside, Path.cwd()],
-        prices=read.prices,
-        record=None if dry_run else read.record,
-        replay=read.replay,
-    )
-    found = inspect(
-        read, overrides, PreflightContext(environment=environment(), find_agent=find_agent, models=models)
-    )
-    if found.problems:
-        raise PlanError(found.problems)
-    if dry_run:
-        return _dry_run(read, overrides, found, as_json=as_json)
-    with where.open_store() as store:
-        again = RetrySelection(errors=retry_errors, failures=retry_failed)
-        owner = this_process()
-        path = str(plan.resolve())
-        if resume:
-            run_id = _find(store, read, resume, path)
-            clear_leftovers(store.resume_batch(run_id, owner, again, now()), where.home)
-            _tell_extension(store, run_id, read, overrides, path)
-        else:
-            run_id = run_id or read.run_id or _new_run_id()
-            create_batch(
-                store,
-                read,
-                overrides,
-                run_id=run_id,
-                plan_path=path,
-                owner=owner,
-                version=__version__,
-                now=now(),
-            )
-        for remark in found.remarks:
-            print_note(f"note: {printable(remark)}")
-        return asyncio.run(
-            run_batch_command(
-                store, where.home, run_id, owner, models, OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
-            )
-        )
+        raise UsageError(f"{run_id} is not a valid run ID\nIt may have letters, digits and . _ -")
+    base = (folder or plan.parent).resolve()
+    text = bytes_of(plan, "the plan", remedy="Give the path of a YAML file.")
+    output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
+    with terminal_context(context.obj, [base, Path.cwd()]) as ctx:
+        read = JOB.read(PlanText(text=text, path=plan, folder=base), overrides, ctx)
+        if dry_run:
+            return _dry_run(read, lifecycle.preview(read, ctx).remarks, as_json=as_json)
+        observer = TerminalObserver(ctx, output)
+        if not resume:
+            return run_command(ctx, lifecycle.start(JOB, read, ctx, run_id=run_id, observer=observer), output)
+        earlier = lifecycle.find_earlier(JOB, read, ctx, "" if resume == "last" else resume)
+        retry = RetrySelection(errors=retry_errors, failures=retry_failed)
+        resumed = lifecycle.resume(JOB, earlier, ctx, plan=read, retry=retry, observer=observer)
+        return run_command(ctx, resumed, output)
 
 
-def _read(path: Path, folder: Path) -> CodingPlan:
-    text = bytes_of(path, "the plan", remedy="Give the path of a YAML file.")
-    return read_plan(text, file=str(path), folder=folder)
-
-
-def _dry_run(plan: CodingPlan, overrides: Overrides, found: PreflightResult, *, as_json: bool) -> int:
-    run_id = plan.run_id or ""
+def _dry_run(plan: JobPlan, remarks: Sequence[str], *, as_json: bool) -> int:
     if as_json:
-        items = [_listed(item) for item in plan.items(overrides)]
-        document = {"runId": run_id, "dryRun": True, "itemCount": found.items, "items": items}
-        print_json(document | {"concurrency": plan.concurrency(overrides), "remarks": found.remarks})
+        print_json(
+            {
+                "runId": plan.run_id,
+                "dryRun": True,
+                "itemCount": plan.item_count,
+                "items": [_document(item) for item in plan.items()],
+                "concurrency": plan.concurrency,
+                "remarks": list(remarks),
+            }
+        )
         return 0
-    for item in plan.items(overrides):
-        where = item.details.get("repository", "–")
-        words = [
+    for item in plan.items():
+        cells = [
             item.id,
-            str(where),
+            str(item.details.get("repository", "–")),
             item.agent or "prompt",
             item.model or "–",
             f"run {item.repeat}",
             item.prompt,
         ]
-        print("  ".join(printable(word, width=72) for word in words))
-    for remark in found.remarks:
+        print("  ".join(printable(cell, width=72) for cell in cells))
+    for remark in remarks:
         print_note(f"note: {printable(remark)}")
-    at_a_time = plan.concurrency(overrides)
-    print_note(
-        f"{count(found.items, 'item')}, {at_a_time} at a time. All they name exists; nothing was started."
-    )
+    items = count(plan.item_count or 0, "item")
+    print_note(f"Plan is valid: {items}, concurrency {plan.concurrency}. Dry run: nothing was started.")
     return 0
 
 
-def _listed(item: Item) -> dict[str, Any]:
+def _document(item: Item) -> dict[str, Any]:
     return {
         "id": item.id,
         "repo": item.settings.get("repo"),
@@ -186,33 +157,3 @@ def _listed(item: Item) -> dict[str, Any]:
         "repeat": item.repeat,
         "tags": item.settings.get("tags", []),
     }
-
-
-def _find(store: Store, plan: CodingPlan, wanted: str, path: str) -> str:
-    if wanted != "last":
-        return str(store.read.batch(wanted, now())["runId"])
-    if plan.run_id:
-        return str(store.read.batch(plan.run_id, now())["runId"])
-    found = store.read.batch_of_plan(path, plan.digest)
-    if found is None:
-        raise UsageError(f"no earlier run was made from {path}\nRun it without --resume, or name the run.")
-    return found
-
-
-def _tell_extension(store: Store, run_id: str, plan: CodingPlan, overrides: Overrides, path: str) -> None:
-    before = store.read.batch(run_id, now())
-    same_plan = before["planDigest"] == plan.digest
-    if same_plan and overrides == Overrides():
-        return
-    told = extend_batch(store, run_id, plan, overrides, plan_path=path)
-    if told.added:
-        why = "; ".join(f"{count(number, 'item')}: {field}" for field, number in told.reasons.items())
-        print_note(f"{count(told.added, 'new item')} since the last run (new because of {printable(why)})")
-    if told.dropped or told.kept:
-        print_note(
-            f"no longer in the plan: {told.dropped} dropped from the queue, {told.kept} with results kept"
-        )
-
-
-def _new_run_id() -> str:
-    return f"run-{now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from proctor.agents import find_agent
-from proctor.batch.preflight import PreflightContext, commits_of, look
+from proctor.batch.preflight import PreflightContext
 from proctor.bootstrap import StorePlaces, environment
 from proctor.cli.bench_models import ModelSupply, models_of, read_supply, with_found
 from proctor.errors import UsageError
 from proctor.jobs.benchmark.models import ModelSelection, choose
 from proctor.jobs.benchmark.plan import NOOP, ORACLE, BenchmarkDefinition, stand_in
+from proctor.jobs.benchmark.preflight import commits_of, look
 from proctor.jobs.benchmark.tasks import read_tasks
 from proctor.models import ModelRouter
 

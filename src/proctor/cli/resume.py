@@ -12,10 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
+from proctor.batch import lifecycle
 from proctor.batch.lifecycle import clear_leftovers
 from proctor.bootstrap import StorePlaces, make_models, now, places
 from proctor.cli.output import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run
-from proctor.cli.run import OutputOptions, run_batch_command
+from proctor.cli.run import OutputOptions, TerminalObserver, run_batch_command, run_command, terminal_context
+from proctor.job import BatchChanges
+from proctor.jobs import find_job
 from proctor.models import ModelRouter
 from proctor.store import RetrySelection, Store
 from proctor.store.writer import this_process
@@ -68,14 +71,28 @@ def resume(
             again=RetrySelection(errors=retry_errors, failures=retry_failed),
             shown=OutputOptions(as_json=as_json, as_jsonl=as_jsonl),
         )
-        go_on = _JOBS.get(wanted.batch["job"], _batch)
-        return go_on(store, where, wanted)
+        go_on = _JOBS.get(wanted.batch["job"])
+        if go_on:
+            return go_on(store, where, wanted)
+    return _run(where, wanted)
 
 
-def _batch(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
-    run_id, owner = wanted.run_id, this_process()
-    models = _taken_over(store, where, wanted, owner)
-    return asyncio.run(run_batch_command(store, where.home, run_id, owner, models, wanted.shown))
+def _run(where: StorePlaces, wanted: _Wanted) -> int:
+    options = {"home": str(where.home), "store": where.store}
+    with terminal_context(options) as ctx:
+        job = find_job(wanted.batch["job"])
+        changes = BatchChanges(
+            concurrency=wanted.changes.get("concurrency"), budget_usd=wanted.changes.get("budgetUsd")
+        )
+        resumed = lifecycle.resume(
+            job,
+            wanted.run_id,
+            ctx,
+            changes=changes,
+            retry=wanted.again,
+            observer=TerminalObserver(ctx, wanted.shown),
+        )
+        return run_command(ctx, resumed, wanted.shown)
 
 
 def _benchmark(store: Store, where: StorePlaces, wanted: _Wanted) -> int:

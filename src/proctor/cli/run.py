@@ -1,4 +1,4 @@
-"""Carry out a batch at the terminal: signals, what is shown meanwhile, what is said at the end."""
+"""Run a job from the terminal: signals, live view, summary, notification and exit code."""
 
 import asyncio
 import json
@@ -7,7 +7,8 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,10 +16,11 @@ from typing import Any, Protocol, Self
 
 from proctor.batch.create import Extension
 from proctor.batch.executor import Executor
-from proctor.bootstrap import make_house, now
+from proctor.batch.lifecycle import Observer, RunControl, RunResult
+from proctor.bootstrap import make_house, now, open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_note, printable, seconds
-from proctor.context import AttemptContext
+from proctor.context import AttemptContext, Notice, RunContext
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
 from proctor.job import BatchEnd, ItemFinished
 from proctor.models import ModelRouter
@@ -145,10 +147,74 @@ MOST_FAILURES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """How the user wants to see it."""
+    """What a command prints: progress for people, or records for programs."""
 
     as_json: bool = False
     as_jsonl: bool = False
+
+
+class TerminalObserver(Observer):
+    """Shows a run at the terminal and stops it at a signal."""
+
+    def __init__(self, ctx: RunContext, output: OutputOptions) -> None:
+        self._ctx, self._output = ctx, output
+        self._view: View | None = None
+
+    def make_view(self, run_id: str) -> View:
+        """The view of a run; commands with a view of their own override this."""
+        return view_for(self._ctx.store, run_id, as_json=self._output.as_json, as_jsonl=self._output.as_jsonl)
+
+    def watch(self, run_id: str, control: RunControl) -> AbstractAsyncContextManager[object]:
+        """Open the view; the first signal stops the run cleanly, the second at once."""
+        _allow_many_files()
+        _stop_at_signals(control)
+        self._view = self.make_view(run_id)
+        return self._view
+
+    def item_finished(self, item: ItemFinished) -> None:
+        """Show an item."""
+        if self._view:
+            self._view.item(item)
+
+
+def print_notice(notice: Notice) -> None:
+    """Print a message of the library to standard error."""
+    prefix = "note: " if notice.kind == "note" else ""
+    print_note(f"{prefix}{printable(notice.text, width=400)}")
+
+
+@contextmanager
+def terminal_context(options: Mapping[str, str] | None, folders: Sequence[Path] = ()) -> Iterator[RunContext]:
+    """The context of a command: its global options, and its messages on standard error."""
+    given = options or {}
+    with open_context(
+        folders, home=given.get("home", ""), store=given.get("store", ""), notice=print_notice
+    ) as ctx:
+        yield ctx
+
+
+def run_command(
+    ctx: RunContext, result: Coroutine[Any, Any, RunResult], output: OutputOptions, *, document: bool = True
+) -> int:
+    """Run a job to its end, print its summary, notify the user; the exit code.
+
+    Without `document`, the command prints the JSON document itself.
+    """
+    finished = asyncio.run(result)
+    if document:
+        print_document(finished.summary, output)
+    print_summary(finished.summary)
+    options = json.loads(ctx.store.read.batch(finished.run_id, ctx.now())["optionsJson"] or "{}")
+    notify(options.get("notify"), finished.summary)
+    return exit_code(finished.end, finished.summary)
+
+
+def print_document(document: Mapping[str, Any], output: OutputOptions) -> None:
+    """Print the summary for programs, where they asked for one."""
+    if output.as_json:
+        print_json(document)
+    elif output.as_jsonl:
+        print(json.dumps({"type": "done", **document}, ensure_ascii=False, default=str), flush=True)
 
 
 async def run_batch_command(
@@ -182,7 +248,7 @@ async def execute(
     _allow_many_files()
     models.get_ready()
     conductor = Executor(store, run_id, owner, house, watch=view.item)
-    _listen(conductor)
+    _stop_at_signals(conductor)
     try:
         async with view:
             return await conductor.run()
@@ -265,33 +331,33 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _listen(conductor: Executor) -> None:
+def _stop_at_signals(control: RunControl) -> None:
     """The first signal stops cleanly, the second at once."""
     loop = asyncio.get_running_loop()
-    heard = list[int]()
+    signals = list[int]()
 
     def stop(number: int) -> None:
-        heard.append(number)
-        if len(heard) > 1:
-            # The wardens see that we are gone and end what we have started.
+        signals.append(number)
+        if len(signals) > 1:
+            # The supervisor processes notice and kill everything that was started.
             os._exit(output.CTRL_C)
-        print_note("stopping what is under way; once more to leave at once")
-        conductor.interrupt()
+        print_note("Stopping running items… Press Ctrl-C again to quit now.")
+        control.interrupt()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop, number)
 
 
 def print_summary(document: Mapping[str, Any]) -> None:
-    """Say in a line or two what a run came to, and how to look further."""
+    """Print the outcome of a run in a line or two, and the next command."""
     parts = [f"{document['successCount']} of {count(document['itemCount'], 'item')} succeeded"]
     parts += [
         f"{document[name]} {word}"
         for name, word in (
             ("failCount", "failed"),
             ("timeoutCount", "timed out"),
-            ("errorCount", "in error"),
-            ("unfinishedCount", "not done"),
+            ("errorCount", "errors"),
+            ("unfinishedCount", "not finished"),
         )
         if document[name]
     ]
@@ -300,18 +366,14 @@ def print_summary(document: Mapping[str, Any]) -> None:
     run_id, took = printable(document["runId"]), seconds(document["durationSec"])
     print_note(f"{run_id} {document['status']} in {took}: {', '.join(parts)}{tokens}{spent}")
     if document["reason"] == "cost_limit":
-        print_note(
-            "A run has spent what one run may. Raise cost_per_run_limit, then start the same with --resume."
-        )
+        print_note("A run reached cost_per_run_limit. Raise it, then rerun with --resume.")
     elif document["status"] in ("halted", "interrupted"):
         remedy = " --budget USD" if document["reason"] == "budget" else ""
         if document["reason"] == "store_budget":
-            print_note(
-                "All runs on this store together have spent what they may: [budget] in proctor.toml says it."
-            )
-        print_note(f"Go on with:  proctor resume {run_id}{remedy}")
+            print_note("The store-wide budget is spent. Raise `usd` under [budget] in proctor.toml.")
+        print_note(f"Resume with:  proctor resume {run_id}{remedy}")
     else:
-        print_note(f"Look further:  proctor show {run_id}  ·  proctor report --run {run_id}")
+        print_note(f"Next:  proctor show {run_id}  ·  proctor report --run {run_id}")
 
 
 # Say what a changed config changes in an earlier run: what is new and why, and what is gone.
@@ -321,16 +383,10 @@ LISTED = 20
 """New items that a dry run names for people; `--json` has them all."""
 
 
-def print_extension(told: Extension, noun: str) -> None:
-    """Say what has been changed in a run that is taken up again; nothing, when nothing was."""
-    if told.added:
-        print_note(
-            f"{count(told.added, f'new {noun}')} since the last time (new because of {_why(told, noun)})"
-        )
-    if told.dropped or told.kept:
-        print_note(
-            f"no longer in the config: {told.dropped} dropped from the queue, {told.kept} with results kept"
-        )
+def print_extension(extension: Extension, noun: str) -> None:
+    """Print what a changed plan changed in a run; nothing, when nothing was."""
+    for sentence in extension.sentences(noun):
+        print_note(printable(sentence, width=400))
 
 
 def print_preview(told: Extension, noun: str, name: Callable[[Item], str]) -> None:

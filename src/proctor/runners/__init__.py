@@ -1,4 +1,4 @@
-"""One item → one session. The file's name is the runner's name; the class has it too."""
+"""One item → one session. The file name is the runner name; its class is `NameRunner`."""
 
 from importlib import import_module
 from typing import cast
@@ -11,6 +11,6 @@ def find_runner(name: str) -> Runner:
     """The runner for items of one kind, ready to use; it keeps no state between items."""
     try:
         module = import_module(f"proctor.runners.{name}")
-        return cast(Runner, getattr(module, name.capitalize())())
+        return cast(Runner, getattr(module, f"{name.capitalize()}Runner")())
     except (ModuleNotFoundError, AttributeError) as error:
         raise NotFound(f"there is no runner called {name}") from error

@@ -46,12 +46,12 @@ def extend_simulation(
     """Bring a batch up to what is asked now. The batch must be ours."""
     asked, items = _asked(simulation, plan_path, output_dir), simulation.items(output_dir)
     # The prompt only names the two who talk.
-    return extend(store, run_id, asked, items, follows="prompt")
+    return extend(store, run_id, asked, items, derived_fields=frozenset({"prompt"}))
 
 
 def foresee_simulation(store: Store, run_id: str, simulation: DialoguePlan, *, output_dir: str) -> Extension:
     """What `extend_simulation` would change; nothing is changed."""
-    return diff(store.read, run_id, simulation.items(output_dir), follows="prompt")
+    return diff(store.read, run_id, simulation.items(output_dir), derived_fields=frozenset({"prompt"}))
 
 
 def find_simulation(store: Store, simulation: DialoguePlan, output_dir: str) -> Mapping[str, Any] | None:

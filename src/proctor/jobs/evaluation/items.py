@@ -318,7 +318,7 @@ def fill(
     """Give a job its items, or bring it up to those it should have now. The batch must be ours."""
     items = evaluation_items(store.read, request, sessions, jury, ground)
     if store.read.totals(run_id)["items"]:
-        return extend(store, run_id, {}, items, follows="prompt")
+        return extend(store, run_id, {}, items, derived_fields=frozenset({"prompt"}))
     store.extend_batch(run_id, {}, add=items, settle=(), drop=())
     return Extension(added=store.read.totals(run_id)["items"])
 

@@ -67,12 +67,14 @@ def extend_experiment(store: Store, run_id: str, experiment: Experiment) -> Exte
     """Bring a batch up to its config and scenario as they stand now. The batch must be ours."""
     items = experiment.items(variation_numbers(store.read, run_id))
     # Which models take part follows from what names them.
-    return extend(store, run_id, _from_config(experiment), items, follows="model")
+    return extend(store, run_id, _from_config(experiment), items, derived_fields=frozenset({"model"}))
 
 
 def foresee_experiment(read: StoreReader, run_id: str, experiment: Experiment) -> Extension:
     """What `extend_experiment` would change; nothing is changed."""
-    return diff(read, run_id, experiment.items(variation_numbers(read, run_id)), follows="model")
+    return diff(
+        read, run_id, experiment.items(variation_numbers(read, run_id)), derived_fields=frozenset({"model"})
+    )
 
 
 def variation_numbers(read: StoreReader, run_id: str) -> dict[str, int]:

@@ -1,0 +1,45 @@
+"""Finds jobs: each package here is one, and other packages can add theirs by entry point `proctor.jobs`."""
+
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from proctor.errors import NotFound
+from proctor.job import Job
+
+FIRST = "coding"
+"""What a text is taken for that could be a plan of any job."""
+
+
+@cache
+def job_names() -> tuple[str, ...]:
+    """The names of all jobs."""
+    own = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]) if module.ispkg]
+    others = [point.name for point in entry_points(group="proctor.jobs")]
+    return tuple(dict.fromkeys((*sorted(own, key=lambda name: (name != FIRST, name)), *others)))
+
+
+def find_job(name: str) -> Job:
+    """The job of this name. Loads only that job."""
+    for point in entry_points(group="proctor.jobs"):
+        if point.name == name:
+            job: Job = point.load()
+            return job
+    if name not in job_names():
+        raise NotFound(f"there is no job {name}\nThere are: {', '.join(job_names())}.")
+    module = import_module(f"{__name__}.{name}.job")
+    found: Job = module.JOB
+    return found
+
+
+def jobs() -> Iterator[Job]:
+    """Every job."""
+    return (find_job(name) for name in job_names())
+
+
+def recognize(text: str) -> Job:
+    """The job whose plan a text seems to be, however unfinished it is; coding when nothing tells."""
+    return max(jobs(), key=lambda job: job.recognizes(text))
