@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from proctor.agent import Agent
 from proctor.agents import find_agent, with_keys
+from proctor.agents._function import FunctionAgent
 from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.model import Model, Request
@@ -23,6 +24,7 @@ from proctor.models.prices import SpendingRequest
 from proctor.models.rate_limits import RatePools
 from proctor.models.recording import Recording, Replay
 from proctor.models.router import Tape
+from proctor.models.routes import CallableRoute
 from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.secrets import redactor, visible
@@ -84,6 +86,17 @@ class ModelOptions:
     """Recording that answers in place of the models."""
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Addresses and keys that take precedence over the environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Python functions and objects of this process that stand for names in a run."""
+
+    agents: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    """`function(prompt)` or `function(prompt, context)`."""
+    models: dict[str, Callable[[Request], Any]] = field(default_factory=dict)
+    """`function(request)`."""
+    evaluators: dict[str, Evaluator] = field(default_factory=dict)
 
 
 class ModelsForAttempt(Protocol):
@@ -185,8 +198,8 @@ class RunContext:
         self._settings_for = settings_for
         self._keys = keys
         self._given_store = store
-        self.evaluator_objects: dict[str, Evaluator] = {}
-        """Evaluators that are objects of this process, by name; the registry looks here first."""
+        self.functions = Functions()
+        """Functions of this process that stand as agents, models and evaluators; looked up first."""
 
     @property
     def home(self) -> Path:
@@ -229,7 +242,7 @@ class RunContext:
             tape = Recording(Path(options.record), redactor(settings.environment))
         if options.replay:
             tape = Replay(Path(options.replay))
-        return ModelRouter(
+        router = ModelRouter(
             {**settings.environment, **options.variables},
             folders=options.folders,
             prices={**settings.prices, **(options.prices or {})},
@@ -237,6 +250,15 @@ class RunContext:
             pools=RatePools(most=settings.call_limits),
             needs_prices=settings.store_budget_usd is not None,
         )
+        for name, function in self.functions.models.items():
+            router.add_route(name, CallableRoute(function))
+        return router
+
+    def find_agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
+        """The agent of this name, with its settings and the keys of its own service."""
+        if name in self.functions.agents:
+            return FunctionAgent(self.functions.agents[name])
+        return with_keys(find_agent(name, settings), self.settings.user_environment)
 
     def attempts(self, models: ModelRouter) -> AttemptContext:
         """Dependencies of attempts that use these models."""
@@ -247,7 +269,7 @@ class RunContext:
             environment=settings.environment,
             now=self.now,
             monotonic=self.monotonic,
-            find_agent=lambda name, given: with_keys(find_agent(name, given), settings.user_environment),
+            find_agent=self.find_agent,
             find_runner=find_runner,
             models=models.watched,
             worst_case=models.worst_case,
@@ -279,5 +301,5 @@ class RunContext:
             folders=[folder / "evaluators", self.home / "evaluators"],
             lambdas=self.settings_for([folder]).evaluation.get("lambdas", {}),
             mark=mark,
-            objects=self.evaluator_objects,
+            objects=self.functions.evaluators,
         )

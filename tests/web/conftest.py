@@ -14,9 +14,10 @@ import pytest
 import uvicorn
 from app_states import changed_state, make_state
 from calling import Served
-from typed import PATIENCE_SECONDS, until
+from typed import PATIENCE_SECONDS
 
 from proctor.store import Store
+from proctor.testing import eventually
 from proctor.web.app import create_app
 from proctor.web.state import AppState
 
@@ -36,7 +37,7 @@ class _Servers:
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        until(lambda: server.started)
+        eventually(lambda: server.started)
         self.running.append((server, thread))
         return Served(site, listener.getsockname()[1])
 

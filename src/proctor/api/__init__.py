@@ -10,14 +10,12 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from proctor.api.callables import (
     AgentFunction,
-    Callables,
     EvaluatorFunction,
     Items,
     ModelFunction,
@@ -55,7 +53,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-NO_CALLABLES = Callables()
 CONCURRENCY = 10
 """Items in parallel when neither the plan nor the call says."""
 RETRIES = {
@@ -123,25 +120,6 @@ class ItemsPlan(JobPlan):
     def items(self) -> Iterator[Item]:
         """The items in order."""
         return iter(self.make_items())
-
-
-class _JobWithCallables(Job):
-    """A job whose agents, models and evaluators may be functions of this process."""
-
-    def __init__(self, job: Job, callables: Callables) -> None:
-        self._job, self._callables = job, callables
-        self.name, self.title, self.noun = job.name, job.title, job.noun  # type: ignore[misc]
-
-    def __getattribute__(self, name: str) -> Any:
-        own = ("_job", "_callables", "attempts", "name", "title", "noun", "__class__", "__dict__")
-        if name in own:
-            return object.__getattribute__(self, name)
-        return getattr(object.__getattribute__(self, "_job"), name)
-
-    def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> AttemptContext:
-        """The job's own dependencies with the functions added."""
-        self._callables.add_models(models)
-        return self._callables.attempts(self._job.attempts(plan, run_id, ctx, models))
 
 
 class ProgressBar(Observer):
@@ -236,18 +214,18 @@ async def run_async(
     **overrides: object,
 ) -> Run:
     """The same as `run`, to be awaited."""
-    agents: dict[str, AgentFunction] = {}
-    models: dict[str, ModelFunction] = {}
     folder = Path(plan).parent.resolve() if isinstance(plan, str | Path) else Path.cwd()
     given = {"concurrency": concurrency, "budget_usd": budget_usd}
     opened = _opened(store, home, [folder, Path.cwd()])
-    ctx = opened.context
+    ctx, functions = opened.context, opened.context.functions
     if items is not None:
         if plan is not None:
             raise UsageError("a run has either a plan or items\nLeave one of them out.")
         job = find_job("coding")
         read: JobPlan = ItemsPlan(
-            make_items=_item_maker(items, agent_name(agent, agents), model_name(model, models), overrides),
+            make_items=_item_maker(
+                items, agent_name(agent, functions.agents), model_name(model, functions.models), overrides
+            ),
             at_once=concurrency or CONCURRENCY,
             budget_usd=budget_usd,
             name=run_id,
@@ -258,20 +236,14 @@ async def run_async(
         path = Path(plan)
         text = bytes_of(path, "the plan", remedy="Give the path of a plan file.")
         job = recognize(text.decode("utf-8", "replace"))
-        named = {"agent": agent_name(agent, agents), "model": model_name(model, models)}
+        named = {"agent": agent_name(agent, functions.agents), "model": model_name(model, functions.models)}
         values = {**{name: value for name, value in {**given, **named}.items() if value}, **overrides}
         read = job.read(PlanText(text=text, path=path, folder=folder), make_overrides(job, values), ctx)
     else:
         raise UsageError("there is nothing to run\nGive a plan, or items=[…].")
-    callables = Callables(agents=agents, models=models)
-    result = await lifecycle.start(
-        _JobWithCallables(job, callables),
-        read,
-        ctx,
-        run_id=run_id,
-        observer=_observer(ctx.store, progress),
-    )
-    finished = opened.handle(result.run_id, callables)
+    observer = _observer(ctx.store, progress)
+    result = await lifecycle.start(job, read, ctx, run_id=run_id, observer=observer)
+    finished = opened.handle(result.run_id)
     if evaluators:
         await evaluate_async(finished, evaluators, store=opened)
     return finished
@@ -348,7 +320,24 @@ async def evaluate_async(
     **options: object,
 ) -> Run:
     """The same as `evaluate`, to be awaited."""
-    raise UsageError("not available")
+    opened = _opened(store, home, [Path.cwd()])
+    ctx = opened.context
+    if isinstance(sessions, Run):
+        source: dict[str, object] = {"runIds": [sessions.id]}
+    else:
+        source = {"sessionIds": list(sessions)}
+    request: dict[str, object] = {
+        "batchEvaluationName": f"evaluation_{now():%Y%m%d_%H%M%S}",
+        "evaluators": evaluator_names(evaluators, ctx.functions.evaluators),
+        "dataSourceConfig": {"store": source},
+        **({"judge": judge} if judge else {}),
+        **options,
+    }
+    job = find_job("evaluation")
+    text = PlanText(text=json.dumps(request), folder=Path.cwd())
+    plan = job.read(text, make_overrides(job, {}), ctx)
+    result = await lifecycle.start(job, plan, ctx, observer=_observer(ctx.store, progress=False))
+    return opened.handle(result.run_id)
 
 
 def open_store(url: str = "", *, home: str | Path | None = None) -> "ProctorStore":
@@ -395,8 +384,8 @@ class ProctorStore:
         row = self.context.store.read.session(session_id)
         return RunSession(self.context.store, row, self.context.settings.user_environment)
 
-    def handle(self, run_id: str, callables: Callables = NO_CALLABLES) -> Run:
-        """A handle on a run that exists; `callables` are the functions it needs when it resumes."""
+    def handle(self, run_id: str) -> Run:
+        """A handle on a run that exists."""
         notices, self._notices[:] = list(self._notices), []
         return Run(
             run_id,
@@ -404,7 +393,7 @@ class ProctorStore:
             now=now,
             environment=self.context.settings.user_environment,
             notices=notices,
-            resume=partial(self.resume, callables=callables),
+            resume=self.resume,
         )
 
     def resume(
@@ -415,7 +404,6 @@ class ProctorStore:
         budget_usd: float | None = None,
         concurrency: int | None = None,
         progress: bool | None = None,
-        callables: Callables = NO_CALLABLES,
     ) -> Run:
         """Execute what is left of a run."""
         ctx = self.context
@@ -424,7 +412,7 @@ class ProctorStore:
 
         def work() -> Coroutine[Any, Any, RunResult]:
             return lifecycle.resume(
-                _JobWithCallables(find_job(batch["job"]), callables),
+                find_job(batch["job"]),
                 str(batch["runId"]),
                 ctx,
                 changes=changes,
@@ -432,7 +420,7 @@ class ProctorStore:
                 observer=_observer(ctx.store, progress),
             )
 
-        return self.handle(_outside_of_any_loop(work).run_id, callables)
+        return self.handle(_outside_of_any_loop(work).run_id)
 
 
 class ComparisonResult:

@@ -6,21 +6,16 @@ source is the version of an evaluator. One that cannot be imported by that name 
 
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from proctor.agent import Agent
 from proctor.agents._function import AgentContext as AgentContext
-from proctor.agents._function import FunctionAgent
-from proctor.context import AttemptContext
 from proctor.errors import UsageError
 from proctor.evaluator import Evaluator, Evidence
 from proctor.evaluators.event import failed, scored
 from proctor.item import Item
 from proctor.model import Answer, Request
-from proctor.models import ModelRouter
-from proctor.models.routes import CallableRoute
 from proctor.score import Score
 
 AgentFunction = Callable[..., Any]
@@ -50,30 +45,6 @@ def digest_of_source(function: Callable[..., Any]) -> str:
     except (OSError, TypeError):
         source = name_of(function)
     return hashlib.sha256(source.encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Callables:
-    """The functions of one run, by the name that stands for them."""
-
-    agents: Mapping[str, AgentFunction] = field(default_factory=dict)
-    models: Mapping[str, ModelFunction] = field(default_factory=dict)
-
-    def attempts(self, context: AttemptContext) -> AttemptContext:
-        """The same dependencies, with agents that are functions."""
-        find_agent = context.find_agent
-
-        def agent(name: str, settings: Mapping[str, Any]) -> Agent:
-            if name in self.agents:
-                return FunctionAgent(self.agents[name])
-            return find_agent(name, settings)
-
-        return replace(context, find_agent=agent)
-
-    def add_models(self, router: ModelRouter) -> None:
-        """Route the models that are functions."""
-        for name, function in self.models.items():
-            router.add_route(name, CallableRoute(function))
 
 
 def agent_name(agent: "str | AgentFunction | None", callables: dict[str, AgentFunction]) -> str:

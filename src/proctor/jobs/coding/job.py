@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from proctor.agents import find_agent
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import PlanError
 from proctor.item import Item
@@ -80,7 +79,9 @@ class CodingJobPlan(JobPlan):
         found = inspect(
             self.plan,
             self.overrides,
-            PreflightContext(environment=ctx.settings.user_environment, find_agent=find_agent, models=models),
+            PreflightContext(
+                environment=ctx.settings.user_environment, find_agent=ctx.find_agent, models=models
+            ),
         )
         if found.problems:
             raise PlanError(found.problems)
