@@ -27,10 +27,10 @@ from proctor.api.handles import Retry, Run, RunItem, RunSession, Table
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import Observer, RunControl, RunResult
 from proctor.bootstrap import now, open_context
-from proctor.context import AttemptContext, ModelOptions, Notice, RunContext
+from proctor.context import ModelOptions, Notice, RunContext
 from proctor.errors import UsageError
 from proctor.item import Item, digest_of
-from proctor.job import BatchChanges, ItemFinished, Job, JobPlan, PlanText, make_overrides
+from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides
 from proctor.jobs import find_job, recognize
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of

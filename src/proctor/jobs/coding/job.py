@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from proctor.batch.preflight import PreflightContext
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import PlanError
 from proctor.item import Item
 from proctor.job import Job, JobPlan, PlanText, StoredPlan, top_level_keys
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, Overrides, read_plan
-from proctor.jobs.coding.preflight import PreflightContext, inspect
+from proctor.jobs.coding.preflight import inspect
 from proctor.models import ModelRouter
 
 
