@@ -80,6 +80,8 @@ async def start(
 ) -> RunResult:
     """Create a run of a plan and execute it to its end."""
     models = _checked_models(plan, ctx)
+    if opened := job.open(plan, ctx):
+        return await resume(job, opened, ctx, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
     plan = plan.for_new_run(run_id)
     create(
@@ -106,6 +108,7 @@ async def resume(
     observer: Observer = SILENT,
 ) -> RunResult:
     """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
+    job.check_resume(run_id, retry, ctx)
     batch = ctx.store.read.batch(run_id, ctx.now())
     plan = plan.for_run(batch) if plan else None
     restored = plan or job.restore(batch, ctx)
@@ -191,12 +194,19 @@ async def _run_items(
 
     attempts = job.attempts(plan, run_id, ctx, models)
     models.get_ready()
-    executor = Executor(ctx.store, run_id, ctx.owner, attempts, watch=item_finished)
+    executor = Executor(
+        ctx.store,
+        run_id,
+        ctx.owner,
+        attempts,
+        watch=item_finished,
+        find_reference=job.ground_truth(run_id, ctx.store),
+    )
     try:
         async with observer.watch(run_id, executor):
             return await executor.run()
     finally:
-        await attempts.door.close()
+        await attempts.gateway.close()
         await models.close()
         if models.tape:
             models.tape.close()

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from proctor.batch import lifecycle
+from proctor.batch.lifecycle import RunResult
 from proctor.cli.live import BenchView
 from proctor.cli.output import (
     JsonAtEnd,
@@ -18,7 +19,15 @@ from proctor.cli.output import (
     printable,
     seconds,
 )
-from proctor.cli.run import OutputOptions, TerminalObserver, View, run_command, terminal_context
+from proctor.cli.run import (
+    OutputOptions,
+    TerminalObserver,
+    View,
+    print_document,
+    print_summary,
+    run_command,
+    terminal_context,
+)
 from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.job import PlanText
@@ -107,7 +116,7 @@ def bench(
             if dry_run:
                 return _dry_run(plan, lifecycle.preview(plan, ctx), as_json=as_json)
             run = lifecycle.start(JOB, plan, ctx, observer=_observer(ctx, printed, plan))
-            return run_command(ctx, run, printed, after=print_result)
+            return run_command(ctx, run, printed, present=present)
         earlier = find_earlier(ctx.store, resume, output)
         stored_task = earlier.options.get("taskPath")
         overrides = overrides.with_defaults(earlier.options)
@@ -121,7 +130,7 @@ def bench(
             run = lifecycle.resume(JOB, earlier.run_id, ctx, plan=plan, observer=observer)
         else:
             run = lifecycle.start(JOB, plan, ctx, run_id=earlier.run_id, observer=observer)
-        return run_command(ctx, run, printed, after=print_result)
+        return run_command(ctx, run, printed, present=present)
 
 
 def _read(task: Path | None, overrides: BenchmarkOverrides, ctx: RunContext) -> BenchmarkJobPlan:
@@ -149,9 +158,13 @@ def _observer(ctx: RunContext, output: OutputOptions, plan: BenchmarkJobPlan) ->
     return observer
 
 
-def print_result(summary: Mapping[str, Any]) -> None:
-    """Print what a benchmark adds to the summary of its run: the ranking, and where its files are."""
-    _show(summary["comparison"])
+def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:  # noqa: ARG001
+    """Print the outcome of a benchmark: the ranking, the summary, and where its files are."""
+    summary = finished.summary
+    print_document(summary, output)
+    if not (output.as_json or output.as_jsonl):
+        _show(summary["comparison"])
+    print_summary(summary)
     print_note(f"Report:  {printable(Path(summary['output']) / 'comparison_report.html')}")
 
 

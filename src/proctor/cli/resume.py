@@ -5,18 +5,18 @@ the others need not wait for.
 """
 
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 
 from proctor.batch import lifecycle
 from proctor.bootstrap import StorePlaces, now, places
+from proctor.cli.main import COMMANDS
 from proctor.cli.output import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run
 from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
 from proctor.job import BatchChanges
 from proctor.jobs import find_job
+from proctor.lazy_import import load
 from proctor.store import RetrySelection, Store
 
 resume_app = typer.Typer(add_completion=False)
@@ -80,8 +80,8 @@ def _run(where: StorePlaces, wanted: _Wanted) -> int:
         changes = BatchChanges(
             concurrency=wanted.changes.get("concurrency"), budget_usd=wanted.changes.get("budgetUsd")
         )
-        module = _command_module(job.name)
-        observer: type[TerminalObserver] = getattr(module, "JobObserver", TerminalObserver)
+        command = load(f"proctor.cli.{COMMANDS[job.command][0]}") if job.command else None
+        observer: type[TerminalObserver] = getattr(command, "JobObserver", TerminalObserver)
         resumed = lifecycle.resume(
             job,
             wanted.run_id,
@@ -90,15 +90,7 @@ def _run(where: StorePlaces, wanted: _Wanted) -> int:
             retry=wanted.again,
             observer=observer(ctx, wanted.shown),
         )
-        return run_command(ctx, resumed, wanted.shown, after=getattr(module, "print_result", None))
-
-
-_COMMANDS = {"benchmark": "proctor.cli.bench", "dialogue": "proctor.cli.simulate"}
-"""Modules that print more about the runs of their job: `print_result`, `JobObserver`."""
-
-
-def _command_module(job: str) -> ModuleType | None:
-    return import_module(_COMMANDS[job]) if job in _COMMANDS else None
+        return run_command(ctx, resumed, wanted.shown, present=getattr(command, "present", None))
 
 
 def _scenario(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
@@ -107,11 +99,5 @@ def _scenario(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     return resume_run(store, where, wanted.batch, wanted.changes, wanted.again, wanted.shown)
 
 
-def _evaluation(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
-    from proctor.cli.evaluating import resume_evaluation
-
-    return resume_evaluation(store, where, wanted.run_id, wanted.changes, wanted.again, wanted.shown)
-
-
-_JOBS = {"scenario": _scenario, "evaluation": _evaluation}
+_JOBS = {"scenario": _scenario}
 """Who goes on with the runs of a job; without an entry, they are a batch and nothing else."""

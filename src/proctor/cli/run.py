@@ -153,6 +153,10 @@ class OutputOptions:
     as_jsonl: bool = False
 
 
+Present = Callable[[RunContext, RunResult, OutputOptions], None]
+"""Prints a finished run. The module of a job's command may have one, `present`, and a `JobObserver`."""
+
+
 class TerminalObserver(Observer):
     """Shows a run at the terminal and stops it at a signal."""
 
@@ -199,19 +203,20 @@ def run_command(
     output: OutputOptions,
     *,
     document: bool = True,
-    after: Callable[[Mapping[str, Any]], None] | None = None,
+    present: Present | None = None,
 ) -> int:
     """Run a job to its end, print its summary, notify the user; the exit code.
 
-    Without `document`, the command prints the JSON document itself. `after` prints the members that the job
-    adds to the summary, where it is printed for people.
+    Without `document`, the command prints the JSON document itself; `present` prints both in place of the
+    document and summary that every run has.
     """
     finished = asyncio.run(result)
-    if document:
-        print_document(finished.summary, output)
-    print_summary(finished.summary)
-    if after and not (output.as_json or output.as_jsonl):
-        after(finished.summary)
+    if present:
+        present(ctx, finished, output)
+    else:
+        if document:
+            print_document(finished.summary, output)
+        print_summary(finished.summary)
     options = json.loads(ctx.store.read.batch(finished.run_id, ctx.now())["optionsJson"] or "{}")
     notify(options.get("notify"), finished.summary)
     return exit_code(finished.end, finished.summary)
@@ -261,7 +266,7 @@ async def execute(
         async with view:
             return await conductor.run()
     finally:
-        await house.door.close()
+        await house.gateway.close()
         await models.close()
         if models.tape:
             models.tape.close()

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from proctor.batch import lifecycle
+from proctor.batch.lifecycle import RunResult
 from proctor.cli import output as codes
 from proctor.cli.output import (
     JsonAtEnd,
@@ -22,10 +23,13 @@ from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
     preview_document,
+    print_document,
     print_preview,
+    print_summary,
     run_command,
     terminal_context,
 )
+from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.formatting import figure
 from proctor.item import Item
@@ -126,7 +130,7 @@ def simulate_command(
             run = lifecycle.resume(JOB, earlier, ctx, plan=plan, retry=retry, observer=observer)
         else:
             run = lifecycle.start(JOB, plan, ctx, observer=observer)
-        return run_command(ctx, run, output, after=print_result)
+        return run_command(ctx, run, output, present=present)
 
 
 def _dry_run(plan: JobPlan, preview: lifecycle.Preview, *, as_json: bool) -> int:
@@ -156,8 +160,13 @@ def _file(item: Item) -> str:
     return str(item.settings["file"])
 
 
-def print_result(summary: Mapping[str, Any]) -> None:
-    """Print what a simulation adds to the summary of its run: each combination, and the folder."""
+def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:  # noqa: ARG001
+    """Print the outcome of a simulation: its summary, each combination, and the folder."""
+    summary = finished.summary
+    print_document(summary, output)
+    print_summary(summary)
+    if output.as_json or output.as_jsonl:
+        return
     for name, each in summary["summary"]["by_combination"].items():
         # Turns of dialogues that did not succeed are not a result.
         turns = "" if each["avg_turns"] is None else f", {each['avg_turns']:.1f} turns on average"

@@ -195,6 +195,7 @@ class BenchmarkJob(Job):
     """`proctor bench`."""
 
     name = "benchmark"
+    command = "bench"
     title = "Benchmark task"
     noun = "run"
     plan_suffix = ".md"

@@ -242,6 +242,7 @@ class DialogueJob(Job):
     """`proctor simulate`."""
 
     name = "dialogue"
+    command = "simulate"
     title = "Dialogues"
     noun = "dialogue"
     overrides = DialogueOverrides
