@@ -38,7 +38,7 @@ def analyze_folder(folder: Path, measure: str = "", skipped: Skipped | None = No
         if session.get("stand_in"):
             mocks |= {role["model"] for role in session["roles"].values() if role["model"]}
     if not rows:
-        raise UsageError(f"there is no finished session in {folder}\nFinish the simulation first, with --resume.")
+        raise UsageError(f"there is no finished session in {folder}\nFinish it first, with --resume.")
     return {
         "name": folder.resolve().name,
         "sessions": len(rows),

@@ -58,7 +58,10 @@ def bench(
         Path | None, typer.Option("--output", help="Folder for the results; created if missing.")
     ] = None,
     parallel: Annotated[
-        str, typer.Option("--parallel", metavar="[N]", help="Maximum runs in parallel; without N: max_parallel, or 3.")
+        str,
+        typer.Option(
+            "--parallel", metavar="[N]", help="Maximum runs in parallel; without N: max_parallel, or 3."
+        ),
     ] = "1",
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.001, help="Agent timeout in seconds (1800).")
@@ -79,11 +82,11 @@ def bench(
     agent: Annotated[str, typer.Option("--agent", help="Agent; overrides the task's (builtin).")] = "",
     models_config: Annotated[
         Path | None,
-        typer.Option("--models-config", help="Models, settings and categories (default: models_config.yaml)."),
+        typer.Option(
+            "--models-config", help="Models, settings and categories (default: models_config.yaml)."
+        ),
     ] = None,
-    oracle: Annotated[
-        bool, typer.Option("--oracle", help="Mock: apply the reference solution.")
-    ] = False,
+    oracle: Annotated[bool, typer.Option("--oracle", help="Mock: apply the reference solution.")] = False,
     noop: Annotated[bool, typer.Option("--noop", help="Mock: do nothing.")] = False,
     dry_run: Annotated[
         bool,

@@ -57,7 +57,9 @@ def simulate_command(
     ] = None,
     num_runs: Annotated[int | None, typer.Option(help="Repeats per combination (default: 5).")] = None,
     max_turns: Annotated[int | None, typer.Option(help="Maximum turns per session (default: 20).")] = None,
-    max_workers: Annotated[int | None, typer.Option(help="Maximum dialogues in parallel (default: 4).")] = None,
+    max_workers: Annotated[
+        int | None, typer.Option(help="Maximum dialogues in parallel (default: 4).")
+    ] = None,
     output_dir: Annotated[
         str | None, typer.Option(help="Output folder (default: outputs/batch/<timestamp>).")
     ] = None,
@@ -69,17 +71,18 @@ def simulate_command(
     client_model: Annotated[
         str | None, typer.Option(help="Model of the clients; several, separated by commas, are all run.")
     ] = None,
-    therapist_model: Annotated[str | None, typer.Option(help="Model of the therapists; several, separated by commas, are all run.")] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Sampling temperature of the models.")
+    therapist_model: Annotated[
+        str | None, typer.Option(help="Model of the therapists; several, separated by commas, are all run.")
     ] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature of the models.")] = None,
     lang: Annotated[
         str | None,
         typer.Option("--lang", "--language", help="Language of the roles: en, de, zh, … (default: en)."),
     ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Budget of the whole run in USD.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the latest run of this simulation, or the run in --output-dir.")
+        bool,
+        typer.Option("--resume", help="Resume the latest run of this simulation, or of --output-dir."),
     ] = False,
     retry_errors: RetryErrors = False,
     retry_failed: RetryFailed = False,
