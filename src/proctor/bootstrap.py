@@ -169,6 +169,7 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
         folders=tuple(folders),
         user_environment=dict(os.environ),
         environment=config.environment,
+        variables=config.variables,
         prices=config.prices,
         call_limits=config.limits,
         store_budget_usd=config.budget_usd,

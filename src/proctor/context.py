@@ -51,6 +51,8 @@ class Settings:
     """The environment of the process."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The same, with the providers of `proctor.toml`; holds keys."""
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Addresses and keys of the providers in `proctor.toml`, as variables."""
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """USD per million tokens, by model."""
     call_limits: Mapping[str, int] = field(default_factory=dict)

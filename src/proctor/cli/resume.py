@@ -13,8 +13,8 @@ from proctor.batch import lifecycle
 from proctor.bootstrap import StorePlaces, now, places
 from proctor.cli.main import COMMANDS
 from proctor.cli.output import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run
-from proctor.cli.run import OutputOptions, Present, TerminalObserver, run_command, terminal_context
-from proctor.job import BatchChanges, Job
+from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
+from proctor.job import BatchChanges
 from proctor.jobs import find_job
 from proctor.lazy_import import load
 from proctor.store import RetrySelection, Store
@@ -80,38 +80,17 @@ def _run(where: StorePlaces, wanted: _Wanted) -> int:
         changes = BatchChanges(
             concurrency=wanted.changes.get("concurrency"), budget_usd=wanted.changes.get("budgetUsd")
         )
+        command = load(f"proctor.cli.{COMMANDS[job.command][0]}") if job.command else None
+        observer: type[TerminalObserver] = getattr(command, "JobObserver", TerminalObserver)
         resumed = lifecycle.resume(
             job,
             wanted.run_id,
             ctx,
             changes=changes,
             retry=wanted.again,
-            observer=TerminalObserver(ctx, wanted.shown),
+            observer=observer(ctx, wanted.shown),
         )
-        return run_command(ctx, resumed, wanted.shown, present=_presenter(job))
-
-
-def _presenter(job: Job) -> Present | None:
-    """How the command of a job prints a finished run; None: as every command does."""
-    if not job.command:
-        return None
-    module = load(f"proctor.cli.{COMMANDS[job.command][0]}")
-    found: Present | None = getattr(module, "present", None)
-    return found
-
-
-def _benchmark(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
-    from proctor.cli.bench import go_on_with
-
-    return go_on_with(
-        store,
-        where,
-        wanted.run_id,
-        wanted.changes.get("concurrency", wanted.batch["concurrency"]),
-        budget=wanted.changes.get("budgetUsd"),
-        retry_failed=wanted.again.failures,
-        as_json=wanted.shown.as_json,
-    )
+        return run_command(ctx, resumed, wanted.shown, present=getattr(command, "present", None))
 
 
 def _scenario(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
@@ -120,5 +99,5 @@ def _scenario(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     return resume_run(store, where, wanted.batch, wanted.changes, wanted.again, wanted.shown)
 
 
-_JOBS = {"benchmark": _benchmark, "scenario": _scenario}
+_JOBS = {"scenario": _scenario}
 """Who goes on with the runs of a job; without an entry, they are a batch and nothing else."""

@@ -154,7 +154,7 @@ class OutputOptions:
 
 
 Present = Callable[[RunContext, RunResult, OutputOptions], None]
-"""Prints a finished run. A command's module may have one, called `present`."""
+"""Prints a finished run. The module of a job's command may have one, `present`, and a `JobObserver`."""
 
 
 class TerminalObserver(Observer):
