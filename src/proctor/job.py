@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import UsageError
@@ -104,6 +104,15 @@ class JobPlan:
         """Whether a run was made from exactly this plan, so that it need not be extended."""
         return False
 
+    def starting(self, ctx: RunContext) -> Self:  # noqa: ARG002
+        """The plan of a new run. Raises `UsageError` when none can be created, for example because the output
+        folder holds another run."""
+        return self
+
+    def extending(self, batch: Mapping[str, Any], ctx: RunContext) -> Self:  # noqa: ARG002
+        """The plan as it extends an earlier run, whose numbering and history it may need."""
+        return self
+
     def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:  # noqa: ARG002
         """Preflight check: raise `PlanError` or `UsageError` with everything the plan names that is missing;
         the remarks otherwise. Calls no model."""
@@ -192,6 +201,10 @@ class Job:
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> JobFiles:  # noqa: ARG002
         """The files a run keeps beside the store."""
         return NO_FILES
+
+    def next_steps(self, summary: Mapping[str, Any]) -> Sequence[str]:  # noqa: ARG002
+        """Lines for the user after the summary of a run: where its results are, what to run next."""
+        return ()
 
     def analysis(self, run_id: str, ctx: RunContext) -> Sequence[Page]:  # noqa: ARG002
         """Documents about a run, besides the report every run has."""

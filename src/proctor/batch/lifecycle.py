@@ -64,6 +64,8 @@ class RunResult:
     end: BatchEnd
     summary: Mapping[str, Any]
     """The documented JSON summary, with the members the job adds."""
+    next_steps: Sequence[str] = ()
+    """Where the results are and what to run next, for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,7 @@ async def start(
 ) -> RunResult:
     """Create a run of a plan and execute it to its end."""
     models = _checked_models(plan, ctx)
+    plan = plan.starting(ctx)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
     create(
         ctx.store,
@@ -105,7 +108,9 @@ async def resume(
     observer: Observer = SILENT,
 ) -> RunResult:
     """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
-    restored = plan or job.restore(ctx.store.read.batch(run_id, ctx.now()), ctx)
+    batch = ctx.store.read.batch(run_id, ctx.now())
+    plan = plan and plan.extending(batch, ctx)
+    restored = plan or job.restore(batch, ctx)
     models = _checked_models(restored, ctx)
     clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
@@ -124,6 +129,7 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     remarks = plan.check(models, ctx)
     extension = None
     if run_id:
+        plan = plan.extending(ctx.store.read.batch(run_id, ctx.now()), ctx)
         extension = diff(ctx.store.read, run_id, plan.items(), derived_fields=plan.derived_fields)
     return Preview(remarks=remarks, extension=extension)
 
@@ -163,7 +169,8 @@ async def _execute(
         end = await _run_items(job, plan, run_id, ctx, models, files, observer)
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
-    return RunResult(run_id=run_id, end=end, summary={**summary, **extra})
+    summary |= extra
+    return RunResult(run_id=run_id, end=end, summary=summary, next_steps=job.next_steps(summary))
 
 
 async def _run_items(

@@ -109,12 +109,6 @@ def _benchmark(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     )
 
 
-def _scenario(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
-    from proctor.cli.experiment_run import resume_run
-
-    return resume_run(store, where, wanted.batch, wanted.changes, wanted.again, wanted.shown)
-
-
 def _evaluation(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     from proctor.cli.evaluating import resume_evaluation
 
@@ -135,7 +129,7 @@ def _dialogue(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     return code
 
 
-_JOBS = {"benchmark": _benchmark, "scenario": _scenario, "evaluation": _evaluation, "dialogue": _dialogue}
+_JOBS = {"benchmark": _benchmark, "evaluation": _evaluation, "dialogue": _dialogue}
 """Who goes on with the runs of a job; without an entry, they are a batch and nothing else."""
 
 
