@@ -149,7 +149,7 @@ def make_house(home: Path, models: ModelRouter) -> AttemptContext:
         models=models.watched,
         worst_case=models.worst_case,
         pools=models.pools,
-        door=LazyGateway(models),
+        gateway=LazyGateway(models),
         # Whatever its name, a model that is replayed only rehearses.
         is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
         store_budget_usd=config.budget_usd,

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from proctor.agent import Agent
 from proctor.agents import find_agent, with_keys
+from proctor.agents._function import FunctionAgent
 from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.model import Model, Request
@@ -23,6 +24,7 @@ from proctor.models.prices import SpendingRequest
 from proctor.models.rate_limits import RatePools
 from proctor.models.recording import Recording, Replay
 from proctor.models.router import Tape
+from proctor.models.routes import CallableRoute
 from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.secrets import redactor, visible
@@ -86,6 +88,17 @@ class ModelOptions:
     """Addresses and keys that take precedence over the environment."""
 
 
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Python functions and objects of this process that stand for names in a run."""
+
+    agents: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    """`function(prompt)` or `function(prompt, context)`."""
+    models: dict[str, Callable[[Request], Any]] = field(default_factory=dict)
+    """`function(request)`."""
+    evaluators: dict[str, Evaluator] = field(default_factory=dict)
+
+
 class ModelsForAttempt(Protocol):
     """Makes the models of one attempt."""
 
@@ -128,7 +141,7 @@ class ItemRetryPolicy:
         tries: int,
         retries: int,
         retry_on: Sequence[str],
-        chance: random.Random,
+        rng: random.Random,
     ) -> float | None:
         """Seconds until the next attempt; None: no further attempt.
 
@@ -138,7 +151,7 @@ class ItemRetryPolicy:
         if tries > retries or status not in retry_on or reason in HOPELESS:
             return None
         longest: float = min(self.longest_seconds, self.first_seconds * 2.0 ** (tries - 1))
-        return longest * chance.uniform(0.5, 1.0)
+        return longest * rng.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +170,7 @@ class AttemptContext:
     """The maximum cost of a call."""
     pools: RatePools
     """Concurrency limits per provider and model."""
-    door: LazyGateway
+    gateway: LazyGateway
     """The gateway, started when the first agent needs it."""
     is_stand_in: Callable[[str], bool]
     """Whether a model is a mock: scripted or replayed."""
@@ -195,6 +208,8 @@ class RunContext:
         self._given_store = store
         self.people = people
         """Without it, questions to people go through the store."""
+        self.functions = Functions()
+        """Functions of this process that stand as agents, models and evaluators; looked up first."""
 
     @property
     def home(self) -> Path:
@@ -205,6 +220,10 @@ class RunContext:
     def store(self) -> Store:
         """The store, opened (and migrated) on first use."""
         return self._given_store or Store(self.settings.store_url, self._keys())
+
+    def scratch_store(self, folder: Path) -> Store:
+        """An empty store in `folder`, encrypted under the same keys; the caller closes it."""
+        return Store(str(folder / "scratch.db"), self._keys())
 
     def close(self) -> None:
         """Close the store if this context opened it."""
@@ -233,7 +252,7 @@ class RunContext:
             tape = Recording(Path(options.record), redactor(settings.environment))
         if options.replay:
             tape = Replay(Path(options.replay))
-        return ModelRouter(
+        router = ModelRouter(
             {**settings.environment, **options.variables},
             folders=options.folders,
             prices={**settings.prices, **(options.prices or {})},
@@ -241,6 +260,15 @@ class RunContext:
             pools=RatePools(most=settings.call_limits),
             needs_prices=settings.store_budget_usd is not None,
         )
+        for name, function in self.functions.models.items():
+            router.add_route(name, CallableRoute(function))
+        return router
+
+    def find_agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
+        """The agent of this name, with its settings and the keys of its own service."""
+        if name in self.functions.agents:
+            return FunctionAgent(self.functions.agents[name])
+        return with_keys(find_agent(name, settings), self.settings.user_environment)
 
     def attempts(self, models: ModelRouter) -> AttemptContext:
         """Dependencies of attempts that use these models."""
@@ -251,12 +279,12 @@ class RunContext:
             environment=settings.environment,
             now=self.now,
             monotonic=self.monotonic,
-            find_agent=lambda name, given: with_keys(find_agent(name, given), settings.user_environment),
+            find_agent=self.find_agent,
             find_runner=find_runner,
             models=models.watched,
             worst_case=models.worst_case,
             pools=models.pools,
-            door=LazyGateway(models),
+            gateway=LazyGateway(models),
             # Whatever its name, a replayed model is a mock.
             is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
             store_budget_usd=settings.store_budget_usd,
@@ -283,4 +311,5 @@ class RunContext:
             folders=[folder / "evaluators", self.home / "evaluators"],
             lambdas=self.settings_for([folder]).evaluation.get("lambdas", {}),
             mark=mark,
+            objects=self.functions.evaluators,
         )

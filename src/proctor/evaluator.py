@@ -94,3 +94,6 @@ class Evaluator(Protocol):
 
 FindEvaluator = Callable[[str, Mapping[str, Any], Model], Evaluator]
 """Finds an evaluator by name for one attempt, whose models it asks; settings say which, and how."""
+
+FindReference = Callable[[str, str], Reference | None]
+"""Ground truth of a session by its external id and its scenario; None: there is none."""

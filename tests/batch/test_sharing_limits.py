@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from proctor.batch.rate_limit_sync import hear_of_pools, share_pools, take_part
 from proctor.models.rate_limits import RatePools
+from proctor.testing import eventually_async
 
 
 def now():
@@ -17,8 +18,7 @@ async def began_beside(store, first, second, act):
     try:
         await act(first)
         sharing = asyncio.create_task(share_pools(first, elsewhere, "first", "one", now))
-        while not store.read.pools("first"):
-            await asyncio.sleep(0.05)
+        await eventually_async(lambda: store.read.pools("first"))
         await hear_of_pools(second, here, "two", now)
         sharing.cancel()
         await asyncio.wait([sharing])

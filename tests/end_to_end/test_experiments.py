@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from harbours import SCENARIO, VARIED, in_the_harbour, write_config
 
+from proctor.testing import eventually_async
 from proctor.testing.model_server import failure, reply
 
 
@@ -211,12 +212,11 @@ async def test_a_killed_experiment_goes_on_at_the_turn_and_doubles_nothing(harbo
     harbour.answers["how"] = slow
     config = write_config(harbour.folder, runs=3, parallel=1, more="variations: []")
     process = harbour.proctor.start("experiment", config)
-    while len(harbour.server.requests) < 16:
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: len(harbour.server.requests) >= 16)
     os.kill(process.pid, signal.SIGKILL)
     await asyncio.to_thread(process.wait)
     # What was asked of the server and is still on its way belongs to the turn that is lost.
-    await asyncio.sleep(0.2)
+    await eventually_async(lambda: harbour.server.at_once == 0)
     harbour.server.requests.clear()
 
     told = await harbour.run("experiment", config, "--resume")

@@ -174,14 +174,14 @@ async def test_a_server_that_is_not_there_is_a_model_failure():
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"<html>busy</html>", "no JSON"),
-        (b'{"choices": [', "no JSON"),
-        (b"[1]", "no object"),
+        (b"<html>busy</html>", "did not answer with JSON"),
+        (b'{"choices": [', "did not answer with JSON"),
+        (b"[1]", "not an object"),
         (b"{}", "no known shape"),
         (b'{"choices": []}', "no known shape"),
         (b'{"choices": [null]}', "no known shape"),
         (b'{"error": {"message": "provider down"}}', "provider down"),
-        (b"[" * 100_000, "no JSON"),
+        (b"[" * 100_000, "did not answer with JSON"),
     ],
 )
 async def test_an_answer_that_makes_no_sense_is_a_model_failure(provider, models, body, words):

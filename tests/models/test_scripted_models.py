@@ -140,9 +140,9 @@ def test_a_script_that_is_not_there_or_not_beside_the_plan_is_not_found(tmp_path
 
 def test_neither_http_nor_prices_nor_yaml_are_loaded_before_they_are_used():
     program = (
-        "import sys, asyncio; from proctor.models import Models; from proctor.model import Request\n"
+        "import sys, asyncio; from proctor.models import ModelRouter; from proctor.model import Request\n"
         "request = Request(model='scripted/ok', messages=[{'role': 'user', 'content': 'x'}])\n"
-        "asyncio.run(Models({}).answer(request))\n"
+        "asyncio.run(ModelRouter({}).answer(request))\n"
         "print([name for name in ('aiohttp', 'genai_prices', 'yaml', 'pydantic') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

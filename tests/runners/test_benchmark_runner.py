@@ -47,9 +47,9 @@ class Bench:
             concurrency=models,
             owner=owner,
             version="0",
-            now=self.workshop.house.now(),
+            now=self.workshop.context.now(),
         )
-        await self.workshop.conductor(owner, run_id).run()
+        await self.workshop.executor(owner, run_id).run()
         items = self.workshop.items(run_id)
         read = self.workshop.store.read
         session = read.session(items[0]["sessionId"])

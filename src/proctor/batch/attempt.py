@@ -27,7 +27,7 @@ from proctor.expect import scores_of
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import ItemFinished
 from proctor.model import Model
-from proctor.model_client import RecordingModel
+from proctor.model_client import ModelClient
 from proctor.models.gateway.access import Caller
 from proctor.runner import FindEvidence, Outcome, Services, no_evidence
 from proctor.session import Event, Message, ModelCall, Note
@@ -87,32 +87,32 @@ class Attempts:
         run_id: str,
         job: str,
         seed: int,
-        house: AttemptContext,
+        context: AttemptContext,
         writer: Writer,
         budget: BatchBudget,
-        stop_feeding: Callable[[], None],
+        stop_queue: Callable[[], None],
         finished: Callable[[ItemFinished], None] | None = None,
         evidence: FindEvidence = no_evidence,
     ) -> None:
         self._run_id = run_id
         self._job = job
-        self._house = house
+        self._context = context
         self._writer = writer
         self._budget = budget
-        self._stop_feeding = stop_feeding
+        self._stop_queue = stop_queue
         self._finished = finished
         self._evidence = evidence
-        self._chance = random.Random(seed)
-        self._unlike = random.Random()
-        self._runner = cache(house.find_runner)
-        self._blot = secrets.redactor(house.environment)
+        self._rng = random.Random(seed)
+        self._id_rng = random.Random()
+        self._runner = cache(context.find_runner)
+        self._redact = secrets.redactor(context.environment)
         self.stopping: AttemptError | None = None
         """Why everything under way is being cancelled; set before cancelling."""
         self.halted_by = ""
         """The limit that nothing more is handed out because of: `budget`, `store_budget`, or one item's
         `cost_limit`."""
 
-    async def carry_out(self, work: WorkItem) -> float | None:
+    async def run(self, work: WorkItem) -> float | None:
         """Make one attempt; seconds until the next one, None when the item is finished."""
         item, cap_usd = work.item, _cap_usd(work)
         if cap_usd is not None and cap_usd <= 0 and _halts_at_its_limit(item):
@@ -137,13 +137,13 @@ class Attempts:
 
     def _finish(self, work: WorkItem, attempt: "_Attempt", outcome: Outcome) -> float | None:
         settings = work.item.settings
-        delay = self._house.retry.delay(
+        delay = self._context.retry.delay(
             status=outcome.status,
             reason=outcome.reason,
             tries=work.tries,
             retries=settings.get("retries", 0),
             retry_on=settings.get("retryOn", ("error", "timeout")),
-            chance=self._chance,
+            rng=self._rng,
         )
         of_its_own = outcome.reason == "cost_limit" and _halts_at_its_limit(work.item)
         halted = outcome.reason == "halted" or of_its_own
@@ -157,11 +157,11 @@ class Attempts:
 
     def _new_session_id(self) -> str:
         # Sorts by time. Not `secrets`, whose call into the system costs more than writing the session.
-        return f"{int(self._house.now().timestamp() * 1000):012x}{self._unlike.getrandbits(32):08x}"
+        return f"{int(self._context.now().timestamp() * 1000):012x}{self._id_rng.getrandbits(32):08x}"
 
     def _halt(self, limit: str) -> None:
         self.halted_by = self.halted_by or limit
-        self._stop_feeding()
+        self._stop_queue()
 
 
 class _Attempt:
@@ -169,11 +169,11 @@ class _Attempt:
 
     def __init__(self, owner: Attempts, work: WorkItem, account: Reservation) -> None:
         self._owner = owner
-        self._house = owner._house
+        self._context = owner._context
         self._work = work
         self._account = account
         self._session_id = account.session_id
-        self._clock = WorkClock(owner._house.monotonic)
+        self._clock = WorkClock(owner._context.monotonic)
         self._limit_reached: CostLimit | None = None
         self._task: asyncio.Task[Any] | None = None
         self._stand_in = False
@@ -231,7 +231,7 @@ class _Attempt:
             said = f"{type(error).__name__}: {error}"
             return Outcome(status=ERROR, reason="internal_error", error=said)
         finally:
-            self._house.door.shut(self._token)
+            self._context.gateway.shut(self._token)
 
     def _judge_answer(self, item: Item, outcome: Outcome) -> Outcome:
         """What was expected of an agent's last words, when its work has passed otherwise."""
@@ -244,8 +244,8 @@ class _Attempt:
         return replace(outcome, status=FAIL, reason="checks_failed", error=unmet) if unmet else outcome
 
     def _begin(self) -> Recorder:
-        item, now = self._work.item, timestamp(self._house.now())
-        self._stand_in = bool(item.model) and self._house.is_stand_in(item.model)
+        item, now = self._work.item, timestamp(self._context.now())
+        self._stand_in = bool(item.model) and self._context.is_stand_in(item.model)
         row = {
             "runId": self._owner._run_id,
             "itemId": self._work.id,
@@ -261,7 +261,7 @@ class _Attempt:
         self._work.started_at = self._work.started_at or now
         change = {"status": RUNNING, "startedAt": self._work.started_at, "sessionId": self._session_id}
         self._owner._writer.change("batch_items", (self._owner._run_id, self._work.id), change)
-        return Recorder(self._owner._writer, self._session_id, row, self._house.now, self._owner._blot)
+        return Recorder(self._owner._writer, self._session_id, row, self._context.now, self._owner._redact)
 
     def _services(self) -> Services:
         return Services(
@@ -272,30 +272,30 @@ class _Attempt:
             models=self._models(),
             access=self._access,
             agent=self._agent,
-            home=self._house.home,
+            home=self._context.home,
             environment=self._environment(self._work.item),
-            now=self._house.now,
+            now=self._context.now,
             time_limit=self._clock.time_limit,
             evaluator=self._evaluator,
             evidence=self._owner._evidence,
         )
 
     def _evaluator(self, name: str, settings: Mapping[str, Any]) -> Evaluator:
-        return self._house.find_evaluator(name, settings, RecordingModel(self._models(), self._record))
+        return self._context.find_evaluator(name, settings, ModelClient(self._models(), self._record))
 
     def _models(self) -> Model:
-        models = self._house.models(
+        models = self._context.models(
             self._clock.waited, item_id=self._work.id, volatile=self._own_texts(), say=self._say
         )
         if not self._account.is_limited:
             return models
-        return BudgetedModel(models, self._purse, worst_case=self._house.worst_case, record=self._record)
+        return BudgetedModel(models, self._purse, worst_case=self._context.worst_case, record=self._record)
 
     def _say(self, text: str) -> None:
         self._record(Note(text=text))
 
     def _own_texts(self) -> tuple[str, ...]:
-        return (str(self._house.home), self._session_id)
+        return (str(self._context.home), self._session_id)
 
     async def _access(self, agent: Agent) -> Access | None:
         if reach_of(agent) != "gateway":
@@ -309,7 +309,7 @@ class _Attempt:
             item_id=self._work.id,
             volatile=self._own_texts(),
         )
-        access = await self._house.door.open(caller)
+        access = await self._context.gateway.open(caller)
         self._token = access.token
         return access
 
@@ -320,7 +320,7 @@ class _Attempt:
 
     def _agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
         self._agent_was_called = True
-        agent = self._house.find_agent(name, settings)
+        agent = self._context.find_agent(name, settings)
         self._account.is_blind = reach_of(agent) == "own"
         if agent.stand_in and not self._stand_in:
             self._stand_in = True
@@ -331,7 +331,7 @@ class _Attempt:
         if not item.agent:
             return {}
         named = secrets.referenced(map(str, item.details.get("env", {}).values()))
-        return secrets.visible(self._house.environment, named={"HOME", *named})
+        return secrets.visible(self._context.environment, named={"HOME", *named})
 
     def _record(self, event: Event) -> None:
         self._recorder.record(event)
@@ -387,7 +387,7 @@ class _Attempt:
             "status": QUEUED if waits else outcome.status,
             "reason": outcome.reason,
             "error": "" if outcome.status == SUCCESS else self._recorder.line(outcome.error),
-            "finishedAt": None if waits else timestamp(self._house.now()),
+            "finishedAt": None if waits else timestamp(self._context.now()),
             "tokensTotal": work.tokens,
             "toolCalls": work.tool_calls,
             "costUsd": work.cost_usd,

@@ -11,7 +11,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from threading import Lock
 from typing import Any
 
 from proctor.batch.attempt import Attempts
@@ -23,47 +22,35 @@ from proctor.budget.allocation import BatchBudget
 from proctor.budget.ledger_client import LedgerClient
 from proctor.context import AttemptContext
 from proctor.errors import Aborted, AttemptError, Interrupted, StoreError
-from proctor.evaluator import Evidence
+from proctor.evaluator import Evidence, FindReference
 from proctor.job import BatchEnd, ItemFinished
-from proctor.jobs.evaluation.ground_truth import GroundTruthIndex, reference_of
 from proctor.store import MoneyLimits, Ownership, Store, Writer, ledger
 from proctor.store.batches import end_items, finish
 from proctor.store.database import Connection
 
-# What is to be judged, read from the store for those who judge it.
-
-
 MOST_KEPT = 8
-"""Sessions that are kept: those under way at the usual concurrency. A long one may take many megabytes."""
+"""Cached sessions: as many as are evaluated in parallel by default. A long one may take many megabytes."""
 
 
 class SessionCache:
-    """Hands out the sessions that the items of one batch are about."""
+    """Loads the sessions that the items of one batch evaluate, with their ground truth."""
 
-    def __init__(self, store: Store, run_id: str) -> None:
+    def __init__(self, store: Store, find_reference: FindReference | None = None) -> None:
         self._store = store
-        self._run_id = run_id
+        self._find_reference = find_reference
         self._kept: OrderedDict[str, Evidence] = OrderedDict()
-        self._ground: GroundTruthIndex | None = None
-        self._lock = Lock()
 
     async def show(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> Evidence:
         """A session with its ground truth; of some `traces` alone, if any are named."""
-        found = self._kept.get(session_id)
-        if found is None:
-            found = await asyncio.to_thread(self._store.read.evidence, session_id)
-            self._kept[session_id] = found
+        evidence = self._kept.get(session_id)
+        if evidence is None:
+            evidence = await asyncio.to_thread(self._store.read.evidence, session_id)
+            self._kept[session_id] = evidence
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
-        ground = await asyncio.to_thread(self._ground_truth) if self._ground is None else self._ground
-        shown = replace(found, reference=reference_of(ground.of(found.session_id, scenario)))
-        return narrowed(shown, traces) if traces else shown
-
-    def _ground_truth(self) -> GroundTruthIndex:
-        with self._lock:
-            if self._ground is None:
-                self._ground = GroundTruthIndex(self._store.evaluations.metadata(self._run_id))
-            return self._ground
+        if self._find_reference:
+            evidence = replace(evidence, reference=self._find_reference(evidence.session_id, scenario))
+        return narrowed(evidence, traces) if traces else evidence
 
 
 def narrowed(evidence: Evidence, traces: Sequence[str]) -> Evidence:
@@ -91,18 +78,21 @@ class Executor:
         store: Store,
         run_id: str,
         owner: str,
-        house: AttemptContext,
+        context: AttemptContext,
         *,
         engine: Engine | None = None,
         watch: Callable[[ItemFinished], None] | None = None,
+        find_reference: FindReference | None = None,
     ) -> None:
-        """`watch` is told of each item that ended, once that is committed."""
+        """`watch` is called with each item that ended, once that is committed; `find_reference` adds the
+        ground truth to the sessions that items evaluate."""
         self._store = store
         self._run_id = run_id
         self._owner = owner
-        self._house = house
+        self._context = context
         self._engine = engine or LocalEngine()
         self._watch = watch
+        self._find_reference = find_reference
         self._stopping: AttemptError | None = None
         self._failure: StoreError | None = None
         self._attempts: Attempts | None = None
@@ -118,10 +108,12 @@ class Executor:
             failed=lambda error: tell(loop, lambda: self._lose(error)),
         )
         writer = self._store.writer(ownership)
-        house = self._house
-        sharing = asyncio.create_task(share_pools(house.pools, writer, self._run_id, self._owner, house.now))
+        context = self._context
+        sharing = asyncio.create_task(
+            share_pools(context.pools, writer, self._run_id, self._owner, context.now)
+        )
         try:
-            await hear_of_pools(house.pools, writer, self._owner, house.now)
+            await hear_of_pools(context.pools, writer, self._owner, context.now)
             await self._work_through(writer)
             ending = self._ending()
             await asyncio.wrap_future(writer.ask(lambda connection: self._close(connection, ending)))
@@ -140,23 +132,23 @@ class Executor:
         self._stop(Interrupted("the batch was interrupted"))
 
     async def _work_through(self, writer: Writer) -> None:
-        batch = self._store.read.batch(self._run_id, self._house.now())
+        batch = self._store.read.batch(self._run_id, self._context.now())
         announcer = CommitNotifier(self._watch, writer) if self._watch else None
-        feed = WorkQueue(lambda after: self._queued(after, writer))
+        queue = WorkQueue(lambda after: self._queued(after, writer))
         budget = self._budget(batch, writer)
         attempts = self._attempts = Attempts(
             run_id=self._run_id,
             job=batch["job"],
             seed=batch["seed"] or 0,
-            house=self._house,
+            context=self._context,
             writer=writer,
             budget=budget,
-            stop_feeding=feed.stop,
+            stop_queue=queue.stop,
             finished=announcer.announce if announcer else None,
-            evidence=SessionCache(self._store, self._run_id).show,
+            evidence=SessionCache(self._store, self._find_reference).show,
         )
         attempts.stopping = self._stopping
-        self._work = asyncio.create_task(self._engine.run(feed, attempts.carry_out, batch["concurrency"]))
+        self._work = asyncio.create_task(self._engine.run(queue, attempts.run, batch["concurrency"]))
         if self._stopping:
             self._work.cancel()
         try:
@@ -175,8 +167,8 @@ class Executor:
             await announcer.idle.wait()
 
     def _budget(self, batch: Mapping[str, Any], writer: Writer) -> BatchBudget:
-        limits = MoneyLimits(run_usd=batch["budgetUsd"], store_usd=self._house.store_budget_usd)
-        now = self._house.now
+        limits = MoneyLimits(run_usd=batch["budgetUsd"], store_usd=self._context.store_budget_usd)
+        now = self._context.now
         till = LedgerClient(self._store, self._run_id, self._owner, limits, now)
         return BatchBudget(till=till, places=batch["concurrency"], writer=writer, now=now)
 
@@ -209,7 +201,7 @@ class Executor:
         return BatchEnd(status="completed")
 
     def _close(self, connection: Connection, ending: BatchEnd) -> None:
-        now = self._house.now()
+        now = self._context.now()
         if ending.status == "aborted":
             end_items(connection, self._run_id, "aborted", "the batch was aborted", now)
         finish(connection, self._run_id, ending.status, ending.reason, now)

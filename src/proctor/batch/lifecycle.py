@@ -6,7 +6,7 @@ The command line, the web server, the library and a detached process call these 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -64,8 +64,6 @@ class RunResult:
     end: BatchEnd
     summary: Mapping[str, Any]
     """The documented JSON summary, with the members the job adds."""
-    next_steps: Sequence[str] = ()
-    """Where the results are and what to run next, for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +80,10 @@ async def start(
 ) -> RunResult:
     """Create a run of a plan and execute it to its end."""
     models = _checked_models(plan, ctx)
-    plan = plan.starting(ctx)
+    if opened := job.open(plan, ctx):
+        return await resume(job, opened, ctx, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
+    plan = plan.for_new_run(run_id)
     create(
         ctx.store,
         job.name,
@@ -108,10 +108,13 @@ async def resume(
     observer: Observer = SILENT,
 ) -> RunResult:
     """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
+    job.check_resume(run_id, retry, ctx)
     batch = ctx.store.read.batch(run_id, ctx.now())
-    plan = plan and plan.extending(batch, ctx)
+    plan = plan.for_run(batch, ctx) if plan else None
     restored = plan or job.restore(batch, ctx)
     models = _checked_models(restored, ctx)
+    if job.retries_errors:
+        retry = replace(retry, errors=True)
     clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
         extension = extend(
@@ -129,7 +132,7 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     remarks = plan.check(models, ctx)
     extension = None
     if run_id:
-        plan = plan.extending(ctx.store.read.batch(run_id, ctx.now()), ctx)
+        plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
         extension = diff(ctx.store.read, run_id, plan.items(), derived_fields=plan.derived_fields)
     return Preview(remarks=remarks, extension=extension)
 
@@ -169,8 +172,7 @@ async def _execute(
         end = await _run_items(job, plan, run_id, ctx, models, files, observer)
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
-    summary |= extra
-    return RunResult(run_id=run_id, end=end, summary=summary, next_steps=job.next_steps(summary))
+    return RunResult(run_id=run_id, end=end, summary={**summary, **extra})
 
 
 async def _run_items(
@@ -192,12 +194,19 @@ async def _run_items(
 
     attempts = job.attempts(plan, run_id, ctx, models)
     models.get_ready()
-    executor = Executor(ctx.store, run_id, ctx.owner, attempts, watch=item_finished)
+    executor = Executor(
+        ctx.store,
+        run_id,
+        ctx.owner,
+        attempts,
+        watch=item_finished,
+        find_reference=job.ground_truth(run_id, ctx.store),
+    )
     try:
         async with observer.watch(run_id, executor):
             return await executor.run()
     finally:
-        await attempts.door.close()
+        await attempts.gateway.close()
         await models.close()
         if models.tape:
             models.tape.close()

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.bootstrap import places
 from proctor.cli import output
 from proctor.cli.evaluators_found import EvaluatorWorkbench, session_from, tell_stand_in
 from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
+from proctor.cli.run import terminal_context
 from proctor.errors import AttemptError, UsageError
 from proctor.evaluator import Evaluator, Evidence
 from proctor.evaluators.model_judge import ModelJudge
@@ -110,14 +110,16 @@ def calibrate(
     """
     if (labels is None) == (not labels_from_store):
         raise UsageError("say where the labels are\nGive --labels FILE.csv or --labels-from-store.")
-    where = places(context.obj)
-    with where.open_store() as store, EvaluatorWorkbench(store, where, judge=judge, votes=votes) as seat:
-        evaluator = seat.evaluator(name)
-        told = labels_from_file(labels) if labels else kept_labels(store, evaluator.name)
+    with (
+        terminal_context(context.obj) as ctx,
+        EvaluatorWorkbench(ctx, judge=judge, votes=votes) as workbench,
+    ):
+        evaluator = workbench.evaluator(name)
+        told = labels_from_file(labels) if labels else kept_labels(ctx.store, evaluator.name)
         if not told:
             raise UsageError(f"nobody has labelled anything for {evaluator.name}")
-        sessions = _sessions(store, told)
-        results = asyncio.run(seat.judged(evaluator, [*sessions.values()] * repeats))
+        sessions = _sessions(ctx.store, told)
+        results = asyncio.run(workbench.judged(evaluator, [*sessions.values()] * repeats))
     scores = _by_session(list(sessions), results)
     found = {
         dimension: calibrated(

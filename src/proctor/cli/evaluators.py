@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.bootstrap import environment, now, places
 from proctor.cli import output
 from proctor.cli.calibrate import calibrate
 from proctor.cli.evaluators_found import (
@@ -18,6 +17,7 @@ from proctor.cli.evaluators_found import (
     tell_stand_in,
 )
 from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
+from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.evaluator import Evaluator
 from proctor.evaluators.definition import new_evaluator
@@ -59,9 +59,8 @@ def show(context: typer.Context, name: Name, as_json: Json = False) -> int:
 
     Example:  proctor evaluators show Builtin.Correctness
     """
-    where = places(context.obj)
-    with where.open_store() as store:
-        document = shown_evaluator(store, where, name)
+    with terminal_context(context.obj) as ctx:
+        document = shown_evaluator(ctx, name)
     if as_json:
         print_json(document)
         return output.SUCCEEDED
@@ -112,13 +111,12 @@ def try_out(
 
     Example:  proctor evaluators test Builtin.TrajectoryInOrderMatch --session 4f2a --reference truth.yaml
     """
-    where = places(context.obj)
-    with where.open_store() as store:
+    with terminal_context(context.obj) as ctx:
         truth = reference_of(read_document(reference)) if reference else None
-        evidence = session_from(store, session, truth)
-        with EvaluatorWorkbench(store, where, judge=judge, votes=votes) as seat:
-            evaluator = seat.evaluator(name)
-            scores = asyncio.run(seat.judged(evaluator, [evidence]))[0]
+        evidence = session_from(ctx.store, session, truth)
+        with EvaluatorWorkbench(ctx, judge=judge, votes=votes) as workbench:
+            evaluator = workbench.evaluator(name)
+            scores = asyncio.run(workbench.judged(evaluator, [evidence]))[0]
     if isinstance(scores, Exception):
         raise scores
     if as_json:
@@ -150,13 +148,13 @@ def label(
 
     Example:  proctor evaluators label 4f2a --evaluator Builtin.Refusal --target turn-1 --label No
     """
-    with places(context.obj).open_store() as store:
-        found = store.read.evidence(session)
+    with terminal_context(context.obj) as ctx:
+        found = ctx.store.read.evidence(session)
         target = _target_in(found, target)
         said = Label(
             session_id=found.attributes["id"],
             evaluator=evaluator,
-            who=who or environment().get("USER") or "someone",
+            who=who or ctx.settings.user_environment.get("USER") or "someone",
             label=label,
             value=value,
             level=_level_of(found, target),
@@ -164,7 +162,7 @@ def label(
             dimension=dimension,
             note=note,
         )
-        store.keep_label(said, now())
+        ctx.store.keep_label(said, ctx.now())
     kept = {"sessionId": said.session_id, "target": target, "evaluator": evaluator, "who": said.who}
     if as_json:
         print_json({**kept, "label": label, "value": value})
@@ -177,9 +175,8 @@ evaluators_app.command("calibrate")(calibrate)
 
 
 def _list(context: typer.Context, as_json: bool) -> int:
-    where = places(context.obj)
-    with where.open_store() as store:
-        found = found_evaluators(store, where)
+    with terminal_context(context.obj) as ctx:
+        found = found_evaluators(ctx)
     if as_json:
         print_json({"evaluators": [each.document for each in found]})
         return output.SUCCEEDED

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from proctor.bootstrap import StorePlaces, configuration
-from proctor.cli.evaluating import bench_for, models_for
 from proctor.cli.output import print_note, printable
+from proctor.context import RunContext
 from proctor.errors import AttemptError, UsageError
 from proctor.evaluator import Evaluator, Evidence, Reference
 from proctor.evaluators import definition_files, read_definition
@@ -19,6 +18,8 @@ from proctor.evaluators.event import evidence_of_document
 from proctor.evaluators.find import SUFFIXES, EvaluatorNotFound
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.model_judge import ModelJudge
+from proctor.evaluators.registry import EvaluatorRegistry
+from proctor.jobs.evaluation.prepare import judge_options
 from proctor.json_values import parse_json
 from proctor.models import is_stand_in
 from proctor.score import Score
@@ -68,16 +69,15 @@ class EvaluatorListing:
 class EvaluatorWorkbench:
     """Where an evaluator sits in judgement from a terminal: models, settings, and the user's own code."""
 
-    def __init__(self, store: Store, where: StorePlaces, *, judge: str = "", votes: int = 1) -> None:
-        folder = Path.cwd()
-        told = configuration(where).evaluation
-        bench = replace(bench_for(store, where, folder), lambdas=told.get("lambdas", {}))
-        self._find = bench.finder({})
-        self._models = models_for(where, folder, None)
+    def __init__(self, ctx: RunContext, *, judge: str = "", votes: int = 1) -> None:
+        folder, section = Path.cwd(), ctx.settings.evaluation
+        registry: EvaluatorRegistry = ctx.evaluators(folder)
+        self._find = registry.finder({})
+        self._models = ctx.models(judge_options(folder, None))
         self._settings = {
-            "judge": judge or str(told.get("judge", "")),
+            "judge": judge or str(section.get("judge", "")),
             "votes": votes,
-            "harmfulValue": told.get("harmful_value", 1.0),
+            "harmfulValue": section.get("harmful_value", 1.0),
         }
 
     def __enter__(self) -> "EvaluatorWorkbench":
@@ -127,7 +127,7 @@ def tell_stand_in(evaluator: Evaluator) -> None:
         print_note(f"note: {printable(judge)} is a stand-in; its verdicts mean nothing")
 
 
-def found_evaluators(store: Store, where: StorePlaces) -> list[EvaluatorListing]:
+def found_evaluators(ctx: RunContext) -> list[EvaluatorListing]:
     """Every evaluator that can be named here: ours, those in files, those in the store."""
     built_in = [
         EvaluatorListing(
@@ -141,7 +141,7 @@ def found_evaluators(store: Store, where: StorePlaces) -> list[EvaluatorListing]
         )
         for name, each in MATCHINGS.items()
     ]
-    folders = [Path.cwd() / "evaluators", where.home / "evaluators"]
+    folders = [Path.cwd() / "evaluators", ctx.home / "evaluators"]
     files = [_in_file(path) for path in definition_files(folders)]
     kept = [
         EvaluatorListing(
@@ -152,12 +152,12 @@ def found_evaluators(store: Store, where: StorePlaces) -> list[EvaluatorListing]
             source="the store",
             judges=row["description"],
         )
-        for row in _stored(store)
+        for row in _stored(ctx.store)
     ]
     return [*built_in, *matchers, *files, *kept]
 
 
-def shown_evaluator(store: Store, where: StorePlaces, name: str) -> dict[str, Any]:
+def shown_evaluator(ctx: RunContext, name: str) -> dict[str, Any]:
     """All there is to tell of an evaluator, without asking anybody."""
     if name in MATCHINGS:
         told = EvaluatorListing(
@@ -170,7 +170,7 @@ def shown_evaluator(store: Store, where: StorePlaces, name: str) -> dict[str, An
         }
     if name.removeprefix(PREFIX) in JUDGED and name.startswith(PREFIX):
         return _shown_built_in(name.removeprefix(PREFIX))
-    source, document = _defined(store, where, name)
+    source, document = _defined(ctx, name)
     config: Mapping[str, Any] = document["evaluatorConfig"]
     (kind,) = (each for each in KINDS if config.get(each) is not None)
     found = EvaluatorListing(
@@ -263,12 +263,12 @@ def _shown_built_in(name: str) -> dict[str, Any]:
     }
 
 
-def _defined(store: Store, where: StorePlaces, name: str) -> tuple[str, Mapping[str, Any]]:
+def _defined(ctx: RunContext, name: str) -> tuple[str, Mapping[str, Any]]:
     if name.endswith(SUFFIXES) and Path(name).is_file():
         return name, read_definition(Path(name))
-    if (kept := store.definitions.document(name)) is not None:
+    if (kept := ctx.store.definitions.document(name)) is not None:
         return "the store", kept
-    for path in definition_files([Path.cwd() / "evaluators", where.home / "evaluators"]):
+    for path in definition_files([Path.cwd() / "evaluators", ctx.home / "evaluators"]):
         if path.stem == name:
             return str(path), read_definition(path)
     function, _, level = name.partition("@")
@@ -280,6 +280,6 @@ def _defined(store: Store, where: StorePlaces, name: str) -> tuple[str, Mapping[
             "evaluatorConfig": config,
         }
     # Raises with what was perhaps meant.
-    with EvaluatorWorkbench(store, where, judge="scripted/ok") as seat:
+    with EvaluatorWorkbench(ctx, judge="scripted/ok") as seat:
         seat.evaluator(name)
     raise EvaluatorNotFound(f"there is no evaluator `{name}`")

@@ -42,6 +42,8 @@ COMMANDS = {
 """Each command: the module that holds it, and what it is for."""
 
 
+INTERNAL = {"launched": "launched"}
+"""Commands that Proctor starts itself, by module."""
 OPTIONAL_VALUES = {("batch", "--resume"): "last", ("bench", "--parallel"): "auto"}
 """Options that may stand without a value, and the value they then have."""
 
@@ -69,9 +71,10 @@ def _run(words: list[str]) -> int:
 
     options, words = _globals(words)
     with output.told(as_json="--json" in words or "--jsonl" in words) as end:
-        if not words or words[0] not in COMMANDS:
-            raise output.unknown_command(words[0] if words else "", COMMANDS)
-        module: Any = load(f"proctor.cli.{COMMANDS[words[0]][0]}")
+        name = words[0] if words else ""
+        if name not in COMMANDS and name not in INTERNAL:
+            raise output.unknown_command(name, COMMANDS)
+        module: Any = load(f"proctor.cli.{INTERNAL.get(name) or COMMANDS[name][0]}")
         # All of that stays: it need not be looked through again and again.
         gc.freeze()
         end.code = module.apps[words[0]](

@@ -57,9 +57,9 @@ def report(
         job = store.read.batch(scope.run_id, now())["job"] if scope.run_id else ""
         if job == "evaluation":
             # Has a page of its own; what that takes, other reports need not load.
-            from proctor.cli.evaluation_report import evaluation_report
+            from proctor.jobs.evaluation.results import evaluation_report
 
-            text = evaluation_report(store, scope.run_id, format_)
+            text = evaluation_report(store, scope.run_id, format_, now())
         else:
             text = FORMATS[format_](summarise(store.read, scope, now()))
     if out is not None:

@@ -4,24 +4,20 @@ A job that keeps files of its own goes on in its own module, which is loaded onl
 the others need not wait for.
 """
 
-import asyncio
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from proctor.batch import lifecycle
-from proctor.batch.lifecycle import clear_leftovers
-from proctor.bootstrap import StorePlaces, make_models, now, places
+from proctor.bootstrap import StorePlaces, now, places
+from proctor.cli.main import COMMANDS
 from proctor.cli.output import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run
-from proctor.cli.run import OutputOptions, TerminalObserver, run_batch_command, run_command, terminal_context
-from proctor.job import BatchChanges
+from proctor.cli.run import OutputOptions, Present, TerminalObserver, run_command, terminal_context
+from proctor.job import BatchChanges, Job
 from proctor.jobs import find_job
-from proctor.models import ModelRouter
+from proctor.lazy_import import load
 from proctor.store import RetrySelection, Store
-from proctor.store.writer import this_process
 
 resume_app = typer.Typer(add_completion=False)
 
@@ -92,7 +88,16 @@ def _run(where: StorePlaces, wanted: _Wanted) -> int:
             retry=wanted.again,
             observer=TerminalObserver(ctx, wanted.shown),
         )
-        return run_command(ctx, resumed, wanted.shown)
+        return run_command(ctx, resumed, wanted.shown, present=_presenter(job))
+
+
+def _presenter(job: Job) -> Present | None:
+    """How the command of a job prints a finished run; None: as every command does."""
+    if not job.command:
+        return None
+    module = load(f"proctor.cli.{COMMANDS[job.command][0]}")
+    found: Present | None = getattr(module, "present", None)
+    return found
 
 
 def _benchmark(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
@@ -109,41 +114,5 @@ def _benchmark(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
     )
 
 
-def _evaluation(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
-    from proctor.cli.evaluating import resume_evaluation
-
-    return resume_evaluation(store, where, wanted.run_id, wanted.changes, wanted.again, wanted.shown)
-
-
-def _dialogue(store: Store, where: StorePlaces, wanted: _Wanted) -> int:
-    from proctor.cli.simulating import finish_files, house_of, prepare_files
-
-    batch, owner = wanted.batch, this_process()
-    models = _taken_over(store, where, wanted, owner)
-    prepare_files(store, batch)
-    house = house_of(store, where, batch, models)
-    code = asyncio.run(
-        run_batch_command(store, where.home, wanted.run_id, owner, models, wanted.shown, house=house)
-    )
-    finish_files(store, batch)
-    return code
-
-
-_JOBS = {"benchmark": _benchmark, "evaluation": _evaluation, "dialogue": _dialogue}
+_JOBS = {"benchmark": _benchmark}
 """Who goes on with the runs of a job; without an entry, they are a batch and nothing else."""
-
-
-def _taken_over(store: Store, where: StorePlaces, wanted: _Wanted, owner: str) -> ModelRouter:
-    """Make a run ours, and find the models it asks."""
-    clear_leftovers(store.resume_batch(wanted.run_id, owner, wanted.again, now()), where.home)
-    store.change_batch(wanted.run_id, wanted.changes)
-    options = json.loads(wanted.batch["optionsJson"])
-    # Where its relative paths begin.
-    folder = Path(options.get("folder") or Path(wanted.batch["planPath"]).parent)
-    return make_models(
-        where,
-        [folder, Path.cwd()],
-        prices=options.get("prices"),
-        record=options.get("record"),
-        replay=options.get("replay"),
-    )

@@ -153,6 +153,10 @@ class OutputOptions:
     as_jsonl: bool = False
 
 
+Present = Callable[[RunContext, RunResult, OutputOptions], None]
+"""Prints a finished run. A command's module may have one, called `present`."""
+
+
 class TerminalObserver(Observer):
     """Shows a run at the terminal and stops it at a signal."""
 
@@ -225,18 +229,25 @@ def terminal_context(options: Mapping[str, str] | None, folders: Sequence[Path] 
 
 
 def run_command(
-    ctx: RunContext, result: Coroutine[Any, Any, RunResult], output: OutputOptions, *, document: bool = True
+    ctx: RunContext,
+    result: Coroutine[Any, Any, RunResult],
+    output: OutputOptions,
+    *,
+    document: bool = True,
+    present: Present | None = None,
 ) -> int:
     """Run a job to its end, print its summary, notify the user; the exit code.
 
-    Without `document`, the command prints the JSON document itself.
+    Without `document`, the command prints the JSON document itself; `present` prints both in place of the
+    document and summary that every run has.
     """
     finished = asyncio.run(result)
-    if document:
-        print_document(finished.summary, output)
-    print_summary(finished.summary)
-    for line in finished.next_steps:
-        print_note(printable(line))
+    if present:
+        present(ctx, finished, output)
+    else:
+        if document:
+            print_document(finished.summary, output)
+        print_summary(finished.summary)
     options = json.loads(ctx.store.read.batch(finished.run_id, ctx.now())["optionsJson"] or "{}")
     notify(options.get("notify"), finished.summary)
     return exit_code(finished.end, finished.summary)
@@ -286,7 +297,7 @@ async def execute(
         async with view:
             return await conductor.run()
     finally:
-        await house.door.close()
+        await house.gateway.close()
         await models.close()
         if models.tape:
             models.tape.close()

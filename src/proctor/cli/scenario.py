@@ -10,6 +10,7 @@ import typer
 
 from proctor.batch import lifecycle
 from proctor.batch.create import Extension
+from proctor.batch.lifecycle import RunResult
 from proctor.cli import output as codes
 from proctor.cli.output import Json, JsonAtEnd, count, money, print_json, print_note, print_table, printable
 from proctor.cli.report import AnalysisOutput, AnalyzeRequest
@@ -17,7 +18,9 @@ from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
     preview_document,
+    print_document,
     print_preview,
+    print_summary,
     run_command,
     terminal_context,
 )
@@ -113,9 +116,17 @@ def experiment(
         return _resume(plan, ctx, output, retry) if resume else _start(plan, ctx, output)
 
 
+def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:  # noqa: ARG001
+    """Print the summary of an experiment, and where its files are."""
+    print_document(finished.summary, output)
+    print_summary(finished.summary)
+    folder = printable(finished.summary["output"])
+    print_note(f"Results:  {folder}  ·  proctor analyze {folder} --report")
+
+
 def _start(plan: ScenarioPlan, ctx: RunContext, output: OutputOptions) -> int:
     started = lifecycle.start(JOB, plan, ctx, observer=TerminalObserver(ctx, output))
-    return run_command(ctx, started, output)
+    return run_command(ctx, started, output, present=present)
 
 
 def _resume(
@@ -127,7 +138,7 @@ def _resume(
         return _start(plan.continuing_folder(), ctx, output)
     observer = TerminalObserver(ctx, output)
     resumed = lifecycle.resume(JOB, run_id, ctx, plan=plan, retry=retry, observer=observer)
-    return run_command(ctx, resumed, output)
+    return run_command(ctx, resumed, output, present=present)
 
 
 def _preview(
@@ -141,7 +152,7 @@ def _preview(
         plan = plan.continuing_folder()
         return plan, lifecycle.preview(plan, ctx).remarks, plan.import_preview()
     preview = lifecycle.preview(plan, ctx, run_id=run_id)
-    numbered = plan.extending(ctx.store.read.batch(run_id, ctx.now()), ctx)
+    numbered = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
     return numbered, preview.remarks, preview.extension
 
 

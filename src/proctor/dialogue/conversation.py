@@ -22,6 +22,7 @@ from proctor.dialogue.participant import (
     Utterance,
 )
 from proctor.dialogue.steps import speak
+from proctor.model_client import ClientTotals
 
 # A conversation as it stood behind its last finished turn, so that one that was cut off can go on.
 
@@ -31,7 +32,7 @@ class Side:
     """What one side has kept."""
 
     state: Mapping[str, Any]
-    usage: Mapping[str, Any]
+    usage: ClientTotals
     """What it has used so far, as its seat counts it."""
 
 

@@ -3,21 +3,19 @@
 Knows nothing of models: it is handed a way to ask one, and draws its luck from a source it is given.
 """
 
-import json
 import random
 import re
-from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from proctor.answer_parser import spoken
+from proctor.answer_parser import strip_reasoning
 from proctor.dialogue.templating import fill, value_of
-from proctor.errors import AttemptError
 from proctor.item import digest_of
-from proctor.model import Answer, Request
+from proctor.model import Request
+from proctor.model_client import ModelClient
 from proctor.runner import Services
-from proctor.session import Message, ModelCall, Note, Usage
+from proctor.session import Message
 
 # What the moderator of a dialogue says, in the language of the session.
 
@@ -236,113 +234,52 @@ def _own(value: Any) -> Any:
     return [_own(inner) for inner in value] if isinstance(value, list) else value
 
 
-# How one side of a dialogue reaches its model, with a record of each call and a sum of what it used.
-
-
-_COUNTED = tuple(each.name for each in fields(Usage))
-
-
-class SideSettings:
-    """Asks one model on someone's behalf, and adds up what that used."""
-
-    def __init__(self, services: Services, seed: int) -> None:
-        self._services = services
-        self._seed = seed
-        self._usage = Usage()
-        self._cost: float | None = None
-        self.calls = 0
-
-    async def put(
-        self,
-        model: str,
-        messages: Sequence[Mapping[str, str]],
-        parameters: Mapping[str, Any],
-        *,
-        keep: bool,
-    ) -> Answer:
-        """Ask, record the call, count it. `keep` keeps question and answer with the call."""
-        record = self._services.record
-        request = Request(model=model, messages=messages, parameters=parameters, seed=self._seed)
-        try:
-            answer = await self._services.models.answer(request)
-        except AttemptError as error:
-            record(ModelCall(model=model, status=error.reason, error=str(error)))
-            raise
-        except CancelledError:
-            record(ModelCall(model=model, status="cancelled"))
-            raise
-        self._count(answer.call)
-        said = spoken(answer.text)
-        # Thoughts are in no conversation; the record has them with the call.
-        keep = keep or said != answer.text
-        record(_with_words(answer.call, messages, answer.text) if keep else answer.call)
-        if answer.finish_reason == "length":
-            record(Note(text=f"an answer of {model} was cut off at its length limit"))
-        return replace(answer, text=said)
-
-    def usage(self) -> dict[str, float | None]:
-        """What it has used so far. A cost nobody knows is None, not 0."""
-        return {
-            "prompt_tokens": float(self._usage.input_tokens),
-            "completion_tokens": float(self._usage.output_tokens),
-            "total_tokens": float(self._usage.total_tokens),
-            "total_cost": self._cost,
-        }
-
-    def kept(self) -> dict[str, Any]:
-        """What it has used so far, for one who takes its place."""
-        # By hand: `asdict` copies deeply, and this is done after every turn of every dialogue.
-        usage = {name: getattr(self._usage, name) for name in _COUNTED}
-        return {"usage": usage, "cost": self._cost, "calls": self.calls}
-
-    def take_over(self, kept: Mapping[str, Any]) -> None:
-        """Go on counting from what another has used."""
-        self._usage, self._cost = Usage(**kept["usage"]), kept["cost"]
-        self.calls = kept["calls"]
-
-    def _count(self, call: ModelCall) -> None:
-        self.calls += 1
-        self._usage += call.usage
-        if call.cost_usd is not None:
-            self._cost = (self._cost or 0.0) + call.cost_usd
-
-
-class SideClient(SideSettings):
-    """The way of one side of a dialogue to its model."""
+class SideClient:
+    """The model of one side of a dialogue."""
 
     def __init__(
         self, side: str, model: str, parameters: Mapping[str, Any], services: Services, seed: int
     ) -> None:
-        super().__init__(services, seed)
-        self._side, self._model, self._parameters = side, model, parameters
-        self._instructed = ""
+        self.client = ModelClient(services.models, services.record)
+        self._record = services.record
+        self._side, self._model, self._parameters, self._seed = side, model, parameters, seed
+        self._instructions = ""
 
-    async def ask(self, question: RolePrompt) -> str:
-        """What its model says."""
-        if not question.is_inner:
-            self._tell_instructions(question.messages)
-        parameters = {**self._parameters, **question.parameters}
-        answer = await self.put(self._model, question.messages, parameters, keep=question.is_inner)
-        return answer.text
+    async def ask(self, prompt: RolePrompt) -> str:
+        """The model's answer, without its reasoning."""
+        if not prompt.is_inner:
+            self._record_instructions(prompt.messages)
+        request = Request(
+            model=self._model,
+            messages=prompt.messages,
+            parameters={**self._parameters, **prompt.parameters},
+            seed=self._seed,
+        )
+        answer = await self.client.ask(request, keep="bodies" if prompt.is_inner else "call")
+        return strip_reasoning(answer.text)
 
-    def was_told(self, instructions: str) -> None:
-        """What its model was last told to be is in the record already."""
-        self._instructed = instructions
+    def restore_instructions(self, instructions: str) -> None:
+        """Set the instructions that the record already contains."""
+        self._instructions = instructions
 
     @property
     def label(self) -> str:
-        """The name its instructions have in the record."""
+        """The name of its instructions in the record."""
         return f"instructions of the {self._side}"
 
-    def _tell_instructions(self, messages: Sequence[Mapping[str, str]]) -> None:
-        """What a role is told to be is part of the record, once, and again when it changes."""
-        told = next((message["content"] for message in messages if message["role"] == "system"), "")
-        if told and told != self._instructed:
-            self._instructed = told
-            self._services.record(Message(role="system", content=told, name=self.label))
+    def _record_instructions(self, messages: Sequence[Mapping[str, str]]) -> None:
+        """Record a role's system prompt once, and again when it changes."""
+        system = next((message["content"] for message in messages if message["role"] == "system"), "")
+        if system and system != self._instructions:
+            self._instructions = system
+            self._record(Message(role="system", content=system, name=self.label))
 
 
-def _with_words(call: ModelCall, messages: Sequence[Mapping[str, str]], text: str) -> ModelCall:
-    if call.request:
-        return call
-    return replace(call, request=json.dumps(list(messages), ensure_ascii=False), response=text)
+def usage_metrics(client: ModelClient) -> dict[str, float | None]:
+    """What a client has used so far, by the names of metrics. An unknown cost is None, not 0."""
+    return {
+        "prompt_tokens": float(client.usage.input_tokens),
+        "completion_tokens": float(client.usage.output_tokens),
+        "total_tokens": float(client.usage.total_tokens),
+        "total_cost": client.cost_usd,
+    }

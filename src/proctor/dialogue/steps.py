@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from proctor.answer_parser import field_of, read_answer, wanted
+from proctor.answer_parser import field_of, instructions_for, read_answer
 from proctor.dialogue.participant import MARK, ConversationState, Participant, RolePrompt
 from proctor.dialogue.templating import evaluate, value_of
 from proctor.errors import AgentError
@@ -181,7 +181,7 @@ class _Turn:
 
     async def _ask_for_fields(self, step: Mapping[str, Any]) -> None:
         fields = {name: field_of(kind) for name, kind in step["read"].items()}
-        question = self._question(step, wanted(fields))
+        question = self._question(step, instructions_for(fields))
         for _ in range(TRIES):
             reading = read_answer(await self.party.ask(question), fields)
             if not reading.missing:

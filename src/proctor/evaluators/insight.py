@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
-from proctor.answer_parser import AnswerField, read_answer, wanted
+from proctor.answer_parser import AnswerField, instructions_for, read_answer
 from proctor.evaluator import Evidence
 from proctor.evaluators.model_judge import (
     MOST_INPUT_TOKENS,
@@ -24,7 +24,7 @@ from proctor.evaluators.model_judge import (
 )
 from proctor.evaluators.rendering import numbered, turns_of
 from proctor.item import digest_of
-from proctor.judging.engine import TRIES, Judge, JudgeUsage, answered
+from proctor.judging.engine import Judge, JudgeUsage, ask_until_readable
 from proctor.judging.question import RULES, fenced
 from proctor.score import Level, Score
 
@@ -137,7 +137,9 @@ class InsightJudge:
     @property
     def digest(self) -> str:
         """Changes with the question and with who is asked."""
-        return digest_of([_instructions(self.name), wanted(FIELDS[self.name]), self.judge_model.plain])[:16]
+        return digest_of(
+            [_instructions(self.name), instructions_for(FIELDS[self.name]), self.judge_model.plain]
+        )[:16]
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """One finding. Raises `ModelError` when the model answers nothing."""
@@ -146,20 +148,24 @@ class InsightJudge:
         messages = self._messages(evidence)
         size = sum(estimated_tokens(message["content"]) for message in messages)
         if size > MOST_INPUT_TOKENS:
-            said = f"about {size:,} tokens to be looked at; {MOST_INPUT_TOKENS:,} can be"
-            return [self._failed(said, NOT_VALID)]
-        fields, bill = FIELDS[self.name], JudgeUsage()
-        for _ in range(TRIES):
-            text = await answered(self.judge_model, messages, _schema(fields), None, bill)
-            said_so = read_answer(text, fields).values
-            if said_so.get(LABELS[self.name]):
-                return [self._found(evidence, said_so, bill)]
-        failed = self._failed("the judge gave no finding that could be read", UNREADABLE)
-        return [_billed(failed, bill)]
+            too_long = f"about {size:,} tokens to be looked at; {MOST_INPUT_TOKENS:,} can be"
+            return [self._failed(too_long, NOT_VALID)]
+        fields, usage = FIELDS[self.name], JudgeUsage()
+        values = await ask_until_readable(
+            self.judge_model,
+            messages,
+            lambda text: read_answer(text, fields).values,
+            lambda parsed: bool(parsed.get(LABELS[self.name])),
+            usage,
+            schema=_schema(fields),
+        )
+        if not values.get(LABELS[self.name]):
+            return [_billed(self._failed("the judge gave no finding that could be read", UNREADABLE), usage)]
+        return [self._found(evidence, values, usage)]
 
     def _messages(self, evidence: Evidence) -> list[dict[str, str]]:
         shown = _instructions(self.name).replace("{context}", fenced("context", numbered(evidence)))
-        asked = f"{shown.strip()}\n\n{wanted(FIELDS[self.name])}"
+        asked = f"{shown.strip()}\n\n{instructions_for(FIELDS[self.name])}"
         return [{"role": "system", "content": RULES}, {"role": "user", "content": asked}]
 
     def _found(self, evidence: Evidence, said: Mapping[str, Any], bill: JudgeUsage) -> Score:

@@ -42,6 +42,9 @@ class EvaluatorRegistry:
     mark: str = "evaluation"
     """What processes are marked with, so that all of them can be found and ended."""
 
+    objects: Mapping[str, Evaluator] = field(default_factory=dict)
+    """Evaluators that are objects of this process, by name."""
+
     def copies(self, names: Sequence[str]) -> dict[str, Any]:
         """The definitions that names stand for now, with those they are derived from."""
         copied: dict[str, Any] = {}
@@ -62,6 +65,8 @@ class EvaluatorRegistry:
             return copies.get(name) or self.definitions(name)
 
         def find(name: str, settings: Mapping[str, Any], models: Model) -> Evaluator:
+            if name in self.objects:
+                return self.objects[name]
             asked = self._settings(settings)
             if name in copies:
                 return evaluator_of(copies[name], models=models, settings=asked, definitions=definitions)

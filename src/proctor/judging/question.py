@@ -61,7 +61,7 @@ class Scale:
             for rating in self.ratings
         )
 
-    def read(self, said: str) -> Rating | None:
+    def parse(self, said: str) -> Rating | None:
         """The rating a judge means; None when it names none, or several."""
         said = said.strip().strip("\"'`.").casefold()
         exact = [rating for rating in self.ratings if rating.label.casefold() == said]

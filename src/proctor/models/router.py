@@ -133,7 +133,11 @@ class ModelRouter:
 
     def missing_key(self, model: str) -> str | None:
         """The variable that has to be set before `model` can be asked; None when nothing is missing."""
-        if is_stand_in(model) or model.startswith(routes.PREFIX) or isinstance(self.tape, Replay):
+        if (
+            is_stand_in(model)
+            or model.startswith((routes.PREFIX, routes.PYTHON_PREFIX))
+            or isinstance(self.tape, Replay)
+        ):
             return None
         return find_endpoint(model, self._environment).missing_key
 
@@ -156,6 +160,10 @@ class ModelRouter:
         """Load what the models that were checked need to be asked. Call it before anything runs."""
         if any(route.endpoint for route in self._routes.values()):
             self.client.get_ready()
+
+    def add_route(self, model: str, route: Route) -> None:
+        """Answer this model by a route of the caller's."""
+        self._routes[model] = route
 
     async def close(self) -> None:
         """Close all connections."""
@@ -189,6 +197,8 @@ class ModelRouter:
         if model.startswith(routes.PREFIX):
             price = self._price(model) or self._price(model.removeprefix(routes.PREFIX))
             return LitellmRoute(routes.load(), price)
+        if model.startswith(routes.PYTHON_PREFIX):
+            return routes.CallableRoute(routes.imported_function(model))
         endpoint = find_endpoint(model, self._environment)
         declared = self._declared
         if model in declared:
@@ -206,8 +216,8 @@ class ModelRouter:
 
     def _remote(self, endpoint: Endpoint, find_price: Callable[[], Price | None]) -> RemoteRoute:
         wire = WIRES[endpoint.wire]
-        is_near = is_loopback(endpoint.base_url)
-        target = CallTarget(endpoint, wire.url(endpoint), wire.headers(endpoint), is_near)
+        is_local = is_loopback(endpoint.base_url)
+        target = CallTarget(endpoint, wire.url(endpoint), wire.headers(endpoint), is_local)
         return RemoteRoute(self.client, wire, target, find_price, self._keep_bodies)
 
     def _price(self, model: str) -> Price | None:

@@ -6,6 +6,7 @@ Knows nothing of names, environments or the store.
 """
 
 import asyncio
+import inspect
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from proctor.models import openai
 from proctor.models.client import CallTarget, Client, Waited
 from proctor.models.errors import clean
 from proctor.models.local import LocalServer
-from proctor.models.prices import Price
+from proctor.models.prices import FREE, Price
 from proctor.models.providers import Endpoint
 from proctor.models.recording import IN_PROCESS, Exchange, RecordedTake, Replay, ReplayedTake
 from proctor.models.scripted import ScriptedModel
@@ -30,6 +31,8 @@ from proctor.session import ModelCall, Usage
 
 
 PREFIX = "litellm/"
+PYTHON_PREFIX = "python/"
+"""Models that are Python functions."""
 
 
 def load() -> Any:
@@ -110,6 +113,55 @@ class ScriptedRoute:
 
     def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (nothing is sent at all)
         return ()
+
+
+class CallableRoute:
+    """Calls a Python function: `function(request)` returns the text of the answer, or an `Answer`."""
+
+    provider = "python"
+    endpoint: Endpoint | None = None
+
+    def __init__(self, function: Callable[[Request], Any]) -> None:
+        self._function = function
+        self.price: Price | None = FREE
+
+    async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
+        """Call the function; a synchronous one runs in a thread. An exception is a `ModelError`."""
+        started = time.perf_counter()
+        try:
+            if inspect.iscoroutinefunction(self._function):
+                result = await self._function(request)
+            else:
+                result = await asyncio.to_thread(self._function, request)
+                if inspect.isawaitable(result):
+                    result = await result
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(f"{request.model}: {type(error).__name__}: {error}") from error
+        if isinstance(result, Answer):
+            return result
+        latency = (time.perf_counter() - started) * 1000
+        call = ModelCall(model=request.model, provider=self.provider, cost_usd=0.0, latency_ms=latency)
+        return Answer(text="" if result is None else str(result), call=call)
+
+    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it is handed everything)
+        return ()
+
+
+def imported_function(name: str) -> Callable[[Request], Any]:
+    """The function that `python/module:function` names."""
+    module, colon, path = name.removeprefix(PYTHON_PREFIX).partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"there is no model {name}: {error}\nWrite python/module:function.") from error
+    if not colon or not callable(found):
+        raise UsageError(f"{name} is not a function\nWrite python/module:function.")
+    function: Callable[[Request], Any] = found
+    return function
 
 
 class LitellmRoute:

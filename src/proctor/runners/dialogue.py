@@ -27,7 +27,15 @@ from proctor.dialogue.conversation import (
     checkpoint_of,
     converse,
 )
-from proctor.dialogue.participant import SIDES, THERAPIST, Participant, SideClient, Utterance, role_of
+from proctor.dialogue.participant import (
+    SIDES,
+    THERAPIST,
+    Participant,
+    SideClient,
+    Utterance,
+    role_of,
+    usage_metrics,
+)
 from proctor.dialogue.participant import Role as DialogueRole
 from proctor.dialogue.steps import BrokenRole
 from proctor.errors import AttemptError, CostLimit, TimeLimit, UsageError, WorkspaceError
@@ -136,10 +144,13 @@ class _Dialogue:
         record(Metric(name="end_reason", value=talk.end_reason or reason))
         if blamed:
             record(Metric(name="caused_by", value=blamed))
-        for name, used in [*self.seats.items(), ("evaluators", self.judges)]:
-            if used is not None and used.calls:
-                for what, number in used.usage().items():
-                    record(Metric(name=f"usage.{name}.{what}", value=number))
+        clients = {side: seat.client for side, seat in self.seats.items()}
+        if self.judges:
+            clients["evaluators"] = self.judges.client
+        for name, client in clients.items():
+            if client.calls:
+                for metric, number in usage_metrics(client).items():
+                    record(Metric(name=f"usage.{name}.{metric}", value=number))
 
     def _seat(self, side: str) -> SideClient:
         asked = self.item.details[side]
@@ -211,7 +222,7 @@ class _Dialogue:
                 self.services.record(Note(text=words))
         else:
             sides = {
-                side: Side(state=party.state, usage=self.seats[side].kept())
+                side: Side(state=party.state, usage=self.seats[side].client.totals())
                 for side, party in parties.items()
             }
             standing = ConversationCheckpoint(
@@ -235,12 +246,12 @@ class _Dialogue:
                 self.course_of_talk.history.append(said)
             for seat in self.seats.values():
                 if message["name"] == seat.label:
-                    seat.was_told(message["content"])
+                    seat.restore_instructions(message["content"])
         for metric in checkpoint.metrics:
             record(Metric(name=metric["name"], value=metric["value"], step=metric["step"]))
         for side, kept in standing.sides.items():
             parties[side].state.update(kept.state)
-            self.seats[side].take_over(kept.usage)
+            self.seats[side].client.restore(kept.usage)
         talk = self.course_of_talk
         talk.turns, talk.end_reason, talk.ended_by = standing.turns, standing.end_reason, standing.ended_by
         for turn in range(1, standing.turns):

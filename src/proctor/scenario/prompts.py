@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 from jinja2 import DictLoader, StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from proctor.answer_parser import spoken
-from proctor.errors import AttemptError, ModelError, WorkspaceError
+from proctor.answer_parser import strip_reasoning
+from proctor.errors import ModelError, WorkspaceError
 from proctor.json_values import parse_json
 from proctor.model import Model, Request
+from proctor.model_client import ModelClient
 from proctor.scenario.state import ScenarioCall
-from proctor.session import Message, ModelCall, Record
+from proctor.session import ModelCall, Record
 
 SUFFIX = ".j2"
 
@@ -197,11 +198,9 @@ class ScenarioModels:
         log: Callable[[str], None] | None = None,
     ) -> None:
         """`at_once` is 1 where money is limited: calls side by side could pass a limit together."""
-        self._models = models
-        self._record = record
+        self._client = ModelClient(models, record, at_once=at_once)
         self._seed = seed
         self._parameters = parameters or {}
-        self._places = asyncio.Semaphore(at_once)
         self._log = log or _nobody
         self.calls: list[ScenarioCall] = []
         """Of the turn under way; whoever ends the turn takes them away."""
@@ -209,35 +208,27 @@ class ScenarioModels:
     async def ask(
         self, who: str, purpose: str, *, model: str, prompt: str, turn: int, system: str = "", about: str = ""
     ) -> str:
-        """The answer to one question. `about` keeps apart what one asks twice in a turn."""
-        seed = seed_of(self._seed, turn, who, purpose, about)
-        async with self._places:
-            return await self._asked(who, purpose, model, system, prompt, turn, seed)
-
-    async def _asked(
-        self, who: str, purpose: str, model: str, system: str, prompt: str, turn: int, seed: int
-    ) -> str:
+        """The answer to one prompt. `about` distinguishes prompts with the same purpose in one turn."""
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": prompt})
-        request = Request(model=model, messages=messages, parameters=self._parameters, seed=seed)
-        try:
-            answer = await self._models.answer(request)
-        except AttemptError as error:
-            self._note(who, purpose, turn, ModelCall(model=model, status=error.reason, error=str(error)))
-            raise
-        except asyncio.CancelledError:
-            self._note(who, purpose, turn, ModelCall(model=model, status="cancelled"))
-            raise
-        for message in messages:
-            self._record(Message(role=message["role"], content=message["content"], name=f"{who}: {purpose}"))  # type: ignore[arg-type]
-        self._record(Message(role="assistant", content=answer.text, name=who))
-        self._note(who, purpose, turn, answer.call)
-        said = spoken(answer.text)
-        if not said.strip():
+        request = Request(
+            model=model,
+            messages=messages,
+            parameters=self._parameters,
+            seed=seed_of(self._seed, turn, who, purpose, about),
+        )
+        answer = await self._client.ask(
+            request,
+            speaker=who,
+            purpose=purpose,
+            on_call=lambda call: self._add_call(who, purpose, turn, call),
+        )
+        text = strip_reasoning(answer.text)
+        if not text.strip():
             raise ModelError(f"{model} said nothing when asked for the {purpose} of {who}")
-        return said
+        return text
 
-    def _note(self, who: str, purpose: str, turn: int, call: ModelCall) -> None:
+    def _add_call(self, who: str, purpose: str, turn: int, call: ModelCall) -> None:
         usage = call.usage
         self.calls.append(
             ScenarioCall(
@@ -250,10 +241,8 @@ class ScenarioModels:
                 cost_usd=call.cost_usd,
             )
         )
-        ended = call.status if call.status != "ok" else f"{usage.total_tokens} tokens"
-        self._log(f"turn {turn}: {who}, {purpose}: {call.model}: {ended}")
-        # Last, since it may end this attempt: there is no money for more.
-        self._record(call)
+        result = call.status if call.status != "ok" else f"{usage.total_tokens} tokens"
+        self._log(f"turn {turn}: {who}, {purpose}: {call.model}: {result}")
 
 
 async def together(work: Sequence[Awaitable[T]]) -> list[T]:

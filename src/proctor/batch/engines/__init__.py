@@ -1,10 +1,4 @@
-"""Where work is done: in this process, many pieces at once.
-
-This is the seam for a cluster: an engine is given a feed and told how to carry out one piece of
-work, and both are plain enough to stand on another machine.
-
-Knows nothing of items, agents or stores.
-"""
+"""Where attempts run. `LocalEngine` runs them in this process."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,33 +6,34 @@ from typing import Protocol
 
 from proctor.batch.queue import WorkItem, WorkQueue
 
-CarryOut = Callable[[WorkItem], Awaitable[float | None]]
-"""Does one attempt; the seconds until the next one, None when the work is finished."""
+RunAttempt = Callable[[WorkItem], Awaitable[float | None]]
+"""Makes one attempt; the seconds until the next one, None when the item is finished."""
 
 
 class Engine(Protocol):
-    """Someone who works through a feed."""
+    """Works through a queue."""
 
-    async def run(self, feed: WorkQueue, carry_out: CarryOut, concurrency: int) -> None:
-        """Carry out all of it, at most `concurrency` pieces at a time.
+    async def run(self, queue: WorkQueue, run_attempt: RunAttempt, concurrency: int) -> None:
+        """Run all of it, at most `concurrency` items at a time.
 
-        When cancelled, stop what is under way before letting the cancellation pass.
+        When cancelled, stop what is running before the cancellation is passed on.
         """
 
 
 class LocalEngine:
-    """This process."""
+    """Runs attempts in this process and event loop."""
 
-    async def run(self, feed: WorkQueue, carry_out: CarryOut, concurrency: int) -> None:
+    async def run(self, queue: WorkQueue, run_attempt: RunAttempt, concurrency: int) -> None:
+        """Run all of it, at most `concurrency` items at a time."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(concurrency):
-                workers.create_task(_work(feed, carry_out))
+                workers.create_task(_work(queue, run_attempt))
 
 
-async def _work(feed: WorkQueue, carry_out: CarryOut) -> None:
-    while work := await feed.next():
-        delay = await carry_out(work)
+async def _work(queue: WorkQueue, run_attempt: RunAttempt) -> None:
+    while work := await queue.next():
+        delay = await run_attempt(work)
         if delay is None:
-            feed.done()
+            queue.done()
         else:
-            feed.again(work, delay)
+            queue.again(work, delay)

@@ -15,10 +15,17 @@ from typing import Any
 
 from markupsafe import Markup
 
-from proctor.jobs.evaluation.state import EvaluationState
+from proctor.jobs.evaluation.state import EvaluationState, evaluation_of
 from proctor.report.charts import Bar, bars, stacked
 from proctor.report.render import page, text
-from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, JudgedTarget
+from proctor.stats.evaluation import (
+    EvaluationResults,
+    EvaluatorResult,
+    JudgedTarget,
+    failed_targets,
+    results_of,
+    worst_targets,
+)
 from proctor.store import Store
 from proctor.store.database import places
 
@@ -296,6 +303,18 @@ class EvaluationReport:
     def parts(self) -> list[tuple[EvaluatorResult, Sequence[JudgedTarget], Sequence[JudgedTarget]]]:
         """Each evaluator with its worst and its failed results."""
         return list(zip(self.results.summaries, self.worst, self.failed, strict=True))
+
+
+def evaluation_report(store: Store, run_id: str, format_: str, now: datetime) -> str:
+    """The report of an evaluation, as `md` or `html`."""
+    results = results_of(store, run_id)
+    report = EvaluationReport(
+        evaluation=evaluation_of(store, run_id, now, with_deleted=True),
+        results=results,
+        worst=[worst_targets(store.read, run_id, each) for each in results.summaries],
+        failed=[failed_targets(store.read, run_id, each) for each in results.summaries],
+    )
+    return evaluation_html(report) if format_ == "html" else evaluation_markdown(report)
 
 
 def evaluation_html(found: EvaluationReport) -> str:

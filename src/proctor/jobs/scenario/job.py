@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from proctor.batch.create import Extension
 from proctor.batch.preflight import check_model, mock_model_remark
@@ -75,8 +75,8 @@ class ScenarioPlan(JobPlan):
         """The runs, variation by variation."""
         return self.experiment.items(self.numbers)
 
-    def starting(self, ctx: RunContext) -> Self:  # noqa: ARG002
-        """The plan of a new run, with the runs it imports. Its folder must not hold another experiment."""
+    def for_new_run(self, run_id: str) -> "ScenarioPlan":  # noqa: ARG002
+        """The plan with the runs it imports. Its folder must not hold another experiment."""
         experiment = self.experiment
         if not self.continues_folder and (experiment.output / STATE).is_file():
             raise UsageError(
@@ -87,12 +87,12 @@ class ScenarioPlan(JobPlan):
             return self._importing(runs_in(experiment.resume_from), experiment.resume_from)
         return self
 
-    def extending(self, batch: Mapping[str, Any], ctx: RunContext) -> Self:
+    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "ScenarioPlan":
         """The plan as it extends an earlier run: variations keep their numbers."""
         numbers = variation_numbers(ctx.store.read, batch["runId"])
         return replace(self, numbers=numbers, earlier_config=batch["planText"])
 
-    def continuing_folder(self) -> Self:
+    def continuing_folder(self) -> "ScenarioPlan":
         """The plan of a new run that begins with the runs in the experiment's folder."""
         experiment = self.experiment
         runs = runs_in(experiment.output)
@@ -143,7 +143,7 @@ class ScenarioPlan(JobPlan):
                 problem, _, remedy = str(error).partition("\n")
                 yield experiment.problem(("evaluators", index), problem, remedy)
 
-    def _importing(self, runs: Mapping[str, ScenarioRun], folder: Path) -> Self:
+    def _importing(self, runs: Mapping[str, ScenarioRun], folder: Path) -> "ScenarioPlan":
         """The plan with the runs that it shares; their variations keep the numbers they had."""
         numbers = {
             item.digest: runs[item.id].variation_id for item in self.experiment.items() if item.id in runs
@@ -166,6 +166,7 @@ class ScenarioJob(Job):
     name = JOB_NAME
     title = "Scenario experiment"
     noun = "run"
+    command = "experiment"
     overrides = ExperimentOverrides
     override_aliases: ClassVar = {"concurrency": "max_parallel", "budget": "budget_usd"}
 
@@ -253,11 +254,6 @@ class ScenarioJob(Job):
             )
         assert isinstance(plan, StoredExperiment)
         return ExperimentFolder(ctx, run_id, scenario_folder=plan.scenario_folder)
-
-    def next_steps(self, summary: Mapping[str, Any]) -> Sequence[str]:
-        """Where the files are, and how to analyze them."""
-        folder = summary["output"]
-        return [f"Results:  {folder}  ·  proctor analyze {folder} --report"]
 
     def analysis(self, run_id: str, ctx: RunContext) -> Sequence[Page]:
         """The report of the experiment. Its folder must exist."""
