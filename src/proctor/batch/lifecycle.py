@@ -110,7 +110,7 @@ async def resume(
     """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
     job.check_resume(run_id, retry, ctx)
     batch = ctx.store.read.batch(run_id, ctx.now())
-    plan = plan.for_run(batch) if plan else None
+    plan = plan.for_run(batch, ctx) if plan else None
     restored = plan or job.restore(batch, ctx)
     models = _checked_models(restored, ctx)
     if job.retries_errors:
@@ -132,7 +132,7 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     remarks = plan.check(models, ctx)
     extension = None
     if run_id:
-        plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()))
+        plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
         extension = diff(ctx.store.read, run_id, plan.items(), derived_fields=plan.derived_fields)
     return Preview(remarks=remarks, extension=extension)
 

@@ -181,6 +181,33 @@ class TerminalObserver(Observer):
             self._view.item(item)
 
 
+class TerminalPeople:
+    """The person at this terminal: questions on standard error, answers from standard input.
+
+    A line with a single dot, or the end of the input, ends an answer. One question at a time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def ask(self, item_id: str, actor: str, prompt: str) -> str:  # noqa: ARG002
+        """Print the question and read the answer."""
+        async with self._lock:
+            return await asyncio.to_thread(_ask_here, actor, prompt)
+
+
+def _ask_here(actor: str, prompt: str) -> str:
+    print_note(f"\n── you are {printable(actor)} " + "─" * 40)
+    print_note(printable(prompt, lines=True))
+    print_note("── your answer; end it with a line that holds a single dot")
+    lines = list[str]()
+    for line in sys.stdin:
+        if line.strip() == ".":
+            break
+        lines.append(line)
+    return "".join(lines).strip()
+
+
 def print_notice(notice: Notice) -> None:
     """Print a message of the library to standard error."""
     prefix = "note: " if notice.kind == "note" else ""
@@ -192,7 +219,11 @@ def terminal_context(options: Mapping[str, str] | None, folders: Sequence[Path] 
     """The context of a command: its global options, and its messages on standard error."""
     given = options or {}
     with open_context(
-        folders, home=given.get("home", ""), store=given.get("store", ""), notice=print_notice
+        folders,
+        home=given.get("home", ""),
+        store=given.get("store", ""),
+        notice=print_notice,
+        people=TerminalPeople(),
     ) as ctx:
         yield ctx
 
