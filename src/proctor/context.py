@@ -243,7 +243,7 @@ class RunContext:
             monotonic=self.monotonic,
             find_agent=lambda name, given: with_keys(find_agent(name, given), settings.user_environment),
             find_runner=find_runner,
-            models=models.watched,
+            models=models.for_attempt,
             worst_case=models.worst_case,
             pools=models.pools,
             door=LazyGateway(models),
