@@ -146,7 +146,7 @@ def make_house(home: Path, models: ModelRouter) -> AttemptContext:
         monotonic=time.monotonic,
         find_agent=lambda name, settings: with_keys(find_agent(name, settings), os.environ),
         find_runner=find_runner,
-        models=models.watched,
+        models=models.for_attempt,
         worst_case=models.worst_case,
         pools=models.pools,
         gateway=LazyGateway(models),

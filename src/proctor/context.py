@@ -283,7 +283,7 @@ class RunContext:
             monotonic=self.monotonic,
             find_agent=self.find_agent,
             find_runner=find_runner,
-            models=models.watched,
+            models=models.for_attempt,
             worst_case=models.worst_case,
             pools=models.pools,
             gateway=LazyGateway(models),

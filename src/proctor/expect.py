@@ -156,7 +156,7 @@ def _regex_problem(wanted: Any) -> str:
     try:
         _compiled(wanted)
     except re.error as problem:
-        return f"is no regular expression: {problem}"
+        return f"is not a valid regular expression: {problem}"
     return ""
 
 

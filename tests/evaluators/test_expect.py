@@ -63,7 +63,7 @@ def test_what_does_not_hold_says_why_and_how_the_answer_began():
         ({"contain": "x"}, "`contain` is no expectation"),
         ({"contains": []}, "takes a text"),
         ({"contains": [3]}, "takes a text"),
-        ({"regex": "("}, "no regular expression"),
+        ({"regex": "("}, "not a valid regular expression"),
         ({"regex": 3}, "takes a regular expression"),
         ({"json_schema": {"type": "objekt"}}, "no JSON schema"),
         ({"json_schema": []}, "a map"),
@@ -116,5 +116,5 @@ async def test_a_session_is_judged_by_its_last_answer():
 
 
 def test_an_evaluator_with_a_mistake_is_not_made():
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a valid regular expression"):
         Expect(expect={"regex": "("})
