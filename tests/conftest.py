@@ -19,12 +19,12 @@ from cloud import aws as aws
 from command_server import CommandServer
 from databases import server as server
 from proctor.agents import find_agent
+from proctor.batch.create import Extension, create, extend
 from proctor.batch.executor import Executor
 from proctor.batch.lifecycle import clear_leftovers
 from proctor.context import AttemptContext, ItemRetryPolicy
 from proctor.evaluator import FindReference
 from proctor.job import BatchEnd, ItemFinished
-from proctor.batch.create import Extension, create, extend
 from proctor.jobs.coding.job import CodingJobPlan
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, read_plan
 from proctor.models import ModelRouter, is_stand_in
@@ -84,9 +84,7 @@ class Workshop:
         return plan
 
     def job_plan(self, text: str) -> CodingJobPlan:
-        return CodingJobPlan(
-            self.plan(text), NO_OVERRIDES, str(self.folder / "plan.yaml"), (self.folder,)
-        )
+        return CodingJobPlan(self.plan(text), NO_OVERRIDES, str(self.folder / "plan.yaml"), (self.folder,))
 
     def extend(self, text: str, run_id: str = "run") -> Extension:
         """Extend a batch to a changed plan."""
