@@ -31,7 +31,7 @@ PERSON = {"type": "object", "required": ["name"], "properties": {"age": {"type":
         ({"json_schema": PERSON}, '{"name": "A", "age": 3}', True),
         ({"json_schema": PERSON}, 'Here:\n```json\n{"name": "A"}\n```\n', True),
         ({"json_schema": PERSON}, '{"name": "A", "age": "three"}', False),
-        ({"json_schema": PERSON}, "no JSON", False),
+        ({"json_schema": PERSON}, "not JSON", False),
         ({"json_schema": PERSON}, "[" * 100_000, False),
     ],
 )
@@ -49,7 +49,7 @@ def test_what_does_not_hold_says_why_and_how_the_answer_began():
     assert len(contains.explanation) < 200
     assert "answer is not '42'" in equals.explanation
     assert "does not match 'z+'" in regex.explanation
-    assert "no JSON" in schema.explanation
+    assert "not JSON" in schema.explanation
     assert check_answer({"equals": "x"}, " ")[0].explanation.endswith("it was empty")
     wrong = check_answer({"json_schema": PERSON}, '{"name": "A", "age": "three"}')[0]
     assert "$.age" in wrong.explanation
@@ -65,7 +65,7 @@ def test_what_does_not_hold_says_why_and_how_the_answer_began():
         ({"contains": [3]}, "takes a text"),
         ({"regex": "("}, "not a valid regular expression"),
         ({"regex": 3}, "takes a regular expression"),
-        ({"json_schema": {"type": "objekt"}}, "no JSON schema"),
+        ({"json_schema": {"type": "objekt"}}, "not a valid JSON schema"),
         ({"json_schema": []}, "a map"),
         ({"equals": ["x"]}, "takes a text"),
     ],

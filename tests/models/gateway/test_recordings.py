@@ -93,7 +93,7 @@ async def test_a_departure_is_said_with_its_place_and_first_difference(recorded,
     assert status == 409 and b"not in the recording" in raw
     first, second = attempt.notes
     assert first.startswith("call 1 differs from the recording: max_tokens is new: 9")
-    assert "call 2 departed" in second
+    assert "call 2 differs" in second
     assert [call.status for call in attempt.calls] == ["ok", "not_recorded"]
 
 
