@@ -64,6 +64,8 @@ class RunResult:
     end: BatchEnd
     summary: Mapping[str, Any]
     """The documented JSON summary, with the members the job adds."""
+    executed: bool = True
+    """Whether any item was executed; a resumed run may have none left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +170,14 @@ async def _execute(
 ) -> RunResult:
     files = job.files(plan, run_id, ctx)
     end = files.begin(resumed=resumed)
+    totals = ctx.store.read.totals(run_id)
+    has_work = totals["finished"] < totals["items"]
     if end is None:
         end = await _run_items(job, plan, run_id, ctx, models, files, observer)
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
-    return RunResult(run_id=run_id, end=end, summary={**summary, **extra})
+    is_executed = has_work or not resumed
+    return RunResult(run_id=run_id, end=end, summary={**summary, **extra}, executed=is_executed)
 
 
 async def _run_items(
