@@ -357,7 +357,8 @@ def print_preview(extension: Extension, noun: str, name: Callable[[Item], str]) 
         print_note(f"  new because of {printable(extension.reasons_text(noun), width=400)}")
     if extension.dropped or extension.kept:
         print_note(
-            f"  no longer in the plan: {extension.dropped} would be dropped, {extension.kept} with results kept"
+            f"  no longer in the plan: {extension.dropped} would be dropped, "
+            f"{extension.kept} with results kept"
         )
 
 
