@@ -55,43 +55,43 @@ def bench(
         ),
     ] = "",
     output: Annotated[
-        Path | None, typer.Option("--output", help="ResultFolder for the results; made when missing.")
+        Path | None, typer.Option("--output", help="Folder for the results; created if missing.")
     ] = None,
     parallel: Annotated[
-        str, typer.Option("--parallel", metavar="[N]", help="Runs at a time; alone: max_parallel, or 3.")
+        str, typer.Option("--parallel", metavar="[N]", help="Maximum runs in parallel; without N: max_parallel, or 3.")
     ] = "1",
     timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0.001, help="Seconds an agent may take (1800).")
+        float | None, typer.Option("--timeout", min=0.001, help="Agent timeout in seconds (1800).")
     ] = None,
     resume: Annotated[
-        str, typer.Option("--resume", help="Go on with an earlier benchmark: its id, or its folder.")
+        str, typer.Option("--resume", help="Resume an earlier benchmark: its run ID, or its folder.")
     ] = "",
-    runs: Annotated[int | None, typer.Option("--runs", min=1, help="Times each model does it (1).")] = None,
+    runs: Annotated[int | None, typer.Option("--runs", min=1, help="Repeats per task and model (1).")] = None,
     budget: Annotated[
-        float | None, typer.Option("--budget", min=0, help="USD the whole benchmark may spend.")
+        float | None, typer.Option("--budget", min=0, help="Budget of the whole benchmark in USD.")
     ] = None,
     record: Annotated[
-        Path | None, typer.Option("--record", help="File that keeps the traffic with models.")
+        Path | None, typer.Option("--record", help="Record the traffic with models in this file.")
     ] = None,
     replay: Annotated[
-        Path | None, typer.Option("--replay", help="File of a recording that answers in their place.")
+        Path | None, typer.Option("--replay", help="Replay a recording instead of calling models.")
     ] = None,
-    agent: Annotated[str, typer.Option("--agent", help="Who works, instead of the task's (builtin).")] = "",
+    agent: Annotated[str, typer.Option("--agent", help="Agent; overrides the task's (builtin).")] = "",
     models_config: Annotated[
         Path | None,
-        typer.Option("--models-config", help="Models, settings and categories; models_config.yaml if there."),
+        typer.Option("--models-config", help="Models, settings and categories (default: models_config.yaml)."),
     ] = None,
     oracle: Annotated[
-        bool, typer.Option("--oracle", help="Apply the reference solution in a model's place.")
+        bool, typer.Option("--oracle", help="Mock: apply the reference solution.")
     ] = False,
-    noop: Annotated[bool, typer.Option("--noop", help="Do nothing in a model's place.")] = False,
+    noop: Annotated[bool, typer.Option("--noop", help="Mock: do nothing.")] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="List the runs, check that what they need is there, start nothing."),
+        typer.Option("--dry-run", help="Validate the benchmark and list its runs; start nothing."),
     ] = False,
     as_json: JsonAtEnd = False,
 ) -> int:
-    """Run a task on every model, each in a fresh copy, judged by the task's own checks, and rank them.
+    """Run a task on every model, each in a fresh copy, score it with the task's checks, and rank the models.
 
     Example:  proctor bench --task benchmark/tasks/easy/fix_typo.md --models "llama3,gpt-4" --runs 3
     """
