@@ -116,6 +116,13 @@ class ModelsForAttempt(Protocol):
         Recordings identify the attempt by `item_id` and ignore `volatile` texts."""
 
 
+class People(Protocol):
+    """A way to put questions to people."""
+
+    async def ask(self, item_id: str, actor: str, prompt: str) -> str:
+        """The answer of the person who plays an actor; empty: nobody is there."""
+
+
 def no_evaluators(name: str, settings: Mapping[str, Any], models: Model) -> Evaluator:  # noqa: ARG001
     """Raise: the run has no evaluators."""
     raise NotFound(f"there is no evaluator {name} here")
@@ -189,9 +196,10 @@ class RunContext:
         keys: Callable[[], Keys],
         notice: Callable[[Notice], None],
         store: Store | None = None,
+        people: People | None = None,
     ) -> None:
         """`settings_for` reads the settings for other folders, `keys` the keys of the store; with `store`, an
-        open store is used and stays open."""
+        open store is used and stays open. `people` asks the person at this terminal."""
         self.settings = settings
         self.owner = owner
         self.now = now
@@ -200,6 +208,8 @@ class RunContext:
         self._settings_for = settings_for
         self._keys = keys
         self._given_store = store
+        self.people = people
+        """Without it, questions to people go through the store."""
         self.functions = Functions()
         """Functions of this process that stand as agents, models and evaluators; looked up first."""
 
@@ -273,7 +283,7 @@ class RunContext:
             monotonic=self.monotonic,
             find_agent=self.find_agent,
             find_runner=find_runner,
-            models=models.watched,
+            models=models.for_attempt,
             worst_case=models.worst_case,
             pools=models.pools,
             gateway=LazyGateway(models),

@@ -112,7 +112,7 @@ class JobPlan:
         """
         return self
 
-    def for_run(self, batch: Mapping[str, Any]) -> "JobPlan":  # noqa: ARG002
+    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "JobPlan":  # noqa: ARG002
         """The plan with what depends on its run, to extend an earlier one."""
         return self
 

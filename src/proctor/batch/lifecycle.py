@@ -64,6 +64,8 @@ class RunResult:
     end: BatchEnd
     summary: Mapping[str, Any]
     """The documented JSON summary, with the members the job adds."""
+    executed: bool = True
+    """Whether any item was executed; a resumed run may have none left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ async def resume(
     """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
     job.check_resume(run_id, retry, ctx)
     batch = ctx.store.read.batch(run_id, ctx.now())
-    plan = plan.for_run(batch) if plan else None
+    plan = plan.for_run(batch, ctx) if plan else None
     restored = plan or job.restore(batch, ctx)
     models = _checked_models(restored, ctx)
     if job.retries_errors:
@@ -132,7 +134,7 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     remarks = plan.check(models, ctx)
     extension = None
     if run_id:
-        plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()))
+        plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
         extension = diff(ctx.store.read, run_id, plan.items(), derived_fields=plan.derived_fields)
     return Preview(remarks=remarks, extension=extension)
 
@@ -168,11 +170,14 @@ async def _execute(
 ) -> RunResult:
     files = job.files(plan, run_id, ctx)
     end = files.begin(resumed=resumed)
+    totals = ctx.store.read.totals(run_id)
+    has_work = totals["finished"] < totals["items"]
     if end is None:
         end = await _run_items(job, plan, run_id, ctx, models, files, observer)
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
-    return RunResult(run_id=run_id, end=end, summary={**summary, **extra})
+    is_executed = has_work or not resumed
+    return RunResult(run_id=run_id, end=end, summary={**summary, **extra}, executed=is_executed)
 
 
 async def _run_items(

@@ -17,7 +17,7 @@ from proctor.evaluators.builtins import JUDGED, PREFIX, BuiltinEvaluator
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.score import Level
 from proctor.stats.calibration import LabeledJudge, judges
-from proctor.store import transcripts
+from proctor.store import evaluations, transcripts
 from proctor.store.evaluations import Label
 from proctor.web.evaluation_schemas import (
     ConfusionShape,
@@ -259,11 +259,7 @@ class _Judges:
         return [judge_shape(each) for each in judges(self._site.store.read, order, evaluator=evaluator)]
 
     def _state(self, evaluator: str) -> tuple[Any, ...]:
-        read = self._site.store.read
-        wanted, given = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
-        (said,) = read.query(f'SELECT COUNT(*) AS "n", MAX("at") AS "at" FROM "labels" {wanted}', given)
-        (judged,) = read.query('SELECT MAX("createdAt") AS "at", MAX("finishedAt") AS "end" FROM "batches"')
-        return said["n"], said["at"], judged["at"], judged["end"]
+        return tuple(evaluations.labels_state(self._site.store.read, evaluator).values())
 
 
 def judge_shape(judge: LabeledJudge) -> JudgeShape:

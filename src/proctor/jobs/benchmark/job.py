@@ -126,7 +126,7 @@ class BenchmarkJobPlan(JobPlan):
         write_about(self.output, run_id, self._options())
         return self
 
-    def for_run(self, batch: Mapping[str, Any]) -> "BenchmarkJobPlan":
+    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "BenchmarkJobPlan":  # noqa: ARG002
         """The plan with the folder of an earlier run, unless another is set."""
         stored = json.loads(batch["optionsJson"]).get("output")
         output = _as_path(self.overrides.output) or self.output or _as_path(stored)

@@ -126,7 +126,7 @@ class DialogueJobPlan(JobPlan):
             raise UsageError(f"cannot create the folder {folder}: {error.strerror}") from error
         return replace(self, output=folder)
 
-    def for_run(self, batch: Mapping[str, Any]) -> "DialogueJobPlan":
+    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "DialogueJobPlan":  # noqa: ARG002
         """The plan in the folder of an earlier run."""
         return replace(self, output=_output_of(batch))
 

@@ -142,7 +142,7 @@ def _wrong_rules(rules: Any) -> str:
         try:
             pattern(str(rule["match"]))
         except re.error as error:
-            return f"`match` of rule {number} is no regular expression: {error}"
+            return f"`match` of rule {number} is not a valid regular expression: {error}"
     return ""
 
 

@@ -472,6 +472,13 @@ def analysis_folder(folder: Path, metric: str) -> Path:
     return target
 
 
+def write_reports(analyzer: BatchAnalyzer, target: Path) -> list[Path]:
+    """Write the report in Markdown and HTML; the files."""
+    markdown, plots = experiment_markdown(analyzer)
+    pages = {"analysis-report.md": markdown, "analysis-report.html": experiment_html(analyzer)}
+    return write_pages(target, pages | plots)
+
+
 def write_pages(target: Path, pages: Mapping[str, str]) -> list[Path]:
     """Write a report and the plots it shows into the folder of an analysis; the files."""
     # Plots of an earlier report that this one has no more would only mislead.
