@@ -24,6 +24,7 @@ from proctor.context import AttemptContext, make_attempt_context, make_models
 from proctor.errors import AttemptError
 from proctor.evaluator import Evidence
 from proctor.item import Item
+from proctor.models import ModelRouter
 from proctor.models.rate_limits import PoolState
 from proctor.runner import Outcome
 from proctor.store import Drawn
@@ -137,15 +138,15 @@ class Worker:
         return f"{int(self._context.now().timestamp() * 1000):012x}{self._id_rng.getrandbits(32):08x}"
 
 
-def make_worker_context(spec: WorkerSpec) -> AttemptContext:
-    """The dependencies of attempts in a process that has nothing but the spec."""
+def make_worker_context(spec: WorkerSpec) -> tuple[AttemptContext, ModelRouter]:
+    """The dependencies of attempts in a process that has nothing but the spec, and the models to close."""
     if spec.settings is None:
-        raise TypeError("the settings of this batch were not given to its executor")
+        raise TypeError("the executor of this batch was given no settings for workers in other processes")
     models = make_models(spec.settings, spec.models)
     context = make_attempt_context(
         spec.settings, models, now=lambda: datetime.now(UTC), monotonic=time.monotonic
     )
-    return replace(context, retry=spec.retry)
+    return replace(context, retry=spec.retry), models
 
 
 def _halts_at_limit(item: Item) -> bool:
