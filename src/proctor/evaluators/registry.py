@@ -1,10 +1,7 @@
-"""Who judges in a job: evaluators found by name, and kept as they were when the job began.
+"""Evaluators of an evaluation, found by name and frozen at its start.
 
-A definition from a file or from the store is copied into the job, so that changing it later changes
-nothing about a job that is under way. A function cannot be copied: if its source has changed since, its
-digest tells, and the items that are left say so.
-
-Knows nothing of sessions or of how results are kept.
+Definitions from files or the store are copied, so that later changes do not affect a running evaluation. A
+function cannot be copied: if its source changes, so does its digest, and the remaining items report it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,39 +21,39 @@ from proctor.evaluators.find import SUFFIXES
 from proctor.model import Model
 
 Definitions = Callable[[str], Mapping[str, Any] | None]
-"""A kept definition by its id or name; None when there is none."""
+"""A stored definition by id or name; None when there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatorRegistry:
-    """Where evaluators are looked for, and what those of the user's own may see."""
+    """Where evaluators are searched, and the environment of user code."""
 
     folder: Path
-    """Where relative paths begin, and functions and programs are found and run."""
+    """Base of relative paths, and working folder of functions and programs."""
     environment: Mapping[str, str]
-    """Of the user's own functions and programs: no keys, no tokens."""
+    """Of functions and programs: no keys."""
     definitions: Definitions = lambda _: None
-    """What is kept in the store."""
+    """Definitions in the store."""
     folders: Sequence[Path] = ()
     lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     mark: str = "evaluation"
-    """What processes are marked with, so that all of them can be found and ended."""
+    """Marks processes, so that all can be found and ended."""
 
     def copies(self, names: Sequence[str]) -> dict[str, Any]:
-        """The definitions that names stand for now, with those they are derived from."""
+        """The current definitions of these names, with those they are derived from."""
         copied: dict[str, Any] = {}
-        wanted = list(names)
-        while wanted:
-            name = wanted.pop()
+        pending = list(names)
+        while pending:
+            name = pending.pop()
             document = None if name in copied else self._document(name)
             if document is not None:
                 copied[name] = dict(document)
                 derived = (document.get("evaluatorConfig") or {}).get("derived") or {}
-                wanted += [derived["baseEvaluatorId"]] if derived.get("baseEvaluatorId") else []
+                pending += [derived["baseEvaluatorId"]] if derived.get("baseEvaluatorId") else []
         return copied
 
     def finder(self, copies: Mapping[str, Any]) -> FindEvaluator:
-        """Finds evaluators for attempts: as they were copied, else by name."""
+        """Finds evaluators for attempts: the copied definition, else by name."""
 
         def definitions(name: str) -> Mapping[str, Any] | None:
             return copies.get(name) or self.definitions(name)
@@ -78,12 +75,12 @@ class EvaluatorRegistry:
         files = definition_files(self.folders)
         return next((read_definition(path) for path in files if path.stem == name), None)
 
-    def _settings(self, asked: Mapping[str, Any]) -> EvaluationSettings:
+    def _settings(self, options: Mapping[str, Any]) -> EvaluationSettings:
         return EvaluationSettings(
-            judge_model=asked.get("judge", ""),
-            votes=asked.get("votes", 1),
-            parameters=asked.get("parameters", {}),
-            harmful_value=asked.get("harmfulValue", 1.0),
+            judge_model=options.get("judge", ""),
+            votes=options.get("votes", 1),
+            parameters=options.get("parameters", {}),
+            harmful_value=options.get("harmfulValue", 1.0),
             lambdas=self.lambdas,
             folder=self.folder,
             folders=self.folders,
