@@ -83,9 +83,10 @@ def _run(words: list[str]) -> int:
         module: Any = load(f"proctor.cli.{INTERNAL.get(name) or COMMANDS[name][0]}")
         # Modules live to the end: the garbage collector need not scan them.
         gc.freeze()
-        end.code = module.apps[words[0]](
-            args=words[1:], prog_name=f"proctor {words[0]}", standalone_mode=False, obj=options
-        )
+        command = module.apps[name]
+        if "--help" in words:
+            command = output.with_placeholders(command)
+        end.code = command(args=words[1:], prog_name=f"proctor {name}", standalone_mode=False, obj=options)
     return end.code or 0
 
 

@@ -125,6 +125,40 @@ def exit_on_error(*, as_json: bool) -> Iterator[ExitReason]:
         end.code = SUCCEEDED
 
 
+PLACEHOLDERS = {"int": "N", "float": "N", "Path": "PATH"}
+"""What stands for the value of an option in help, by type; TEXT for all others."""
+
+
+def placeholder(param: Any) -> str:
+    """What stands for the value of an option in help: its metavar, or one by its type; empty for a flag."""
+    if param.is_flag:
+        return ""
+    annotation = param.type_descriptor.annotation
+    return str(param.metavar or PLACEHOLDERS.get(getattr(annotation, "__name__", ""), "TEXT"))
+
+
+def with_placeholders(app: typer.Typer) -> Any:
+    """The command of an app, whose help shows placeholders in place of type names."""
+    command = typer.main.get_command(app)
+    commands = [command]
+    while commands:
+        one: Any = commands.pop()
+        commands += getattr(one, "commands", {}).values()
+        for param in (*one.params, one.get_help_option(typer.Context(one))):
+            if param is None:
+                continue
+            if param.param_type_name == "option":
+                param.metavar = placeholder(param)
+            else:
+                # The name of an argument says enough.
+                param.display_type_rich = _no_type
+    return command
+
+
+def _no_type(ctx: typer.Context) -> None:  # noqa: ARG001
+    return None
+
+
 def unknown_command(name: str, commands: Mapping[str, Any]) -> UsageError:
     """The error for an unknown command, with the most similar one."""
     near = get_close_matches(name, commands, n=1)
