@@ -6,10 +6,12 @@ Knows nothing of HTTP, prices or retries.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from proctor.model import Request, ToolRequest
-from proctor.models.providers import Endpoint
+
+if TYPE_CHECKING:
+    from proctor.models.providers import Endpoint
 from proctor.session import Usage
 
 
@@ -25,16 +27,16 @@ class WireAnswer(NamedTuple):
 class WireFormat(Protocol):
     """One way of asking a model over HTTP."""
 
-    def url(self, endpoint: Endpoint) -> str:
+    def url(self, endpoint: "Endpoint") -> str:
         """The address requests are posted to."""
 
-    def models_url(self, endpoint: Endpoint) -> str:
+    def models_url(self, endpoint: "Endpoint") -> str:
         """Where its models are listed."""
 
-    def headers(self, endpoint: Endpoint) -> dict[str, str]:
+    def headers(self, endpoint: "Endpoint") -> dict[str, str]:
         """What is sent with each request; the only place a key is written to."""
 
-    def body(self, request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    def body(self, request: Request, endpoint: "Endpoint") -> dict[str, Any]:
         """The request as this format has it."""
 
     def not_sent(self, request: Request) -> tuple[str, ...]:

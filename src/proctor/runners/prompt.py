@@ -6,7 +6,6 @@ This is the measured hot path: thousands of these items run per second.
 from collections.abc import Mapping
 from typing import Any
 
-from proctor.expect import scores_of
 from proctor.item import FAIL, Item
 from proctor.model import Request
 from proctor.model_client import ModelClient
@@ -48,6 +47,9 @@ def _request(item: Item) -> Request:
 
 
 def _judged(expect: Mapping[str, Any], answer: str, services: Services) -> Outcome:
+    # Loaded here: most prompts expect nothing in particular.
+    from proctor.expect import scores_of
+
     scores = scores_of(expect, answer)
     for score in scores:
         services.score(score)

@@ -6,7 +6,6 @@ recorded, what it may spend.
 Knows nothing of HTTP or of wire formats.
 """
 
-import asyncio
 import hashlib
 import json
 import secrets
@@ -21,13 +20,12 @@ from proctor.json_values import parse_json
 from proctor.model import ToolRequest
 from proctor.models.gateway.dialect import ClientRequest, text_of
 from proctor.models.prices import Grant, SpendingRequest
-from proctor.models.recording import RecordedTake, Replay, ReplayedTake
-from proctor.models.router import ModelRouter, Tape
+from proctor.models.recording import RecordedTake, Replay, ReplayedTake, Tape
 from proctor.models.wire import WireAnswer
 from proctor.session import Message, Note, Record, Role, ToolCall
 
 if TYPE_CHECKING:
-    from proctor.models.gateway.server import Gateway
+    pass
 
 # Tell what was said and done from an agent's traffic with its model.
 
@@ -212,37 +210,3 @@ class Accesses:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
-
-
-# A gateway that is started when the first agent needs it.
-
-
-class LazyGateway:
-    """The gateway of one batch, behind a door. Use it on one event loop; close it at the end."""
-
-    def __init__(self, models: ModelRouter) -> None:
-        self._models = models
-        self._gateway: Gateway | None = None
-        self._starting = asyncio.Lock()
-
-    async def open(self, caller: Caller) -> Access:
-        """Give an attempt its way to models."""
-        async with self._starting:
-            if self._gateway is None:
-                # Imported here because it takes a third of a second that few batches need to spend.
-                from proctor.models.gateway.server import Gateway
-
-                gateway = Gateway(self._models)
-                await gateway.start()
-                self._gateway = gateway
-        return self._gateway.open(caller)
-
-    def shut(self, token: str) -> None:
-        """Take it away again. When this returns, all of the attempt's calls have been recorded."""
-        if self._gateway is not None:
-            self._gateway.shut(token)
-
-    async def close(self) -> None:
-        """Shut every access and stop listening."""
-        if self._gateway is not None:
-            await self._gateway.close()
