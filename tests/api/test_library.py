@@ -260,6 +260,6 @@ def test_type_checkers_see_the_names_and_refuse_a_misspelled_one(tmp_path):
         mypy, capture_output=True, text=True, check=False, cwd=Path(proctor.__file__).parents[2]
     )
 
-    assert [line.rpartition("error: ")[2] for line in done.stdout.splitlines() if "sample.py" in line] == [
-        'Module has no attribute "rum"; maybe "run"?  [attr-defined]'
-    ]
+    errors = [line.rpartition("error: ")[2] for line in done.stdout.splitlines() if "sample.py" in line]
+    assert len(errors) == 1
+    assert errors[0].startswith('Module has no attribute "rum"')

@@ -14,7 +14,7 @@ def test_the_code_of_the_page_runs_from_plan_to_figure(library, tmp_path, capsys
         exec(compile(block, str(PAGE), "exec"), names)
 
     printed = capsys.readouterr().out
-    assert "first completed 12" in printed
+    assert "first completed 16" in printed
     assert (tmp_path / "success.png").stat().st_size > 1000
     assert "Improve: Draft: Explain tides" in printed
     assert "there is no setting `timeout_secs`" in printed

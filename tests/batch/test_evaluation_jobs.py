@@ -14,7 +14,7 @@ from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
 from proctor.jobs.evaluation.items import fill, find_sessions, make_jury
 from proctor.jobs.evaluation.job import JOB
 from proctor.jobs.evaluation.request import EvaluationRequest
-from proctor.jobs.evaluation.results import records_of
+from proctor.jobs.evaluation.results import records_of, results_of, worst_targets
 from proctor.jobs.evaluation.state import (
     delete_evaluation,
     evaluation_of,
@@ -27,7 +27,6 @@ from proctor.jobs.evaluation.state import (
 )
 from proctor.models import ModelRouter
 from proctor.models.gateway.access import LazyGateway
-from proctor.stats.evaluation import results_of, worst_targets
 from proctor.store import RetrySelection, Store
 from proctor.store.writer import this_process
 
@@ -434,7 +433,7 @@ async def test_a_judge_that_costs_money_stops_at_the_budget_and_goes_on_with_mor
     models = workshop.models = ModelRouter({}, folders=[workshop.folder], prices=prices)
     workshop.context = replace(
         workshop.context,
-        models=models.watched,
+        models=models.for_attempt,
         worst_case=models.worst_case,
         pools=models.pools,
         gateway=LazyGateway(models),

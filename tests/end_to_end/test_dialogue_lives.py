@@ -83,7 +83,7 @@ def test_a_dialogue_that_was_cut_off_goes_on_behind_its_last_turn_and_ends_as_it
     assert "will resume after the last completed turn" in resumed.stderr
     assert said(talking_desk / "cut", seeds=True) == said(talking_desk / "whole", seeds=True)
     cut = [read(path) for path in talking_desk.glob("cut/*_run*.json")]
-    went_on = [one for one in cut if any("went on behind turn" in note for note in one["record"]["notes"])]
+    went_on = [one for one in cut if any("resumed after turn" in note for note in one["record"]["notes"])]
     assert len(went_on) == unfinished
     assert all(one["num_turns"] == 8 for one in went_on)
     assert not (talking_desk / "cut" / ".unfinished").exists()
@@ -126,7 +126,7 @@ def test_proctor_resume_lets_a_dialogue_go_on_too(proctor, talking_desk) -> None
     assert proctor("resume", batch["runId"]).returncode == 0
 
     (file,) = talking_desk.glob("out/*_run0.json")
-    assert any("went on behind turn" in note for note in read(file)["record"]["notes"])
+    assert any("resumed after turn" in note for note in read(file)["record"]["notes"])
 
 
 def test_more_runs_extend_a_finished_batch(proctor, talking_desk) -> None:

@@ -105,7 +105,7 @@ async def test_failures_and_latency_can_be_rehearsed(written):
 
 
 async def test_a_message_no_rule_fits_is_an_error_that_says_so(written):
-    with pytest.raises(ModelError, match="no rule of scripted/mine fits 'What\\?'"):
+    with pytest.raises(ModelError, match="no rule of scripted/mine matches 'What\\?'"):
         await written("[{match: zebra, reply: b}]").answer(ask("scripted/mine", "What?"))
 
 
@@ -116,7 +116,7 @@ async def test_a_message_no_rule_fits_is_an_error_that_says_so(written):
         ("hello", "list of rules"),
         ("[{reply: a, repyl: b}]", "no setting `repyl`"),
         ("[{match: a}]", "rule 1 has neither"),
-        ("[{match: '(', reply: b}]", "no regular expression"),
+        ("[{match: '(', reply: b}]", "not a valid regular expression"),
         ("[{tool: run}]", "a tool is a map"),
         ("{rules: [{reply: a}], latency: 3}", "no setting `latency`"),
         ("{rules: [{reply: a}], latency_seconds: soon}", "soon"),

@@ -36,7 +36,7 @@ from proctor.jobs.evaluation.prepare import (
     prepare,
 )
 from proctor.jobs.evaluation.request import read_evaluation
-from proctor.jobs.evaluation.results import evaluation_document, write_results
+from proctor.jobs.evaluation.results import evaluation_document, insights_found, results_of, write_results
 from proctor.jobs.evaluation.state import (
     COMPLETED,
     PENDING,
@@ -47,7 +47,7 @@ from proctor.jobs.evaluation.state import (
     stop_evaluation,
 )
 from proctor.plan.source import bytes_of
-from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight, insights_of, results_of
+from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight
 
 evaluate_app = typer.Typer(add_completion=False, no_args_is_help=True)
 apps = {"evaluate": evaluate_app}
@@ -69,7 +69,7 @@ def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
     with terminal_context(context.obj) as ctx:
         found = evaluation_of(ctx.store, evaluation, ctx.now())
         results = results_of(ctx.store, found.id)
-        insights = insights_of(ctx.store.read, found.id, (each.asked_as for each in results.summaries))
+        insights = insights_found(ctx.store, results)
     if as_json:
         print_json(evaluation_document(found, results) | _insight_members(insights))
         return codes.SUCCEEDED
@@ -144,7 +144,7 @@ def results(
     with terminal_context(context.obj) as ctx:
         found = evaluation_of(ctx.store, evaluation, ctx.now())
         outcome = results_of(ctx.store, found.id)
-        insights = insights_of(ctx.store.read, found.id, (each.asked_as for each in outcome.summaries))
+        insights = insights_found(ctx.store, outcome)
         written = write_results(ctx.store, found.id, outcome, output) if output else []
     if as_json:
         document = evaluation_document(found, outcome) | _insight_members(insights)
@@ -349,7 +349,7 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
     print_summary(finished.summary)
     if not (output.as_json or output.as_jsonl) and results.summaries:
         print_results(results)
-        print_insights(insights_of(store.read, run_id, (each.asked_as for each in results.summaries)))
+        print_insights(insights_found(store, results))
     for text in (*evaluation.error_details, *results.remarks):
         print_note(f"note: {printable(text)}")
 

@@ -50,49 +50,52 @@ apps = {"simulate": simulate_app}
 def simulate_command(
     context: typer.Context,
     clients: Annotated[
-        str | None, typer.Option(help="Client roles, with commas between (default: patientPsi).")
+        str | None, typer.Option(help="Client roles, separated by commas (default: patientPsi).")
     ] = None,
     therapists: Annotated[
-        str | None, typer.Option(help="Therapist roles, with commas between (default: CBT).")
+        str | None, typer.Option(help="Therapist roles, separated by commas (default: CBT).")
     ] = None,
-    num_runs: Annotated[int | None, typer.Option(help="Runs per combination (default: 5).")] = None,
-    max_turns: Annotated[int | None, typer.Option(help="Turns a session may have (default: 20).")] = None,
-    max_workers: Annotated[int | None, typer.Option(help="Dialogues at a time (default: 4).")] = None,
+    num_runs: Annotated[int | None, typer.Option(help="Repeats per combination (default: 5).")] = None,
+    max_turns: Annotated[int | None, typer.Option(help="Maximum turns per session (default: 20).")] = None,
+    max_workers: Annotated[
+        int | None, typer.Option(help="Maximum dialogues in parallel (default: 4).")
+    ] = None,
     output_dir: Annotated[
-        str | None, typer.Option(help="Where the files go (default: outputs/batch/<timestamp>).")
+        str | None, typer.Option(help="Output folder (default: outputs/batch/<timestamp>).")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Makes a run repeatable.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A YAML file; flags win over what it says.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed; makes a run repeatable.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Config, a YAML file; flags override it.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="The model of both sides, as provider/model (default: openai/gpt-4o).")
+        str | None, typer.Option(help="Model of both sides, as provider/model (default: openai/gpt-4o).")
     ] = None,
     client_model: Annotated[
-        str | None, typer.Option(help="The clients' model; several with commas are all tried.")
+        str | None, typer.Option(help="Model of the clients; several, separated by commas, are all run.")
     ] = None,
-    therapist_model: Annotated[str | None, typer.Option(help="The therapists' model; likewise.")] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="How freely the models choose their words.")
+    therapist_model: Annotated[
+        str | None, typer.Option(help="Model of the therapists; several, separated by commas, are all run.")
     ] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature of the models.")] = None,
     lang: Annotated[
         str | None,
-        typer.Option("--lang", "--language", help="The roles' language: en, de, zh, … (default: en)."),
+        typer.Option("--lang", "--language", help="Language of the roles: en, de, zh, … (default: en)."),
     ] = None,
-    budget: Annotated[float | None, typer.Option(min=0, help="USD the whole run may spend.")] = None,
+    budget: Annotated[float | None, typer.Option(min=0, help="Budget of the whole run in USD.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the last run of this simulation, or of --output-dir.")
+        bool,
+        typer.Option("--resume", help="Resume the latest run of this simulation, or of --output-dir."),
     ] = False,
     retry_errors: RetryErrors = False,
     retry_failed: RetryFailed = False,
     folder: Annotated[
-        Path | None, typer.Option(help="Where relative paths begin; else in the config's own folder.")
+        Path | None, typer.Option(help="Base folder for relative paths (default: the config's folder).")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the dialogues, check what they name, start nothing.")
+        bool, typer.Option("--dry-run", help="Validate the config and list its dialogues; start nothing.")
     ] = False,
     as_json: JsonAtEnd = False,
     as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print a JSON record for each dialogue.")] = False,
 ) -> int:
-    """Let every client talk to every therapist, and write each dialogue to a file.
+    """Run dialogues of every client with every therapist; each is written to a file.
 
     Example:  proctor simulate --clients patientPsi,consistentMI --therapists CBT --num-runs 10
     """
@@ -174,20 +177,17 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
     print_note(f"files: {printable(summary['outputDir'])}")
 
 
-# `proctor export --input-dir`: a folder of dialogues as a CSV file.
-
-
 LEVELS = ("session", "turn")
 
 
 NAMED = 10
-"""Files that could not be read and are named; the others are only counted."""
+"""Unreadable files that are named; the others are only counted."""
 
 
 def export_dialogues(folder: Path, output: Path | None, *, level: str, stats: bool, as_json: bool) -> int:
-    """Write the CSV file, say so, and print statistics if they are wanted."""
+    """Write the CSV file, and print statistics on request."""
     if output is None:
-        raise UsageError("say where the table goes\nGive --output results.csv.")
+        raise UsageError("no output file is given\nGive one: --output results.csv.")
     if level not in LEVELS:
         raise UsageError(f"there is no level `{level}`\nThere are: {', '.join(LEVELS)}.")
     skipped = Skipped()
@@ -205,19 +205,19 @@ def export_dialogues(folder: Path, output: Path | None, *, level: str, stats: bo
         document = {"files": [str(output)], "rows": written, "skipped": skipped.files}
         print_json({**document, **({"statistics": figures} if stats else {})})
     elif stats:
-        heads = ("COLUMN", "N", "MEAN", "STD", "MIN", "MAX", "95 % INTERVAL")
+        heads = ("COLUMN", "N", "MEAN", "STD", "MIN", "MAX", "95% CI")
         print_table(heads, [_cells(each) for each in figures])
-    tell_skipped(skipped)
+    print_skipped(skipped)
     print_note(f"wrote {count(written, 'row')} to {printable(output)}")
     return codes.SUCCEEDED
 
 
-def tell_skipped(skipped: Skipped) -> None:
-    """Say which files could not be read; nothing, when all could."""
+def print_skipped(skipped: Skipped) -> None:
+    """Print which files could not be read."""
     for path, why in list(skipped.files.items())[:NAMED]:
         print_note(f"skipped {printable(path)}: {printable(why, width=200)}")
     if skipped.files:
-        print_note(f"{count(len(skipped.files), 'file')} in the folder could not be read and left out.")
+        print_note(f"{count(len(skipped.files), 'file')} in the folder could not be read and were skipped.")
 
 
 def _statistics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

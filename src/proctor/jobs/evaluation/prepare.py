@@ -22,13 +22,13 @@ from proctor.jobs.evaluation.items import (
     found_sessions,
     make_jury,
 )
-from proctor.jobs.evaluation.request import EvaluationRequest, LogGroupSessions, is_name
+from proctor.jobs.evaluation.request import EvaluationRequest, is_name
 from proctor.jobs.evaluation.state import ACCOUNT, REGION, EvaluationState, evaluation_of, open_evaluation
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.session import Usage
 from proctor.store import Store
-from proctor.store.evaluations import EvaluationRecord
+from proctor.store.evaluations import EvaluationRecord, LogGroupSessions
 from proctor.telemetry import sources
 
 MOST_UNREADABLE = 5
