@@ -73,6 +73,17 @@ class Page:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanEstimate:
+    """What a plan is expected to take."""
+
+    item_count: int
+    cost_usd: float | None
+    """None: unknown."""
+    basis: str
+    """What the estimate is based on, as a sentence."""
+
+
 class JobPlan:
     """One plan of a job, checked by itself. Subclasses fill in what differs."""
 
@@ -94,6 +105,17 @@ class JobPlan:
         """Maximum items in parallel."""
         return 1
 
+    def for_new_run(self, run_id: str) -> "JobPlan":  # noqa: ARG002
+        """The plan with what depends on its run, such as the output folder, which is created here.
+
+        Raises `UsageError` when that is not possible; the run is created afterwards.
+        """
+        return self
+
+    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "JobPlan":  # noqa: ARG002
+        """The plan with what depends on its run, to extend an earlier one."""
+        return self
+
     def model_options(self) -> ModelOptions:
         """How its models are reached."""
         return ModelOptions()
@@ -110,6 +132,10 @@ class JobPlan:
         """Preflight check: raise `PlanError` or `UsageError` with everything the plan names that is missing;
         the remarks otherwise. Calls no model."""
         return ()
+
+    def estimate(self, ctx: RunContext) -> "PlanEstimate | None":  # noqa: ARG002
+        """Size and cost, where the job knows better than earlier sessions tell. Calls no model."""
+        return None
 
     def items(self) -> Iterator[Item]:
         """The items in plan order, made lazily. The same plan gives the same ids."""
@@ -155,6 +181,8 @@ class Job:
     """Frozen dataclass of the run-time settings that command line, page, HTTP and library share."""
     override_aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of overrides, as pages and HTTP use them."""
+    retries_errors: ClassVar[bool] = False
+    """Whether a resumed run always repeats items that ended in `error`."""
 
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")

@@ -85,7 +85,7 @@ async def carry_on(workshop, request, run_id):
     told = fill(workshop.store, run_id, request, found.ids, jury, GroundTruthIndex(request.metadata))
     workshop.store.evaluations.tell_discovery(run_id, found=len(found.ids), ignored=found.ignored, now=now())
     truth = JOB.ground_truth(run_id, workshop.store)
-    await workshop.conductor(owner, run_id, find_evaluator=find, find_reference=truth).run()
+    await workshop.executor(owner, run_id, find_evaluator=find, find_reference=truth).run()
     return told
 
 
@@ -238,7 +238,7 @@ async def test_a_function_that_changes_under_way_is_told_and_mixes_with_nothing(
     fill(workshop.store, job.id, request, ids, jury, GroundTruthIndex(()))
     path.write_text("def short(event):\n    return {'label': 'FAIL', 'value': 0.0}\n")
 
-    await workshop.conductor(owner, job.id, find_evaluator=find).run()
+    await workshop.executor(owner, job.id, find_evaluator=find).run()
 
     (item,) = workshop.items(job.id)
     assert (item["status"], item["reason"]) == ("error", "evaluator_failed")
@@ -431,12 +431,12 @@ async def test_a_judge_that_costs_money_stops_at_the_budget_and_goes_on_with_mor
     prices = {"scripted/judge": {"input": 1000.0, "output": 1000.0}}
     request = asked("Builtin.Helpfulness", budget=0.5, prices=prices, concurrency=2)
     models = workshop.models = ModelRouter({}, folders=[workshop.folder], prices=prices)
-    workshop.house = replace(
-        workshop.house,
-        models=models.watched,
+    workshop.context = replace(
+        workshop.context,
+        models=models.for_attempt,
         worst_case=models.worst_case,
         pools=models.pools,
-        door=LazyGateway(models),
+        gateway=LazyGateway(models),
     )
 
     run_id = await judged(workshop, request)

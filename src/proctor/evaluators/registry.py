@@ -43,26 +43,31 @@ class EvaluatorRegistry:
     mark: str = "evaluation"
     """Label of the processes they start, by which all of them can be found and ended."""
 
+    objects: Mapping[str, Evaluator] = field(default_factory=dict)
+    """Evaluators that are objects of this process, by name."""
+
     def copies(self, names: Sequence[str]) -> dict[str, Any]:
-        """The definitions that names stand for now, with those they are derived from."""
+        """The current definitions of these names, with those they are derived from."""
         copied: dict[str, Any] = {}
-        wanted = list(names)
-        while wanted:
-            name = wanted.pop()
+        pending = list(names)
+        while pending:
+            name = pending.pop()
             document = None if name in copied else self._document(name)
             if document is not None:
                 copied[name] = dict(document)
                 derived = (document.get("evaluatorConfig") or {}).get("derived") or {}
-                wanted += [derived["baseEvaluatorId"]] if derived.get("baseEvaluatorId") else []
+                pending += [derived["baseEvaluatorId"]] if derived.get("baseEvaluatorId") else []
         return copied
 
     def finder(self, copies: Mapping[str, Any]) -> FindEvaluator:
-        """Finds evaluators for attempts: as they were copied, else by name."""
+        """Finds evaluators for attempts: the copied definition, else by name."""
 
         def definitions(name: str) -> Mapping[str, Any] | None:
             return copies.get(name) or self.definitions(name)
 
         def find(name: str, settings: Mapping[str, Any], models: Model) -> Evaluator:
+            if name in self.objects:
+                return self.objects[name]
             asked = self._settings(settings)
             if name in copies:
                 return evaluator_of(copies[name], models=models, settings=asked, definitions=definitions)
@@ -79,12 +84,12 @@ class EvaluatorRegistry:
         files = definition_files(self.folders)
         return next((read_definition(path) for path in files if path.stem == name), None)
 
-    def _settings(self, asked: Mapping[str, Any]) -> EvaluationSettings:
+    def _settings(self, options: Mapping[str, Any]) -> EvaluationSettings:
         return EvaluationSettings(
-            judge_model=asked.get("judge", ""),
-            votes=asked.get("votes", 1),
-            parameters=asked.get("parameters", {}),
-            harmful_value=asked.get("harmfulValue", 1.0),
+            judge_model=options.get("judge", ""),
+            votes=options.get("votes", 1),
+            parameters=options.get("parameters", {}),
+            harmful_value=options.get("harmfulValue", 1.0),
             lambdas=self.lambdas,
             folder=self.folder,
             folders=self.folders,
