@@ -238,7 +238,7 @@ def make_jury(
         problems += _missing(model, directory, has_budget=request.budget_usd is not None)
     names = [evaluator.name for evaluator in members.values()]
     for name in {name for name in names if names.count(name) > 1}:
-        problems.append(f"two evaluators are called {name}\nResults could not be told apart: rename one.")
+        problems.append(f"two evaluators are named {name}\nRename one: results are identified by name.")
     if problems:
         raise UsageError("\n\n".join(problems))
     return jury
@@ -254,6 +254,7 @@ def _missing(model: str, directory: ModelDirectory, *, has_budget: bool) -> list
         problems.append(f"{model} needs a key, and {missing} is not set\nSet it: export {missing}=…")
     if has_budget and not directory.has_price(model):
         problems.append(
-            f"nobody knows what {model} costs, so no budget can be kept\nSay it under `prices:` in the plan."
+            f"no price is known for {model}, so the budget cannot be enforced\n"
+            "Add it under `prices:` in the plan."
         )
     return problems
