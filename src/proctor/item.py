@@ -33,8 +33,8 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 class Item:
     """One piece of work, fully decided: running it needs nothing more from the plan."""
 
-    runner: str
-    """How it is carried out: `worktree`, `prompt`, `benchmark`, `scenario`, `dialogue`."""
+    runner: str = "prompt"
+    """How it is executed: the name of a module in `runners/`."""
     prompt: str
     agent: str = ""
     """Which adapter does it; a name that `proctor agents` prints. Empty: the runner needs none."""

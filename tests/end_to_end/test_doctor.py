@@ -147,7 +147,11 @@ async def test_a_stand_in_is_named_as_one(patient):
 @pytest.mark.parametrize(
     ("answer", "reason", "said"),
     [
-        (failure(401, f"the key {KEY} is not good"), "auth", "the provider rejected the key in OPENAI_API_KEY"),
+        (
+            failure(401, f"the key {KEY} is not good"),
+            "auth",
+            "the provider rejected the key in OPENAI_API_KEY",
+        ),
         (failure(429, retry_after=30), "rate_limit", "Retry after 30.0 s; batches wait automatically."),
         (NO_QUOTA, "quota", "the account has no credit left"),
         (failure(500, "broken"), "model_failed", "broken"),

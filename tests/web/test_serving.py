@@ -12,10 +12,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 from calling import Served
-from typed import PROMPTS, SLOW, until
+from typed import PROMPTS, SLOW
 from websockets.sync.client import connect
 
 from proctor.store.writer import this_process
+from proctor.testing import eventually
 
 
 def test_ctrl_c_in_the_servers_terminal_stops_no_batch(serve, proctor, slow_model):
@@ -98,7 +99,7 @@ def test_somebody_who_waits_for_a_run_to_stop_does_not_keep_the_server(proctor):
     asking = threading.Thread(target=abort, args=(url,), daemon=True)
     asking.start()
     with proctor.open_store() as store:
-        until(lambda: store.read.query('SELECT "abortRequestedAt" AS "at" FROM "batches"')[0]["at"])
+        eventually(lambda: store.read.query('SELECT "abortRequestedAt" AS "at" FROM "batches"')[0]["at"])
 
     server.send_signal(signal.SIGTERM)
 

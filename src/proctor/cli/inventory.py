@@ -10,11 +10,11 @@ import typer
 from proctor import secrets
 from proctor.agent import Availability
 from proctor.agents import agent_names, find_agent
-from proctor.bootstrap import configuration, environment, now, places
+from proctor.bootstrap import environment, load_settings, now, places
 from proctor.cli import output
-from proctor.cli.bench_models import ModelSupply, read_supply, with_found
 from proctor.cli.output import Json, print_json, print_note, print_table, printable
 from proctor.errors import PlanError, UsageError
+from proctor.jobs.benchmark.models import ModelSupply, read_supply, with_discovered
 from proctor.jobs.dialogue.roles import BUILT_IN, RoleFolder, Roles, new_role
 from proctor.models.discovery import DiscoveredModel
 from proctor.models.prices import Price, price_of
@@ -82,10 +82,11 @@ def models(
 
     Example:  proctor models --search llama
     """
-    where = places(context.obj)
-    config = configuration(where)
-    supply = with_found(read_supply(where, [Path.cwd()], None))
-    prices = {**config.prices, **supply.prices}
+    options = context.obj or {}
+    folders = [Path.cwd()]
+    settings = load_settings(folders, home=options.get("home", ""), store=options.get("store", ""))
+    supply = with_discovered(read_supply(settings, folders, None))
+    prices = {**settings.prices, **supply.prices}
     listed = [_Listed(each.name, each.source, True) for each in _found(supply)]
     wanted = [each for each in (*_configured(supply), *listed) if search.lower() in each.name.lower()]
     if as_json:

@@ -143,15 +143,12 @@ class BenchView:
         self,
         store: Store,
         run_id: str,
-        keep: Callable[[str], None],
         *,
         quiet: bool = False,
         verbose: bool = False,
     ) -> None:
-        """`keep` writes the files of one model."""
         self._store = store
         self._run_id = run_id
-        self._keep = keep
         self._quiet = quiet
         self._verbose = verbose
         self._is_live = not quiet and sys.stderr.isatty()
@@ -167,7 +164,6 @@ class BenchView:
         if self._verbose and not self._is_live:
             for score in self._store.read.of_session("scores", end.session_id):
                 print_note(f"        {score['label'] or '–':<5}  {printable(score['evaluator'], width=100)}")
-        self._keep(end.item.factors["model"])
 
     async def __aenter__(self) -> Self:
         if self._is_live:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from proctor.batch.deletion import delete_run
-from proctor.batch.lifecycle import abort_run
+from proctor.batch.lifecycle import abort_run, summarize
 from proctor.bootstrap import environment, now, places
 from proctor.cli import output
 from proctor.cli.live import REFRESH_SECONDS, LiveView
@@ -26,7 +26,6 @@ from proctor.cli.output import (
     printable,
     seconds,
 )
-from proctor.cli.run import summary
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES, SUCCESS
 from proctor.store import ItemFilter, Store
@@ -195,7 +194,7 @@ def _statuses(text: str) -> list[str]:
 
 def _show_run(store: Store, batch: Mapping[str, Any], wanted: ItemFilter, limit: int, as_json: bool) -> None:
     items = store.read.items(batch["runId"], wanted, limit=limit)
-    document = summary(store, batch)
+    document = summarize(store, batch, now())
     if as_json:
         print_json(document | {"items": [_item_document(row) for row in items]})
         return
@@ -339,7 +338,7 @@ def watch(context: typer.Context, run: Run, as_json: Json = False) -> int:
         run_id = store.read.batch(run, now())["runId"]
         asyncio.run(_watch(store, run_id, as_json=as_json))
         batch = store.read.batch(run_id, now())
-        document = summary(store, batch)
+        document = summarize(store, batch, now())
     if as_json:
         print_json(document)
     print_note(

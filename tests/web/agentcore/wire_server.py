@@ -4,7 +4,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from botocore.config import Config
 from wire_contract import problems_of_response
 
 from proctor.store import Store
+from proctor.testing import eventually
 from proctor.web.app import create_app
 from proctor.web.state import AppState
 
@@ -87,8 +87,7 @@ def servers(tmp_path: Path) -> Iterator[Callable[..., Served]]:
         server = uvicorn.Server(uvicorn.Config(create_app(site), log_level="error", lifespan="on"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        while not server.started and thread.is_alive():
-            time.sleep(0.005)
+        eventually(lambda: server.started or not thread.is_alive())
         served = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", site)
         running.append((server, thread, served))
         return served
