@@ -1,7 +1,4 @@
-"""How good a session was, in the eyes of one evaluator.
-
-Knows nothing of evaluators or the store.
-"""
+"""Scores: results of evaluators."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +8,7 @@ Level = Literal["session", "trace", "tool_call"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One judgement: a number, a label, or the error that kept it from being made."""
+    """One result of an evaluator: a number, a label, or the error that prevented it."""
 
     evaluator: str
     value: float | None = None
@@ -31,10 +28,10 @@ class Score:
     """A machine-readable name of the error: `ThrottlingException`, `NO_SPANS`."""
     input_tokens: int = 0
     output_tokens: int = 0
-    """What the judge read and wrote."""
+    """Tokens of the judge."""
     ignored: tuple[str, ...] = ()
     """Ground truth that was given and not used: `assertions`, `expectedTrajectory`, `expectedResponse`."""
     judged_session: str = ""
     """The session this is about, by our id. Empty: the one it is recorded with."""
     votes: tuple[float | str, ...] = ()
-    """What each of several votes said: its value, or its label where labels have none."""
+    """The value of each vote, or its label where labels have no value."""

@@ -489,7 +489,7 @@ def test_a_tree_that_resists_is_removed_all_the_same(tmp_path):
     (deep / "link").symlink_to(outside)
     deep.chmod(0o500)
     deep.parent.chmod(0)
-    code = "import sys, pathlib; from proctor.workspace.tree import remove_folder as remove; "
+    code = "import sys, pathlib; from proctor.workspace.worktree import remove_folder as remove; "
     code += "print(repr(remove(pathlib.Path(sys.argv[1]))))"
     # Permissions mean nothing to root, unless it gives up its powers.
     powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []

@@ -1,9 +1,6 @@
-"""A plain prompt: one call of a model, its answer recorded and, if anything is expected, checked.
+"""A plain prompt: one model call, its answer recorded and checked against `expect`.
 
-The shortest path through the product, and the one its speed is measured on: thousands of these run
-a second, so nothing here is done twice.
-
-Knows nothing of providers, prices or the store.
+This is the path on which throughput is measured: thousands of these run per second.
 """
 
 from asyncio import CancelledError
@@ -21,10 +18,10 @@ DONE = Outcome()
 
 
 class PromptRunner:
-    """Carries out items that are one question to one model."""
+    """Runs items that are one request to one model."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
-        """Ask, record, check. A model that does not answer passes as its `ModelError`."""
+        """Call the model, record and check its answer. A failed call raises its `ModelError`."""
         record = services.record
         request = _request(item)
         for message in request.messages:
@@ -44,7 +41,7 @@ class PromptRunner:
             record(Note(text="the answer was cut off at its length limit"))
         record(Iteration(model=item.model))
         expect = item.details.get("expect")
-        return _judged(expect, answer.text, services) if expect else DONE
+        return _check(expect, answer.text, services) if expect else DONE
 
 
 def _request(item: Item) -> Request:
@@ -57,16 +54,16 @@ def _request(item: Item) -> Request:
         model=item.model,
         messages=messages,
         parameters=details.get("settings", {}),
-        # Repeats of one item must not be the same draw, and must be the same draws when run again.
+        # Repeats of an item get different seeds, and the same ones when they run again.
         seed=None if seed is None else seed + item.repeat - 1,
     )
 
 
-def _judged(expect: Mapping[str, Any], answer: str, services: Services) -> Outcome:
+def _check(expect: Mapping[str, Any], answer: str, services: Services) -> Outcome:
     scores = scores_of(expect, answer)
     for score in scores:
         services.score(score)
-    broken = [score.explanation for score in scores if not score.value]
-    if not broken:
+    unmet = [score.explanation for score in scores if not score.value]
+    if not unmet:
         return DONE
-    return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken))
+    return Outcome(status=FAIL, reason="checks_failed", error="; ".join(unmet))
