@@ -23,6 +23,7 @@ from proctor.batch.create import Extension, create, extend
 from proctor.batch.executor import Executor
 from proctor.batch.lifecycle import clear_leftovers
 from proctor.context import AttemptContext, ItemRetryPolicy
+from proctor.evaluator import FindReference
 from proctor.job import BatchEnd, ItemFinished
 from proctor.jobs.coding.job import CodingJobPlan
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, read_plan
@@ -61,7 +62,7 @@ class Workshop:
             monotonic=time.monotonic,
             find_agent=find_agent,
             find_runner=find_runner,
-            models=self.models.watched,
+            models=self.models.for_attempt,
             worst_case=self.models.worst_case,
             pools=self.models.pools,
             gateway=LazyGateway(self.models),
@@ -75,7 +76,7 @@ class Workshop:
         models = self.models
         self.context = replace(
             self.context,
-            models=models.watched,
+            models=models.for_attempt,
             worst_case=models.worst_case,
             pools=models.pools,
             gateway=LazyGateway(models),
@@ -112,10 +113,12 @@ class Workshop:
         run_id: str = "run",
         *,
         watch: Callable[[ItemFinished], None] | None = None,
+        find_reference: FindReference | None = None,
         **changes: Any,
     ) -> Executor:
         changed = replace(self.context, **changes)
-        return Executor(self.store, run_id, owner, changed, watch=watch or self.finished.append)
+        watch = watch or self.finished.append
+        return Executor(self.store, run_id, owner, changed, watch=watch, find_reference=find_reference)
 
     async def run(self, text: str, run_id: str = "run", **changes: Any) -> BatchEnd:
         """Carry out a plan from its first item to its end."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from proctor.agents import find_agent, with_keys
 from proctor.config import FILE, read_config
-from proctor.context import AttemptContext, Notice, RunContext, Settings
+from proctor.context import AttemptContext, Notice, People, RunContext, Settings
 from proctor.errors import UsageError
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.gateway.access import LazyGateway
@@ -146,7 +146,7 @@ def make_house(home: Path, models: ModelRouter) -> AttemptContext:
         monotonic=time.monotonic,
         find_agent=lambda name, settings: with_keys(find_agent(name, settings), os.environ),
         find_runner=find_runner,
-        models=models.watched,
+        models=models.for_attempt,
         worst_case=models.worst_case,
         pools=models.pools,
         gateway=LazyGateway(models),
@@ -169,6 +169,7 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
         folders=tuple(folders),
         user_environment=dict(os.environ),
         environment=config.environment,
+        variables=config.variables,
         prices=config.prices,
         call_limits=config.limits,
         store_budget_usd=config.budget_usd,
@@ -191,10 +192,11 @@ def open_context(
     store: str = "",
     opened: Store | None = None,
     notice: Callable[[Notice], None] = ignore_notice,
+    people: People | None = None,
 ) -> Iterator[RunContext]:
     """The context of a run whose names are looked up in `folders`; its store is closed afterwards.
 
-    With `opened`, an open store is used and stays open.
+    With `opened`, an open store is used and stays open. `people` asks the person at this terminal.
     """
 
     def settings_for(others: Sequence[Path]) -> Settings:
@@ -210,6 +212,7 @@ def open_context(
         keys=lambda: keys_of(StorePlaces(home=settings.home, store=settings.store_url)),
         notice=notice,
         store=opened,
+        people=people,
     )
     try:
         yield context

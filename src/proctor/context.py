@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from proctor.agent import Agent
 from proctor.agents import find_agent, with_keys
+from proctor.agents._function import FunctionAgent
 from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.model import Model, Request
@@ -23,6 +24,7 @@ from proctor.models.prices import SpendingRequest
 from proctor.models.rate_limits import RatePools
 from proctor.models.recording import Recording, Replay
 from proctor.models.router import Tape
+from proctor.models.routes import CallableRoute
 from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.secrets import redactor, visible
@@ -49,6 +51,8 @@ class Settings:
     """The environment of the process."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The same, with the providers of `proctor.toml`; holds keys."""
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Addresses and keys of the providers in `proctor.toml`, as variables."""
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """USD per million tokens, by model."""
     call_limits: Mapping[str, int] = field(default_factory=dict)
@@ -86,6 +90,17 @@ class ModelOptions:
     """Addresses and keys that take precedence over the environment."""
 
 
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Python functions and objects of this process that stand for names in a run."""
+
+    agents: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    """`function(prompt)` or `function(prompt, context)`."""
+    models: dict[str, Callable[[Request], Any]] = field(default_factory=dict)
+    """`function(request)`."""
+    evaluators: dict[str, Evaluator] = field(default_factory=dict)
+
+
 class ModelsForAttempt(Protocol):
     """Makes the models of one attempt."""
 
@@ -99,6 +114,13 @@ class ModelsForAttempt(Protocol):
     ) -> Model:
         """`waited` receives the seconds of each pause before it starts, `say` notes for the transcript.
         Recordings identify the attempt by `item_id` and ignore `volatile` texts."""
+
+
+class People(Protocol):
+    """A way to put questions to people."""
+
+    async def ask(self, item_id: str, actor: str, prompt: str) -> str:
+        """The answer of the person who plays an actor; empty: nobody is there."""
 
 
 def no_evaluators(name: str, settings: Mapping[str, Any], models: Model) -> Evaluator:  # noqa: ARG001
@@ -195,7 +217,7 @@ def make_attempt_context(
         monotonic=monotonic,
         find_agent=lambda name, given: with_keys(find_agent(name, given), settings.user_environment),
         find_runner=find_runner,
-        models=models.watched,
+        models=models.for_attempt,
         worst_case=models.worst_case,
         pools=models.pools,
         gateway=LazyGateway(models),
@@ -219,9 +241,10 @@ class RunContext:
         keys: Callable[[], Keys],
         notice: Callable[[Notice], None],
         store: Store | None = None,
+        people: People | None = None,
     ) -> None:
         """`settings_for` reads the settings for other folders, `keys` the keys of the store; with `store`, an
-        open store is used and stays open."""
+        open store is used and stays open. `people` asks the person at this terminal."""
         self.settings = settings
         self.owner = owner
         self.now = now
@@ -230,6 +253,10 @@ class RunContext:
         self._settings_for = settings_for
         self._keys = keys
         self._given_store = store
+        self.people = people
+        """Without it, questions to people go through the store."""
+        self.functions = Functions()
+        """Functions of this process that stand as agents, models and evaluators; looked up first."""
 
     @property
     def home(self) -> Path:
@@ -240,6 +267,10 @@ class RunContext:
     def store(self) -> Store:
         """The store, opened (and migrated) on first use."""
         return self._given_store or Store(self.settings.store_url, self._keys())
+
+    def scratch_store(self, folder: Path) -> Store:
+        """An empty store in `folder`, encrypted under the same keys; the caller closes it."""
+        return Store(str(folder / "scratch.db"), self._keys())
 
     def close(self) -> None:
         """Close the store if this context opened it."""
@@ -260,12 +291,22 @@ class RunContext:
 
     def models(self, options: ModelOptions) -> ModelRouter:
         """The models a plan can reach."""
-        return make_models(self.settings_for(options.folders), options)
+        router = make_models(self.settings_for(options.folders), options)
+        for name, function in self.functions.models.items():
+            router.add_route(name, CallableRoute(function))
+        return router
+
+    def find_agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
+        """The agent of this name, with its settings and the keys of its own service."""
+        if name in self.functions.agents:
+            return FunctionAgent(self.functions.agents[name])
+        return with_keys(find_agent(name, settings), self.settings.user_environment)
 
     def attempts(self, models: ModelRouter) -> AttemptContext:
         """Dependencies of attempts that use these models."""
         settings = self.settings_for(models.folders)
-        return make_attempt_context(settings, models, now=self.now, monotonic=self.monotonic)
+        attempts = make_attempt_context(settings, models, now=self.now, monotonic=self.monotonic)
+        return replace(attempts, find_agent=self.find_agent)
 
     def with_evaluators(
         self, attempts: AttemptContext, names: Sequence[str], *, folder: Path
@@ -288,4 +329,5 @@ class RunContext:
             folders=[folder / "evaluators", self.home / "evaluators"],
             lambdas=self.settings_for([folder]).evaluation.get("lambdas", {}),
             mark=mark,
+            objects=self.functions.evaluators,
         )

@@ -30,8 +30,8 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 class Item:
     """One unit of work, fully resolved: running it needs nothing else from the plan."""
 
-    runner: str
-    """How it is executed: `worktree`, `prompt`, `benchmark`, `scenario`, `dialogue` or `evaluation`."""
+    runner: str = "prompt"
+    """How it is executed: the name of a module in `runners/`."""
     prompt: str
     agent: str = ""
     """Name of the agent, as `proctor agents` lists them. Empty: the runner needs none."""

@@ -7,11 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from stand_ins import call, doing, until
+from stand_ins import call, doing
 
 from proctor.errors import ModelError, OwnershipLost
 from proctor.model import Answer, Request
 from proctor.session import ModelCall, Usage
+from proctor.testing import eventually_async
 
 PRICED = """
     budget: {limit}
@@ -210,7 +211,7 @@ async def test_money_held_by_a_process_that_died_is_settled_for_what_it_spent(sh
 
     owner = shop.launch(priced(0.1, runs=4, concurrency=2))
     running = asyncio.create_task(shop.executor(owner, find_runner=doing(half_way)).run())
-    await until(lambda: len(shop.rows("model_calls")) == 2)
+    await eventually_async(lambda: len(shop.rows("model_calls")) == 2)
     # As after kill -9: the rows are as they were, and nobody tidies up.
     shop.store.change_batch("run", {"owner": "gone:1:1:x", "heartbeatAt": None})
     with sqlite3.connect(shop.store.url.removeprefix("sqlite:///")) as raw:

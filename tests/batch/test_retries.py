@@ -10,6 +10,7 @@ from proctor.errors import AgentError, ModelError, RateLimited, TimeLimit, Works
 from proctor.item import Item
 from proctor.runner import Outcome
 from proctor.store import ItemFilter
+from proctor.testing import eventually_async
 
 
 def plan(settings: str, runs: int = 1) -> str:
@@ -159,10 +160,9 @@ async def test_tries_that_were_cut_off_do_not_count_against_the_retries(workshop
     for _ in range(2):
         executor = workshop.executor(owner, find_runner=doing(slow))
         running = asyncio.create_task(executor.run())
-        while (
-            not workshop.rows("sessions") or workshop.rows("sessions", '"attempt"')[-1]["status"] != "running"
-        ):
-            await asyncio.sleep(0.01)
+        await eventually_async(
+            lambda: [row["status"] for row in workshop.rows("sessions", '"attempt"')][-1:] == ["running"]
+        )
         executor.interrupt()
         await running
         owner = workshop.take_over()

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from proctor.batch.rate_limit_sync import adopt_limits, apply_shares, pool_row, pool_state, share_limits
 from proctor.models.rate_limits import PoolState, RatePools
 from proctor.store.ledger import exchange
+from proctor.testing import eventually_async
 
 
 def now():
@@ -31,8 +32,7 @@ async def began_beside(store, first, second, act):
     try:
         await act(first)
         sharing = asyncio.create_task(share_limits(first, Sharing(elsewhere, "first"), "one"))
-        while not store.read.pools("first"):
-            await asyncio.sleep(0.05)
+        await eventually_async(lambda: store.read.pools("first"))
         await adopt_limits(second, Sharing(here, "second"), "two")
         sharing.cancel()
         await asyncio.wait([sharing])

@@ -7,12 +7,13 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from stand_ins import call, doing, echo, forever, until
+from stand_ins import call, doing, echo, forever
 
 from proctor.batch.lifecycle import abort_run
 from proctor.errors import OwnershipLost, StoreError, UsageError
 from proctor.store import RetrySelection, Store
 from proctor.store.writer import this_process
+from proctor.testing import eventually_async
 
 
 def now():
@@ -28,7 +29,7 @@ async def running_batch(workshop, runs=6, concurrency=3, what=forever):
     owner = workshop.launch(echo(runs, concurrency))
     executor = workshop.executor(owner, find_runner=doing(what))
     task = asyncio.create_task(executor.run())
-    await until(lambda: statuses(workshop).count("running") == concurrency)
+    await eventually_async(lambda: statuses(workshop).count("running") == concurrency)
     return executor, task
 
 
@@ -87,7 +88,7 @@ async def test_an_interrupt_puts_items_back_and_resuming_does_nothing_twice(work
     owner = workshop.launch(echo(8, 2))
     executor = workshop.executor(owner, find_runner=doing(some))
     task = asyncio.create_task(executor.run())
-    await until(lambda: statuses(workshop).count("running") == 2 and len(done) == 3)
+    await eventually_async(lambda: statuses(workshop).count("running") == 2 and len(done) == 3)
     executor.interrupt()
     ending = await task
 
@@ -178,7 +179,7 @@ async def test_a_store_that_fails_in_mid_run_ends_the_batch_and_nothing_hangs(wo
 
     owner = workshop.launch(echo(5000, 20))
     task = asyncio.create_task(workshop.executor(owner, find_runner=doing(work)).run())
-    await until(lambda: statuses(workshop).count("success") > 50)
+    await eventually_async(lambda: statuses(workshop).count("success") > 50)
     raw = sqlite3.connect(workshop.folder / "proctor.db", timeout=30)
     raw.execute('ALTER TABLE "sessions" RENAME TO "stolen"')
     raw.commit()

@@ -22,7 +22,7 @@ from proctor.expect import scores_of
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import ItemFinished
 from proctor.model import Model
-from proctor.model_client import RecordingModel
+from proctor.model_client import ModelClient
 from proctor.models.gateway.access import Caller
 from proctor.runner import LoadSession, Outcome, Runner, Services, no_sessions
 from proctor.session import Event, Message, ModelCall, Note
@@ -204,7 +204,7 @@ class Attempt:
         )
 
     def _evaluator(self, name: str, settings: Mapping[str, Any]) -> Evaluator:
-        return self._context.find_evaluator(name, settings, RecordingModel(self._models(), self._record))
+        return self._context.find_evaluator(name, settings, ModelClient(self._models(), self._record))
 
     def _models(self) -> Model:
         models = self._context.models(

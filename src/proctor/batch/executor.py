@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from threading import Lock
 from typing import Any
 
 from proctor.batch.engines import Engine, LocalEngine
@@ -19,9 +18,8 @@ from proctor.batch.queue import PAGE_SIZE, WorkQueue
 from proctor.batch.rate_limit_sync import pool_row, pool_state
 from proctor.context import AttemptContext, ModelOptions, Settings
 from proctor.errors import Aborted, AttemptError, Interrupted, StoreError
-from proctor.evaluator import Evidence
+from proctor.evaluator import Evidence, FindReference
 from proctor.job import BatchEnd, ItemFinished
-from proctor.jobs.evaluation.ground_truth import GroundTruthIndex, reference_of
 from proctor.models.rate_limits import PoolState
 from proctor.store import Drawn, MoneyLimits, Ownership, Store, Writer, ledger
 from proctor.store.batches import end_items, finish
@@ -34,32 +32,24 @@ CACHED_SESSIONS = 8
 
 
 class SessionCache:
-    """Loads recorded sessions for evaluators, and keeps the most recent ones."""
+    """Loads recorded sessions for evaluators with their ground truth, and keeps the most recent ones."""
 
-    def __init__(self, store: Store, run_id: str) -> None:
+    def __init__(self, store: Store, find_reference: FindReference | None = None) -> None:
         self._store = store
-        self._run_id = run_id
+        self._find_reference = find_reference
         self._kept: OrderedDict[str, Evidence] = OrderedDict()
-        self._ground: GroundTruthIndex | None = None
-        self._lock = Lock()
 
     async def load(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> Evidence:
         """A session with its ground truth; with `traces`, only these are targets."""
-        session = self._kept.get(session_id)
-        if session is None:
-            session = await asyncio.to_thread(self._store.read.evidence, session_id)
-            self._kept[session_id] = session
+        evidence = self._kept.get(session_id)
+        if evidence is None:
+            evidence = await asyncio.to_thread(self._store.read.evidence, session_id)
+            self._kept[session_id] = evidence
             while len(self._kept) > CACHED_SESSIONS:
                 self._kept.popitem(last=False)
-        ground = await asyncio.to_thread(self._ground_truth) if self._ground is None else self._ground
-        evidence = replace(session, reference=reference_of(ground.of(session.session_id, scenario)))
+        if self._find_reference:
+            evidence = replace(evidence, reference=self._find_reference(evidence.session_id, scenario))
         return narrowed(evidence, traces) if traces else evidence
-
-    def _ground_truth(self) -> GroundTruthIndex:
-        with self._lock:
-            if self._ground is None:
-                self._ground = GroundTruthIndex(self._store.evaluations.metadata(self._run_id))
-            return self._ground
 
 
 def narrowed(evidence: Evidence, traces: Sequence[str]) -> Evidence:
@@ -88,6 +78,7 @@ class StoreHost:
         context: AttemptContext,
         limits: MoneyLimits,
         finished: Callable[[ItemFinished], None] | None,
+        sessions: SessionCache,
     ) -> None:
         """`finished` is called with each item that has reached its final status."""
         self.context = context
@@ -100,7 +91,7 @@ class StoreHost:
         self._limits = limits
         self._finished = finished
         self._limit_holders: set[str] = set()
-        self.load_session = SessionCache(store, run_id).load
+        self.load_session = sessions.load
 
     async def write(self, batch: RowBatch) -> None:
         """Write rows, in order, then finish or requeue the items whose attempts have ended."""
@@ -167,15 +158,17 @@ class Executor:
         watch: Callable[[ItemFinished], None] | None = None,
         settings: Settings | None = None,
         models: ModelOptions | None = None,
+        find_reference: FindReference | None = None,
     ) -> None:
         """`watch` is called with each finished item after its commit. Workers in other processes build their
-        context from `settings` and `models`."""
+        context from `settings` and `models`. `find_reference` adds the ground truth to evaluated sessions."""
         self._store = store
         self._run_id = run_id
         self._owner = owner
         self._context = context
         self._engine = engine or LocalEngine()
         self._watch = watch
+        self._find_reference = find_reference
         self._settings = settings
         self._models = models or ModelOptions()
         self._stop_reason: AttemptError | None = None
@@ -224,6 +217,7 @@ class Executor:
             context=self._context,
             limits=limits,
             finished=notifier.announce if notifier else None,
+            sessions=SessionCache(self._store, self._find_reference),
         )
         spec = self._worker_spec(batch, limits)
         self._running = asyncio.create_task(self._engine.run(queue, self._host, spec))

@@ -6,7 +6,7 @@ The command line, the web server, the library and a detached process call these 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -65,6 +65,8 @@ class RunResult:
     end: BatchEnd
     summary: Mapping[str, Any]
     """The documented JSON summary, with the members the job adds."""
+    executed: bool = True
+    """Whether any item was executed; a resumed run may have none left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,10 @@ async def start(
 ) -> RunResult:
     """Create a run of a plan and execute it to its end. `engine`: where its items run; None: here."""
     models = _checked_models(plan, ctx)
+    if opened := job.open(plan, ctx):
+        return await resume(job, opened, ctx, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
+    plan = plan.for_new_run(run_id)
     create(
         ctx.store,
         job.name,
@@ -113,8 +118,13 @@ async def resume(
     observer: Observer = SILENT,
 ) -> RunResult:
     """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
-    restored = plan or job.restore(ctx.store.read.batch(run_id, ctx.now()), ctx)
+    job.check_resume(run_id, retry, ctx)
+    batch = ctx.store.read.batch(run_id, ctx.now())
+    plan = plan.for_run(batch, ctx) if plan else None
+    restored = plan or job.restore(batch, ctx)
     models = _checked_models(restored, ctx)
+    if job.retries_errors:
+        retry = replace(retry, errors=True)
     clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
         extension = extend(
@@ -132,6 +142,7 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     remarks = plan.check(models, ctx)
     extension = None
     if run_id:
+        plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
         extension = diff(ctx.store.read, run_id, plan.items(), derived_fields=plan.derived_fields)
     return Preview(remarks=remarks, extension=extension)
 
@@ -168,11 +179,14 @@ async def _execute(
 ) -> RunResult:
     files = job.files(plan, run_id, ctx)
     end = files.begin(resumed=resumed)
+    totals = ctx.store.read.totals(run_id)
+    has_work = totals["finished"] < totals["items"]
     if end is None:
         end = await _run_items(job, plan, run_id, ctx, models, files, engine, observer)
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
-    return RunResult(run_id=run_id, end=end, summary={**summary, **extra})
+    is_executed = has_work or not resumed
+    return RunResult(run_id=run_id, end=end, summary={**summary, **extra}, executed=is_executed)
 
 
 async def _run_items(
@@ -204,6 +218,7 @@ async def _run_items(
         watch=item_finished,
         settings=ctx.settings_for(models.folders),
         models=plan.model_options(),
+        find_reference=job.ground_truth(run_id, ctx.store),
     )
     try:
         async with observer.watch(run_id, executor):

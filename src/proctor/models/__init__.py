@@ -1,4 +1,4 @@
-"""Models: providers, their wire formats, their prices, and the scripted stand-ins."""
+"""Models: providers, wire formats, prices, recordings and scripted models."""
 
 from proctor.models.prices import price_call
 from proctor.models.providers import find_endpoint

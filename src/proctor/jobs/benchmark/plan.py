@@ -1,14 +1,12 @@
-"""Tasks × models × runs as items.
+"""Tasks × models × runs as items, and the settings of a benchmark.
 
-An item's id is made of what is asked and of what is begun with: the task's text, the digest of its
-files, its checks, the model with its settings, the agent. Where those files lie on this machine, how
-long an agent may take and how often it is tried again are no part of it.
-
-Knows nothing of who answers, of git, or of the store.
+An item's id is made of its inputs: the task's text, the digest of its files, its checks, the model with its
+settings, the agent. Paths on this machine, timeouts and retries are not part of it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
@@ -34,8 +32,70 @@ _HOLES = ("{prompt}", "{model}", "{seed}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkOverrides:
+    """Settings of a benchmark besides its tasks; empty or None: not set."""
+
+    models: str = ""
+    """Names, parts of names, categories or `all`, separated by commas."""
+    output: Path | None = None
+    """Folder of the results."""
+    parallel: int | str | None = None
+    """Maximum runs in parallel; `auto`: `max_parallel` of models_config.yaml; None: 1."""
+    timeout: float | None = None
+    """Seconds."""
+    runs: int | None = None
+    budget: float | None = None
+    """USD of the whole benchmark."""
+    record: Path | None = None
+    replay: Path | None = None
+    agent: str = ""
+    models_config: Path | None = None
+    oracle: bool = False
+    """Apply the reference solution in place of a model."""
+    noop: bool = False
+    """Do nothing in place of a model."""
+
+    def with_defaults(self, options: Mapping[str, Any]) -> "BenchmarkOverrides":
+        """The same, with the stored options of an earlier run for what is not set."""
+        earlier = options.get("asked") or {}
+        return replace(
+            self,
+            models=self.models or ("" if self.oracle or self.noop else earlier.get("models") or ""),
+            timeout=self.timeout or earlier.get("timeout"),
+            runs=self.runs or earlier.get("runs"),
+            budget=earlier.get("budget") if self.budget is None else self.budget,
+            record=None if self.replay else self.record or _path(earlier.get("record")),
+            replay=None if self.record else self.replay or _path(earlier.get("replay")),
+            agent=self.agent or earlier.get("agent") or "",
+            models_config=self.models_config or _existing(options.get("modelsConfig")),
+            oracle=self.oracle or (not self.models and bool(earlier.get("oracle"))),
+            noop=self.noop or (not self.models and bool(earlier.get("noop"))),
+        )
+
+    def options(self) -> dict[str, Any]:
+        """What a later resume needs."""
+        return {
+            "agent": self.agent,
+            "timeout": self.timeout,
+            "budget": self.budget,
+            "record": str(Path(self.record).absolute()) if self.record else None,
+            "replay": str(Path(self.replay).absolute()) if self.replay else None,
+            "oracle": self.oracle,
+            "noop": self.noop,
+        }
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def _existing(path: str | None) -> Path | None:
+    return Path(path) if path and Path(path).is_file() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkDefinition:
-    """What is compared with what, and how."""
+    """Tasks and models of a benchmark, and how each item runs."""
 
     tasks: tuple[Task, ...]
     models: tuple[Candidate, ...]

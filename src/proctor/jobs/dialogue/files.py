@@ -15,7 +15,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, standing_of
+from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, parse_conversation
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
 from proctor.formatting import figure, percent
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT
@@ -81,7 +81,7 @@ def _latest(read: StoreReader, item: Mapping[str, Any]) -> Checkpoint | None:
 def _standing(steps: Sequence[Mapping[str, Any]]) -> ConversationCheckpoint | None:
     for step in reversed(steps):
         try:
-            found = standing_of(step["output"])
+            found = parse_conversation(step["output"])
         except (ValueError, KeyError, TypeError):
             continue
         # A turn is a step; anything else was written by someone we do not know.
@@ -96,7 +96,7 @@ def _checkpoint(
     measured = [row for row in read.of_session("metrics", session_id) if 0 < row["step"] <= standing.turns]
     return Checkpoint(
         item_id=item_id,
-        standing=standing,
+        conversation=standing,
         messages=[{name: row[name] for name in ("role", "name", "content")} for row in said],
         metrics=[
             {

@@ -26,7 +26,7 @@ from jsonschema import Draft202012Validator, SchemaError
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from proctor.answer_parser import field_of
-from proctor.dialogue.participant import SPOKEN_OF, Role, every_step
+from proctor.dialogue.participant import TEMPLATE_NAMES, Role, every_step
 from proctor.dialogue.steps import KINDS, pattern
 from proctor.dialogue.templating import check_expression, check_template, names_in
 from proctor.errors import NotFound, Place, Problem, UsageError
@@ -51,7 +51,7 @@ def problems_of(
 
 def names_known(role: Mapping[str, Any]) -> set[str]:
     """Everything that a role's templates and expressions can speak of at some time."""
-    names = {*SPOKEN_OF, *(role.get("state") or {})}
+    names = {*TEMPLATE_NAMES, *(role.get("state") or {})}
     for step in every_step(role["steps"]):
         names |= {*(step.get("set") or {}), *(step.get("read") or {})}
         names |= {step[key] for key in ("into", "draw", "for") if isinstance(step.get(key), str)}
@@ -142,7 +142,7 @@ def _wrong_rules(rules: Any) -> str:
         try:
             pattern(str(rule["match"]))
         except re.error as error:
-            return f"`match` of rule {number} is no regular expression: {error}"
+            return f"`match` of rule {number} is not a valid regular expression: {error}"
     return ""
 
 

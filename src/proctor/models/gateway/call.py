@@ -20,7 +20,7 @@ from proctor.models.errors import KEY_SHAPES, without_key
 from proctor.models.gateway import chat, gemini, messages, responses
 from proctor.models.gateway.access import OpenAccess
 from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest, WireDialect
-from proctor.models.prices import BYTES_A_TOKEN, Grant, Price, estimated_tokens
+from proctor.models.prices import BYTES_PER_TOKEN, Grant, Price, estimated_tokens
 from proctor.models.recording import Exchange, RecordedTake
 from proctor.models.routes import Route
 from proctor.models.wire import WireAnswer
@@ -299,7 +299,7 @@ class GatewayCall:
         else:
             return usage
         arguments = "".join(each.arguments for each in reading.tool_requests)
-        said = len((reading.text + arguments).encode("utf-8", "replace")) // BYTES_A_TOKEN
+        said = len((reading.text + arguments).encode("utf-8", "replace")) // BYTES_PER_TOKEN
         return replace(
             usage,
             input_tokens=usage.input_tokens or estimated_tokens(self.body),

@@ -18,7 +18,7 @@ from proctor.models.errors import without_key
 from proctor.models.gateway import chat
 from proctor.models.gateway.call import GatewayCall, handed_on, shown_error
 from proctor.models.gateway.dialect import CONTENT_TYPE, ClientRequest, CollectedStream, Frame, read_events
-from proctor.models.prices import BYTES_A_TOKEN, FREE, estimated_tokens, most_it_can_cost
+from proctor.models.prices import BYTES_PER_TOKEN, FREE, estimated_tokens, worst_case_of
 from proctor.models.providers import Endpoint, is_loopback
 from proctor.models.recording import NotRecorded, ReplayedTake
 from proctor.models.router import ModelRouter
@@ -163,7 +163,7 @@ def _is_usage_alone(event: bytes) -> bool:
 
 def _estimate(call: GatewayCall) -> None:
     """Count tokens where nobody does, by the size of the request."""
-    tokens = estimated_tokens(call.body) * BYTES_A_TOKEN // 4
+    tokens = estimated_tokens(call.body) * BYTES_PER_TOKEN // 4
     name = "input_tokens" if call.wanted.wire == "messages" else "totalTokens"
     call.delivery.prepare(200, JSON, encode({name: tokens}).encode())
     call.status = "ok"
@@ -200,8 +200,8 @@ async def _replay(call: GatewayCall, take: ReplayedTake) -> None:
     except NotRecorded as missing:
         call.access.say_once(str(missing))
         raise
-    if found.departure:
-        call.access.say_once(found.departure)
+    if found.mismatch:
+        call.access.say_once(found.mismatch)
     exchange = found.exchange
     call.status = "ok" if exchange.status == 200 else str(exchange.status)
     if CONTENT_TYPE in exchange.headers.get("content-type", ""):
@@ -222,7 +222,7 @@ async def _ask_to_spend(call: GatewayCall, route: Route) -> None:
     if spend is None or call.wanted.kind != "answer":
         return
     limit = call.dialect.output_limit(call.body)
-    request = most_it_can_cost(call.model, call.body, limit, route.price)
+    request = worst_case_of(call.model, call.body, limit, route.price)
     call.grant = grant = await spend(request)
     if grant.refused:
         raise GatewayRefusal(402, grant.refused, "cost_limit")
