@@ -234,7 +234,7 @@ class BenchmarkJob(Job):
         overrides = replace(BenchmarkOverrides().with_defaults(options), parallel=batch["concurrency"])
         path = _as_path(options.get("taskPath"))
         tasks = read_tasks(path) if path and path.exists() else ()
-        return BenchmarkJobPlan(tasks, overrides, ctx, path=path).for_run(batch)
+        return BenchmarkJobPlan(tasks, overrides, ctx, path=path).for_run(batch, ctx)
 
     def new_run_id(self, plan: JobPlan, ctx: RunContext) -> str:  # noqa: ARG002
         """`batch_<yyyymmdd_HHMMSS>`, numbered when it is taken."""
