@@ -21,7 +21,7 @@ from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT
 from proctor.job import BatchEnd, ItemFinished, JobFiles
 from proctor.jobs.benchmark.report import benchmark_html, machine_info
-from proctor.jobs.benchmark.results_import import RESULT, read_results, take_in, take_up_again
+from proctor.jobs.benchmark.results_import import RESULT, import_runs, read_results, requeue
 from proctor.json_values import parse_json
 from proctor.stats.intervals import Estimate, Rate
 from proctor.stats.leaderboard import BenchmarkRun, Leaderboard, ModelFigures, Ranking, compare
@@ -118,9 +118,9 @@ class ResultFolder(JobFiles):
             )
         damaged = {file.name for file in imported.damaged}
         models = [model for model, name in self._file_names().items() if name in damaged]
-        if count := take_in(store, self._run_id, imported.runs, self.path.name):
+        if count := import_runs(store, self._run_id, imported.runs, self.path.name):
             self._ctx.info(f"{plural(count, 'finished run')} imported from {self.path}")
-        take_up_again(store, self._run_id, models)
+        requeue(store, self._run_id, models)
 
     def _compare(self) -> Leaderboard:
         return compare(self._ctx.store.read, self._run_id, self._ctx.now())
