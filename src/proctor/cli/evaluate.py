@@ -230,9 +230,7 @@ def start(
     description: Annotated[str | None, typer.Option(help="Description of the evaluation.")] = None,
     resume: Annotated[
         str,
-        typer.Option(
-            metavar="ID", help="Add evaluators or sessions to this evaluation; keep its results."
-        ),
+        typer.Option(metavar="ID", help="Add evaluators or sessions to this evaluation; keep its results."),
     ] = "",
     detach: Annotated[bool, typer.Option("--detach", help="Start it in the background and return.")] = False,
     dry: Annotated[
