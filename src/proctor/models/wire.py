@@ -22,31 +22,17 @@ class WireAnswer(NamedTuple):
 class WireFormat(Protocol):
     """One HTTP format of models."""
 
-<<<<<<< HEAD
     def url(self, endpoint: "Endpoint") -> str:
-        """The address requests are posted to."""
-
-    def models_url(self, endpoint: "Endpoint") -> str:
-        """Where its models are listed."""
-
-    def headers(self, endpoint: "Endpoint") -> dict[str, str]:
-        """What is sent with each request; the only place a key is written to."""
-
-    def body(self, request: Request, endpoint: "Endpoint") -> dict[str, Any]:
-        """The request as this format has it."""
-=======
-    def url(self, endpoint: Endpoint) -> str:
         """URL of requests."""
 
-    def models_url(self, endpoint: Endpoint) -> str:
+    def models_url(self, endpoint: "Endpoint") -> str:
         """URL of the list of models."""
 
-    def headers(self, endpoint: Endpoint) -> dict[str, str]:
+    def headers(self, endpoint: "Endpoint") -> dict[str, str]:
         """Headers of each request; the only place that contains a key."""
 
-    def body(self, request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    def body(self, request: Request, endpoint: "Endpoint") -> dict[str, Any]:
         """The request in this format."""
->>>>>>> models1
 
     def not_sent(self, request: Request) -> tuple[str, ...]:
         """Parameters that this format does not support."""
