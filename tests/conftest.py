@@ -62,7 +62,7 @@ class Workshop:
             monotonic=time.monotonic,
             find_agent=find_agent,
             find_runner=find_runner,
-            models=self.models.watched,
+            models=self.models.for_attempt,
             worst_case=self.models.worst_case,
             pools=self.models.pools,
             gateway=LazyGateway(self.models),
@@ -76,7 +76,7 @@ class Workshop:
         models = self.models
         self.context = replace(
             self.context,
-            models=models.watched,
+            models=models.for_attempt,
             worst_case=models.worst_case,
             pools=models.pools,
             gateway=LazyGateway(models),

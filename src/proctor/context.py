@@ -182,6 +182,51 @@ class AttemptContext:
     find_evaluator: FindEvaluator = no_evaluators
 
 
+def make_models(settings: Settings, options: ModelOptions) -> ModelRouter:
+    """The models a plan with these options can reach."""
+    if options.record and options.replay:
+        raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
+    tape: Tape | None = None
+    if options.record:
+        tape = Recording(Path(options.record), redactor(settings.environment))
+    if options.replay:
+        tape = Replay(Path(options.replay))
+    return ModelRouter(
+        {**settings.environment, **options.variables},
+        folders=options.folders,
+        prices={**settings.prices, **(options.prices or {})},
+        tape=tape,
+        pools=RatePools(most=settings.call_limits),
+        needs_prices=settings.store_budget_usd is not None,
+    )
+
+
+def make_attempt_context(
+    settings: Settings,
+    models: ModelRouter,
+    *,
+    now: Callable[[], datetime],
+    monotonic: Callable[[], float],
+) -> AttemptContext:
+    """Dependencies of attempts that use these models."""
+    return AttemptContext(
+        home=settings.home,
+        # With the variables of the file, so that the keys it names are redacted too.
+        environment=settings.environment,
+        now=now,
+        monotonic=monotonic,
+        find_agent=lambda name, given: with_keys(find_agent(name, given), settings.user_environment),
+        find_runner=find_runner,
+        models=models.for_attempt,
+        worst_case=models.worst_case,
+        pools=models.pools,
+        gateway=LazyGateway(models),
+        # Whatever its name, a replayed model is a mock.
+        is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
+        store_budget_usd=settings.store_budget_usd,
+    )
+
+
 class RunContext:
     """Settings, store and clock of one run, on its driver. Close it to close the store."""
 
@@ -246,22 +291,7 @@ class RunContext:
 
     def models(self, options: ModelOptions) -> ModelRouter:
         """The models a plan can reach."""
-        if options.record and options.replay:
-            raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
-        settings = self.settings_for(options.folders)
-        tape: Tape | None = None
-        if options.record:
-            tape = Recording(Path(options.record), redactor(settings.environment))
-        if options.replay:
-            tape = Replay(Path(options.replay))
-        router = ModelRouter(
-            {**settings.environment, **options.variables},
-            folders=options.folders,
-            prices={**settings.prices, **(options.prices or {})},
-            tape=tape,
-            pools=RatePools(most=settings.call_limits),
-            needs_prices=settings.store_budget_usd is not None,
-        )
+        router = make_models(self.settings_for(options.folders), options)
         for name, function in self.functions.models.items():
             router.add_route(name, CallableRoute(function))
         return router
@@ -275,22 +305,8 @@ class RunContext:
     def attempts(self, models: ModelRouter) -> AttemptContext:
         """Dependencies of attempts that use these models."""
         settings = self.settings_for(models.folders)
-        return AttemptContext(
-            home=settings.home,
-            # With the variables of the file, so that the keys it names are redacted too.
-            environment=settings.environment,
-            now=self.now,
-            monotonic=self.monotonic,
-            find_agent=self.find_agent,
-            find_runner=find_runner,
-            models=models.for_attempt,
-            worst_case=models.worst_case,
-            pools=models.pools,
-            gateway=LazyGateway(models),
-            # Whatever its name, a replayed model is a mock.
-            is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
-            store_budget_usd=settings.store_budget_usd,
-        )
+        attempts = make_attempt_context(settings, models, now=self.now, monotonic=self.monotonic)
+        return replace(attempts, find_agent=self.find_agent)
 
     def with_evaluators(
         self, attempts: AttemptContext, names: Sequence[str], *, folder: Path

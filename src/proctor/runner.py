@@ -20,14 +20,14 @@ from proctor.score import Score
 from proctor.session import Record
 
 
-class FindEvidence(Protocol):
+class LoadSession(Protocol):
     """Reads a recorded session for those who judge it."""
 
     async def __call__(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> Evidence:
         """The session with its ground truth; only `traces` of it are to be judged, if any are named."""
 
 
-async def no_evidence(
+async def no_sessions(
     session_id: str,
     traces: Sequence[str] = (),  # noqa: ARG001
     scenario: str = "",  # noqa: ARG001
@@ -68,7 +68,7 @@ class Services:
     evaluator: Callable[[str, Mapping[str, Any]], Evaluator] = no_evaluator
     """Find an evaluator by name; `judge`, `votes` and `parameters` say whom it asks, and how. What it
     asks and is told is recorded and paid for as part of this attempt."""
-    evidence: FindEvidence = no_evidence
+    evidence: LoadSession = no_sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

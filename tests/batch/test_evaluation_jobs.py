@@ -433,7 +433,7 @@ async def test_a_judge_that_costs_money_stops_at_the_budget_and_goes_on_with_mor
     models = workshop.models = ModelRouter({}, folders=[workshop.folder], prices=prices)
     workshop.context = replace(
         workshop.context,
-        models=models.watched,
+        models=models.for_attempt,
         worst_case=models.worst_case,
         pools=models.pools,
         gateway=LazyGateway(models),

@@ -20,7 +20,7 @@ def ask(workshop):
         workshop.context = replace(workshop.context, environment=environment)
         owner = workshop.launch(QUESTIONS.format(runs=runs, more=more))
         workshop.models = ModelRouter(environment)
-        return await workshop.executor(owner, models=workshop.models.watched).run()
+        return await workshop.executor(owner, models=workshop.models.for_attempt).run()
 
     return run
 

@@ -60,7 +60,7 @@ def test_what_does_not_hold_says_why_and_how_the_answer_began():
     [
         ({}, "any of: contains, equals, regex, json_schema"),
         ("Paris", "any of"),
-        ({"contain": "x"}, "`contain` is no expectation"),
+        ({"contain": "x"}, "`contain` is not a valid expectation"),
         ({"contains": []}, "takes a text"),
         ({"contains": [3]}, "takes a text"),
         ({"regex": "("}, "not a valid regular expression"),

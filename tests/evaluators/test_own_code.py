@@ -241,7 +241,7 @@ async def test_a_program_reads_the_session_and_prints_a_score(tmp_path):
     ("source", "error", "said"),
     [
         ("import sys; sys.exit('the disk is full')", "ExitCode", "the disk is full"),
-        ("print('hello')", "InvalidResult", "no JSON"),
+        ("print('hello')", "InvalidResult", "did not print JSON"),
         ("pass", "InvalidResult", "nothing"),
         ("import time; time.sleep(60)", "Timeout", "longer than"),
     ],

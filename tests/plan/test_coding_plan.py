@@ -381,7 +381,7 @@ def test_a_command_or_a_script_names_the_agent():
         ("agent: [amp, scripted]", "no `script`"),
         ("system: x", "its own system prompt"),
         ("expect: {}", "says nothing"),
-        ("expect: {json_schema: {type: nonsense}}", "not a valid JSON schema"),
+        ("expect: {json_schema: {type: nonsense}}", "no JSON schema"),
         ("expect: {regex: '('}", "not a valid regular expression"),
         ("command: []", "command line"),
         ("command: [[a], 3]", "command line"),

@@ -170,7 +170,7 @@ def test_roles_without_a_model_need_none_and_a_reciter_is_named_as_a_stand_in() 
         ("evaluators: [kindness]", "there is no rubric called `kindness`"),
         ("evaluators: [{name: x, instructions: y, scale: categorical}]", "has no `labels`"),
         ("evaluators: [{name: x, instructions: y, range: [5, 1]}]", "is empty: 5 to 1"),
-        ("evaluators: [{name: x, expect: {looks: nice}}]", "`looks` is no expectation"),
+        ("evaluators: [{name: x, expect: {looks: nice}}]", "`looks` is not a valid expectation"),
         ("- a list", "the config is not a mapping"),
         ("num_runs: 900000\nclients: [patientPsi, eeyore]", "asks for 1,800,000 dialogues"),
     ],

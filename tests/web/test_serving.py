@@ -58,14 +58,14 @@ def test_the_command_serves_says_where_and_ends_when_it_is_asked_to(proctor):
         server.send_signal(signal.SIGTERM)
         # A page that listens does not keep it.
         assert server.wait(timeout=10) == 0
-    assert "runs go on without it" in server.stdout.read()
+    assert "runs continue without the server" in server.stdout.read()
 
 
 def test_a_port_that_is_taken_is_told_before_anything_starts(proctor, served):
     refused = proctor("serve", "--port", str(served.port))
 
     assert refused.returncode == 2
-    assert f"port {served.port} is taken" in refused.stderr
+    assert f"port {served.port} is already in use" in refused.stderr
     assert "--port 0" in refused.stderr
 
 

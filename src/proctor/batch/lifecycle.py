@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
+from proctor.batch.engines import Engine
 from proctor.batch.executor import Executor
 from proctor.context import RunContext
 from proctor.errors import UsageError
@@ -78,9 +79,15 @@ class Preview:
 
 
 async def start(
-    job: Job, plan: JobPlan, ctx: RunContext, *, run_id: str = "", observer: Observer = SILENT
+    job: Job,
+    plan: JobPlan,
+    ctx: RunContext,
+    *,
+    run_id: str = "",
+    engine: Engine | None = None,
+    observer: Observer = SILENT,
 ) -> RunResult:
-    """Create a run of a plan and execute it to its end."""
+    """Create a run of a plan and execute it to its end. `engine`: where its items run; None: here."""
     models = _checked_models(plan, ctx)
     if opened := job.open(plan, ctx):
         return await resume(job, opened, ctx, observer=observer)
@@ -96,7 +103,7 @@ async def start(
         version=__version__,
         now=ctx.now(),
     )
-    return await _execute(job, plan, run_id, ctx, models, resumed=False, observer=observer)
+    return await _execute(job, plan, run_id, ctx, models, resumed=False, engine=engine, observer=observer)
 
 
 async def resume(
@@ -107,6 +114,7 @@ async def resume(
     plan: JobPlan | None = None,
     changes: BatchChanges = NO_CHANGES,
     retry: RetrySelection = UNFINISHED,
+    engine: Engine | None = None,
     observer: Observer = SILENT,
 ) -> RunResult:
     """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
@@ -125,7 +133,7 @@ async def resume(
         for sentence in extension.sentences(job.noun):
             ctx.info(sentence)
     ctx.store.change_batch(run_id, changes.columns())
-    return await _execute(job, restored, run_id, ctx, models, resumed=True, observer=observer)
+    return await _execute(job, restored, run_id, ctx, models, resumed=True, engine=engine, observer=observer)
 
 
 def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
@@ -166,6 +174,7 @@ async def _execute(
     models: ModelRouter,
     *,
     resumed: bool,
+    engine: Engine | None,
     observer: Observer,
 ) -> RunResult:
     files = job.files(plan, run_id, ctx)
@@ -173,7 +182,7 @@ async def _execute(
     totals = ctx.store.read.totals(run_id)
     has_work = totals["finished"] < totals["items"]
     if end is None:
-        end = await _run_items(job, plan, run_id, ctx, models, files, observer)
+        end = await _run_items(job, plan, run_id, ctx, models, files, engine, observer)
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
     is_executed = has_work or not resumed
@@ -187,6 +196,7 @@ async def _run_items(
     ctx: RunContext,
     models: ModelRouter,
     files: JobFiles,
+    engine: Engine | None,
     observer: Observer,
 ) -> BatchEnd:
     def item_finished(item: ItemFinished) -> None:
@@ -204,7 +214,10 @@ async def _run_items(
         run_id,
         ctx.owner,
         attempts,
+        engine=engine,
         watch=item_finished,
+        settings=ctx.settings_for(models.folders),
+        models=plan.model_options(),
         find_reference=job.ground_truth(run_id, ctx.store),
     )
     try:

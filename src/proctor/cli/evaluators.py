@@ -1,28 +1,32 @@
 """`proctor evaluators`: which evaluators there are, how to make one, and how good a judge is."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from proctor.cli import output
-from proctor.cli.calibrate import calibrate
-from proctor.cli.evaluators_found import (
-    EvaluatorListing,
-    EvaluatorWorkbench,
-    found_evaluators,
-    session_from,
-    shown_evaluator,
-    tell_stand_in,
-)
+from proctor.cli.calibrate import EvaluatorWorkbench, calibrate, note_mock_judge, session_from
 from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
 from proctor.cli.run import terminal_context
+from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.evaluator import Evaluator
-from proctor.evaluators.definition import new_evaluator
+from proctor.evaluators import definition_files, read_definition
+from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
+from proctor.evaluators.definition import FUNCTION, new_evaluator
 from proctor.evaluators.event import reference_of
-from proctor.evaluators.find import read_document
+from proctor.evaluators.find import SUFFIXES, EvaluatorNotFound, read_document
+from proctor.evaluators.matchers import MATCHINGS
+from proctor.evaluators.registry import (
+    YES_NO,
+    EvaluatorListing,
+    builtin_listing,
+    definition_listing,
+    list_evaluators,
+)
 from proctor.score import Level, Score
 from proctor.store.evaluations import Label
 
@@ -45,7 +49,7 @@ def evaluators(context: typer.Context, as_json: Json = False) -> int:
 
 
 @evaluators_app.command("list")
-def list_evaluators(context: typer.Context, as_json: Json = False) -> int:
+def list_command(context: typer.Context, as_json: Json = False) -> int:
     """List the evaluators: those that come with Proctor, yours in a folder `evaluators`, those in the store.
 
     Example:  proctor evaluators list
@@ -60,7 +64,7 @@ def show(context: typer.Context, name: Name, as_json: Json = False) -> int:
     Example:  proctor evaluators show Builtin.Correctness
     """
     with terminal_context(context.obj) as ctx:
-        document = shown_evaluator(ctx, name)
+        document = _describe(ctx, name)
     if as_json:
         print_json(document)
         return output.SUCCEEDED
@@ -125,7 +129,7 @@ def try_out(
         )
     else:
         _print_scores(evaluator, scores)
-    tell_stand_in(evaluator)
+    note_mock_judge(evaluator)
     return output.SOME_DID_NOT if any(score.error for score in scores) else output.SUCCEEDED
 
 
@@ -176,16 +180,89 @@ evaluators_app.command("calibrate")(calibrate)
 
 def _list(context: typer.Context, as_json: bool) -> int:
     with terminal_context(context.obj) as ctx:
-        found = found_evaluators(ctx)
+        stored = ctx.store.definitions.all_evaluators()
+        found = list(list_evaluators(_folders(ctx), stored))
     if as_json:
-        print_json({"evaluators": [each.document for each in found]})
+        print_json({"evaluators": [_listing_document(each) for each in found]})
         return output.SUCCEEDED
     print_table(("EVALUATOR", "LEVEL", "KIND", "FROM", "WHAT IT JUDGES"), [_cells(each) for each in found])
     return output.SUCCEEDED
 
 
-def _cells(found: EvaluatorListing) -> tuple[str, ...]:
-    return found.name, found.level, found.kind, found.source, found.problem or found.judges
+def _folders(ctx: RunContext) -> list[Path]:
+    return [Path.cwd() / "evaluators", ctx.home / "evaluators"]
+
+
+def _listing_document(listing: EvaluatorListing) -> dict[str, Any]:
+    path, here = listing.path or Path(), Path.cwd()
+    file = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    return {
+        "name": path.stem if listing.path else listing.name,
+        "id": listing.id,
+        "level": listing.level.upper() or "–",
+        "kind": listing.kind or "–",
+        "from": listing.source(file),
+        "judges": listing.judges,
+        "problem": f"cannot be used: {listing.problem}" if listing.problem else "",
+    }
+
+
+def _cells(listing: EvaluatorListing) -> tuple[str, ...]:
+    document = _listing_document(listing)
+    columns = [str(document[name]) for name in ("name", "level", "kind", "from")]
+    return (*columns, document["problem"] or document["judges"])
+
+
+def _describe(ctx: RunContext, name: str) -> dict[str, Any]:
+    """Everything known about an evaluator, without calling a model."""
+    if name in MATCHINGS:
+        document = _listing_document(builtin_listing(name)) | {"judges": MATCHINGS[name].words}
+        return document | {"ratings": YES_NO, "texts": {}, "uses": ["expectedTrajectory"]}
+    if name.startswith(PREFIX) and name.removeprefix(PREFIX) in JUDGED:
+        return _describe_builtin(name)
+    source, definition = _definition(ctx, name)
+    listing = definition_listing(definition, id_=str(definition.get("evaluatorId") or ""))
+    judge = definition["evaluatorConfig"].get("llmAsAJudge")
+    return _listing_document(listing) | {
+        "id": listing.id or listing.name,
+        "from": source,
+        "ratings": listing.ratings,
+        "texts": {"Instructions": judge["instructions"]} if judge else {},
+        "definition": dict(definition),
+    }
+
+
+def _describe_builtin(name: str) -> dict[str, Any]:
+    listing = builtin_listing(name)
+    question, other = question_of(name.removeprefix(PREFIX), 1.0)
+    texts = {"Instructions": question.instructions}
+    if other:
+        texts[f"Instructions where {listing.reference} is given"] = other.instructions
+    return _listing_document(listing) | {
+        "ratings": dict(listing.ratings),
+        "texts": texts,
+        "uses": [listing.reference] if listing.reference else [],
+    }
+
+
+def _definition(ctx: RunContext, name: str) -> tuple[str, Mapping[str, Any]]:
+    """Where a definition comes from, and the definition."""
+    if name.endswith(SUFFIXES) and Path(name).is_file():
+        return name, read_definition(Path(name))
+    if (stored := ctx.store.definitions.document(name)) is not None:
+        return "the store", stored
+    for path in definition_files(_folders(ctx)):
+        if path.stem == name:
+            return str(path), read_definition(path)
+    function, _, level = name.partition("@")
+    if FUNCTION.fullmatch(function):
+        config = {"codeBased": {"function": function}}
+        level = (level or "session").upper()
+        return "Python", {"evaluatorName": name, "level": level, "evaluatorConfig": config}
+    # Raises with the names that are similar.
+    with EvaluatorWorkbench(ctx, judge="scripted/ok") as workbench:
+        workbench.evaluator(name)
+    raise EvaluatorNotFound(f"there is no evaluator `{name}`")
 
 
 def _target_in(evidence: Any, target: str) -> str:

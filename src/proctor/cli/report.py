@@ -1,4 +1,4 @@
-"""`proctor report`: what a run came to, in Markdown or HTML."""
+"""`proctor report` and `proctor analyze`: reports of runs, and analyses of output folders."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,15 +38,15 @@ def report(
     sessions: SessionsOption = "",
     start_date: SinceOption = "",
     end_date: UntilOption = "",
-    format_: Annotated[str, typer.Option("--format", help="md or html.")] = "md",
+    format_: Annotated[str, typer.Option("--format", help="md or html.", metavar="FORMAT")] = "md",
     out: Annotated[
-        Path | None, typer.Option("--out", help="The file to write; standard output without it.")
+        Path | None, typer.Option("--out", help="Output file (default: standard output).", metavar="FILE")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document with the report in it.")
+        bool, typer.Option("--json", help="Print one JSON document that contains the report.")
     ] = False,
 ) -> int:
-    """Write a report of a run, of some sessions or of some days: a page to read, to mail or to print.
+    """Write a report of a run, of sessions, or of days, in Markdown or HTML.
 
     Example:  proctor report --run nightly-42 --format html --out report.html
     """
@@ -56,7 +56,7 @@ def report(
         scope = scope_of(store, run, sessions, start_date, end_date)
         job = store.read.batch(scope.run_id, now())["job"] if scope.run_id else ""
         if job == "evaluation":
-            # Has a page of its own; what that takes, other reports need not load.
+            # Loaded here: other reports do not need it.
             from proctor.jobs.evaluation.results import evaluation_report
 
             text = evaluation_report(store, scope.run_id, format_, now())
@@ -77,7 +77,9 @@ def _write(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}\nGive --out the path of a file.") from error
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}\nPass the path of a file to --out."
+        ) from error
 
 
 analyze_app = typer.Typer(add_completion=False)

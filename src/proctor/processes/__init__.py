@@ -1,4 +1,4 @@
-"""Run programs so that everything they start can be ended. See `running`."""
+"""Run programs so that everything they start can be ended, under a supervisor process (`warden.py`)."""
 
 from proctor.processes.program import (
     ATTEMPT_MARKER,

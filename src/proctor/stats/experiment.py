@@ -2,8 +2,6 @@
 
 A statement says the effect, the interval around it and the chance of seeing it by luck, corrected for the
 number of statements tried. Where there is too little to say anything, that is said.
-
-Knows nothing of files or pages.
 """
 
 import re
@@ -21,8 +19,6 @@ from proctor.stats.contrasts import LEVEL, Difference
 
 
 Number = float
-
-
 OF_ITS_OWN = ("validation_failed", "checks_failed", "timeout", "cost_limit")
 """Why a run fails through nobody's fault but its own."""
 

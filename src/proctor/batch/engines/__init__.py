@@ -1,39 +1,70 @@
-"""Where attempts run. `LocalEngine` runs them in this process."""
+"""Engines run the items of a batch with workers: `LocalEngine` with one worker in this event loop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from proctor.batch.queue import WorkItem, WorkQueue
+from proctor.batch.engines.messages import AttemptEnd, WorkerSpec
+from proctor.batch.engines.worker import Host, Worker
+from proctor.batch.queue import WorkQueue
+from proctor.context import AttemptContext
+from proctor.errors import AttemptError
+from proctor.processes import undisturbed
+from proctor.store import Writer
 
-RunAttempt = Callable[[WorkItem], Awaitable[float | None]]
-"""Makes one attempt; the seconds until the next one, None when the item is finished."""
+
+class DriverHost(Host, Protocol):
+    """The host of all workers, in the driver's process."""
+
+    context: AttemptContext
+    """Dependencies of attempts, for a worker in this process."""
+    writer: Writer
+    """Takes rows directly, for a worker in this process."""
+
+    def attempt_ended(self, end: AttemptEnd) -> None:
+        """Requeue or finish an item whose rows are written."""
 
 
 class Engine(Protocol):
-    """Works through a queue."""
+    """Runs the items of a batch. Use once."""
 
-    async def run(self, queue: WorkQueue, run_attempt: RunAttempt, concurrency: int) -> None:
-        """Run all of it, at most `concurrency` items at a time.
+    async def run(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
+        """Run everything in the queue, at most `spec.concurrency` items at a time.
 
-        When cancelled, stop what is running before the cancellation is passed on.
+        Returns when all rows are written and no money is being drawn. When cancelled, stop running attempts
+        before the cancellation is passed on.
         """
+
+    def stop(self, reason: AttemptError) -> None:
+        """Set the outcome of attempts that are cancelled from now on; the caller then cancels `run`."""
 
 
 class LocalEngine:
-    """Runs attempts in this process and event loop."""
+    """One worker in this event loop, which writes straight to the store's writer."""
 
-    async def run(self, queue: WorkQueue, run_attempt: RunAttempt, concurrency: int) -> None:
-        """Run all of it, at most `concurrency` items at a time."""
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(concurrency):
-                workers.create_task(_work(queue, run_attempt))
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+        self._stop_reason: AttemptError | None = None
+
+    async def run(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
+        """Run everything in the queue."""
+        worker = self._worker = Worker(spec, host.context, host, host.writer)
+        if self._stop_reason:
+            worker.stop(self._stop_reason)
+        try:
+            await worker.open()
+            async with asyncio.TaskGroup() as group:
+                for _ in range(spec.concurrency):
+                    group.create_task(_work(queue, worker, host))
+        finally:
+            await undisturbed(worker.close())
+
+    def stop(self, reason: AttemptError) -> None:
+        """Set the outcome of attempts that are cancelled from now on."""
+        self._stop_reason = reason
+        if self._worker:
+            self._worker.stop(reason)
 
 
-async def _work(queue: WorkQueue, run_attempt: RunAttempt) -> None:
+async def _work(queue: WorkQueue, worker: Worker, host: DriverHost) -> None:
     while work := await queue.next():
-        delay = await run_attempt(work)
-        if delay is None:
-            queue.done()
-        else:
-            queue.again(work, delay)
+        host.attempt_ended(await worker.run(work))

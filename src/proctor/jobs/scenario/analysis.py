@@ -7,8 +7,6 @@
     patterns = analyzer.identify_patterns()
 
 Statistics of metrics are over the runs that were completed; how many were not is always said beside.
-
-Knows nothing of the store, of models or of how a report looks.
 """
 
 import json
@@ -37,8 +35,6 @@ from proctor.stats.intervals import mean_of, wilson
 
 
 _LABEL = re.compile(r"var-(\d+)-run-(\d+)")
-
-
 LARGEST = sys.float_info.max
 
 
@@ -167,8 +163,6 @@ def _read(path: Path) -> Any:
 
 
 FOLDER = "analysis"
-
-
 MOST_PAIRED = 12
 """With more variations than this, each is compared with the first only: all pairs would drown the rest."""
 
@@ -493,11 +487,7 @@ def write_pages(target: Path, pages: Mapping[str, str]) -> list[Path]:
 
 
 DRAWN_VARIATIONS = 30
-
-
 DRAWN_METRICS = 12
-
-
 DRAWN_LINES = 6
 """Variations that get a line of their own; more would be small and many."""
 

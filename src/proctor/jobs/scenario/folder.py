@@ -67,30 +67,30 @@ class ImportedRuns:
 
 
 def variation_numbers(read: StoreReader, run_id: str) -> dict[str, int]:
-    """The number that each variation of a batch was given, by the digest of its items."""
+    """The numbers of a batch's variations, by the digest of their items."""
     rows = read.query('SELECT DISTINCT "digest", "settings" FROM "batch_items" WHERE "runId" = ?', (run_id,))
     return {row["digest"]: int(json.loads(row["settings"])["variationId"]) for row in rows}
 
 
 def run_from_store(read: StoreReader, row: Mapping[str, Any]) -> ScenarioRun:
-    """A run as the store knows it: the turns that were finished, and what the others have cost."""
+    """A run from the store: its finished turns, and the calls of unfinished ones."""
     item, turns, lost, judged = item_of(row), list[ScenarioTurn](), list[ScenarioCall](), list[ScenarioCall]()
     scores: dict[str, Value] = {}
     attempts = read.attempts(row["runId"], row["id"])
     for attempt in attempts:
-        made = [_turn(step["output"]) for step in read.of_session("iterations", attempt["id"])]
-        played = [turn for turn in made if turn is not None]
+        steps = [_turn(step["output"]) for step in read.of_session("iterations", attempt["id"])]
+        played = [turn for turn in steps if turn is not None]
         if played:
-            # An attempt that began further back than the last one ended has played those turns anew.
+            # An attempt that started at an earlier turn than the last one ended repeats those turns.
             lost += [call for turn in turns if turn.number >= played[0].number for call in turn.calls]
             turns = [turn for turn in turns if turn.number < played[0].number] + played
-        behind = _behind(read, attempt["id"], len(made), played)
+        rest = _calls_after(read, attempt["id"], len(steps), played)
         if attempt["status"] == SUCCESS or attempt["endReason"] == "checks_failed":
-            # Its last turn was over, and whoever was asked then judged it.
-            judged += [replace(call, who="evaluators", purpose="judging", turn=0) for call in behind]
+            # Calls after the last turn are those of evaluators.
+            judged += [replace(call, who="evaluators", purpose="judging", turn=0) for call in rest]
             scores = _scores(read, attempt["id"])
         else:
-            lost += behind
+            lost += rest
     status, reason = _status(row)
     return ScenarioRun(
         item_id=row["id"],
@@ -160,7 +160,7 @@ def _import(writer: Writer, run_id: str, item: Item, run: ScenarioRun, source: s
     ended = (SUCCESS, "completed") if is_done else (ERROR, "interrupted")
     recorder.end(*ended, "", work_seconds=0.0, waiting_seconds=0.0)
     totals = recorder.totals
-    # A run that was not finished goes on; why it had stopped is in its own files.
+    # An unfinished run is resumed; the reason why it stopped is in its files.
     values = {
         "status": SUCCESS if is_done else QUEUED,
         "reason": "completed" if is_done else "",
@@ -181,14 +181,14 @@ def _model_call(call: ScenarioCall) -> ModelCall:
     return ModelCall(model=call.model, usage=usage, cost_usd=call.cost_usd)
 
 
-def _turn(written: str) -> ScenarioTurn | None:
+def _turn(output: str) -> ScenarioTurn | None:
     try:
-        return turn_of(json.loads(written))
+        return turn_of(json.loads(output))
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _behind(
+def _calls_after(
     read: StoreReader, session_id: str, steps: int, played: Sequence[ScenarioTurn]
 ) -> list[ScenarioCall]:
     rows = read.query(
@@ -212,7 +212,7 @@ def _behind(
 
 
 def _scores(read: StoreReader, session_id: str) -> dict[str, Value]:
-    """What each evaluator said of a run, in one value."""
+    """The score of each evaluator in one value."""
     return verdicts_of(
         Score(evaluator=row["evaluator"], value=row["value"], label=row["label"])
         for row in read.of_session("scores", session_id)
