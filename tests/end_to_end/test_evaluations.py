@@ -204,7 +204,7 @@ def test_flags_that_choose_sessions_narrow_the_source_of_a_plan_or_are_refused(p
     for refused in (whole, planned):
         assert refused.returncode == 2 and "files are evaluated whole" in refused.stderr
     kind = proctor("evaluate", "start", *named, "--session-id", "oslo-1", "--kind", "otlp")
-    assert kind.returncode == 2 and "--kind says what files are" in kind.stderr
+    assert kind.returncode == 2 and "--kind is the import format of files" in kind.stderr
 
 
 def test_more_evaluators_extend_a_finished_job_and_repeat_nothing(proctor, desk):

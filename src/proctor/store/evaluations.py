@@ -2,8 +2,6 @@
 
 A job is one row here and one batch with the same id; how far it is and what it came to are questions to
 the batch's rows. A job that was deleted keeps its results, and nobody but their readers sees it any more.
-
-Knows nothing of sessions, evaluators, or of how a job is carried out.
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""The Evaluations pages: every job there is, and one job with what it found.
-
-Knows nothing of how sessions are judged.
-"""
+"""The Evaluations pages: every job there is, and one job with what it found."""
 
 import json
 import threading

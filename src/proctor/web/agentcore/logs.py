@@ -2,8 +2,6 @@
 
 The operations of CloudWatch Logs that read events, list groups and streams, and put events. Spans that are
 put into a stream arrive as sessions of that log group.
-
-Knows nothing of what the events say.
 """
 
 import hashlib
