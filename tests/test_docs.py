@@ -22,7 +22,11 @@ from proctor.store.tables import COLUMNS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
-RUNNERS = sorted(path.stem for path in (ROOT / "src/proctor/runners").glob("[!_]*.py"))
+RUNNERS = sorted(
+    path.stem
+    for path in (ROOT / "src/proctor/runners").glob("[!_]*.py")
+    if f"class {path.stem.capitalize()}Runner" in path.read_text(encoding="utf-8")
+)
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 

@@ -97,7 +97,7 @@ def test_a_file_called_like_a_record_that_nobody_recognises_is_named(proctor, tm
 
     assert done.returncode == 1
     assert "broken.eval: nothing here knows what this is" in done.stderr
-    assert "passed over 1 other file: notes.txt" in done.stderr
+    assert "skipped 1 other file: notes.txt" in done.stderr
 
 
 def test_a_broken_log_in_a_folder_of_its_kind_is_named(proctor, tmp_path):

@@ -3,28 +3,34 @@
 Each answers a `Request` and prices the call; the name of the model has been resolved.
 """
 
+from __future__ import annotations
+
 import asyncio
+import inspect
 import json
 import time
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.errors import ModelError, RateLimited, UsageError
 from proctor.model import Answer, Request, ToolRequest
-from proctor.models import openai
-from proctor.models.client import CallTarget, Client, Waited
-from proctor.models.errors import clean
-from proctor.models.local import LocalServer
-from proctor.models.prices import Price
-from proctor.models.providers import Endpoint
-from proctor.models.recording import IN_PROCESS, Exchange, RecordedTake, Replay, ReplayedTake
-from proctor.models.scripted import ScriptedModel
-from proctor.models.wire import WireAnswer, WireFormat
+from proctor.models.prices import FREE, Price
+from proctor.models.wire import WireAnswer
 from proctor.session import ModelCall, Usage
 
+if TYPE_CHECKING:
+    from proctor.models.client import CallTarget, Client, Waited
+    from proctor.models.local import LocalServer
+    from proctor.models.providers import Endpoint
+    from proctor.models.recording import RecordedTake, Replay, ReplayedTake
+    from proctor.models.scripted import ScriptedModel
+    from proctor.models.wire import WireFormat
+
 PREFIX = "litellm/"
+PYTHON_PREFIX = "python/"
+"""Models that are Python functions."""
 
 
 def load_litellm() -> Any:
@@ -51,6 +57,9 @@ async def _call_litellm(library: Any, request: Request) -> WireAnswer:
     except Exception as failure:
         raise _attributed(failure) from failure
     try:
+        # Loaded here, as everything that speaks to providers: a run on scripted models needs none of it.
+        from proctor.models import openai
+
         return openai.read(answer.model_dump())
     except (LookupError, TypeError, AttributeError) as cause:
         raise ModelError("litellm answered in an unknown format") from cause
@@ -107,6 +116,55 @@ class ScriptedRoute:
         return ()
 
 
+class CallableRoute:
+    """Calls a Python function: `function(request)` returns the text of the answer, or an `Answer`."""
+
+    provider = "python"
+    endpoint: Endpoint | None = None
+
+    def __init__(self, function: Callable[[Request], Any]) -> None:
+        self._function = function
+        self.price: Price | None = FREE
+
+    async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
+        """Call the function; a synchronous one runs in a thread. An exception is a `ModelError`."""
+        started = time.perf_counter()
+        try:
+            if inspect.iscoroutinefunction(self._function):
+                result = await self._function(request)
+            else:
+                result = await asyncio.to_thread(self._function, request)
+                if inspect.isawaitable(result):
+                    result = await result
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(f"{request.model}: {type(error).__name__}: {error}") from error
+        if isinstance(result, Answer):
+            return result
+        latency = (time.perf_counter() - started) * 1000
+        call = ModelCall(model=request.model, provider=self.provider, cost_usd=0.0, latency_ms=latency)
+        return Answer(text="" if result is None else str(result), call=call)
+
+    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it is handed everything)
+        return ()
+
+
+def imported_function(name: str) -> Callable[[Request], Any]:
+    """The function that `python/module:function` names."""
+    module, colon, path = name.removeprefix(PYTHON_PREFIX).partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"there is no model {name}: {error}\nWrite python/module:function.") from error
+    if not colon or not callable(found):
+        raise UsageError(f"{name} is not a function\nWrite python/module:function.")
+    function: Callable[[Request], Any] = found
+    return function
+
+
 class LitellmRoute:
     """Calls a provider through litellm."""
 
@@ -152,7 +210,7 @@ class LocalRoute:
     endpoint: Endpoint | None = None
 
     def __init__(
-        self, server: LocalServer, remote: "Callable[[str], RemoteRoute]", price: Price | None
+        self, server: LocalServer, remote: Callable[[str], RemoteRoute], price: Price | None
     ) -> None:
         """`remote` makes the route to its address."""
         self._server = server
@@ -160,7 +218,7 @@ class LocalRoute:
         self._made: RemoteRoute | None = None
         self.price = price
 
-    async def reached(self) -> "RemoteRoute":
+    async def reached(self) -> RemoteRoute:
         """The route to the server, once it answers."""
         url = await self._server.url()
         if self._made is None:
@@ -214,6 +272,8 @@ class RemoteRoute:
         try:
             reading = self._wire.read(posted.answer)
         except (LookupError, TypeError, AttributeError) as cause:
+            from proctor.models.errors import clean
+
             began = clean(posted.body[:200].decode(errors="replace"), endpoint)
             raise ModelError(
                 f"{self.provider} answered in an unknown format; the answer began {began!r}"
@@ -263,6 +323,8 @@ async def answer_recorded(
     take: RecordedTake, request: Request, route: Route, waited: Waited | None
 ) -> Answer:
     """Send the request and record the exchange, also when it fails."""
+    from proctor.models.recording import IN_PROCESS, Exchange
+
     number = take.begin()
     outcome: dict[str, Any] = {}
     try:
@@ -292,6 +354,8 @@ async def answer_recorded(
 
 def answer_replayed(take: ReplayedTake, request: Request, say: Callable[[str], None]) -> Answer:
     """The recorded answer; `say` receives a mismatch with the recording."""
+    from proctor.models.recording import IN_PROCESS
+
     match = take.find(IN_PROCESS, "answer", request.model, _plain_request(request))
     if match.mismatch:
         say(match.mismatch)

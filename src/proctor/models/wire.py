@@ -1,10 +1,12 @@
 """The contract of wire formats, kept by the modules `openai` and `anthropic`: plain functions, no state."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from proctor.model import Request, ToolRequest
-from proctor.models.providers import Endpoint
+
+if TYPE_CHECKING:
+    from proctor.models.providers import Endpoint
 from proctor.session import Usage
 
 
@@ -20,16 +22,16 @@ class WireAnswer(NamedTuple):
 class WireFormat(Protocol):
     """One HTTP format of models."""
 
-    def url(self, endpoint: Endpoint) -> str:
+    def url(self, endpoint: "Endpoint") -> str:
         """URL of requests."""
 
-    def models_url(self, endpoint: Endpoint) -> str:
+    def models_url(self, endpoint: "Endpoint") -> str:
         """URL of the list of models."""
 
-    def headers(self, endpoint: Endpoint) -> dict[str, str]:
+    def headers(self, endpoint: "Endpoint") -> dict[str, str]:
         """Headers of each request; the only place that contains a key."""
 
-    def body(self, request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    def body(self, request: Request, endpoint: "Endpoint") -> dict[str, Any]:
         """The request in this format."""
 
     def not_sent(self, request: Request) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ Knows nothing of HTTP, of how an evaluator judges, or of which sessions a config
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -144,6 +144,13 @@ class Definitions:
         )
         used = _in_use(self._read.query)
         return [row | {"locked": row["id"] in used} for row in rows]
+
+    def all_evaluators(self) -> Iterator[Row]:
+        """Every evaluator by id, without its configuration, read page by page."""
+        last = ""
+        while rows := self.evaluators(after=last, limit=500):
+            yield from rows
+            last = rows[-1]["id"]
 
     def create_config(self, row: Mapping[str, Any], document: Mapping[str, Any], token: Token) -> Row:
         """Keep a new configuration."""

@@ -1,13 +1,12 @@
 """Access to the gateway: a token per attempt, its limits, and the transcript of its traffic."""
 
-import asyncio
 import hashlib
 import json
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from proctor.agent import Access
 from proctor.item import digest_of
@@ -15,13 +14,9 @@ from proctor.json_values import parse_json
 from proctor.model import ToolRequest
 from proctor.models.gateway.dialect import ClientRequest, text_of
 from proctor.models.prices import Grant, SpendingRequest
-from proctor.models.recording import RecordedTake, Replay, ReplayedTake
-from proctor.models.router import ModelRouter, Tape
+from proctor.models.recording import RecordedTake, Replay, ReplayedTake, Tape
 from proctor.models.wire import WireAnswer
 from proctor.session import Message, Note, Record, Role, ToolCall
-
-if TYPE_CHECKING:
-    from proctor.models.gateway.server import Gateway
 
 ROLES = ("system", "user", "assistant")
 
@@ -203,35 +198,3 @@ class Accesses:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
-
-
-class LazyGateway:
-    """A gateway that starts with the first agent that needs it. Use it on one event loop; close it at the
-    end."""
-
-    def __init__(self, models: ModelRouter) -> None:
-        self._models = models
-        self._gateway: Gateway | None = None
-        self._starting = asyncio.Lock()
-
-    async def open(self, caller: Caller) -> Access:
-        """Open the access of an attempt."""
-        async with self._starting:
-            if self._gateway is None:
-                # Imported here: it takes a third of a second that few batches need.
-                from proctor.models.gateway.server import Gateway
-
-                gateway = Gateway(self._models)
-                await gateway.start()
-                self._gateway = gateway
-        return self._gateway.open(caller)
-
-    def shut(self, token: str) -> None:
-        """Close it. On return, all calls of the attempt have been recorded."""
-        if self._gateway is not None:
-            self._gateway.shut(token)
-
-    async def close(self) -> None:
-        """Close every access and stop listening."""
-        if self._gateway is not None:
-            await self._gateway.close()
