@@ -36,7 +36,7 @@ from proctor.models.client import CallRetryPolicy, Client
 from proctor.models.discovery import discover
 from proctor.models.providers import PROVIDERS, Endpoint, base_variable
 from proctor.processes import run
-from proctor.store import Store
+from proctor.store import Scope, Store
 from proctor.store.ledger import withdraw
 from proctor.store.writer import this_process
 
@@ -256,10 +256,11 @@ async def _work(store: Store, folder: Path, models: ModelRouter, name: str, mode
 
 def _seen(store: Store) -> dict[str, Any]:
     """What the record says of the one attempt there was."""
-    (session,) = store.read.query('SELECT * FROM "sessions"')
-    calls = store.read.query('SELECT "status", "error" FROM "model_calls" ORDER BY "position"')
-    said = store.read.query('SELECT "content" FROM "messages" WHERE "role" = \'assistant\'')
-    printed = store.read.query('SELECT "output" FROM "iterations"')
+    (session,) = store.read.sessions(Scope())
+    calls = store.read.call_figures(session["id"])
+    messages = store.read.of_session("messages", session["id"])
+    said = [message for message in messages if message["role"] == "assistant"]
+    printed = store.read.of_session("iterations", session["id"])
     last = said[-1]["content"] if said else printed[-1]["output"].strip()[-MOST_SHOWN:] if printed else ""
     return {
         "status": session["status"],

@@ -50,6 +50,7 @@ from proctor.scenario.run_files import read_run
 from proctor.scenario.state import ScenarioRun
 from proctor.secrets import redactor
 from proctor.store import RetrySelection, Store
+from proctor.store.tables import BatchRow
 from proctor.store.writer import this_process
 
 BETWEEN_WRITES_SECONDS = 2.0
@@ -270,7 +271,7 @@ def _taken_up(
     return folder
 
 
-def _earlier(store: Store, experiment: Experiment) -> dict[str, Any] | None:
+def _earlier(store: Store, experiment: Experiment) -> BatchRow | None:
     known = _state_of(experiment.output).get("run_id")
     if isinstance(known, str) and known:
         try:

@@ -21,6 +21,7 @@ from proctor.job import BatchChanges
 from proctor.jobs import find_job
 from proctor.models import ModelRouter
 from proctor.store import RetrySelection, Store
+from proctor.store.tables import BatchRow
 from proctor.store.writer import this_process
 
 resume_app = typer.Typer(add_completion=False)
@@ -33,7 +34,7 @@ apps = {"resume": resume_app}
 class _Wanted:
     """What is asked of a run that goes on."""
 
-    batch: dict[str, Any]
+    batch: BatchRow
     """Its row."""
     changes: dict[str, Any]
     """Columns of the row that have another value from now on."""

@@ -264,9 +264,7 @@ class _Writing:
         self._shown, self._store, self._folder, self._run_id = shown, store, folder, run_id
 
     def item(self, end: ItemFinished) -> None:
-        (row,) = self._store.read.query(
-            'SELECT * FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (self._run_id, end.id)
-        )
+        (row,) = self._store.read.exact_item(self._run_id, end.id)
         try:
             write_session(self._folder, row, self._store.read)
         except OSError as error:

@@ -26,7 +26,7 @@ from proctor.stats.reliability import (
     Observation,
     variance_components,
 )
-from proctor.store import StoreReader
+from proctor.store import StoreReader, aggregates
 
 # What pairing clients with therapists did to a measure: means by combination, and where variance lies.
 
@@ -151,17 +151,7 @@ class DialogueRun:
 def runs_of(reader: StoreReader, run_id: str) -> Iterator[DialogueRun]:
     """The dialogues of one batch, in its order."""
     scores = _scores(reader, run_id)
-    rows = reader.query(
-        'SELECT i."id", i."factors", i."settings", i."status", i."reason", i."error", '
-        'MAX(CASE WHEN m."name" = \'num_turns\' THEN m."value" END) AS "turns", '
-        'MAX(CASE WHEN m."name" = \'end_reason\' THEN m."label" END) AS "ended", '
-        'MAX(CASE WHEN m."name" = \'caused_by\' THEN m."label" END) AS "caused" '
-        'FROM "batch_items" i LEFT JOIN "metrics" m ON m."sessionId" = i."sessionId" AND m."step" = 0 '
-        'WHERE i."runId" = ? GROUP BY i."runId", i."id", i."factors", i."settings", i."status", '
-        'i."reason", i."error", i."position" ORDER BY i."position"',
-        (run_id,),
-    )
-    for row in rows:
+    for row in aggregates.dialogue_items(reader, run_id):
         factors, settings = json.loads(row["factors"]), json.loads(row["settings"])
         yield DialogueRun(
             combination=settings["combination"],
@@ -287,13 +277,7 @@ def _rounded(value: float) -> float:
 
 
 def _scores(reader: StoreReader, run_id: str) -> dict[str, dict[str, float]]:
-    rows = reader.query(
-        'SELECT i."id", s."evaluator", AVG(s."value") AS "value" FROM "batch_items" i '
-        'JOIN "scores" s ON s."sessionId" = i."sessionId" WHERE i."runId" = ? AND s."value" IS NOT NULL '
-        'GROUP BY i."id", s."evaluator"',
-        (run_id,),
-    )
-    found: dict[str, dict[str, float]] = {}
-    for row in rows:
-        found.setdefault(row["id"], {})[row["evaluator"]] = row["value"]
-    return found
+    scores: dict[str, dict[str, float]] = {}
+    for row in aggregates.item_scores(reader, run_id):
+        scores.setdefault(row["id"], {})[row["evaluator"]] = row["value"]
+    return scores

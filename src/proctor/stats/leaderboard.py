@@ -20,7 +20,8 @@ from typing import Any
 from proctor.item import ERROR, FAIL, FINISHED, RUNNING, STATUSES, SUCCESS, TIMEOUT
 from proctor.stats.contrasts import LEVEL, Difference, holm, paired, welch
 from proctor.stats.intervals import Estimate, Rate, mean_of, wilson
-from proctor.store import Scope, StoreReader
+from proctor.store import Scope, StoreReader, aggregates
+from proctor.store.aggregates import BenchmarkItem, SessionUsage
 from proctor.store.batches import moment
 
 # Each run of a benchmark, put together from what the store holds of it.
@@ -454,31 +455,15 @@ class ModelStanding:
 
 def standing(read: StoreReader, run_id: str, now: datetime) -> list[ModelStanding]:
     """Every model of a benchmark, in the order in which they were named."""
-    rows = read.query(
-        'SELECT "factors", "status", "startedAt", "finishedAt", "tokensTotal", "costUsd", "sessionId" '
-        'FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
-        (run_id,),
-    )
-    so_far = _so_far(read, run_id)
-    grouped: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
+    usage = {row["id"]: row for row in aggregates.running_usage(read, run_id)}
+    grouped: dict[str, list[BenchmarkItem]] = {}
+    for row in aggregates.benchmark_items(read, run_id):
         grouped.setdefault(json.loads(row["factors"])["model"], []).append(row)
-    return [_standing(model, mine, so_far, now) for model, mine in grouped.items()]
-
-
-def _so_far(read: StoreReader, run_id: str) -> dict[str, dict[str, Any]]:
-    """What the sessions under way have used."""
-    found = read.query(
-        'SELECT c."sessionId" AS "id", SUM(c."promptTokens" + c."completionTokens") AS "tokens", '
-        'SUM(c."costUsd") AS "cost" FROM "model_calls" c WHERE c."sessionId" IN '
-        '(SELECT s."id" FROM "sessions" s WHERE s."runId" = ? AND s."status" = ?) GROUP BY c."sessionId"',
-        (run_id, RUNNING),
-    )
-    return {row["id"]: row for row in found}
+    return [_standing(model, mine, usage, now) for model, mine in grouped.items()]
 
 
 def _standing(
-    model: str, rows: list[dict[str, Any]], so_far: Mapping[str, Mapping[str, Any]], now: datetime
+    model: str, rows: Sequence[BenchmarkItem], usage: Mapping[str, SessionUsage], now: datetime
 ) -> ModelStanding:
     counts, elapsed, tokens, costs = dict.fromkeys(STATUSES, 0), 0.0, 0, list[float]()
     for row in rows:
@@ -486,9 +471,9 @@ def _standing(
         began = moment(row["startedAt"])
         ended = now if row["status"] == RUNNING else moment(row["finishedAt"])
         elapsed += (ended - began).total_seconds() if began and ended else 0.0
-        current = so_far.get(row["sessionId"] or "", {})
-        tokens += row["tokensTotal"] + (current.get("tokens") or 0)
-        costs += [cost for cost in (row["costUsd"], current.get("cost")) if cost is not None]
+        current = usage.get(row["sessionId"] or "")
+        tokens += row["tokensTotal"] + ((current["tokens"] or 0) if current else 0)
+        costs += [cost for cost in (row["costUsd"], current and current["cost"]) if cost is not None]
     return ModelStanding(
         model=model,
         counts=counts,

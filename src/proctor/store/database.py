@@ -12,15 +12,18 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from proctor.errors import StoreError, StoreUnavailable
 
 Row = dict[str, Any]
+
+
+R = TypeVar("R")
 
 
 # Longer than the longest transaction seen with 100,000 items; a writer that waits longer is stuck.
@@ -35,6 +38,11 @@ TURN_LOCK = 5_077_629
 
 
 _PASSWORD = re.compile(r"(?<=[^:/@]):[^:/@]+(?=@)|(?<=[?&])password=[^&]*&?", re.IGNORECASE)
+
+
+def extended(shape: type[R], row: Mapping[str, object], **more: object) -> R:  # noqa: ARG001  a type
+    """A row with further keys, of which `shape` names all. A sealed row stays one: nothing is read here."""
+    return cast(R, cast(Row, row) | more)
 
 
 class Connection(Protocol):

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
@@ -21,7 +21,7 @@ from proctor.store.database import Connection, Row, insertion, places
 from proctor.store.items import StoreReader
 from proctor.store.key_rotation import drop_unused_texts
 from proctor.store.recorder import Recorder, kept
-from proctor.store.tables import COLUMNS, OF_A_SESSION, clean
+from proctor.store.tables import COLUMNS, OF_A_SESSION, LogEventRow, LogStreamRow, clean
 from proctor.store.writer import timestamp
 from proctor.telemetry.documents import SessionMark, SessionName, sessions_among
 
@@ -190,6 +190,15 @@ class BuiltSessions:
         return self
 
 
+class _TraceSession(TypedDict):
+    traceId: str
+    sessionId: str
+
+
+class _Data(TypedDict):
+    data: bytes
+
+
 class ReceivedSpans:
     """What has arrived by telemetry."""
 
@@ -205,7 +214,7 @@ class ReceivedSpans:
 
     def has_new(self) -> bool:
         """Whether anything has arrived that no session tells of yet."""
-        return bool(self._read.query('SELECT 1 FROM "arrivals" WHERE "isNew" = 1 LIMIT 1'))
+        return bool(self._read.rows(Row, 'SELECT 1 FROM "arrivals" WHERE "isNew" = 1 LIMIT 1'))
 
     def tell(self, tell: Tell, now: datetime) -> BuiltSessions:
         """Bring every session up to what has arrived, a few traces at a time."""
@@ -220,7 +229,8 @@ class ReceivedSpans:
         wanted = list(trace_ids)
         found: dict[str, dict[str, None]] = {}
         for chunk in _chunks(wanted):
-            for row in self._read.query(
+            for row in self._read.rows(
+                _TraceSession,
                 'SELECT DISTINCT a."traceId", a."sessionId" FROM "arrivals" a '
                 f'JOIN "sessions" s ON s."id" = a."sessionId" WHERE a."traceId" IN ({places(chunk)})',
                 chunk,
@@ -230,7 +240,8 @@ class ReceivedSpans:
 
     def documents(self, session_id: str) -> Iterator[Document]:
         """The documents that a session was told from, as they arrived."""
-        rows = self._read.query(
+        rows = self._read.rows(
+            _Data,
             'SELECT "data" FROM "arrivals" WHERE "sessionId" = ? ORDER BY "startedNano", "spanId", "part"',
             (session_id,),
         )
@@ -402,6 +413,14 @@ class LogEvent:
     message: str
 
 
+class LogStream(LogStreamRow):
+    """A log stream with the times of its events in ms; None: it has none."""
+
+    first: int | None
+    last: int | None
+    ingested: int | None
+
+
 class Logs:
     """Every question about streams that were written to, and every change of one."""
 
@@ -445,19 +464,21 @@ class Logs:
 
         self._transaction(work)
 
-    def streams(self) -> list[Row]:
+    def streams(self) -> list[LogStream]:
         """Every stream with the times of its events; groups have an empty stream."""
-        return self._read.query(
+        return self._read.rows(
+            LogStream,
             'SELECT s."logGroup", s."logStream", s."createdAt", '
             'MIN(e."timestamp") AS "first", MAX(e."timestamp") AS "last", MAX(e."ingestedAt") AS "ingested" '
             'FROM "log_streams" s LEFT JOIN "log_events" e '
             'ON e."logGroup" = s."logGroup" AND e."logStream" = s."logStream" '
-            'GROUP BY s."logGroup", s."logStream", s."createdAt" ORDER BY s."logGroup", s."logStream"'
+            'GROUP BY s."logGroup", s."logStream", s."createdAt" ORDER BY s."logGroup", s."logStream"',
         )
 
-    def events(self, group: str, stream: str) -> list[Row]:
+    def events(self, group: str, stream: str) -> list[LogEventRow]:
         """The events of a stream in the order of their times."""
-        rows = self._read.query(
+        rows = self._read.rows(
+            LogEventRow,
             'SELECT * FROM "log_events" WHERE "logGroup" = ? AND "logStream" = ? '
             'ORDER BY "timestamp", "position"',
             (group, stream),

@@ -20,6 +20,7 @@ from proctor.jobs.dialogue.plan import DialoguePlan
 from proctor.model import ModelDirectory
 from proctor.runners.dialogue import ROLES
 from proctor.store import Store
+from proctor.store.runs import batches_of_job
 
 JOB = "dialogue"
 
@@ -56,10 +57,7 @@ def foresee_simulation(store: Store, run_id: str, simulation: DialoguePlan, *, o
 
 def find_simulation(store: Store, simulation: DialoguePlan, output_dir: str) -> Mapping[str, Any] | None:
     """The last batch whose files are in this folder, or without a folder, which asked for the same."""
-    rows = store.read.query(
-        'SELECT * FROM "batches" WHERE "job" = ? ORDER BY "createdAt" DESC, "runId" DESC', (JOB,)
-    )
-    for row in rows:
+    for row in batches_of_job(store.read, JOB):
         same_folder = json.loads(row["optionsJson"]).get("outputDir") == output_dir
         if same_folder if output_dir else row["planDigest"] == simulation.digest:
             return row

@@ -38,6 +38,10 @@ from proctor.score import Score
 from proctor.session import Iteration, Metric, ModelCall, Usage, Workspace
 from proctor.store import Recorder, Store, StoreReader, Writer, item_of, timestamp
 from proctor.store.batches import moment
+from proctor.store.database import Row, extended
+from proctor.store.items import ItemState, item_settings, item_states
+from proctor.store.tables import BatchRow, ItemRow
+from proctor.store.transcripts import calls_after_step
 
 # Make a batch of an experiment, extend it, and keep its folder and the store of one mind.
 
@@ -72,12 +76,14 @@ def extend_experiment(store: Store, run_id: str, experiment: Experiment) -> Exte
 
 def foresee_experiment(read: StoreReader, run_id: str, experiment: Experiment) -> Extension:
     """What `extend_experiment` would change; nothing is changed."""
-    return diff(read, run_id, experiment.items(variation_numbers(read, run_id)), derived_fields=frozenset({"model"}))
+    return diff(
+        read, run_id, experiment.items(variation_numbers(read, run_id)), derived_fields=frozenset({"model"})
+    )
 
 
 def variation_numbers(read: StoreReader, run_id: str) -> dict[str, int]:
     """The number that each variation of a batch was given, by the digest of its items."""
-    rows = read.query('SELECT DISTINCT "digest", "settings" FROM "batch_items" WHERE "runId" = ?', (run_id,))
+    rows = item_settings(read, run_id)
     return {row["digest"]: int(json.loads(row["settings"])["variationId"]) for row in rows}
 
 
@@ -228,11 +234,7 @@ def _turn(written: str) -> ScenarioTurn | None:
 def _behind(
     read: StoreReader, session_id: str, steps: int, played: Sequence[ScenarioTurn]
 ) -> list[ScenarioCall]:
-    rows = read.query(
-        'SELECT "model", "promptTokens", "completionTokens", "costUsd" FROM "model_calls" '
-        'WHERE "sessionId" = ? AND "step" > ? ORDER BY "position"',
-        (session_id, steps),
-    )
+    rows = calls_after_step(read, session_id, steps)
     number = played[-1].number + 1 if played else 0
     return [
         ScenarioCall(
@@ -266,12 +268,6 @@ def _status(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 CONFIG, SUMMARY, COSTS = "batch-config.yaml", "batch-summary.json", "batch-costs.json"
-
-
-_COLUMNS = (
-    *("id", "status", "reason", "error", "settings", "factors", "model", "costUsd", "sessionId"),
-    *("startedAt", "finishedAt"),
-)
 
 
 MOST_COPIED_BYTES = 64 * 1024 * 1024
@@ -359,21 +355,15 @@ class ExperimentFolder:
         shutil.rmtree(kept, ignore_errors=True)
         fresh.rename(kept)
 
-    def _batch(self) -> dict[str, Any]:
-        (row,) = self.store.read.query('SELECT * FROM "batches" WHERE "runId" = ?', (self.run_id,))
+    def _batch(self) -> BatchRow:
+        (row,) = self.store.read.exact_batch(self.run_id)
         return row
 
-    def _items(self) -> list[dict[str, Any]]:
-        # Without what they ask for, which is most of a row: there may be many.
-        columns = ", ".join(f'"{name}"' for name in _COLUMNS)
-        return self.store.read.query(
-            f'SELECT {columns} FROM "batch_items" WHERE "runId" = ? ORDER BY "position"', (self.run_id,)
-        )
+    def _items(self) -> list[ItemState]:
+        return item_states(self.store.read, self.run_id)
 
-    def _item(self, item_id: str) -> dict[str, Any]:
-        (row,) = self.store.read.query(
-            'SELECT * FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (self.run_id, item_id)
-        )
+    def _item(self, item_id: str) -> ItemRow:
+        (row,) = self.store.read.exact_item(self.run_id, item_id)
         return row
 
 
@@ -384,12 +374,14 @@ class _Facts:
         self,
         batch: Mapping[str, Any],
         options: Mapping[str, Any],
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[ItemState],
         now: datetime,
     ) -> None:
         self._batch, self._options = batch, options
         self._rows = [
-            row | {"opened": json.loads(row["settings"])} for row in rows if row["reason"] != "removed"
+            extended(Row, row, opened=json.loads(row["settings"]))
+            for row in rows
+            if row["reason"] != "removed"
         ]
         began = moment(batch["createdAt"])
         ended = moment(batch["finishedAt"]) or now

@@ -106,8 +106,8 @@ def all_streams(service: Service) -> list[LogStream]:
         'GROUP BY "outputGroup", "outputStream"'
     ):
         add(row["outputGroup"], row["outputStream"], row["at"])
-    for row in service.store.logs.streams():
-        add(row["logGroup"], row["logStream"], row["createdAt"])
+    for stream in service.store.logs.streams():
+        add(stream["logGroup"], stream["logStream"], stream["createdAt"])
     for row in service.store.read.query(
         'SELECT "logGroup", MIN("startedAt") AS "at" FROM "sessions" WHERE "logGroup" <> ? '
         'GROUP BY "logGroup"',
@@ -130,10 +130,11 @@ def event_times(service: Service, group: str, names: Sequence[str] | None = None
     ):
         last = _milliseconds(row["last"])
         found[row["stream"]] = TimeWindow(first=_milliseconds(row["first"]), last=last, ingested=last)
-    for row in service.store.logs.streams():
-        if row["logGroup"] == group and row["last"] is not None:
-            own = TimeWindow(first=row["first"], last=row["last"], ingested=row["ingested"])
-            found[row["logStream"]] = own.joined(found.get(row["logStream"]))
+    for stream in service.store.logs.streams():
+        first, end, ingested = stream["first"], stream["last"], stream["ingested"]
+        if stream["logGroup"] == group and first is not None and end is not None and ingested is not None:
+            own = TimeWindow(first=first, last=end, ingested=ingested)
+            found[stream["logStream"]] = own.joined(found.get(stream["logStream"]))
     return found
 
 
