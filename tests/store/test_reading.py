@@ -268,7 +268,7 @@ def test_a_batch_whose_process_is_alive_is_running(store):
 
 def test_a_batch_whose_process_died_is_interrupted_at_once(store, url):
     program = (
-        "import os, sys; from proctor.store import Store; from proctor.store.owner import this_process; "
+        "import os, sys; from proctor.store import Store; from proctor.store.writer import this_process; "
         "store = Store(sys.argv[1]); row = {'runId': 'run', 'createdAt': 'x', 'job': 'coding', "
         "'status': 'running', 'owner': this_process()}; store.create_batch(row, []); os._exit(0)"
     )

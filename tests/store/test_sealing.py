@@ -268,7 +268,7 @@ def test_sealing_anew_goes_on_after_it_was_killed(tmp_path):
         add_batch(plain, count=3000, planText=SECRET)
     (tmp_path / "key").write_text(new_key_text(KEYS.own.secret))
     program = (
-        "import sys, time; from pathlib import Path; from proctor.keys import Keys, key_in; "
+        "import sys, time; from pathlib import Path; from proctor.store.keys import Keys, key_in; "
         "from proctor.store import Store; store = Store(sys.argv[1], Keys(own=key_in(Path(sys.argv[2])))); "
         "store.seal_anew(lambda table, rows: print(table, rows, flush=True) or time.sleep(0.05))"
     )
@@ -391,7 +391,7 @@ def test_a_statement_whose_text_could_not_be_sealed_is_refused(sealed):
 def test_two_that_open_a_new_store_at_once_come_to_one_key(tmp_path):
     (tmp_path / "key").write_text(new_key_text(KEYS.own.secret))
     program = (
-        "import sys; from pathlib import Path; from proctor.keys import Keys, key_in; "
+        "import sys; from pathlib import Path; from proctor.store.keys import Keys, key_in; "
         "from proctor.store import Store; Store(sys.argv[1], Keys(own=key_in(Path(sys.argv[2]))))"
     )
     words = [sys.executable, "-c", program, str(tmp_path / "a.db"), str(tmp_path / "key")]
@@ -432,13 +432,13 @@ def test_no_query_looks_into_a_sealed_column_in_a_way_that_is_not_known():
     found = [
         f"{file.name}: {each[0]}"
         for file in source.rglob("*.py")
-        if file.name not in ("resealing.py", "statements.py")
+        if file.name not in ("key_rotation.py", "sealer.py")
         for pattern in (cut, like)
         for each in pattern.finditer(file.read_text())
     ]
 
     # Levels of factors that are names are not sealed, and may be looked for.
-    assert [each for each in found if each != 'discovery.py: i.\\"factors\\" LIKE'] == []
+    assert [each for each in found if each != 'items.py: i.\\"factors\\" LIKE'] == []
 
 
 def test_without_a_key_nothing_of_sealing_is_loaded(tmp_path):

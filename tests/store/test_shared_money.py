@@ -24,7 +24,7 @@ DRAW = """
 import sys
 from datetime import UTC, datetime
 from proctor.store import MoneyLimits, Store
-from proctor.store.owner import this_process
+from proctor.store.writer import this_process
 
 holder, drawn = this_process(), 0.0
 with Store(sys.argv[1]) as store:

@@ -413,7 +413,7 @@ class LogEvent:
     message: str
 
 
-class LogStream(LogStreamRow):
+class LogStreamTimes(LogStreamRow):
     """A log stream with the times of its events in ms; None: it has none."""
 
     first: int | None
@@ -464,10 +464,10 @@ class Logs:
 
         self._transaction(work)
 
-    def streams(self) -> list[LogStream]:
+    def streams(self) -> list[LogStreamTimes]:
         """Every stream with the times of its events; groups have an empty stream."""
         return self._read.rows(
-            LogStream,
+            LogStreamTimes,
             'SELECT s."logGroup", s."logStream", s."createdAt", '
             'MIN(e."timestamp") AS "first", MAX(e."timestamp") AS "last", MAX(e."ingestedAt") AS "ingested" '
             'FROM "log_streams" s LEFT JOIN "log_events" e '
