@@ -374,13 +374,15 @@ def scores_by_session(read: StoreReader, run_id: str, words: Sequence[str]) -> l
     """What each evaluator came to in these sessions: the mean, how many, how many failed, one label."""
     if not words:
         return []
+    # Not `IN`: a sealed store knows the form `= ?`.
+    among = " OR ".join(['i."prompt" = ?'] * len(words))
     return read.rows(
         SessionScores,
         'SELECT i."prompt" AS "words", sc."evaluator", sc."dimension", AVG(sc."value") AS "mean", '
         'COUNT(*) AS "results", SUM(CASE WHEN sc."error" <> \'\' THEN 1 ELSE 0 END) AS "failed", '
         'MIN(sc."label") AS "label", COUNT(DISTINCT sc."label") AS "labels" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
-        f'WHERE i."runId" = ? AND i."prompt" IN ({places(words)}) '
+        f'WHERE i."runId" = ? AND ({among}) '
         'GROUP BY i."prompt", sc."evaluator", sc."dimension"',
         (run_id, *words),
     )
