@@ -19,11 +19,11 @@ from cloud import aws as aws
 from command_server import CommandServer
 from databases import server as server
 from proctor.agents import find_agent
+from proctor.batch.create import Extension, create, extend
 from proctor.batch.executor import Executor
 from proctor.batch.lifecycle import clear_leftovers
 from proctor.context import AttemptContext, ItemRetryPolicy
 from proctor.job import BatchEnd, ItemFinished
-from proctor.batch.create import Extension, create, extend
 from proctor.jobs.coding.job import CodingJobPlan
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, read_plan
 from proctor.models import ModelRouter, is_stand_in

@@ -3,8 +3,6 @@
 import pytest
 from stand_ins import doing, forever
 
-from proctor.jobs.coding.plan import NO_OVERRIDES
-
 BEFORE = """
 matrix:
   - {prompt: [hello, goodbye], model: scripted/echo, retries: 1}

@@ -3,7 +3,6 @@
 import asyncio
 
 from proctor.errors import ModelError
-from proctor.jobs.coding.plan import NO_OVERRIDES
 from proctor.runner import Outcome
 from proctor.session import Message, ModelCall, ToolCall, Usage
 from proctor.store import Scope

@@ -39,7 +39,7 @@ def _words(document: dict[str, Any]) -> str:
     low, high = patterns["success_rate_interval"]
     lines = [
         f"{patterns['successful_runs']} of {patterns['total_runs']} runs completed: "
-        f"{percent(patterns['success_rate'])} (95 % interval {interval(low, high)})"
+        f"{percent(patterns['success_rate'])} (95% CI {interval(low, high)})"
     ]
     if patterns["errors"]:
         would_be = percent(patterns["success_rate_if_errors_failed"])
@@ -52,7 +52,7 @@ def _words(document: dict[str, Any]) -> str:
     for name, one in document["metrics_analysis"].items():
         if one["n"]:
             spread = f"{figure(one['low'])} to {figure(one['high'])}"
-            lines.append(f"{name}: {figure(one['mean'])} (95 % interval {spread}, n = {one['n']})")
+            lines.append(f"{name}: {figure(one['mean'])} (95% CI {spread}, n = {one['n']})")
         for pair in document["comparisons"].get(name, ())[:10]:
             first, second = pair["descriptions"]
             p = chance(pair["p_corrected"])

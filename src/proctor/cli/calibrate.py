@@ -291,7 +291,7 @@ def _print(title: str, found: Calibration) -> None:
         ("same when asked again", *_rate(found.retest)),
         ("noise, standard deviation", *_estimate(Estimate(value=_root(found.noise_variance)))),
     ]
-    print_table(("", "VALUE", "95 % INTERVAL"), rows)
+    print_table(("", "VALUE", "95% CI"), rows)
     print("\nPeople said (down), the judge said (across):")
     cells = [
         [human, *(found.confusion.get((human, machine), 0) or "·" for machine in found.words)]

@@ -141,7 +141,7 @@ def _print_contrasts(contrasts: Sequence[Contrast]) -> None:
     from proctor.report.comparison import around, chance, change, figure, finding
 
     means = ("METRIC", "CANDIDATE", "BASELINE", "CANDIDATE")
-    heads = (*means, "DIFFERENCE", "95 % INTERVAL", "P", "PAIRS", "FINDING")
+    heads = (*means, "DIFF", "95% CI", "P (HOLM)", "PAIRS", "RESULT")
     rows = [
         (
             each.metric,

@@ -149,7 +149,7 @@ def tell_evaluation(store: Store, run_id: str, ending: BatchEnd, shown: OutputOp
 
 def print_results(results: EvaluationResults) -> None:
     """The evaluators of a job, each with its average and interval."""
-    heads = ("EVALUATOR", "LEVEL", "AVERAGE", "95 % INTERVAL", "RESULTS", "FAILED", "LABELS", "COST")
+    heads = ("EVALUATOR", "LEVEL", "AVERAGE", "95% CI", "RESULTS", "FAILED", "LABELS", "COST")
     print_table(heads, [_cells(result) for result in results.summaries])
 
 

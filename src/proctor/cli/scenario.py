@@ -282,7 +282,7 @@ def estimate(
     print(f"By {count(expected['runs'], 'earlier run')} of it, with the models and turns they had:")
     print(
         f"  {_expected(expected['calls'])} calls, {_expected(expected['tokens'])} tokens, "
-        f"{_expected(expected['cost_usd'], usd=True)} (95 % intervals)"
+        f"{_expected(expected['cost_usd'], usd=True)} (95% CI)"
     )
     for note in expected["notes"]:
         print(f"  {printable(note, width=200)}")

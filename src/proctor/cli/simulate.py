@@ -217,7 +217,7 @@ def export_dialogues(folder: Path, output: Path | None, *, level: str, stats: bo
         document = {"files": [str(output)], "rows": written, "skipped": skipped.files}
         print_json({**document, **({"statistics": figures} if stats else {})})
     elif stats:
-        heads = ("COLUMN", "N", "MEAN", "STD", "MIN", "MAX", "95 % INTERVAL")
+        heads = ("COLUMN", "N", "MEAN", "STD", "MIN", "MAX", "95% CI")
         print_table(heads, [_cells(each) for each in figures])
     tell_skipped(skipped)
     print_note(f"wrote {count(written, 'row')} to {printable(output)}")

@@ -328,7 +328,7 @@ def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> ChartSh
         for each in contrasts
         if each.metric == metric
     ]
-    title = f"{metric}: difference from {baseline}, with 95 % intervals"
+    title = f"{metric}: difference from {baseline}, with 95% CI"
     return ChartShape(caption=metric, svg=forest(title, stems, say=lambda value: change(value, metric)))
 
 
