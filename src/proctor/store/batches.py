@@ -79,7 +79,7 @@ def add_items(connection: Connection, run_id: str, items: Iterable[Item], *, fir
     return next(count) - first
 
 
-def change(connection: Connection, run_id: str, values: Mapping[str, Any]) -> None:
+def change(connection: Connection, run_id: str, values: Mapping[str, object]) -> None:
     """Change some columns of a batch."""
     connection.seal_for(run_id)
     if values:
@@ -90,7 +90,7 @@ def change(connection: Connection, run_id: str, values: Mapping[str, Any]) -> No
 def extend(
     connection: Connection,
     run_id: str,
-    batch: Mapping[str, Any],
+    batch: Mapping[str, object],
     *,
     add: Iterable[Item],
     settle: Iterable[Item],
@@ -159,7 +159,7 @@ def take_up(
     )
     _end_sessions(connection, run_id, INTERRUPTED, "its process went away", claimed.last_seen)
     wanted = f'"status" = ? OR ("status" = ? AND "reason" IN ({places(UNFINISHED_REASONS)}))'
-    parameters: list[Any] = [QUEUED, "", "", run_id, RUNNING, ERROR, *UNFINISHED_REASONS]
+    parameters: list[object] = [QUEUED, "", "", run_id, RUNNING, ERROR, *UNFINISHED_REASONS]
     if again.errors:
         wanted += ' OR "status" = ?'
         parameters.append(ERROR)

@@ -48,16 +48,16 @@ def extended(shape: type[R], row: Mapping[str, object], **more: object) -> R:  #
 class Connection(Protocol):
     """One connection, used by one thread at a time."""
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         """All rows of a query, as dictionaries."""
 
-    def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
         """The rows of a query one by one, in memory that does not grow with their number."""
 
-    def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run one statement; the number of rows it touched."""
 
-    def run_many(self, sql: str, parameters: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
         """Run one statement for each set of parameters."""
 
     def script(self, sql: str) -> None:
@@ -133,21 +133,21 @@ class SqliteConnection:
     def __init__(self, raw: sqlite3.Connection) -> None:
         self._raw = raw
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         return list(self.stream(sql, parameters))
 
-    def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
         with _told_as_store_error():
             cursor = self._raw.execute(sql, parameters)
             names = [column[0] for column in cursor.description or ()]
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
 
-    def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         with _told_as_store_error():
             return self._raw.execute(sql, parameters).rowcount
 
-    def run_many(self, sql: str, parameters: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
         with _told_as_store_error():
             self._raw.executemany(sql, parameters)
 
@@ -212,12 +212,12 @@ class PostgresConnection:
         self._raw = raw
         self._streams = 0
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         with _told_as_store_error(), self._raw.cursor() as cursor:
             cursor.execute(_percent(sql), parameters)
             return _as_rows(cursor)
 
-    def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
         self._streams += 1
         with (
             _told_as_store_error(),
@@ -229,12 +229,12 @@ class PostgresConnection:
                 names = [column.name for column in cursor.description]
                 yield from (_plain(names, row) for row in page)
 
-    def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         with _told_as_store_error(), self._raw.cursor() as cursor:
             cursor.execute(_percent(sql), parameters)
             return int(cursor.rowcount)
 
-    def run_many(self, sql: str, parameters: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
         with _told_as_store_error(), self._raw.cursor() as cursor:
             cursor.executemany(_percent(sql), list(parameters))
 
@@ -325,7 +325,7 @@ def _as_rows(cursor: Any) -> list[Row]:
     return [_plain(names, row) for row in cursor.fetchall()]
 
 
-def _plain(names: Sequence[str], row: Sequence[Any]) -> Row:
+def _plain(names: Sequence[str], row: Sequence[object]) -> Row:
     # PostgreSQL's sums of whole numbers are Decimal, which neither JSON nor arithmetic with float likes.
     return {
         name: _number(value) if type(value).__name__ == "Decimal" else value

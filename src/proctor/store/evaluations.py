@@ -78,11 +78,11 @@ class EvaluationRecord:
     """Also the `runId` of its batch."""
     arn: str
     name: str
-    request: Mapping[str, Any]
+    request: Mapping[str, object]
     """What was asked, without the ground truth."""
     request_digest: str
     """Of all that was asked; two starts with one token are the same only if this is."""
-    metadata: Sequence[Mapping[str, Any]] = ()
+    metadata: Sequence[Mapping[str, object]] = ()
     """What is known of single sessions: scenario, ground truth."""
     definitions: Mapping[str, Any] = field(default_factory=dict)
     """The evaluators' definitions as they were, by the name they were asked for under."""
@@ -102,7 +102,7 @@ class Evaluations:
         self._keys = keys
 
     def open(
-        self, new: EvaluationRecord, batch: Mapping[str, Any], now: datetime
+        self, new: EvaluationRecord, batch: Mapping[str, object], now: datetime
     ) -> tuple[ListedEvaluation, bool]:
         """Write a job and its batch, which has no items yet; the job, and whether it is new.
 
@@ -236,13 +236,13 @@ class Evaluations:
             'UPDATE "evaluations" SET "definitionsJson" = ? WHERE "id" = ?', (_json(new.definitions), new.id)
         )
 
-    def _change(self, evaluation_id: str, values: Mapping[str, Any]) -> None:
+    def _change(self, evaluation_id: str, values: Mapping[str, object]) -> None:
         columns = ", ".join(f'"{name}" = ?' for name in values)
         statement = f'UPDATE "evaluations" SET {columns} WHERE "id" = ?'
         self._transaction(lambda connection: connection.run(statement, (*values.values(), evaluation_id)))
 
 
-def _row(new: EvaluationRecord, now: datetime | None) -> tuple[Any, ...]:
+def _row(new: EvaluationRecord, now: datetime | None) -> tuple[object, ...]:
     asked = (new.client_token, new.request_digest, _json(new.request))
     return (
         *(new.id, new.arn, new.name, timestamp(now) if now else "", *asked),
@@ -251,7 +251,7 @@ def _row(new: EvaluationRecord, now: datetime | None) -> tuple[Any, ...]:
     )
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _json(value: Mapping[str, object]) -> str:
     return clean(json.dumps(dict(value), ensure_ascii=False))
 
 
@@ -399,9 +399,9 @@ def verdicts_of(read: StoreReader, run_id: str, session_id: str, *, limit: int =
     return list(read.whole(rows))
 
 
-def _joined(wanted: JudgedFilter) -> tuple[str, list[Any]]:
+def _joined(wanted: JudgedFilter) -> tuple[str, list[object]]:
     """The scores that count, each with how good it is: a value, or what is left of it where high is bad."""
-    parameters: list[Any] = [*wanted.reversed_]
+    parameters: list[object] = [*wanted.reversed_]
     condition = "1 = 1"
     if wanted.evaluator:
         condition = '"evaluator" = ? AND "dimension" = ?'
@@ -458,7 +458,7 @@ def keep_label(connection: Connection, label: Label, now: datetime) -> None:
 
 def labels(read: StoreReader, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[LabelRow]:
     """Labels by evaluator or session, oldest first."""
-    parts, parameters = ["1 = 1"], list[Any]()
+    parts, parameters = ["1 = 1"], list[object]()
     if evaluator:
         parts.append('"evaluator" = ?')
         parameters.append(evaluator)

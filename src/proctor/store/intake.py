@@ -9,7 +9,7 @@ Knows nothing of how documents become a session.
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar
@@ -125,15 +125,15 @@ class _Rows:
 
     def __init__(self) -> None:
         self._session: dict[str, Any] = {}
-        self._appended: dict[str, list[tuple[Any, ...]]] = {}
+        self._appended: dict[str, list[tuple[object, ...]]] = {}
 
     def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> None:  # noqa: ARG002
         self._session = dict(row)
 
-    def change(self, table: str, key: tuple[str, ...], values: dict[str, Any]) -> None:  # noqa: ARG002
+    def change(self, table: str, key: tuple[str, ...], values: Mapping[str, object]) -> None:  # noqa: ARG002
         self._session.update(values)
 
-    def append(self, table: str, row: tuple[Any, ...]) -> None:
+    def append(self, table: str, row: tuple[object, ...]) -> None:
         self._appended.setdefault(table, []).append(row)
 
     def write(self, connection: Connection) -> None:
@@ -374,7 +374,7 @@ def _mark(row: Row) -> SessionMark:
     )
 
 
-def _row(mark: SessionMark, document: Document, now: datetime) -> tuple[Any, ...]:
+def _row(mark: SessionMark, document: Document, now: datetime) -> tuple[object, ...]:
     place = (mark.trace_id, mark.span_id, mark.part, mark.parent_id, mark.session_key, mark.service)
     return (
         *map(clean, (*place, mark.log_group)),
@@ -382,7 +382,7 @@ def _row(mark: SessionMark, document: Document, now: datetime) -> tuple[Any, ...
     )
 
 
-def _in_order(rows: dict[tuple[str, str, str], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _in_order(rows: dict[tuple[str, str, str], tuple[object, ...]]) -> list[tuple[object, ...]]:
     # Two servers that were sent the same spans in different orders could wait for each other for ever.
     return [rows[key] for key in sorted(rows)]
 

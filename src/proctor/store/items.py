@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast, overload
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, cast, overload
 
 from proctor.errors import NotFound
 from proctor.evaluator import Evidence, Reference
@@ -487,7 +487,7 @@ class StoreReader:
         rows = self.rows(_BlobData, 'SELECT "data" FROM "blobs" WHERE "digest" = ?', (digest,))
         return zlib.decompress(rows[0]["data"]).decode() if rows else ""
 
-    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         """The rows of any query. Use a method that names their shape instead."""
         return self._connection.rows(sql, parameters)
 
@@ -515,9 +515,9 @@ class _SessionRows:
         return self.read.of_session("iterations", self.session_id)
 
 
-def session_where(scope: Scope) -> tuple[str, list[Any]]:
+def session_where(scope: Scope) -> tuple[str, list[object]]:
     """A condition on `sessions s` that a scope stands for, and its parameters."""
-    parts, parameters = ["1 = 1"], list[Any]()
+    parts, parameters = ["1 = 1"], list[object]()
     if scope.run_id:
         parts.append('s."runId" = ?')
         parameters.append(scope.run_id)
@@ -533,9 +533,9 @@ def session_where(scope: Scope) -> tuple[str, list[Any]]:
     return " AND ".join(parts), parameters
 
 
-def item_where(run_id: str, wanted: ItemFilter) -> tuple[str, list[Any]]:
+def item_where(run_id: str, wanted: ItemFilter) -> tuple[str, list[object]]:
     """A condition on `batch_items` that a filter stands for, and its parameters."""
-    parts, parameters = ['"runId" = ?'], [run_id]
+    parts, parameters = ['"runId" = ?'], list[object]([run_id])
     if wanted.statuses:
         parts.append(f'"status" IN ({places(wanted.statuses)})')
         parameters += wanted.statuses
@@ -868,7 +868,7 @@ def factor_names(read: StoreReader, run_id: str) -> list[str]:
     return sorted({name for row in rows for name in json.loads(row["factors"])})
 
 
-def level_of(factor: str, *, is_postgres: bool, items: str = '"batch_items"') -> tuple[str, list[Any]]:
+def level_of(factor: str, *, is_postgres: bool, items: str = '"batch_items"') -> tuple[str, list[object]]:
     """The level an item has of a factor, in SQL, and the parameters of that."""
     if is_postgres:
         return f'CAST({items}."factors" AS jsonb) ->> CAST(? AS TEXT)', [factor]
@@ -882,7 +882,7 @@ def _opened(row: _StoredPageItem) -> PageItem:
     return extended(PageItem, row, factors=json.loads(row["factors"]))
 
 
-def _expression(order: str, is_postgres: bool) -> tuple[str, list[Any]]:
+def _expression(order: str, is_postgres: bool) -> tuple[str, list[object]]:
     """What an order goes by, in SQL, and the parameters of that."""
     if order.startswith(FACTOR):
         return level_of(order.removeprefix(FACTOR), is_postgres=is_postgres)

@@ -13,7 +13,7 @@ Knows nothing of attempts, or of what the money is spent on.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import cast
 
 from proctor.errors import OwnershipLost
 from proctor.item import RUNNING
@@ -236,7 +236,7 @@ FRESH = timedelta(seconds=5)
 
 
 def exchange(
-    connection: Connection, owner: str, rows: Iterable[Mapping[str, Any]], now: datetime
+    connection: Connection, owner: str, rows: Iterable[Mapping[str, object]], now: datetime
 ) -> list[PoolRow]:
     """Write what this process knows; what the others know."""
     connection.run(

@@ -7,7 +7,7 @@ the rest of the query names them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypedDict, TypeVar, cast
+from typing import TypedDict, TypeVar, cast
 
 from proctor.item import RUNNING
 from proctor.store.batches import INTERRUPTED, moment, with_true_status
@@ -166,8 +166,8 @@ def _current(row: S, now: datetime) -> S:
     return cast(S, with_true_status(cast(BatchRow, row), now))
 
 
-def _where(read: StoreReader, wanted: RunFilter, now: datetime) -> tuple[str, list[Any]]:
-    parts, parameters = ["1 = 1"], list[Any]()
+def _where(read: StoreReader, wanted: RunFilter, now: datetime) -> tuple[str, list[object]]:
+    parts, parameters = ["1 = 1"], list[object]()
     if wanted.statuses:
         part, values = _status_where(read, wanted.statuses, now)
         parts.append(part)
@@ -181,12 +181,12 @@ def _where(read: StoreReader, wanted: RunFilter, now: datetime) -> tuple[str, li
     return " AND ".join(parts), parameters
 
 
-def _status_where(read: StoreReader, statuses: Sequence[str], now: datetime) -> tuple[str, list[Any]]:
+def _status_where(read: StoreReader, statuses: Sequence[str], now: datetime) -> tuple[str, list[object]]:
     rows = read.rows(
         _Liveness, 'SELECT "runId", "owner", "heartbeatAt" FROM "batches" WHERE "status" = ?', (RUNNING,)
     )
     dead = [row["runId"] for row in rows if not is_alive(row["owner"], moment(row["heartbeatAt"]), now)]
-    parts, parameters = [_among("status", statuses)], list[Any](statuses)
+    parts, parameters = [_among("status", statuses)], list[object](statuses)
     if not dead:
         return parts[0], parameters
     if RUNNING in statuses and INTERRUPTED not in statuses:
@@ -196,5 +196,5 @@ def _status_where(read: StoreReader, statuses: Sequence[str], now: datetime) -> 
     return parts[0], parameters
 
 
-def _among(column: str, values: Sequence[Any]) -> str:
+def _among(column: str, values: Sequence[object]) -> str:
     return f'"{column}" IN ({places(values)})'

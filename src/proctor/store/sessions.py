@@ -8,7 +8,7 @@ else as `call-7`, where 7 is its place among all events of the session.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from proctor.evaluator import Evidence, Reference, Trace
 from proctor.json_values import parse_json
@@ -208,7 +208,7 @@ def _known(session: Mapping[str, object]) -> dict[str, object]:
     return {name: session[name] for name in ATTRIBUTES if session.get(name)}
 
 
-def _is_map(value: Any) -> bool:
+def _is_map(value: object) -> bool:
     return isinstance(value, dict)
 
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from datetime import datetime
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from proctor.item import Item
 from proctor.session import Merge
@@ -88,7 +88,7 @@ class Store:
         """Begin to write; with an ownership, for as long as the batch is ours."""
         return Writer(self._database, COLUMNS, ownership)
 
-    def create_batch(self, batch: Mapping[str, Any], items: Iterable[Item]) -> int:
+    def create_batch(self, batch: Mapping[str, object], items: Iterable[Item]) -> int:
         """Make a batch with its items, all or nothing; the number of items."""
         return self._transaction(lambda connection: batches.create(connection, batch, items))
 
@@ -104,7 +104,7 @@ class Store:
     def extend_batch(
         self,
         run_id: str,
-        batch: Mapping[str, Any],
+        batch: Mapping[str, object],
         *,
         add: Iterable[Item],
         settle: Iterable[Item],
@@ -115,7 +115,7 @@ class Store:
             lambda connection: batches.extend(connection, run_id, batch, add=add, settle=settle, drop=drop)
         )
 
-    def change_batch(self, run_id: str, values: Mapping[str, Any]) -> None:
+    def change_batch(self, run_id: str, values: Mapping[str, object]) -> None:
         """Change some of what a batch was started with: its budget, its concurrency."""
         self._transaction(lambda connection: batches.change(connection, run_id, values))
 

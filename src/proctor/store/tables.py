@@ -637,7 +637,7 @@ def whole(number: Any) -> int:
 # Items as rows, and rows as items.
 
 
-def row_of(run_id: str, position: int, item: Item) -> tuple[Any, ...]:
+def row_of(run_id: str, position: int, item: Item) -> tuple[object, ...]:
     """A new item's row, in the order of `batch_items`' columns."""
     digest = item.digest
     return (
@@ -653,7 +653,7 @@ def how_of(item: Item) -> tuple[str, str, str]:
     return _json(item.settings), _json(item.factors), clean(str(item.settings.get("repo", "")))
 
 
-def merge_row(session_id: str, position: int, when: str, merge: Merge) -> tuple[Any, ...]:
+def merge_row(session_id: str, position: int, when: str, merge: Merge) -> tuple[object, ...]:
     """A try to merge, in the order of `merge_history`'s columns."""
     files = json.dumps(list(merge.conflict_files))
     head = (session_id, position, when, when, clean(merge.base_branch), merge.mode, merge.result, files)
@@ -674,7 +674,7 @@ def item_of(row: Mapping[str, Any]) -> Item:
     )
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _json(value: Mapping[str, object]) -> str:
     return clean(_ENCODER.encode(dict(value)))
 
 
