@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean
-from typing import Any
 
 from proctor.item import ERROR, FAIL, FINISHED, RUNNING, STATUSES, SUCCESS, TIMEOUT
 from proctor.stats.contrasts import LEVEL, Difference, holm, paired, welch
@@ -23,6 +22,8 @@ from proctor.stats.intervals import Estimate, Rate, mean_of, wilson
 from proctor.store import Scope, StoreReader, aggregates
 from proctor.store.aggregates import BenchmarkItem, SessionUsage
 from proctor.store.batches import moment
+from proctor.store.database import Row
+from proctor.store.tables import ItemRow
 
 # Each run of a benchmark, put together from what the store holds of it.
 
@@ -91,25 +92,33 @@ def runs_of(read: StoreReader, run_id: str) -> list[BenchmarkRun]:
     """Every run of a benchmark, in the order of its items."""
     scope = Scope(run_id=run_id)
     sessions = {row["id"]: row for row in read.table("sessions", scope)}
-    steps, scores = defaultdict(list), defaultdict(list)
+    steps: dict[str, list[Row]] = defaultdict(list)
+    scores: dict[str, list[Row]] = defaultdict(list)
     for row in read.table("iterations", scope):
         steps[row["sessionId"]].append(row)
     for row in read.table("scores", scope):
         scores[row["sessionId"]].append(row)
-    tried: dict[str, list[Any]] = defaultdict(list)
+    tried: dict[str, list[Row]] = defaultdict(list)
     for row in sessions.values():
         tried[row["itemId"]].append(row)
     return [
-        _run(item, sessions.get(item["sessionId"]), tried[item["id"]], steps, scores)
+        _run(
+            item,
+            sessions.get(item["sessionId"] or "", {}),
+            tried[item["id"]],
+            steps[item["sessionId"] or ""],
+            scores[item["sessionId"] or ""],
+        )
         for item in read.items(run_id, limit=1_000_000)
     ]
 
 
-def _run(item: Any, session: Any, attempts: Sequence[Any], steps: Any, scores: Any) -> BenchmarkRun:
+def _run(
+    item: ItemRow, last: Row, attempts: Sequence[Row], steps: Sequence[Row], scores: Sequence[Row]
+) -> BenchmarkRun:
+    """One run, from its item, its last session, all its sessions, and the steps and scores of the last."""
     factors, settings = json.loads(item["factors"]), json.loads(item["settings"])
-    last = session or {}
-    mine = steps[item["sessionId"]]
-    criteria, is_unchecked = _criteria(settings.get("criteria", []), scores[item["sessionId"]])
+    criteria, is_unchecked = _criteria(settings.get("criteria", []), scores)
     began, ended = moment(last.get("startedAt")), moment(last.get("finishedAt"))
     return BenchmarkRun(
         item_id=item["id"],
@@ -127,9 +136,9 @@ def _run(item: Any, session: Any, attempts: Sequence[Any], steps: Any, scores: A
         model_calls=last.get("modelCalls", 0),
         tool_calls=last.get("toolCalls", 0),
         interventions=last.get("interventions", 0),
-        files=sum(step["changedFiles"] for step in mine),
-        lines_added=sum(step["linesAdded"] for step in mine),
-        lines_removed=sum(step["linesRemoved"] for step in mine),
+        files=sum(step["changedFiles"] for step in steps),
+        lines_added=sum(step["linesAdded"] for step in steps),
+        lines_removed=sum(step["linesRemoved"] for step in steps),
         prompt_tokens=sum(row["promptTokens"] for row in attempts),
         completion_tokens=sum(row["completionTokens"] for row in attempts),
         total_tokens=sum(row["totalTokens"] for row in attempts),
@@ -144,7 +153,7 @@ def _run(item: Any, session: Any, attempts: Sequence[Any], steps: Any, scores: A
     )
 
 
-def _criteria(wanted: Sequence[str], scores: Sequence[Any]) -> tuple[tuple[TaskCriterion, ...], bool]:
+def _criteria(wanted: Sequence[str], scores: Sequence[Row]) -> tuple[tuple[TaskCriterion, ...], bool]:
     """What became of each success criterion, those that nothing checks among them."""
     made = [
         TaskCriterion(

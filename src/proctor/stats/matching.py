@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, FINISHED, SUCCESS
@@ -33,8 +32,8 @@ class _GroupedItem:
 
     row: ItemWithTime
     group: str
-    levels: Mapping[str, Any]
-    inputs: Mapping[str, Any]
+    levels: Mapping[str, str]
+    inputs: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +101,7 @@ def groups_within(read: StoreReader, run: str, factor: str, now: datetime, *, pa
     return _grouped(read, levels, [item for item in items if item.group], pair)
 
 
-def _grouped_item(row: ItemWithTime, levels: Mapping[str, Any], group: str) -> _GroupedItem:
+def _grouped_item(row: ItemWithTime, levels: Mapping[str, str], group: str) -> _GroupedItem:
     return _GroupedItem(row, group, levels, json.loads(row["details"]))
 
 

@@ -48,7 +48,7 @@ class Token:
     operation: str
     token: str
     """Empty: each time it is sent, it is another."""
-    asked: Mapping[str, Any]
+    asked: Mapping[str, object]
     """All that was asked for; the same token with something else is a contradiction."""
 
 
@@ -103,7 +103,7 @@ class Definitions:
         self._keys = keys
 
     def create_evaluator(
-        self, row: Mapping[str, Any], config: Mapping[str, Any], token: Token
+        self, row: Mapping[str, Any], config: Mapping[str, object], token: Token
     ) -> EvaluatorDefinition:
         """Keep a new evaluator; `row` has its columns but for the configuration.
 
@@ -118,7 +118,7 @@ class Definitions:
         return self.evaluator(self._once(token, row["id"], row["createdAt"], work), with_config=False)
 
     def update_evaluator(
-        self, evaluator_id: str, values: Mapping[str, Any], config: Mapping[str, Any] | None, token: Token
+        self, evaluator_id: str, values: Mapping[str, Any], config: Mapping[str, object] | None, token: Token
     ) -> EvaluatorDefinition:
         """Change an evaluator. Raises a `Contradiction` while it is in use."""
         arn = values.get("kmsKeyArn", "")
@@ -163,7 +163,7 @@ class Definitions:
         return self._keys.make(evaluator_id, arn, {KMS_CONTEXT: evaluator_id}, datetime.fromisoformat(at))
 
     def _keep_config(
-        self, connection: Connection, evaluator_id: str, config: Mapping[str, Any], key: Row | None
+        self, connection: Connection, evaluator_id: str, config: Mapping[str, object], key: Row | None
     ) -> None:
         if key:
             self._keys.keep(connection, key)
@@ -200,7 +200,7 @@ class Definitions:
         return _users(self._read.rows(_Document, _ENABLED, (1,)))
 
     def create_config(
-        self, row: Mapping[str, Any], document: Mapping[str, Any], token: Token
+        self, row: Mapping[str, Any], document: Mapping[str, object], token: Token
     ) -> OnlineConfig:
         """Keep a new configuration."""
 
@@ -210,7 +210,7 @@ class Definitions:
         return self.config(self._once(token, row["id"], row["createdAt"], work))
 
     def update_config(
-        self, config_id: str, values: Mapping[str, Any], document: Mapping[str, Any], token: Token
+        self, config_id: str, values: Mapping[str, Any], document: Mapping[str, object], token: Token
     ) -> OnlineConfig:
         """Change a configuration."""
 
@@ -250,7 +250,7 @@ class Definitions:
         (found,) = self._read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "{table}"')
         return int(found["n"])
 
-    def tell_config(self, config_id: str, **values: Any) -> None:
+    def tell_config(self, config_id: str, **values: object) -> None:
         """Keep what became of a configuration: the batch it writes to, why it cannot."""
         self._transaction(lambda connection: _change(connection, CONFIGS, config_id, values))
 
@@ -401,7 +401,7 @@ def _users(rows: Iterable[_Document]) -> dict[str, str]:
     }
 
 
-def _config_columns(connection: Connection, config: Mapping[str, Any]) -> Row:
+def _config_columns(connection: Connection, config: Mapping[str, object]) -> Row:
     text, blob = kept(_json(config))
     if blob:
         connection.run(f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING", blob)
@@ -412,5 +412,5 @@ def _with_document(row: OnlineConfigRow) -> OnlineConfig:
     return extended(OnlineConfig, row, document=json.loads(row["documentJson"]))
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _json(value: Mapping[str, object]) -> str:
     return clean(json.dumps(dict(value), ensure_ascii=False))
