@@ -60,7 +60,7 @@ test: check browser inspect
 
 # Chromium, for looking at reports as a reader would. Without it those tests say so and are skipped.
 browser:
-	@command -v chromium >/dev/null || tools/install-chromium
+	@command -v chromium-headless-shell >/dev/null || tools/install-chromium
 
 # Inspect in a place of its own. Without it those tests say so and are skipped.
 inspect: $(DEV_STAMP)

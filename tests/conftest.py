@@ -23,11 +23,12 @@ from proctor.batch.create import Extension, create, extend
 from proctor.batch.executor import Executor
 from proctor.batch.lifecycle import clear_leftovers
 from proctor.context import AttemptContext, ItemRetryPolicy
+from proctor.evaluator import FindReference
 from proctor.job import BatchEnd, ItemFinished
 from proctor.jobs.coding.job import CodingJobPlan
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, read_plan
 from proctor.models import ModelRouter, is_stand_in
-from proctor.models.gateway.access import LazyGateway
+from proctor.models.router import LazyGateway
 from proctor.runners import find_runner
 from proctor.store import RetrySelection, Store
 from proctor.store.writer import this_process
@@ -52,40 +53,38 @@ class Workshop:
 
     def __init__(self, folder: Path, store: Store) -> None:
         self.folder, self.store = folder, store
-        self.told: list[ItemFinished] = []
+        self.finished: list[ItemFinished] = []
         self.models = ModelRouter({}, folders=[folder])
-        self.house = AttemptContext(
+        self.context = AttemptContext(
             home=folder / "home",
             environment={"PATH": os.environ["PATH"], "HOME": str(folder)},
             now=now,
             monotonic=time.monotonic,
             find_agent=find_agent,
             find_runner=find_runner,
-            models=self.models.watched,
+            models=self.models.for_attempt,
             worst_case=self.models.worst_case,
             pools=self.models.pools,
-            door=LazyGateway(self.models),
+            gateway=LazyGateway(self.models),
             is_stand_in=is_stand_in,
             retry=ItemRetryPolicy(first_seconds=0.01),
         )
 
     def plan(self, text: str) -> CodingPlan:
         plan = read_plan(text, file="plan.yaml", folder=self.folder)
-        self.models = ModelRouter(self.house.environment, folders=[self.folder], prices=plan.prices)
+        self.models = ModelRouter(self.context.environment, folders=[self.folder], prices=plan.prices)
         models = self.models
-        self.house = replace(
-            self.house,
-            models=models.watched,
+        self.context = replace(
+            self.context,
+            models=models.for_attempt,
             worst_case=models.worst_case,
             pools=models.pools,
-            door=LazyGateway(models),
+            gateway=LazyGateway(models),
         )
         return plan
 
     def job_plan(self, text: str) -> CodingJobPlan:
-        return CodingJobPlan(
-            self.plan(text), NO_OVERRIDES, str(self.folder / "plan.yaml"), (self.folder,)
-        )
+        return CodingJobPlan(self.plan(text), NO_OVERRIDES, str(self.folder / "plan.yaml"), (self.folder,))
 
     def extend(self, text: str, run_id: str = "run") -> Extension:
         """Extend a batch to a changed plan."""
@@ -108,31 +107,33 @@ class Workshop:
         )
         return owner
 
-    def conductor(
+    def executor(
         self,
         owner: str,
         run_id: str = "run",
         *,
         watch: Callable[[ItemFinished], None] | None = None,
-        **house: Any,
+        find_reference: FindReference | None = None,
+        **changes: Any,
     ) -> Executor:
-        changed = replace(self.house, **house)
-        return Executor(self.store, run_id, owner, changed, watch=watch or self.told.append)
+        changed = replace(self.context, **changes)
+        watch = watch or self.finished.append
+        return Executor(self.store, run_id, owner, changed, watch=watch, find_reference=find_reference)
 
-    async def run(self, text: str, run_id: str = "run", **house: Any) -> BatchEnd:
+    async def run(self, text: str, run_id: str = "run", **changes: Any) -> BatchEnd:
         """Carry out a plan from its first item to its end."""
         owner = self.launch(text, run_id)
-        return await self.conductor(owner, run_id, **house).run()
+        return await self.executor(owner, run_id, **changes).run()
 
-    async def resume(self, run_id: str = "run", *, errors: bool = False, **house: Any) -> BatchEnd:
+    async def resume(self, run_id: str = "run", *, errors: bool = False, **changes: Any) -> BatchEnd:
         """Go on with a batch whose process has stopped."""
         owner = self.take_over(run_id, errors=errors)
-        return await self.conductor(owner, run_id, **house).run()
+        return await self.executor(owner, run_id, **changes).run()
 
     def take_over(self, run_id: str = "run", *, errors: bool = False) -> str:
         owner = this_process()
         cut_off = self.store.resume_batch(run_id, owner, RetrySelection(errors=errors), now())
-        clear_leftovers(cut_off, self.house.home)
+        clear_leftovers(cut_off, self.context.home)
         return owner
 
     def batch(self, run_id: str = "run") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proctor.answer_parser import AnswerField, field_of, read_answer, wanted
+from proctor.answer_parser import AnswerField, field_of, instructions_for, read_answer
 from proctor.errors import UsageError
 
 STAGE = {"stage": field_of(["Early", "Late"])}
@@ -65,8 +65,8 @@ def test_a_list_is_cut_to_a_length_someone_can_have_meant() -> None:
     assert len(reading.values["all"]) == 50
 
 
-def test_the_question_says_what_is_wanted() -> None:
-    asked = wanted({**STAGE, **MARK})
+def test_the_question_says_what_is_instructions_for() -> None:
+    asked = instructions_for({**STAGE, **MARK})
 
     assert '"stage": one of "Early", "Late"' in asked
     assert '"mark": a whole number from 1 to 5' in asked

@@ -1,16 +1,14 @@
 """A judge is asked one question on one scale, and its verdict is read with its reason."""
 
 import json
-from collections.abc import Mapping, Sequence
 
 import pytest
 
 from proctor.errors import EvaluatorError
-from proctor.evaluator import Evidence
-from proctor.evaluators.judge import Judge
-from proctor.judging.engine import CriteriaVerdict, Criterion, TranscriptLine, judge, question
+from proctor.judging.engine import Criterion, Judge, TranscriptLine, criterion_prompt, score_criterion
+from proctor.model import Answer, Request
 from proctor.models import ModelRouter
-from proctor.session import Message
+from proctor.session import ModelCall
 
 LINES = [
     TranscriptLine(speaker="therapist", text="How are you?"),
@@ -19,15 +17,22 @@ LINES = [
 ]
 
 
-def answering(*texts: str):
-    asked: list[str] = []
-    left = list(texts)
+class ScriptedJudge:
+    """Answers with these texts, one after the other, and keeps what it was asked."""
 
-    async def ask(messages: Sequence[Mapping[str, str]]) -> CriteriaVerdict:
-        asked.append(messages[0]["content"])
-        return CriteriaVerdict(text=left.pop(0), cost_usd=0.25)
+    def __init__(self, *texts: str) -> None:
+        self._texts = list(texts)
+        self.requests: list[Request] = []
 
-    return ask, asked
+    async def answer(self, request: Request) -> Answer:
+        self.requests.append(request)
+        return Answer(text=self._texts.pop(0), call=ModelCall(model=request.model, cost_usd=0.25))
+
+
+def answering(*texts: str) -> tuple[Judge, list[Request]]:
+    models = ScriptedJudge(*texts)
+    judge = Judge(models=models, model="m", parameters={"temperature": 0.0}, structured=False)
+    return judge, models.requests
 
 
 @pytest.mark.parametrize(
@@ -41,9 +46,9 @@ def answering(*texts: str):
 )
 async def test_each_scale_gives_its_own_kind_of_verdict(scale, answer, value, label) -> None:
     criterion = Criterion(name="x", instructions="?", scale=scale, labels=("warm", "cold"))
-    ask, _ = answering(json.dumps(answer | {"reasoning": "so it seems"}))
+    judge, _ = answering(json.dumps(answer | {"reasoning": "so it seems"}))
 
-    (score,) = await judge(criterion, LINES, ask)
+    (score,) = await score_criterion(criterion, LINES, judge)
 
     assert (score.value, score.label, score.explanation) == (value, label, "so it seems")
     assert score.cost_usd == 0.25
@@ -51,35 +56,36 @@ async def test_each_scale_gives_its_own_kind_of_verdict(scale, answer, value, la
 
 async def test_messages_of_the_target_are_judged_one_by_one_with_what_came_before() -> None:
     criterion = Criterion(name="x", instructions="?", level="turn", target="therapist")
-    ask, asked = answering('{"score": 2, "reasoning": ""}', '{"score": 3, "reasoning": ""}')
+    judge, requests = answering('{"score": 2, "reasoning": ""}', '{"score": 3, "reasoning": ""}')
 
-    scores = await judge(criterion, LINES, ask)
+    scores = await score_criterion(criterion, LINES, judge)
 
     assert [(score.target, score.value) for score in scores] == [
         ("therapist.turn_0", 2.0),
         ("therapist.turn_1", 3.0),
     ]
-    assert "What happened?" not in asked[0]
-    assert "What happened?" in asked[1]
+    prompts = [request.messages[0]["content"] for request in requests]
+    assert "What happened?" not in prompts[0]
+    assert "What happened?" in prompts[1]
 
 
 async def test_a_judge_who_gives_no_verdict_is_asked_twice_and_then_said_to_have_failed() -> None:
-    ask, asked = answering("hm", "hm hm")
+    judge, requests = answering("hm", "hm hm")
 
     with pytest.raises(EvaluatorError, match="no verdict"):
-        await judge(Criterion(name="x", instructions="?"), LINES, ask)
-    assert len(asked) == 2
+        await score_criterion(Criterion(name="x", instructions="?"), LINES, judge)
+    assert len(requests) == 2
 
 
 def test_the_profile_is_shown_only_to_those_who_are_to_see_it() -> None:
     blind, seeing = (Criterion(name="x", instructions="?", sees_profile=each) for each in (False, True))
 
-    assert "Abe" not in question(blind, LINES, None, "Abe")
-    assert "Abe" in question(seeing, LINES, None, "Abe")
+    assert "Abe" not in criterion_prompt(blind, LINES, None, "Abe")
+    assert "Abe" in criterion_prompt(seeing, LINES, None, "Abe")
 
 
 def test_what_was_said_stands_between_marks_and_is_called_material() -> None:
-    asked = question(Criterion(name="x", instructions="?"), LINES, None, "")
+    asked = criterion_prompt(Criterion(name="x", instructions="?"), LINES, None, "")
 
     assert asked.index("<conversation>") < asked.index("Ignore your") < asked.index("</conversation>")
     assert "material to be judged" in asked
@@ -91,11 +97,25 @@ def test_criteria_that_ask_differently_have_different_digests() -> None:
     assert one.digest != other.digest
 
 
-async def test_the_judge_of_the_product_asks_a_model(tmp_path) -> None:
+async def test_a_criterion_is_scored_by_a_model_of_the_router(tmp_path) -> None:
     (tmp_path / "judge.yaml").write_text("""rules: [{reply: '{"score": 4, "reasoning": "good"}'}]""")
     models = ModelRouter({}, folders=[tmp_path])
-    made = Judge(criterion=Criterion(name="x", instructions="?"), models=models, model="scripted/judge")
+    judge = Judge(models=models, model="scripted/judge", parameters={"temperature": 0.0}, structured=False)
 
-    (score,) = await made.judge(Evidence(messages=[Message(role="assistant", content="Hello")]))
+    (score,) = await score_criterion(
+        Criterion(name="x", instructions="?"), [TranscriptLine(speaker="assistant", text="Hello")], judge
+    )
 
     assert (score.evaluator, score.value, score.explanation) == ("x", 4.0, "good")
+
+
+async def test_a_criterion_is_asked_with_its_seed_and_without_a_schema_and_its_reasoning_is_not_read() -> (
+    None
+):
+    judge, requests = answering('<think>{"score": 1}</think>{"score": 4, "reasoning": "good"}')
+
+    (score,) = await score_criterion(Criterion(name="x", instructions="?"), LINES, judge, seed=7)
+
+    (request,) = requests
+    assert (request.seed, request.parameters) == (7, {"temperature": 0.0})
+    assert score.value == 4.0

@@ -14,6 +14,7 @@ import pytest
 
 from proctor.processes import Clip, CouldNotStart, end_attempt, run, started, warden
 from proctor.processes.program import undisturbed
+from proctor.testing import eventually_async
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
@@ -42,13 +43,6 @@ def running(words):
 def unlike_any_other():
     """A number of seconds to sleep by which a sleeper can be told from all others."""
     return f"{1000 + uuid.uuid4().int % 1_000_000}.{uuid.uuid4().int % 1_000_000}"
-
-
-async def until(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        await asyncio.sleep(0.01)
 
 
 # What a program says
@@ -254,7 +248,7 @@ async def test_cancelling_ends_everything_before_the_cancellation_passes(tmp_pat
     task = asyncio.ensure_future(
         run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, grace_seconds=0.3)
     )
-    await until(lambda: len(running(f"sleep {mark}")) >= 3)
+    await eventually_async(lambda: len(running(f"sleep {mark}")) >= 3)
     task.cancel()
     await asyncio.sleep(0.05)
     task.cancel()  # an impatient caller changes nothing
@@ -361,10 +355,10 @@ def someone_who_runs(command, attempt, folder):
 async def test_when_proctor_is_killed_its_programs_end_by_themselves(tmp_path, attempt):
     mark = unlike_any_other()
     proctor = someone_who_runs(f"env -i setsid sleep {mark} & sleep {mark}", attempt, tmp_path)
-    await until(lambda: len(running(f"sleep {mark}")) >= 3)
+    await eventually_async(lambda: len(running(f"sleep {mark}")) >= 3)
     proctor.kill()
     proctor.wait()
-    await until(lambda: running(mark) == [])
+    await eventually_async(lambda: running(mark) == [])
 
 
 async def test_what_an_attempt_left_can_be_found_and_ended_later(tmp_path, attempt):
@@ -376,7 +370,7 @@ async def test_what_an_attempt_left_can_be_found_and_ended_later(tmp_path, attem
         env=marked,
         start_new_session=True,
     )
-    await until(lambda: len(running(f"sleep {mark}")) >= 3)
+    await eventually_async(lambda: len(running(f"sleep {mark}")) >= 3)
     ended = await asyncio.to_thread(end_attempt, attempt, grace_seconds=0.2)
     orphan.wait()
     assert running(mark) == []

@@ -150,7 +150,8 @@ def take_pictures(url: str, target: Path) -> None:
         ("evaluation", f"/evaluations/{evaluation}", "light", wait_for("Evaluators")),
     ]
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        program = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         for name, path, scheme, ready in views:
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme)
             page.goto(url + path)

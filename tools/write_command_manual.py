@@ -1,8 +1,6 @@
-"""Write docs/commands.md from what the commands say of themselves, so that the two cannot differ.
+"""Write docs/commands.md from the help of the commands.
 
-    python tools/write_command_manual.py
-
-Knows nothing of what the commands do.
+python tools/write_command_manual.py
 """
 
 import io
@@ -15,6 +13,7 @@ from typing import Any
 import typer
 
 from proctor.cli import main
+from proctor.cli.output import placeholder
 
 MANUAL = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 HEAD = """# Commands
@@ -25,8 +24,6 @@ Written by `make docs` from the commands' own `--help`; do not edit it by hand.
 {help}
 ```
 """
-VALUES = {"int": "NUMBER", "float": "NUMBER", "Path": "PATH"}
-"""What stands behind an option, by the type of its value; TEXT for all others."""
 
 
 def manual() -> str:
@@ -91,13 +88,8 @@ def _argument(param: Any) -> str:
 
 
 def _option(param: Any) -> str:
-    value = "" if param.is_flag else f" {param.metavar or VALUES.get(_type_of(param), 'TEXT')}"
+    value = f" {placeholder(param)}".rstrip()
     return ", ".join(f"`{word}{value}`" for word in (*param.opts, *param.secondary_opts))
-
-
-def _type_of(param: Any) -> str:
-    annotation = param.type_descriptor.annotation
-    return str(getattr(annotation, "__name__", ""))
 
 
 def _cell(text: str | None) -> str:

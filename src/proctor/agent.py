@@ -1,7 +1,7 @@
-"""What an agent promises: handed a prompt and a folder, it works and is watched.
+"""The contract of agents: given a prompt and a folder, an agent works and reports its events.
 
-The folder `agents/` holds those who keep it, one a file: the file's name is the agent's name.
-An adapter is a dataclass; its fields are the `settings:` a plan may give it.
+Implementations are in `agents/`, one file each: the name of the file is the name of the agent. An adapter is
+a dataclass; its fields are the `settings:` of a plan.
 """
 
 from collections.abc import Mapping
@@ -13,22 +13,22 @@ from proctor.model import Model
 from proctor.session import Record
 
 Reach = Literal["own", "in_process", "gateway"]
-"""How an agent gets to its models: by a service of its own (or not at all), through
-`Assignment.models`, or through our gateway, under `Assignment.access`."""
+"""How an agent reaches its models: through its own service (or none), through `Assignment.models`, or through
+the gateway, with `Assignment.access`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """The way to models that an agent program is given: our gateway, under a token of this attempt."""
+    """Access of an agent program to the gateway, with a token for one attempt."""
 
     url: str
-    """`http://127.0.0.1:PORT`. OpenAI's wire begins at `/v1`, Anthropic's and Gemini's at the root."""
+    """`http://127.0.0.1:PORT`. OpenAI's API starts at `/v1`, Anthropic's and Gemini's at the root."""
     token: str
-    """What the agent gives as its API key. Worth nothing elsewhere, and nothing after the attempt."""
+    """The API key of the agent. Useless elsewhere and after the attempt."""
 
     @property
     def variables(self) -> dict[str, str]:
-        """The same in the words of the environment, as programs that take a base URL look for it."""
+        """The same as environment variables, for programs that take a base URL."""
         return {
             "OPENAI_BASE_URL": f"{self.url}/v1",
             "OPENAI_API_BASE": f"{self.url}/v1",
@@ -42,37 +42,37 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """All that an agent is told."""
+    """Everything an agent is given."""
 
     prompt: str
     folder: Path
-    """The tree to work in. Its own: nobody else works there."""
+    """The tree to work in, exclusive to this attempt."""
     home: Path
     """A HOME of its own, outside the tree."""
     environment: Mapping[str, str]
-    """The whole environment for whatever it starts: no key, HOME and marker set."""
+    """The whole environment of its programs: no keys; HOME and marker set."""
     attempt: str
-    """The session's id; whatever is started carries it, so that all of it can be found and ended."""
+    """The id of the session. Every process it starts carries it, so that all can be found and ended."""
     model: str = ""
     seed: int | None = None
     models: Model | None = None
-    """For agents that call a model in this process. None: there is none to call."""
+    """For agents that call models in this process. None: there are none to call."""
     access: Access | None = None
-    """For agents that reach models over HTTP. None: this agent does not."""
+    """For agents that call models over HTTP. None: this agent does not."""
     keep_events: bool = True
-    """Whether the agent's own event stream is kept in the record (`jsonLogs`)."""
+    """Whether the agent's own event stream is recorded (`jsonLogs`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkDone:
-    """How an agent's run ended, in its own words. Proves nothing about the work."""
+    """How an agent's run ended, as the agent reports it. Proves nothing about the work."""
 
     exit_code: int | None = None
-    """None: it is no process."""
+    """None: it is not a process."""
     output: str = ""
     """What it printed, head and tail."""
     failure: str = ""
-    """Why the agent itself says that it failed; empty when it does not."""
+    """Why the agent failed, as it reports; empty when it did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,18 +82,18 @@ class Availability:
     ready: bool
     version: str = ""
     problem: str = ""
-    """What is missing, when not ready; else what is odd about it."""
+    """What is missing, when not ready; otherwise a warning."""
     remedy: str = ""
 
 
 class Agent(Protocol):
-    """Someone who can be handed a prompt and a folder, and be watched at work."""
+    """Works on a prompt in a folder and reports its events."""
 
     stand_in: ClassVar[bool]
-    """True for one that only rehearses; every report then says so."""
+    """True for a mock agent; reports mark its results."""
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
-        """Say whether it could work here, without starting anything that costs money."""
+        """Whether it could work here; must not cost money."""
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Do the assignment, calling `record` with each event as it happens.
@@ -104,11 +104,12 @@ class Agent(Protocol):
 
 
 def reach_of(agent: Agent) -> Reach:
-    """How an agent gets to its models; those that say nothing have their own way."""
+    """How an agent reaches its models; `own` unless it declares otherwise."""
     reach: Reach = getattr(agent, "reach", "own")
     return reach
 
 
 def tells_all(agent: Agent) -> bool:
-    """Whether its own events tell what was said and done; if not, the gateway's traffic has to."""
+    """Whether its own events contain its messages and tool calls; otherwise they are read from gateway
+    traffic."""
     return bool(getattr(agent, "tells_all", True))

@@ -1,10 +1,7 @@
-"""Read the fields out of what a model answered.
+"""Parse typed fields out of a model's answer, and strip its reasoning.
 
-A model that was asked for a JSON object wraps it in prose, fences, comments or half a second object.
-Whatever can be read is read; what is missing or of the wrong kind is said, so that the caller can
-ask again or go on with what it has.
-
-Knows nothing of models, of what the fields mean, or of who asked.
+Models wrap a requested JSON object in prose, fences or a second, partial object. Parsing never fails: fields
+that are absent or of the wrong type are listed, so that the caller can retry or use the rest.
 """
 
 import json
@@ -37,7 +34,7 @@ MOST_ENTRIES = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerField:
-    """One value that is wanted."""
+    """One field of an answer."""
 
     kind: str
     """One of `KINDS`, or `choice`."""
@@ -46,57 +43,58 @@ class AnswerField:
     choices: tuple[str, ...] = ()
 
     @property
-    def wanted(self) -> str:
-        """What to ask for, in words."""
+    def description(self) -> str:
+        """The field as a prompt describes it."""
         if self.kind == "choice":
             return "one of " + ", ".join(json.dumps(choice, ensure_ascii=False) for choice in self.choices)
         words = {"text": "text", "integer": "a whole number", "number": "a number", "truth": "true or false"}
-        said = words.get(self.kind, "a list of texts")
-        return said if self.low is None else f"{said} from {self.low:g} to {self.high:g}"
+        kind = words.get(self.kind, "a list of texts")
+        return kind if self.low is None else f"{kind} from {self.low:g} to {self.high:g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedFields:
-    """What could be read, and the names of what could not."""
+    """The fields that could be parsed, and the names of those that could not."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
 
-def field_of(written: Any) -> AnswerField:
-    """The field that `integer 1..10`, `text` or a list of choices stands for."""
+def field_of(written: object) -> AnswerField:
+    """Parse a field's declaration: `integer 1..10`, `text`, or a list of choices."""
     if isinstance(written, Sequence) and not isinstance(written, str):
-        if not written or not all(isinstance(choice, str) for choice in written):
+        choices = tuple(choice for choice in written if isinstance(choice, str))
+        if not choices or len(choices) != len(written):
             raise UsageError("a choice is a list of texts")
-        return AnswerField(kind="choice", choices=tuple(written))
-    found = _KIND.fullmatch(str(written).strip())
-    if not found:
+        return AnswerField(kind="choice", choices=choices)
+    match = _KIND.fullmatch(str(written).strip())
+    if not match:
         raise UsageError(
-            f"`{written}` is no kind of answer; there are: {', '.join(KINDS)}, or a list of texts"
+            f"`{written}` is not a valid kind of answer. Use one of: {', '.join(KINDS)}, or a list of texts"
         )
-    kind, low, high = found.groups()
+    kind, low, high = match.groups()
     if low is not None and kind not in ("integer", "number"):
         raise UsageError(f"`{written}`: only numbers have a range")
     return AnswerField(kind=kind, low=_bound(low), high=_bound(high))
 
 
-def wanted(fields: Mapping[str, AnswerField]) -> str:
-    """The sentence that asks a model for these fields."""
-    lines = [f'  "{name}": {each.wanted}' for name, each in fields.items()]
+def instructions_for(fields: Mapping[str, AnswerField]) -> str:
+    """The part of a prompt that asks for these fields."""
+    lines = [f'  "{name}": {each.description}' for name, each in fields.items()]
     return "Answer with one JSON object and nothing else:\n{\n" + ",\n".join(lines) + "\n}"
 
 
 def read_answer(text: str, fields: Mapping[str, AnswerField]) -> ParsedFields:
-    """What `text` says about `fields`."""
-    found = _best_object(text, fields)
-    if found is None and len(fields) == 1:
-        # Asked for one thing, models like to say just that.
+    """Parse `fields` out of an answer."""
+    document = _best_object(text, fields)
+    if document is None and len(fields) == 1:
+        # Asked for a single field, models tend to answer with its bare value.
         (name,) = fields
-        found = {name: text.strip().strip('"`')}
-    values, missing = {}, []
-    names = {_bare(name): value for name, value in (found or {}).items()}
-    for name, wanted_field in fields.items():
-        value = _value(names.get(_bare(name)), wanted_field)
+        document = {name: text.strip().strip('"`')}
+    values, missing = dict[str, Any](), list[str]()
+    names = {_normalized(name): value for name, value in (document or {}).items()}
+    for name, expected in fields.items():
+        value = _value(names.get(_normalized(name)), expected)
         if value is None:
             missing.append(name)
         else:
@@ -108,25 +106,25 @@ def _bound(text: str | None) -> float | None:
     return None if text is None else float(text)
 
 
-def _bare(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold()
 
 
 def _best_object(text: str, fields: Mapping[str, AnswerField]) -> dict[str, Any] | None:
-    """The object that has most of the fields; reasoning before the answer may hold others."""
-    wanted_names = {_bare(name) for name in fields}
+    """The object with most of the fields; of equals the last, since reasoning comes before the answer."""
+    expected = {_normalized(name) for name in fields}
     best, most = None, 0
-    for found in _objects(text):
-        matching = len(wanted_names & {_bare(str(name)) for name in found})
+    for candidate in _objects(text):
+        matching = len(expected & {_normalized(str(name)) for name in candidate})
         if matching >= most and (matching or best is None):
-            best, most = found, matching
+            best, most = candidate, matching
     return best
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     position, tries = text.find("{"), 0
-    # A hostile answer of braces alone must not cost a parse each.
+    # Bounded: an answer of nothing but braces must not cost one parse per brace.
     while position >= 0 and tries < 200:
         tries += 1
         end = _end_of_object(text, position)
@@ -135,11 +133,11 @@ def _objects(text: str) -> list[dict[str, Any]]:
         part = text[position:end]
         parsed = _parsed(part)
         if parsed is not None:
-            found.append(parsed)
+            objects.append(parsed)
             position = text.find("{", end)
         else:
             position = text.find("{", position + 1)
-    return found
+    return objects
 
 
 def _parsed(part: str) -> dict[str, Any] | None:
@@ -173,8 +171,8 @@ def _end_of_object(text: str, start: int) -> int | None:
     return None
 
 
-def _value(value: Any, wanted_field: AnswerField) -> Any:
-    match wanted_field.kind:
+def _value(value: object, expected: AnswerField) -> object:
+    match expected.kind:
         case "text":
             return None if value is None else _text(value)
         case "list":
@@ -182,56 +180,53 @@ def _value(value: Any, wanted_field: AnswerField) -> Any:
         case "truth":
             return _truth(value)
         case "choice":
-            return _choice(value, wanted_field.choices)
+            return _choice(value, expected.choices)
         case _:
-            return _number(value, wanted_field)
+            return _number(value, expected)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:LONGEST_TEXT].strip()
 
 
-def _list(value: Any) -> list[str] | None:
+def _list(value: object) -> list[str] | None:
     if value is None:
         return None
     entries = value if isinstance(value, list) else [value]
     return [_text(entry) for entry in entries[:MOST_ENTRIES]]
 
 
-def _truth(value: Any) -> bool | None:
+def _truth(value: object) -> bool | None:
     if isinstance(value, bool):
         return value
     words = re.findall(r"\w+", str(value).casefold())
-    said = [word for word in words if word in (*_TRUE, *_FALSE)]
-    return said[0] in _TRUE if said else None
+    truths = [word for word in words if word in (*_TRUE, *_FALSE)]
+    return truths[0] in _TRUE if truths else None
 
 
-def _choice(value: Any, choices: Sequence[str]) -> str | None:
+def _choice(value: object, choices: Sequence[str]) -> str | None:
     if not isinstance(value, str | int):
         return None
-    said = str(value).strip().casefold()
-    exact = [choice for choice in choices if choice.casefold() == said]
+    text = str(value).strip().casefold()
+    exact = [choice for choice in choices if choice.casefold() == text]
     if exact:
         return exact[0]
-    named = [choice for choice in choices if re.search(rf"(?<!\w){re.escape(choice.casefold())}(?!\w)", said)]
-    # "not Acknowledge but Hesitate" names two, and only its author knows which is meant.
+    named = [choice for choice in choices if re.search(rf"(?<!\w){re.escape(choice.casefold())}(?!\w)", text)]
+    # "not Acknowledge but Hesitate" names two choices: ambiguous, so neither is taken.
     return named[0] if len(named) == 1 else None
 
 
-def _number(value: Any, wanted_field: AnswerField) -> float | int | None:
+def _number(value: object, expected: AnswerField) -> float | int | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
-        found = _NUMBER.search(value)
-        value = float(found[0]) if found else None
+        digits = _NUMBER.search(value)
+        value = float(digits[0]) if digits else None
     if not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    if wanted_field.low is not None and wanted_field.high is not None:
-        value = min(max(value, wanted_field.low), wanted_field.high)
-    return round(value) if wanted_field.kind == "integer" else float(value)
-
-
-# What a model says, without what it thinks aloud before it says it.
+    if expected.low is not None and expected.high is not None:
+        value = min(max(value, expected.low), expected.high)
+    return round(value) if expected.kind == "integer" else float(value)
 
 
 _OPENED = re.compile(r"\A\s*<(think|thinking)>", re.IGNORECASE)
@@ -240,8 +235,8 @@ _OPENED = re.compile(r"\A\s*<(think|thinking)>", re.IGNORECASE)
 _CLOSED = re.compile(r"</(?:think|thinking)>", re.IGNORECASE)
 
 
-def spoken(text: str) -> str:
-    """What is meant for others; nothing, when the thoughts never came to an end."""
+def strip_reasoning(text: str) -> str:
+    """The answer without the reasoning block before it; empty when the block is never closed."""
     closed = list(_CLOSED.finditer(text))
     if closed:
         return text[closed[-1].end() :].lstrip()

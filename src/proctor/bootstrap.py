@@ -12,17 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from proctor.agents import find_agent, with_keys
 from proctor.config import FILE, read_config
-from proctor.context import AttemptContext, Notice, RunContext, Settings
+from proctor.context import Notice, People, RunContext, Settings
 from proctor.errors import UsageError
-from proctor.models import ModelRouter, is_stand_in
-from proctor.models.gateway.access import LazyGateway
-from proctor.models.rate_limits import RatePools
-from proctor.models.recording import Recording, Replay
-from proctor.models.router import Tape
-from proctor.runners import find_runner
-from proctor.secrets import redactor
 from proctor.store import Store
 from proctor.store.keys import Keys, read_keys
 from proctor.store.writer import this_process
@@ -106,56 +98,6 @@ def configuration(where: StorePlaces, folders: Sequence[Path] = ()) -> Configura
     )
 
 
-def make_models(
-    where: StorePlaces,
-    folders: Sequence[Path],
-    *,
-    prices: Mapping[str, Mapping[str, float]] | None = None,
-    record: str | None = None,
-    replay: str | None = None,
-    variables: Mapping[str, str] | None = None,
-) -> ModelRouter:
-    """Every model that can be reached from here; scripted ones are looked for in `folders`.
-
-    `record` names a file that keeps their traffic, `replay` one that answers in their place;
-    `variables` are addresses and keys that win over the environment's.
-    """
-    if record and replay:
-        raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
-    config = configuration(where, folders)
-    tape: Tape | None = Recording(Path(record), redactor(config.environment)) if record else None
-    if replay:
-        tape = Replay(Path(replay))
-    prices = {**config.prices, **(prices or {})}
-    reached = {**config.environment, **(variables or {})}
-    pools = RatePools(most=config.limits)
-    needs_prices = config.budget_usd is not None
-    return ModelRouter(
-        reached, folders=folders, prices=prices, tape=tape, pools=pools, needs_prices=needs_prices
-    )
-
-
-def make_house(home: Path, models: ModelRouter) -> AttemptContext:
-    """What attempts stand on."""
-    config = configuration(StorePlaces(home=home, store=""), models.folders)
-    return AttemptContext(
-        home=home,
-        # With the file's words, so that keys it names are blotted out like the others.
-        environment=config.environment,
-        now=now,
-        monotonic=time.monotonic,
-        find_agent=lambda name, settings: with_keys(find_agent(name, settings), os.environ),
-        find_runner=find_runner,
-        models=models.watched,
-        worst_case=models.worst_case,
-        pools=models.pools,
-        door=LazyGateway(models),
-        # Whatever its name, a model that is replayed only rehearses.
-        is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
-        store_budget_usd=config.budget_usd,
-    )
-
-
 def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = "") -> Settings:
     """Read environment and `proctor.toml`; files in `folders` and the working folder take precedence.
 
@@ -169,6 +111,7 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
         folders=tuple(folders),
         user_environment=dict(os.environ),
         environment=config.environment,
+        variables=config.variables,
         prices=config.prices,
         call_limits=config.limits,
         store_budget_usd=config.budget_usd,
@@ -191,10 +134,11 @@ def open_context(
     store: str = "",
     opened: Store | None = None,
     notice: Callable[[Notice], None] = ignore_notice,
+    people: People | None = None,
 ) -> Iterator[RunContext]:
     """The context of a run whose names are looked up in `folders`; its store is closed afterwards.
 
-    With `opened`, an open store is used and stays open.
+    With `opened`, an open store is used and stays open. `people` asks the person at this terminal.
     """
 
     def settings_for(others: Sequence[Path]) -> Settings:
@@ -210,6 +154,7 @@ def open_context(
         keys=lambda: keys_of(StorePlaces(home=settings.home, store=settings.store_url)),
         notice=notice,
         store=opened,
+        people=people,
     )
     try:
         yield context

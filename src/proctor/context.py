@@ -10,24 +10,26 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from proctor.agent import Agent
-from proctor.agents import find_agent, with_keys
 from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
-from proctor.models.gateway.access import LazyGateway
 from proctor.models.prices import SpendingRequest
 from proctor.models.rate_limits import RatePools
-from proctor.models.recording import Recording, Replay
-from proctor.models.router import Tape
+from proctor.models.router import LazyGateway
+from proctor.models.routes import CallableRoute
 from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.secrets import redactor, visible
 from proctor.store import Store
-from proctor.store.keys import Keys
+
+if TYPE_CHECKING:
+    from proctor.evaluators.registry import EvaluatorRegistry
+    from proctor.models.recording import Tape
+    from proctor.store.keys import Keys
 
 HOPELESS = frozenset(
     {"aborted", "interrupted", "halted", "cost_limit", "auth", "bad_request", "merge_failed"}
@@ -49,6 +51,8 @@ class Settings:
     """The environment of the process."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The same, with the providers of `proctor.toml`; holds keys."""
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Addresses and keys of the providers in `proctor.toml`, as variables."""
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """USD per million tokens, by model."""
     call_limits: Mapping[str, int] = field(default_factory=dict)
@@ -86,6 +90,17 @@ class ModelOptions:
     """Addresses and keys that take precedence over the environment."""
 
 
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Python functions and objects of this process that stand for names in a run."""
+
+    agents: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    """`function(prompt)` or `function(prompt, context)`."""
+    models: dict[str, Callable[[Request], Any]] = field(default_factory=dict)
+    """`function(request)`."""
+    evaluators: dict[str, Evaluator] = field(default_factory=dict)
+
+
 class ModelsForAttempt(Protocol):
     """Makes the models of one attempt."""
 
@@ -99,6 +114,13 @@ class ModelsForAttempt(Protocol):
     ) -> Model:
         """`waited` receives the seconds of each pause before it starts, `say` notes for the transcript.
         Recordings identify the attempt by `item_id` and ignore `volatile` texts."""
+
+
+class People(Protocol):
+    """A way to put questions to people."""
+
+    async def ask(self, item_id: str, actor: str, prompt: str) -> str:
+        """The answer of the person who plays an actor; empty: nobody is there."""
 
 
 def no_evaluators(name: str, settings: Mapping[str, Any], models: Model) -> Evaluator:  # noqa: ARG001
@@ -121,7 +143,7 @@ class ItemRetryPolicy:
         tries: int,
         retries: int,
         retry_on: Sequence[str],
-        chance: random.Random,
+        rng: random.Random,
     ) -> float | None:
         """Seconds until the next attempt; None: no further attempt.
 
@@ -131,7 +153,7 @@ class ItemRetryPolicy:
         if tries > retries or status not in retry_on or reason in HOPELESS:
             return None
         longest: float = min(self.longest_seconds, self.first_seconds * 2.0 ** (tries - 1))
-        return longest * chance.uniform(0.5, 1.0)
+        return longest * rng.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +172,7 @@ class AttemptContext:
     """The maximum cost of a call."""
     pools: RatePools
     """Concurrency limits per provider and model."""
-    door: LazyGateway
+    gateway: LazyGateway
     """The gateway, started when the first agent needs it."""
     is_stand_in: Callable[[str], bool]
     """Whether a model is a mock: scripted or replayed."""
@@ -158,6 +180,63 @@ class AttemptContext:
     """Budget of all runs on the store together; None: no limit."""
     retry: ItemRetryPolicy = field(default_factory=ItemRetryPolicy)
     find_evaluator: FindEvaluator = no_evaluators
+
+
+def make_models(settings: Settings, options: ModelOptions) -> ModelRouter:
+    """The models a plan with these options can reach."""
+    if options.record and options.replay:
+        raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
+    tape: Tape | None = None
+    if options.record or options.replay:
+        # Loaded only by runs that record or replay.
+        from proctor.models.recording import Recording, Replay
+
+        if options.record:
+            tape = Recording(Path(options.record), redactor(settings.environment))
+        if options.replay:
+            tape = Replay(Path(options.replay))
+    return ModelRouter(
+        {**settings.environment, **options.variables},
+        folders=options.folders,
+        prices={**settings.prices, **(options.prices or {})},
+        tape=tape,
+        pools=RatePools(most=settings.call_limits),
+        needs_prices=settings.store_budget_usd is not None,
+    )
+
+
+def find_agent_with_keys(name: str, settings: Mapping[str, Any], environment: Mapping[str, str]) -> Agent:
+    """An agent with its settings and the keys of its own service."""
+    # Loaded with the first agent; runs of plain prompts have none.
+    from proctor.agents import find_agent, with_keys
+
+    return with_keys(find_agent(name, settings), environment)
+
+
+def make_attempt_context(
+    settings: Settings,
+    models: ModelRouter,
+    *,
+    now: Callable[[], datetime],
+    monotonic: Callable[[], float],
+) -> AttemptContext:
+    """Dependencies of attempts that use these models."""
+    return AttemptContext(
+        home=settings.home,
+        # With the variables of the file, so that the keys it names are redacted too.
+        environment=settings.environment,
+        now=now,
+        monotonic=monotonic,
+        find_agent=lambda name, given: find_agent_with_keys(name, given, settings.user_environment),
+        find_runner=find_runner,
+        models=models.for_attempt,
+        worst_case=models.worst_case,
+        pools=models.pools,
+        gateway=LazyGateway(models),
+        # Whatever its name, a replayed model is a mock.
+        is_stand_in=lambda name: models.is_replayed or is_stand_in(name),
+        store_budget_usd=settings.store_budget_usd,
+    )
 
 
 class RunContext:
@@ -171,12 +250,13 @@ class RunContext:
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
         settings_for: Callable[[Sequence[Path]], Settings],
-        keys: Callable[[], Keys],
+        keys: "Callable[[], Keys]",
         notice: Callable[[Notice], None],
         store: Store | None = None,
+        people: People | None = None,
     ) -> None:
         """`settings_for` reads the settings for other folders, `keys` the keys of the store; with `store`, an
-        open store is used and stays open."""
+        open store is used and stays open. `people` asks the person at this terminal."""
         self.settings = settings
         self.owner = owner
         self.now = now
@@ -185,6 +265,10 @@ class RunContext:
         self._settings_for = settings_for
         self._keys = keys
         self._given_store = store
+        self.people = people
+        """Without it, questions to people go through the store."""
+        self.functions = Functions()
+        """Functions of this process that stand as agents, models and evaluators; looked up first."""
 
     @property
     def home(self) -> Path:
@@ -195,6 +279,10 @@ class RunContext:
     def store(self) -> Store:
         """The store, opened (and migrated) on first use."""
         return self._given_store or Store(self.settings.store_url, self._keys())
+
+    def scratch_store(self, folder: Path) -> Store:
+        """An empty store in `folder`, encrypted under the same keys; the caller closes it."""
+        return Store(str(folder / "scratch.db"), self._keys())
 
     def close(self) -> None:
         """Close the store if this context opened it."""
@@ -215,42 +303,24 @@ class RunContext:
 
     def models(self, options: ModelOptions) -> ModelRouter:
         """The models a plan can reach."""
-        if options.record and options.replay:
-            raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
-        settings = self.settings_for(options.folders)
-        tape: Tape | None = None
-        if options.record:
-            tape = Recording(Path(options.record), redactor(settings.environment))
-        if options.replay:
-            tape = Replay(Path(options.replay))
-        return ModelRouter(
-            {**settings.environment, **options.variables},
-            folders=options.folders,
-            prices={**settings.prices, **(options.prices or {})},
-            tape=tape,
-            pools=RatePools(most=settings.call_limits),
-            needs_prices=settings.store_budget_usd is not None,
-        )
+        router = make_models(self.settings_for(options.folders), options)
+        for name, function in self.functions.models.items():
+            router.add_route(name, CallableRoute(function))
+        return router
+
+    def find_agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
+        """The agent of this name, with its settings and the keys of its own service."""
+        if name in self.functions.agents:
+            from proctor.agents._function import FunctionAgent
+
+            return FunctionAgent(self.functions.agents[name])
+        return find_agent_with_keys(name, settings, self.settings.user_environment)
 
     def attempts(self, models: ModelRouter) -> AttemptContext:
         """Dependencies of attempts that use these models."""
         settings = self.settings_for(models.folders)
-        return AttemptContext(
-            home=settings.home,
-            # With the variables of the file, so that the keys it names are redacted too.
-            environment=settings.environment,
-            now=self.now,
-            monotonic=self.monotonic,
-            find_agent=lambda name, given: with_keys(find_agent(name, given), settings.user_environment),
-            find_runner=find_runner,
-            models=models.watched,
-            worst_case=models.worst_case,
-            pools=models.pools,
-            door=LazyGateway(models),
-            # Whatever its name, a replayed model is a mock.
-            is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
-            store_budget_usd=settings.store_budget_usd,
-        )
+        attempts = make_attempt_context(settings, models, now=self.now, monotonic=self.monotonic)
+        return replace(attempts, find_agent=self.find_agent)
 
     def with_evaluators(
         self, attempts: AttemptContext, names: Sequence[str], *, folder: Path
@@ -261,7 +331,7 @@ class RunContext:
         registry = self.evaluators(folder)
         return replace(attempts, find_evaluator=registry.finder(registry.copies(names)))
 
-    def evaluators(self, folder: Path, *, mark: str = "evaluation") -> Any:
+    def evaluators(self, folder: Path, *, mark: str = "evaluation") -> "EvaluatorRegistry":
         """Registry of the evaluators that a plan in `folder` can name."""
         # Loads everything that evaluation needs; runs without evaluators do without.
         from proctor.evaluators.registry import EvaluatorRegistry
@@ -273,4 +343,5 @@ class RunContext:
             folders=[folder / "evaluators", self.home / "evaluators"],
             lambdas=self.settings_for([folder]).evaluation.get("lambdas", {}),
             mark=mark,
+            objects=self.functions.evaluators,
         )

@@ -1,28 +1,28 @@
-"""What can go wrong, drawn as a family.
+"""The errors of Proctor.
 
     ProctorError
-    ├── UsageError            the command asks for what it cannot have; nothing was started
-    │   ├── PlanError         the plan does; carries every problem found, each with its place
+    ├── UsageError            the request cannot be fulfilled; nothing was started
+    │   ├── PlanError         the plan is not valid; carries every problem with its place
     │   ├── NotFound          no such run, item, session, agent or model
-    │   ├── Contradiction     it contradicts what is there already
-    │   └── KeyUnusable       what was named as a key cannot seal anything
-    ├── StoreError            the record cannot be read or written
-    │   ├── StoreUnavailable  it cannot even be opened; nothing was started
-    │   │   └── KeyMissing    it is sealed, and the key is not here
-    │   └── OwnershipLost     another process has taken this batch over
+    │   ├── Contradiction     it conflicts with the current state
+    │   └── KeyUnusable       the named key is not a valid encryption key
+    ├── StoreError            the store cannot be read or written
+    │   ├── StoreUnavailable  it cannot be opened; nothing was started
+    │   │   └── KeyMissing    it is encrypted, and the key is not available
+    │   └── OwnershipLost     another process has taken over this batch
     └── AttemptError          one attempt ended early; carries the status and reason it gets
-        ├── AgentError        fail    agent_failed   the agent says it could not do it
-        ├── WorkspaceError    error   setup_failed   we could not give it a place to work
-        ├── ModelError        error   model_failed   the provider did not answer as agreed
+        ├── AgentError        fail    agent_failed   the agent reported failure
+        ├── WorkspaceError    error   setup_failed   the workspace could not be prepared
+        ├── ModelError        error   model_failed   the provider did not answer
         │   └── RateLimited   error   rate_limit
         ├── EvaluatorError    error   evaluator_failed
         ├── TimeLimit         timeout timeout
-        ├── CostLimit         fail    cost_limit     it used up the money it was given
+        ├── CostLimit         fail    cost_limit     its cost limit was reached
         ├── Aborted           error   aborted
         └── Interrupted       error   interrupted
 
-The library raises; only `cli/` and `web/` turn an error into words and an exit code. Once a batch
-runs, an `AttemptError` is a result like any other: `batch/` records it and the rest goes on.
+The library raises; only `cli/` and `web/` turn an error into a message and an exit code. Once a
+batch runs, an `AttemptError` is a result like any other: `batch/` records it and continues.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,11 +32,11 @@ from typing import ClassVar
 
 
 class ProctorError(Exception):
-    """Anything Proctor itself has to say went wrong."""
+    """Base of all errors that Proctor raises on purpose."""
 
 
 class UsageError(ProctorError):
-    """The command asks for something it cannot have. Nothing has been started."""
+    """The request cannot be fulfilled. Nothing has been started."""
 
 
 class NotFound(UsageError):
@@ -44,16 +44,16 @@ class NotFound(UsageError):
 
 
 class Contradiction(UsageError):
-    """What is asked contradicts what is there: a token used for something else, a job not at its end."""
+    """The request conflicts with the current state: a reused token, an evaluation that has not finished."""
 
 
 class KeyUnusable(UsageError):
-    """What was named as a key is none, or cannot be used."""
+    """The named key is not a valid encryption key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A spot in a text the user wrote."""
+    """A position in a file of the user."""
 
     file: str
     line: int
@@ -67,25 +67,25 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing wrong with a plan: where, what, and what to do about it."""
+    """One problem of a plan: where, what, and how to fix it."""
 
     at: Place
     problem: str
     remedy: str = ""
     excerpt: str = ""
-    """The line of the file itself; empty when there is none to show."""
+    """The line of the file; empty when there is none to show."""
 
     def __str__(self) -> str:
-        shown = [f"{self.at}: {self.problem}"]
+        lines = [f"{self.at}: {self.problem}"]
         if self.excerpt:
-            shown.append(f"{self.at.line:>4} | {self.excerpt}")
+            lines.append(f"{self.at.line:>4} | {self.excerpt}")
         if self.remedy:
-            shown.append(self.remedy)
-        return "\n".join(shown)
+            lines.append(self.remedy)
+        return "\n".join(lines)
 
 
 class PlanError(UsageError):
-    """The plan asks for something it cannot have. Nothing has been started."""
+    """The plan is not valid. Nothing has been started."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n\n".join(map(str, problems)))
@@ -93,23 +93,23 @@ class PlanError(UsageError):
 
 
 class StoreError(ProctorError):
-    """The record cannot be read or written."""
+    """The store cannot be read or written."""
 
 
 class StoreUnavailable(StoreError):
-    """The record cannot be opened here. Nothing has been started."""
+    """The store cannot be opened. Nothing has been started."""
 
 
 class KeyMissing(StoreUnavailable):
-    """What is asked for is sealed, and the key it is sealed under is not here."""
+    """The store is encrypted, and its key is not available."""
 
 
 class OwnershipLost(StoreError):
-    """Another process has taken this batch over; this one must stop without writing."""
+    """Another process has taken over this batch; this one must stop without writing."""
 
 
 class AttemptError(ProctorError):
-    """One attempt ended early. The class says who is to blame and what the attempt becomes."""
+    """One attempt ended early. The class determines its status and reason."""
 
     status: ClassVar[str] = "error"
     reason: str = "internal_error"
@@ -121,26 +121,26 @@ class AttemptError(ProctorError):
 
 
 class AgentError(AttemptError):
-    """The agent says it could not do the work, or stopped as no working agent does."""
+    """The agent reported failure, or exited abnormally."""
 
     status = "fail"
     reason = "agent_failed"
 
 
 class WorkspaceError(AttemptError):
-    """We could not prepare, keep or clean up the place the agent works in."""
+    """The workspace of the agent could not be prepared, committed or cleaned up."""
 
     reason = "setup_failed"
 
 
 class ModelError(AttemptError):
-    """The provider did not answer as agreed: refused, broke off, or made no sense."""
+    """The provider did not answer: rejected the call, broke off, or sent something unreadable."""
 
     reason = "model_failed"
 
 
 class RateLimited(ModelError):
-    """The provider wants us to wait; `retry_after_seconds` when it said how long."""
+    """The provider rate limited the call; `retry_after_seconds` when it sent one."""
 
     reason = "rate_limit"
 
@@ -150,47 +150,47 @@ class RateLimited(ModelError):
 
 
 class EvaluatorError(AttemptError):
-    """The judging failed, not the work that was judged."""
+    """The evaluation failed, not the work it was to score."""
 
     reason = "evaluator_failed"
 
 
 class TimeLimit(AttemptError):
-    """The time it was given is over."""
+    """The time limit was reached."""
 
     status = "timeout"
     reason = "timeout"
 
 
 class CostLimit(AttemptError):
-    """The money it was given is spent."""
+    """The cost limit was reached."""
 
     status = "fail"
     reason = "cost_limit"
 
 
 class Aborted(AttemptError):
-    """Someone asked for the batch to stop."""
+    """The batch was stopped by a user."""
 
     reason = "aborted"
 
 
 class Interrupted(AttemptError):
-    """The process that carried this out went away or was asked to."""
+    """The process of the batch died or was asked to exit."""
 
     reason = "interrupted"
 
 
 @contextmanager
 def blame(error: type[AttemptError], doing: str) -> Iterator[None]:
-    """Attribute whatever goes wrong inside to `error`, saying what was being done.
+    """Attribute any exception inside to `error`, with what was being done.
 
-    An `AttemptError` already knows its cause and passes unchanged.
+    An `AttemptError` already has its cause and passes unchanged.
     """
     try:
         yield
     except AttemptError:
         raise
     except Exception as cause:
-        said = str(cause) or type(cause).__name__
-        raise error(f"{doing}: {said}") from cause
+        message = str(cause) or type(cause).__name__
+        raise error(f"{doing}: {message}") from cause

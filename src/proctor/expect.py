@@ -1,12 +1,10 @@
-r"""Whether an answer is what was expected of it.
+r"""Check whether an answer is as expected.
 
-    expect:
-      contains: [Paris, France]     # all of them, letter for letter
-      equals: "42"                  # surrounding blanks aside
-      regex: '^\d+ apples'
-      json_schema: {type: object, required: [name]}   # also inside a ```json fence
-
-Knows nothing of sessions or plans.
+expect:
+  contains: [Paris, France]     # all of them, case-sensitive
+  equals: "42"                  # ignoring surrounding whitespace
+  regex: '^\d+ apples'
+  json_schema: {type: object, required: [name]}   # also inside a ```json fence
 """
 
 import json
@@ -18,7 +16,7 @@ from typing import Any, NamedTuple
 from proctor.item import digest_of
 from proctor.score import Score
 
-# An expression that is slow on long texts stays bearable; answers beyond this are no answers.
+# Bounds the cost of a slow expression.
 SEARCHED_CHARACTERS = 200_000
 
 
@@ -29,22 +27,22 @@ FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
 
 
 class ExpectationResult(NamedTuple):
-    """One expectation, looked at."""
+    """The result of one expectation."""
 
     name: str
     """`contains`, `equals`, `regex` or `json_schema`."""
     holds: bool
     explanation: str
-    """Why not, when it does not hold; what was found, when it does."""
+    """Why it does not hold, or what matched."""
 
 
 def check_answer(expect: Mapping[str, Any], answer: str) -> list[ExpectationResult]:
-    """Look at an answer in the light of each expectation, in the order they are written."""
-    return [KINDS[name].check(wanted, answer) for name, wanted in expect.items()]
+    """Check an answer against each expectation, in their order."""
+    return [KINDS[name].check(expected, answer) for name, expected in expect.items()]
 
 
 def scores_of(expect: Mapping[str, Any], answer: str) -> list[Score]:
-    """The same as judgements to be kept, one for each expectation: 1 when it holds, else 0."""
+    """The same as scores, one per expectation: 1 when it holds, else 0."""
     return [
         Score(
             evaluator=f"expect.{check.name}",
@@ -58,53 +56,59 @@ def scores_of(expect: Mapping[str, Any], answer: str) -> list[Score]:
 
 
 @lru_cache(maxsize=1024)
-def _digest(name: str, wanted: str) -> str:
-    return digest_of([name, wanted])[:16]
+def _digest(name: str, expected: str) -> str:
+    return digest_of([name, expected])[:16]
 
 
 def problems_of(expect: Any) -> list[str]:
-    """What is wrong with an `expect` map, in words for a plan's author; empty when nothing is."""
+    """Problems of an `expect` map, for the author of a plan; empty when it is valid."""
     if not isinstance(expect, Mapping) or not expect:
         return [f"`expect` is a map with any of: {', '.join(KINDS)}"]
     problems = []
-    for name, wanted in expect.items():
+    for name, expected in expect.items():
         kind = KINDS.get(name)
-        problem = kind.problem(wanted) if kind else f"is no expectation; there is: {', '.join(KINDS)}"
+        problem = (
+            kind.problem(expected) if kind else f"is not a valid expectation. Use one of: {', '.join(KINDS)}"
+        )
         if problem:
             problems.append(f"`{name}` {problem}")
     return problems
 
 
-def _contains(wanted: Any, answer: str) -> ExpectationResult:
-    texts = [wanted] if isinstance(wanted, str) else wanted
+def _contains(expected: Any, answer: str) -> ExpectationResult:
+    texts = [expected] if isinstance(expected, str) else expected
     missing = [text for text in texts if text not in answer]
     if not missing:
         return ExpectationResult("contains", True, "found")
     return ExpectationResult(
-        "contains", False, f"answer does not contain {' or '.join(map(_shown, missing))}; {_began(answer)}"
+        "contains",
+        False,
+        f"answer does not contain {' or '.join(map(_quoted, missing))}; {_beginning(answer)}",
     )
 
 
-def _equals(wanted: Any, answer: str) -> ExpectationResult:
-    if answer.strip() == str(wanted).strip():
+def _equals(expected: Any, answer: str) -> ExpectationResult:
+    if answer.strip() == str(expected).strip():
         return ExpectationResult("equals", True, "equal")
-    return ExpectationResult("equals", False, f"answer is not {_shown(str(wanted))}; {_began(answer)}")
+    return ExpectationResult("equals", False, f"answer is not {_quoted(str(expected))}; {_beginning(answer)}")
 
 
-def _regex(wanted: str, answer: str) -> ExpectationResult:
-    found = _compiled(wanted).search(answer[:SEARCHED_CHARACTERS])
-    if found:
-        return ExpectationResult("regex", True, f"found {_shown(found[0])}")
-    return ExpectationResult("regex", False, f"answer does not match {_shown(wanted)}; {_began(answer)}")
+def _regex(expression: str, answer: str) -> ExpectationResult:
+    match = _compiled(expression).search(answer[:SEARCHED_CHARACTERS])
+    if match:
+        return ExpectationResult("regex", True, f"found {_quoted(match[0])}")
+    return ExpectationResult(
+        "regex", False, f"answer does not match {_quoted(expression)}; {_beginning(answer)}"
+    )
 
 
-def _json_schema(wanted: Mapping[str, Any], answer: str) -> ExpectationResult:
+def _json_schema(expected: Mapping[str, Any], answer: str) -> ExpectationResult:
     fenced = FENCED.search(answer[:SEARCHED_CHARACTERS])
     try:
         value = json.loads(fenced[1] if fenced else answer)
     except (ValueError, RecursionError):
-        return ExpectationResult("json_schema", False, f"answer is no JSON; {_began(answer)}")
-    error = _validator(json.dumps(wanted, sort_keys=True))(value)
+        return ExpectationResult("json_schema", False, f"answer is not JSON; {_beginning(answer)}")
+    error = _validator(json.dumps(expected, sort_keys=True))(value)
     return ExpectationResult(
         "json_schema", not error, f"answer does not fit its schema: {error}" if error else "fits"
     )
@@ -117,14 +121,14 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=128)
 def _validator(schema: str) -> Callable[[Any], str]:
-    """A function that says what is wrong with a value; empty when it fits."""
-    # Imported here because only plans with a schema need it, and it is slow to load.
+    """A function that returns the problem of a value; empty when it is valid."""
+    # Imported here: only plans with a schema need it, and it is slow to load.
     import jsonschema
     import referencing
 
     kind = jsonschema.validators.validator_for(json.loads(schema), default=jsonschema.Draft202012Validator)
     kind.check_schema(json.loads(schema))
-    # A registry of its own: without one, a schema could make us fetch an address.
+    # An own registry: with the default one, a schema could make us fetch a URL.
     registry: Any = referencing.Registry()
     validator = kind(json.loads(schema), registry=registry)
 
@@ -140,53 +144,53 @@ def _validator(schema: str) -> Callable[[Any], str]:
     return complaint
 
 
-def _contains_problem(wanted: Any) -> str:
-    texts = wanted if isinstance(wanted, list) else [wanted]
+def _contains_problem(expected: Any) -> str:
+    texts = expected if isinstance(expected, list) else [expected]
     fits = texts and all(isinstance(text, str) and text for text in texts)
     return "" if fits else "takes a text or a list of texts"
 
 
-def _equals_problem(wanted: Any) -> str:
-    return "" if isinstance(wanted, str | int | float) else "takes a text"
+def _equals_problem(expected: Any) -> str:
+    return "" if isinstance(expected, str | int | float) else "takes a text"
 
 
-def _regex_problem(wanted: Any) -> str:
-    if not isinstance(wanted, str):
+def _regex_problem(expected: Any) -> str:
+    if not isinstance(expected, str):
         return "takes a regular expression"
     try:
-        _compiled(wanted)
+        _compiled(expected)
     except re.error as problem:
-        return f"is no regular expression: {problem}"
+        return f"is not a valid regular expression: {problem}"
     return ""
 
 
-def _json_schema_problem(wanted: Any) -> str:
-    if not isinstance(wanted, Mapping):
+def _json_schema_problem(expected: Any) -> str:
+    if not isinstance(expected, Mapping):
         return "takes a JSON schema, which is a map"
     # Imported here for the same reason as above.
     import jsonschema
 
     try:
-        _validator(json.dumps(wanted, sort_keys=True))
+        _validator(json.dumps(expected, sort_keys=True))
     except jsonschema.exceptions.SchemaError as problem:
-        return f"is no JSON schema: {problem.json_path}: {problem.message[:300]}"
+        return f"is not a valid JSON schema: {problem.json_path}: {problem.message[:300]}"
     except (ValueError, TypeError, RecursionError) as problem:
-        return f"is no JSON schema: {problem}"
+        return f"is not a valid JSON schema: {problem}"
     return ""
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…")
 
 
-def _began(answer: str) -> str:
-    return f"it began {_shown(answer.strip())}" if answer.strip() else "it was empty"
+def _beginning(answer: str) -> str:
+    return f"it began {_quoted(answer.strip())}" if answer.strip() else "it was empty"
 
 
 class _ExpectationKind(NamedTuple):
     check: Callable[[Any, str], ExpectationResult]
     problem: Callable[[Any], str]
-    """What is wrong with what is expected; empty when nothing is."""
+    """Problem of the expected value; empty when it is valid."""
 
 
 KINDS: Mapping[str, _ExpectationKind] = {

@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import UsageError
+from proctor.evaluator import FindReference
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
+from proctor.store import RetrySelection, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,17 @@ class Page:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanEstimate:
+    """What a plan is expected to take."""
+
+    item_count: int
+    cost_usd: float | None
+    """None: unknown."""
+    basis: str
+    """What the estimate is based on, as a sentence."""
+
+
 class JobPlan:
     """One plan of a job, checked by itself. Subclasses fill in what differs."""
 
@@ -92,6 +105,17 @@ class JobPlan:
         """Maximum items in parallel."""
         return 1
 
+    def for_new_run(self, run_id: str) -> "JobPlan":  # noqa: ARG002
+        """The plan with what depends on its run, such as the output folder, which is created here.
+
+        Raises `UsageError` when that is not possible; the run is created afterwards.
+        """
+        return self
+
+    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "JobPlan":  # noqa: ARG002
+        """The plan with what depends on its run, to extend an earlier one."""
+        return self
+
     def model_options(self) -> ModelOptions:
         """How its models are reached."""
         return ModelOptions()
@@ -108,6 +132,10 @@ class JobPlan:
         """Preflight check: raise `PlanError` or `UsageError` with everything the plan names that is missing;
         the remarks otherwise. Calls no model."""
         return ()
+
+    def estimate(self, ctx: RunContext) -> "PlanEstimate | None":  # noqa: ARG002
+        """Size and cost, where the job knows better than earlier sessions tell. Calls no model."""
+        return None
 
     def items(self) -> Iterator[Item]:
         """The items in plan order, made lazily. The same plan gives the same ids."""
@@ -146,11 +174,15 @@ class Job:
     title: ClassVar[str]
     noun: ClassVar[str] = "item"
     """What one of its items is called in messages."""
+    command: ClassVar[str] = ""
+    """The command that runs it: `proctor COMMAND`."""
     plan_suffix: ClassVar[str] = ".yaml"
     overrides: ClassVar[type]
     """Frozen dataclass of the run-time settings that command line, page, HTTP and library share."""
     override_aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of overrides, as pages and HTTP use them."""
+    retries_errors: ClassVar[bool] = False
+    """Whether a resumed run always repeats items that ended in `error`."""
 
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")
@@ -179,6 +211,19 @@ class Job:
         """A name for a new run of a plan that sets none."""
         return f"run-{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
+    def open(self, plan: JobPlan, ctx: RunContext) -> str | None:  # noqa: ARG002
+        """Write a new run without items, which `files.begin` adds; its id. None: it gets row and items of the
+        plan at once, as most jobs do."""
+        return None
+
+    def check_resume(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> None:  # noqa: ARG002
+        """Raise `UsageError` for a run that has nothing left to do, if the job refuses to resume it."""
+        return
+
+    def ground_truth(self, run_id: str, store: Store) -> FindReference | None:  # noqa: ARG002
+        """What the sessions that items evaluate should come to; None: no ground truth."""
+        return None
+
     def attempts(
         self,
         plan: JobPlan,  # noqa: ARG002
@@ -192,6 +237,10 @@ class Job:
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> JobFiles:  # noqa: ARG002
         """The files a run keeps beside the store."""
         return NO_FILES
+
+    def report(self, run_id: str, format_: str, ctx: RunContext) -> str | None:  # noqa: ARG002
+        """The report of a run as `md` or `html`; None: the report that every run has."""
+        return None
 
     def analysis(self, run_id: str, ctx: RunContext) -> Sequence[Page]:  # noqa: ARG002
         """Documents about a run, besides the report every run has."""

@@ -1,8 +1,6 @@
-"""Values of a record somebody else wrote, each as what it should be, or as nothing.
+"""Typed accessors of untrusted JSON: answers of providers, output of agents, imported records.
 
-A member that is missing, null or of another type is the same here: not said.
-
-Knows nothing of formats.
+A member that is missing, null or of another type has the same result: an empty value or None.
 """
 
 import json
@@ -13,10 +11,7 @@ from typing import Any
 
 from proctor.session import Usage
 
-# Read JSON that someone else wrote: a provider, an agent, a program.
-
-
-# No model has been seen to read a billion tokens; a column holds far more.
+# No model reads a billion tokens; a column holds far more.
 MOST = 10**12
 
 
@@ -25,27 +20,27 @@ def parse_json(text: str | bytes) -> Any:
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     try:
-        found = _DECODER.decode(text)
+        value = _DECODER.decode(text)
         if "\\ud" in text or "\\uD" in text:
-            # Half of a pair of escapes is no character: no file and no database takes it.
-            whole_characters = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
-            found = _DECODER.decode(whole_characters.decode())
+            # A lone surrogate is not a character: files and databases reject it.
+            whole_characters = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+            value = _DECODER.decode(whole_characters.decode())
     except RecursionError as deep:
         raise ValueError("it is nested too deeply") from deep
-    return found
+    return value
 
 
-def whole_number(value: Any) -> int:
-    """A count as someone else gave it; what cannot be one counts as none."""
+def whole_number(value: object) -> int:
+    """A count; 0 when it is not a positive integer of a sane size."""
     return value if type(value) is int and 0 < value <= MOST else 0
 
 
-def _nothing(name: str) -> None:  # noqa: ARG001 (the decoder says which of the three it was)
+def _nothing(name: str) -> None:  # noqa: ARG001 (the decoder passes NaN or an infinity)
     return None
 
 
 def _finite(digits: str) -> float | None:
-    """`1e400` is valid JSON and becomes an infinity, which is not."""
+    """`1e400` is valid JSON and parses as infinity, which is not."""
     value = float(digits)
     return value if math.isfinite(value) else None
 
@@ -53,11 +48,8 @@ def _finite(digits: str) -> float | None:
 _DECODER = json.JSONDecoder(parse_constant=_nothing, parse_float=_finite)
 
 
-# Look into JSON that an agent printed, where anything may be missing or of another kind.
-
-
 SHORT = 2000
-"""Characters of something shown in passing: a question, an error."""
+"""Maximum length of a short text, such as a question or an error."""
 
 
 def json_object(line: str) -> dict[str, Any] | None:
@@ -65,48 +57,49 @@ def json_object(line: str) -> dict[str, Any] | None:
     if not line.lstrip().startswith("{"):
         return None
     try:
-        found = parse_json(line)
+        value = parse_json(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def as_map(value: Any, *path: str) -> Mapping[str, Any]:
+def as_map(value: object, *path: str) -> Mapping[str, Any]:
     """The object at the end of a path of names; empty when there is none."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
 
 
-def as_list(value: Any) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """The value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
-def as_text(value: Any) -> str:
-    """The value if it is text, else none."""
+def as_text(value: object) -> str:
+    """The value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
-def as_amount(value: Any) -> float | None:
-    """A length or an amount as the program gave it; nonsense counts as not given."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value < 1e15 else None
+def as_amount(value: object) -> float | None:
+    """A nonnegative number, such as a duration; None when it is not one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < 1e15 else None
 
 
-def as_integer(value: Any) -> int | None:
-    """A status or an exit code as the program gave it; None when it gave none."""
+def as_integer(value: object) -> int | None:
+    """An integer, such as a status or an exit code; None when it is not one."""
     return value if type(value) is int else None
 
 
-def short_text(value: Any) -> str:
-    """Anything as a short text for people."""
+def short_text(value: object) -> str:
+    """Any value as a short text for people."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text[:SHORT]
 
 
-def content_text(content: Any) -> str:
-    """The text of a message's content: plain, or in parts that each have some."""
+def content_text(content: object) -> str:
+    """The text of a message's content: plain, or in parts."""
     if isinstance(content, str):
         return content
     parts = (as_text(as_map(part).get("text")) for part in as_list(content))
@@ -125,19 +118,19 @@ _MEDIA = {
 }
 
 
-def maps_in(value: Any) -> list[Mapping[str, Any]]:
-    """The mappings of a list, the rest left out."""
+def maps_in(value: object) -> list[Mapping[str, Any]]:
+    """The objects of a list, the rest left out."""
     return [each for each in as_list(value) if isinstance(each, dict)]
 
 
-def as_name(value: Any) -> str:
+def as_name(value: object) -> str:
     """A name or an id, which some write as a number; empty when it is neither."""
     return str(value) if type(value) is int else as_text(value)
 
 
-def as_number(value: Any) -> float | None:
-    """A number; None when it is none, or no finite one."""
-    if type(value) not in (int, float):
+def as_number(value: object) -> float | None:
+    """A finite number; None when it is not one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         number = float(value)
@@ -146,36 +139,36 @@ def as_number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def as_cost(value: Any) -> float | None:
-    """An amount of money; None when nobody said."""
+def as_cost(value: object) -> float | None:
+    """An amount of money; None when it is not one."""
     cost = as_number(value)
     return cost if cost is not None and cost >= 0 else None
 
 
-def as_datetime(value: Any) -> datetime | None:
-    """A moment: ISO 8601, or seconds or milliseconds since 1970. One without a zone is taken as UTC."""
+def as_datetime(value: object) -> datetime | None:
+    """A time: ISO 8601, or Unix time in seconds or milliseconds. Without a zone it is UTC."""
     try:
         if isinstance(value, str):
-            found = datetime.fromisoformat(value)
+            moment = datetime.fromisoformat(value)
         else:
             number = as_number(value)
             if number is None:
                 return None
-            found = datetime.fromtimestamp(number / 1000 if number >= _MILLISECONDS_FROM else number, UTC)
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+            moment = datetime.fromtimestamp(number / 1000 if number >= _MILLISECONDS_FROM else number, UTC)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def message_text(content: Any) -> str:
-    """What was said, from a text or a list of parts. Thoughts are not said; a picture is `[image]`."""
+def message_text(content: object) -> str:
+    """The text of a message, plain or in parts. Reasoning is left out; an image is `[image]`."""
     if isinstance(content, list):
         return "\n".join(text for text in map(_part, content) if text)
     return _part(content)
 
 
-def args_of(value: Any) -> Mapping[str, Any]:
-    """What a tool was called with; what is no mapping stands under `input`."""
+def args_of(value: object) -> Mapping[str, Any]:
+    """Arguments of a tool call; anything but an object is returned under `input`."""
     if isinstance(value, str):
         try:
             parsed = parse_json(value)
@@ -187,34 +180,34 @@ def args_of(value: Any) -> Mapping[str, Any]:
     return {} if value in (None, "") else {"input": value}
 
 
-def usage_of_chat(value: Any) -> Usage | None:
-    """Tokens as chat completions count them; None when nothing is counted."""
-    counted = as_map(value)
-    if not counted:
+def usage_of_chat(value: object) -> Usage | None:
+    """Token counts in the shape of chat completions; None when there are none."""
+    counts = as_map(value)
+    if not counts:
         return None
     return Usage(
-        input_tokens=whole_number(counted.get("prompt_tokens")),
-        cached_tokens=whole_number(as_map(counted, "prompt_tokens_details").get("cached_tokens")),
-        output_tokens=whole_number(counted.get("completion_tokens")),
-        reasoning_tokens=whole_number(as_map(counted, "completion_tokens_details").get("reasoning_tokens")),
+        input_tokens=whole_number(counts.get("prompt_tokens")),
+        cached_tokens=whole_number(as_map(counts, "prompt_tokens_details").get("cached_tokens")),
+        output_tokens=whole_number(counts.get("completion_tokens")),
+        reasoning_tokens=whole_number(as_map(counts, "completion_tokens_details").get("reasoning_tokens")),
     )
 
 
-def tools_of(value: Any) -> list[dict[str, Any]]:
-    """Definitions of tools, plain or as chat completions wrap them."""
-    found = [as_map(each, "function") or each for each in maps_in(value)]
+def tools_of(value: object) -> list[dict[str, Any]]:
+    """Definitions of tools, plain or wrapped as in chat completions."""
+    definitions = [as_map(each, "function") or each for each in maps_in(value)]
     return [
         {
             "name": as_text(each.get("name")),
             "description": as_text(each.get("description")),
             "parameters": dict(as_map(each, "parameters") or as_map(each, "input_schema")),
         }
-        for each in found
+        for each in definitions
         if as_text(each.get("name"))
     ]
 
 
-def _part(part: Any) -> str:
+def _part(part: object) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):

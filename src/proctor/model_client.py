@@ -1,36 +1,163 @@
-"""Models whose every exchange is kept with the attempt that had it.
+"""Ask a model and record the request and its response.
 
-For those who ask models themselves and know nothing of records: evaluators.
-
-Knows nothing of who asks or why.
+Every call ends up in the record, also one that failed or was cancelled. Price, rate limit and budget are
+properties of the `Model` the client is given.
 """
 
-from asyncio import CancelledError
+import json
+from asyncio import CancelledError, Semaphore
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import fields, replace
+from typing import Literal, TypedDict
 
 from proctor.errors import AttemptError
 from proctor.model import Answer, Model, Request
-from proctor.session import Message, ModelCall, Record
+from proctor.session import Message, ModelCall, Note, Record, Usage
+
+Keep = Literal["messages", "call", "bodies"]
+"""What is recorded of an exchange:
+
+`messages`: the call, and the prompt and the answer as messages of the session;
+`call`: the call only; its bodies too where the answer contains reasoning, which is not shown elsewhere;
+`bodies`: the call with the prompt and the answer in it.
+"""
+
+_TOKEN_COUNTS = tuple(each.name for each in fields(Usage))
+_UNLIMITED: AbstractAsyncContextManager[None] = nullcontext()
 
 
-class RecordingModel:
-    """The same models; what is asked and answered is recorded."""
+class ClientTotals(TypedDict):
+    """Sums of a client, as a checkpoint stores them."""
 
-    def __init__(self, models: Model, record: Record) -> None:
-        self._models = models
+    usage: dict[str, int]
+    cost: float | None
+    calls: int
+
+
+class ModelClient:
+    """Asks models and records each exchange. It is a `Model` itself, for code that takes one."""
+
+    def __init__(
+        self, model: Model, record: Record, *, keep: Keep = "messages", at_once: int | None = None
+    ) -> None:
+        """`at_once` limits concurrent calls: 1 where parallel calls could exceed a budget together."""
+        self._model = model
         self._record = record
+        self._keep: Keep = keep
+        self._slots: AbstractAsyncContextManager[None] = Semaphore(at_once) if at_once else _UNLIMITED
+        self.usage = Usage()
+        self.cost_usd: float | None = None
+        """None: no price is known, which is not the same as free."""
+        self.calls = 0
+        """Number of calls that were answered."""
 
     async def answer(self, request: Request) -> Answer:
-        """Answer as the model does, and keep what was said and what it cost."""
+        """Ask with the client's own `keep`."""
+        return await self.ask(request)
+
+    async def ask(
+        self,
+        request: Request,
+        *,
+        keep: Keep | None = None,
+        speaker: str = "",
+        purpose: str = "",
+        on_call: Callable[[ModelCall], None] | None = None,
+        time_limit: AbstractAsyncContextManager[None] = _UNLIMITED,
+    ) -> Answer:
+        """Return the model's answer; pass on an `AttemptError` or a cancellation once it is recorded.
+
+        With a `speaker`, messages carry its name and `purpose`, and only answered ones are recorded.
+        `on_call` sees the call just before it is recorded.
+        """
+        keep = keep or self._keep
+        async with self._slots:
+            if keep == "messages" and not speaker:
+                self._record_prompt(request)
+            try:
+                # The limit is inside, so that a call that takes too long is recorded as such.
+                async with time_limit:
+                    answer = await self._model.answer(request)
+            except AttemptError as error:
+                failed = ModelCall(model=request.model, status=error.reason, error=str(error))
+                self._record_call(failed, on_call)
+                raise
+            except CancelledError:
+                self._record_call(ModelCall(model=request.model, status="cancelled"), on_call)
+                raise
+            self.count(answer.call)
+            if keep == "messages":
+                self._record_messages(request, answer, speaker, purpose, on_call)
+            else:
+                self._record_bodies(request, answer, keep, on_call)
+            return answer
+
+    def count(self, call: ModelCall) -> None:
+        """Add a call to the totals."""
+        self.calls += 1
+        self.usage += call.usage
+        if call.cost_usd is not None:
+            self.cost_usd = (self.cost_usd or 0.0) + call.cost_usd
+
+    def totals(self) -> ClientTotals:
+        """The totals so far, for a client that resumes from here."""
+        # Not `asdict`: it copies deeply, and this is called after every turn of every dialogue.
+        usage = {name: getattr(self.usage, name) for name in _TOKEN_COUNTS}
+        return {"usage": usage, "cost": self.cost_usd, "calls": self.calls}
+
+    def restore(self, totals: ClientTotals) -> None:
+        """Continue counting from the totals of an earlier client."""
+        self.usage = Usage(**totals["usage"])
+        self.cost_usd, self.calls = totals["cost"], totals["calls"]
+
+    def _record_prompt(self, request: Request, name: str = "") -> None:
         for message in request.messages:
-            self._record(Message(role=message["role"], content=str(message["content"])))
-        try:
-            answer = await self._models.answer(request)
-        except AttemptError as error:
-            self._record(ModelCall(model=request.model, status=error.reason, error=str(error)))
-            raise
-        except CancelledError:
-            self._record(ModelCall(model=request.model, status="cancelled"))
-            raise
-        self._record(answer.call)
-        self._record(Message(role="assistant", content=answer.text))
-        return answer
+            self._record(Message(role=message["role"], content=str(message["content"]), name=name))
+
+    def _record_messages(
+        self,
+        request: Request,
+        answer: Answer,
+        speaker: str,
+        purpose: str,
+        on_call: Callable[[ModelCall], None] | None,
+    ) -> None:
+        if not speaker:
+            self._record_call(answer.call, on_call)
+            self._record(Message(role="assistant", content=answer.text))
+            return
+        self._record_prompt(request, f"{speaker}: {purpose}")
+        self._record(Message(role="assistant", content=answer.text, name=speaker))
+        # Last, because recording the cost may end the attempt.
+        self._record_call(answer.call, on_call)
+
+    def _record_bodies(
+        self, request: Request, answer: Answer, keep: Keep, on_call: Callable[[ModelCall], None] | None
+    ) -> None:
+        call = answer.call
+        if keep == "bodies" or _has_reasoning(answer.text):
+            call = _with_bodies(call, request, answer.text)
+        self._record_call(call, on_call)
+        if answer.finish_reason == "length":
+            self._record(Note(text=f"an answer of {request.model} was cut off at its length limit"))
+
+    def _record_call(self, call: ModelCall, on_call: Callable[[ModelCall], None] | None) -> None:
+        if on_call is not None:
+            on_call(call)
+        self._record(call)
+
+
+def _with_bodies(call: ModelCall, request: Request, text: str) -> ModelCall:
+    """The call with its prompt and answer, unless the provider's own bodies are there already."""
+    if call.request:
+        return call
+    return replace(call, request=json.dumps(list(request.messages), ensure_ascii=False), response=text)
+
+
+def _has_reasoning(text: str) -> bool:
+    """Whether an answer contains reasoning that is not part of what was said."""
+    # Loaded here: the path of a plain prompt does without.
+    from proctor.answer_parser import strip_reasoning
+
+    return strip_reasoning(text) != text

@@ -1,7 +1,4 @@
-"""How good a session was, in the eyes of one evaluator.
-
-Knows nothing of evaluators or the store.
-"""
+"""The score of a session by one evaluator."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,30 +8,30 @@ Level = Literal["session", "trace", "tool_call"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One judgement: a number, a label, or the error that kept it from being made."""
+    """One score: a number, a label, or the error that prevented it."""
 
     evaluator: str
     value: float | None = None
-    """A check is 1 or 0. None: a label alone, or an error."""
+    """A check is 1 or 0. None: a label only, or an error."""
     label: str = ""
     explanation: str = ""
     level: Level = "session"
     target: str = ""
-    """Which trace or tool call, below the session level."""
+    """The trace or tool call, below the session level."""
     evaluator_digest: str = ""
     """Scores of different digests are not comparable."""
     error: str = ""
     cost_usd: float | None = None
     dimension: str = ""
-    """Which part of a scale with several dimensions; empty for a plain scale."""
+    """The dimension of a scale with several; empty for a plain scale."""
     error_code: str = ""
-    """A machine-readable name of the error: `ThrottlingException`, `NO_SPANS`."""
+    """Machine-readable name of the error: `ThrottlingException`, `NO_SPANS`."""
     input_tokens: int = 0
     output_tokens: int = 0
-    """What the judge read and wrote."""
+    """Tokens of the judge."""
     ignored: tuple[str, ...] = ()
-    """Ground truth that was given and not used: `assertions`, `expectedTrajectory`, `expectedResponse`."""
+    """Unused ground truth: `assertions`, `expectedTrajectory`, `expectedResponse`."""
     judged_session: str = ""
-    """The session this is about, by our id. Empty: the one it is recorded with."""
+    """The scored session, by our id. Empty: the one it is recorded with."""
     votes: tuple[float | str, ...] = ()
-    """What each of several votes said: its value, or its label where labels have none."""
+    """Value of each of several votes, or its label on a categorical scale."""

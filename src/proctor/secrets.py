@@ -1,22 +1,11 @@
-"""Which provider a model's name means, and how that provider is reached.
-
-A name is `provider/model`. A bare name that only one provider has (`gpt-4o`, `claude-sonnet-4-5`)
-finds its provider; a provider nobody has heard of works when the environment says where it is
-(`ACME_BASE_URL`); what is left goes to `PROCTOR_DEFAULT_PROVIDER`, whole. A key may be in a variable of
-another name than usual, when `ACME_KEY_VARIABLE` says in which.
-
-Opens no connection, and reads no environment but the mapping it is handed.
-"""
+"""Keep secrets out of agents' environments and out of records."""
 
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
 KEY_VARIABLE = "_KEY_VARIABLE"
-"""How a variable ends that names the variable which holds a provider's key."""
-
-
-# Keep keys out of agents' environments and out of the record.
+"""Suffix of a variable that names the variable with a provider's key."""
 
 
 HARMLESS = frozenset(
@@ -28,7 +17,7 @@ HARMLESS = frozenset(
         *("RUSTUP_HOME", "CARGO_HOME", "ANDROID_HOME", "DOTNET_ROOT"),
     }
 )
-"""Variables an agent gets without being asked for: how to find programs, speak and trust."""
+"""Variables that every agent gets: program paths, locale, certificates."""
 
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
@@ -37,32 +26,32 @@ _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECA
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 
 
-# Shorter values are words like `true`; blotting them out would ruin every transcript.
+# Shorter values are words like `true`, whose removal would ruin every transcript.
 SHORTEST_SECRET = 8
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of this name usually holds a secret."""
+    """Whether a variable of this name usually contains a secret."""
     return bool(_SECRET_NAME.search(name))
 
 
 def visible(environment: Mapping[str, str], *, named: Iterable[str] = ()) -> dict[str, str]:
-    """The part of the user's environment that an agent may see, with the variables named besides."""
-    wanted = set(named)
+    """The part of the user's environment that an agent may see, with the variables `named`."""
+    names = set(named)
     return {
         name: value
         for name, value in environment.items()
-        if name in HARMLESS or name in wanted or name.startswith("LC_") or name.endswith("_BIN")
+        if name in HARMLESS or name in names or name.startswith("LC_") or name.endswith("_BIN")
     }
 
 
 def referenced(values: Iterable[str]) -> set[str]:
-    """The names of the variables that occur in texts as `${NAME}`."""
+    """Names of variables that occur in texts as `${NAME}`."""
     return {name for value in values for name in _REFERENCE.findall(value)}
 
 
 def redactor(environment: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that blots the user's secrets out of a text."""
+    """A function that removes the user's secrets from a text."""
     named = {value for name, value in environment.items() if name.endswith(KEY_VARIABLE)}
     secrets = {
         value
@@ -73,7 +62,7 @@ def redactor(environment: Mapping[str, str]) -> Callable[[str], str]:
     }
     if not secrets:
         return str
-    # In JSON, a quote or a backslash in a secret is written in its own way.
+    # As JSON escapes them.
     secrets |= {json.dumps(value)[1:-1] for value in secrets}
     pattern = re.compile("|".join(map(re.escape, sorted(secrets, key=len, reverse=True))))
     return lambda text: pattern.sub("[secret]", text)

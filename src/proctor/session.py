@@ -1,9 +1,7 @@
-"""What happened in one attempt, as plain records.
+"""Records of one attempt or imported session.
 
-Whoever does the work calls `record` with these as they happen; nobody changes them afterwards.
-A reader of the store needs none of the agents and runners that made them.
-
-Knows nothing of databases, agents or clocks.
+Agents and runners call `record` with these as they happen; they are immutable. Reading them from the store
+needs none of the agents and runners that made them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +19,13 @@ class Usage:
     """Tokens of one or more model calls."""
 
     input_tokens: int = 0
-    """All of the prompt, with what came from the provider's cache."""
+    """The whole prompt, with its cached part."""
     cached_tokens: int = 0
     """The part of `input_tokens` that was read from the cache."""
     output_tokens: int = 0
-    """All that was generated, with the reasoning."""
+    """All generated tokens, with reasoning."""
     reasoning_tokens: int = 0
-    """The part of `output_tokens` nobody sees."""
+    """The hidden part of `output_tokens`."""
     cache_write_tokens: int = 0
     """The part of `input_tokens` that was written to the cache, which some providers charge extra."""
 
@@ -47,58 +45,58 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Something said: by the user, the agent, a tool, an actor."""
+    """A message of the user, the agent, a tool or an actor."""
 
     role: Role
     content: str
     name: str = ""
-    """Who, where the role does not say: an actor, a client. Empty otherwise."""
+    """The speaker, where the role does not determine it: an actor, a client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """Something the agent did, with its outcome."""
+    """A tool call of the agent, with its outcome."""
 
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
     success: bool | None = None
-    """None: nobody said how it ended."""
+    """None: unknown."""
     result: str = ""
     duration_ms: float | None = None
     """None: not measured."""
     call_id: str = ""
-    """What its source calls it: a span's id. Empty: nothing."""
+    """The source's id: that of a span. Empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """One request to a model and what it cost."""
+    """One model call and its cost."""
 
     model: str
     usage: Usage = Usage()
     provider: str = ""
     cost_usd: float | None = None
-    """None: the price is not known, which is not the same as free."""
+    """None: the price is unknown, which is not the same as free."""
     price_source: str = ""
-    """Where the price came from: `plan`, `genai-prices 0.2.1`, `free`, `agent`. Empty: unknown."""
+    """Source of the price: `plan`, `genai-prices 0.2.1`, `free`, `agent`. Empty: unknown."""
     price: Mapping[str, float] = field(default_factory=dict)
-    """USD per million tokens that was used: input, cached, output."""
+    """USD per million tokens: input, cached, output."""
     latency_ms: float | None = None
     waiting_ms: float = 0.0
-    """Time spent in our queue or held back by a rate limit; not part of the latency."""
+    """Time queued or paused for a rate limit; not part of the latency."""
     status: str = "ok"
     """`ok`, or the HTTP status or condition that ended it: `429`, `cut_off`, `cancelled`."""
     error: str = ""
     request: str = ""
-    """The body that was sent, as JSON. Empty when the messages say it all."""
+    """The request body as JSON. Empty when the messages contain it."""
     response: str = ""
     call_id: str = ""
-    """What its source calls it: a span's id. Empty: nothing."""
+    """The source's id: that of a span. Empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervention:
-    """The agent stopped to ask a human: a permission or a question nobody was there to answer."""
+    """The agent asked a human for a permission or an answer, and nobody was there."""
 
     kind: Literal["permission", "question"]
     text: str
@@ -116,7 +114,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Something a reader of this session should know: a write outside its tree, a warning."""
+    """A note for readers of the session: a write outside its tree, a warning."""
 
     text: str
 
@@ -137,9 +135,9 @@ class Iteration:
     model: str = ""
     exit_code: int | None = None
     output: str = ""
-    """What the agent printed, head and tail; for a turn, its outcome."""
+    """Output of the agent, head and tail; for a turn, its outcome."""
     trace_id: str = ""
-    """What its source calls this step: a trace's id. Empty: nothing."""
+    """The source's id of this step: that of a trace. Empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,12 +152,12 @@ class Workspace:
     base_sha: str = ""
     agent_version: str = ""
     thread: str = ""
-    """What the agent itself calls this conversation."""
+    """The agent's own id of this conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """A try to bring the work onto the base branch."""
+    """An attempt to merge the work into the base branch."""
 
     base_branch: str
     result: Literal["success", "conflict", "error"]
@@ -175,23 +173,20 @@ Event = Message | ToolCall | ModelCall | Intervention | Metric | Note | Iteratio
 
 
 Record = Callable[[Event], None]
-"""Handed to whoever does the work; call it with each event as it happens."""
-
-
-# A session that another tool recorded, as it comes in.
+"""Passed to agents and runners; call it with each event as it happens."""
 
 
 DEFAULT_LOG_GROUP = "/proctor/sessions"
-"""Where sessions belong that come in without saying so."""
+"""Log group of sessions that are imported without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedEvent:
-    """One event, and when it was."""
+    """An event with its time."""
 
     event: Event
     at: datetime | None = None
-    """None: its source did not say."""
+    """None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,46 +201,46 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One session of another tool. Importing it again replaces what was imported before."""
+    """A session recorded by another tool. Importing it again replaces the earlier import."""
 
     external_id: str
-    """What its source calls it; unique together with source, service and log group."""
+    """The source's id; unique together with source, service and log group."""
     source: str
-    """The kind of record it came from: `otlp`, `inspect`, `swe-agent`, …"""
+    """The import format: `otlp`, `inspect`, `swe-agent`, …"""
     service: str = ""
     log_group: str = ""
     name: str = ""
-    """For people: a title, a task's name."""
+    """A title, for people."""
     agent: str = ""
     agent_version: str = ""
     model: str = ""
     is_stand_in: bool = False
-    """A rehearsal: its agent or model only pretended to be one."""
+    """Its agent or model was a mock."""
     status: str = "success"
-    """`success`, `fail`, `timeout` or `error`, as far as its source says."""
+    """`success`, `fail`, `timeout` or `error`, as far as the source says."""
     end_reason: str = "completed"
     error: str = ""
     started_at: datetime | None = None
     finished_at: datetime | None = None
     steps: Sequence[Step] = ()
     tools: Sequence[Mapping[str, Any]] = ()
-    """What the agent could have used: `name`, `description`, `parameters`."""
+    """Tools available to the agent: `name`, `description`, `parameters`."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """What else its source said that a filter may ask for."""
+    """Further attributes of the source, for filters."""
     scores: Sequence[Score] = ()
-    """Judgements that came with it."""
+    """Scores that came with it."""
     notes: Sequence[str] = ()
-    """What a reader should know: what was left out, what could not be read."""
+    """Notes for readers: what was skipped or could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A record, or a part of one, that could not be read. It is named and skipped; the rest is kept."""
+    """A record, or part of one, that could not be read. It is reported and skipped."""
 
     path: str
     problem: str
     line: int = 0
-    """Counted from 1; 0: all of it."""
+    """Counted from 1; 0: the whole record."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.problem}" if self.line else f"{self.path}: {self.problem}"

@@ -10,6 +10,7 @@ from proctor.agents import find_agent, keys_of, with_keys
 from proctor.agents.amp import Amp
 from proctor.errors import WorkspaceError
 from proctor.session import Intervention, Message, ModelCall, Note, ToolCall, Workspace
+from proctor.testing import eventually_async
 
 KEY = "amp-secret-0123456789"
 INIT = {"type": "system", "subtype": "init", "session_id": "T-1", "tools": ["Read", "edit_file"]}
@@ -53,7 +54,7 @@ def amp(place):
             "called = {'args': sys.argv[1:], 'typed': sys.stdin.read(), 'key': os.environ.get('AMP_API_KEY'),"
             " 'folder': os.getcwd()}\n"
             f"json.dump(called, open({str(place.home / 'called.json')!r}, 'w'))\n"
-            f"for line in {said!r}: print(line, flush=True); time.sleep(0.01)\n"
+            f"for line in {said!r}: print(line, flush=True); time.sleep(0.05)\n"
             f"sys.stderr.write({stderr!r})\n"
             f"{then}\n"
             f"sys.exit({exit_code})\n",
@@ -209,8 +210,7 @@ async def test_a_refused_tool_is_an_intervention_once(place, amp):
 async def test_one_that_sits_silent_is_ended_when_cancelled_and_its_transcript_is_kept(place, amp):
     amp(INIT, assistant(text("Thinking."), input_tokens=70, output_tokens=5), then="time.sleep(60)")
     working = asyncio.create_task(place.work(Amp()))
-    while not place.recorded(Message):
-        await asyncio.sleep(0.02)
+    await eventually_async(lambda: place.recorded(Message))
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working

@@ -12,6 +12,7 @@ from proctor.errors import ModelError, WorkspaceError
 from proctor.model import Answer, ToolRequest
 from proctor.models import ModelRouter
 from proctor.session import Message, ModelCall, ToolCall
+from proctor.testing import eventually_async
 
 
 class Said:
@@ -252,8 +253,7 @@ async def test_it_works_on_a_model_over_http(place):
 async def test_a_cancelled_run_leaves_no_command_behind(place):
     model = Said(call("run", command="setsid sleep 64"))
     working = asyncio.create_task(place.work(BuiltinAgent(), models=model, model="m"))
-    while not place.left_running():
-        await asyncio.sleep(0.02)
+    await eventually_async(lambda: place.left_running())
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working

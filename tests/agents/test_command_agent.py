@@ -10,6 +10,7 @@ from proctor.agent import Access, reach_of, tells_all
 from proctor.agents.command import Command
 from proctor.errors import WorkspaceError
 from proctor.session import Message, ModelCall, Note, ToolCall
+from proctor.testing import eventually_async
 
 
 def printing(*lines):
@@ -147,8 +148,7 @@ async def test_a_daemon_left_behind_is_ended_and_said(place):
 
 async def test_a_cancelled_program_leaves_no_process_and_its_words_are_kept(place):
     working = asyncio.create_task(place.work(Command(command="echo thinking; setsid sleep 62 & sleep 62")))
-    while not place.left_running():
-        await asyncio.sleep(0.02)
+    await eventually_async(lambda: place.left_running())
     await asyncio.sleep(0.2)
     working.cancel()
     with pytest.raises(asyncio.CancelledError):

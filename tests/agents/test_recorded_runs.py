@@ -9,6 +9,7 @@ from recordings import ACCESS
 from proctor.agents import find_agent
 from proctor.errors import ModelError, RateLimited
 from proctor.session import Message, ModelCall, ToolCall, Workspace
+from proctor.testing import eventually_async
 
 DONE = "Done: one line was added to hello.txt."
 EDIT = "printf 'edited by scripted answer\\n' >> hello.txt"
@@ -231,9 +232,10 @@ async def test_one_that_is_stopped_leaves_nothing_running_and_keeps_its_transcri
     name = recording.partition(".")[0]
     forks = "import subprocess; subprocess.Popen(['setsid', 'sleep', '60']); time.sleep(60)"
     working = asyncio.create_task(run(name, recording, then=forks))
-    while not any(command.startswith("sleep") for command in commands(place)):
-        assert not working.done()
-        await asyncio.sleep(0.05)
+    await eventually_async(
+        lambda: working.done() or any(command.startswith("sleep") for command in commands(place))
+    )
+    assert not working.done()
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working

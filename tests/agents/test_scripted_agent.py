@@ -149,7 +149,7 @@ async def test_a_sleep_ends_when_cancelled(place):
         ({"step": []}, "no `step`"),
         ({}, "empty"),
         ({"steps": "say"}, "`steps` is a list"),
-        ({"rules": [{"match": "(", "steps": []}]}, "rule 1: `match` is no regular expression"),
+        ({"rules": [{"match": "(", "steps": []}]}, "rule 1: `match` is not a valid regular expression"),
         ({"rules": [{"match": "a"}]}, "rule 1: a rule has"),
     ],
 )

@@ -7,8 +7,9 @@ import pytest
 
 from databases import new_store
 from proctor.item import Item
+from proctor.jobs.evaluation.results import failed_targets, results_of, worst_targets
 from proctor.score import Score
-from proctor.stats.evaluation import failed_targets, high_is_bad, results_of, worst_targets
+from proctor.stats.evaluation import high_is_bad
 from proctor.store import Ownership, Recorder, RetrySelection, Store, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -120,7 +121,7 @@ def test_two_versions_of_an_evaluator_are_never_averaged_together(store):
     results = judged(store, [[tone(0.0)], [tone(1.0, digest="v2")]])
 
     assert [(one.digest, one.average.value) for one in results.summaries] == [("v1", 0.0), ("v2", 1.0)]
-    assert "tone judged in 2 versions" in results.remarks[0]
+    assert "tone: results of 2 versions, which are not comparable" in results.remarks[0]
 
 
 def test_how_far_single_votes_lie_apart_is_told(store):
@@ -160,7 +161,7 @@ def test_sessions_that_agree_are_no_surer_than_the_judge_that_wavers(store):
     (found,) = results.summaries
     assert found.average.high - found.average.value == pytest.approx(3.182446 * 0.25, abs=1e-5)
     assert found.is_noise
-    assert any("the judge's own noise" in remark for remark in results.remarks)
+    assert any("the CI reflects judge noise" in remark for remark in results.remarks)
 
 
 def test_one_session_has_the_interval_of_the_judges_noise(store):
@@ -190,7 +191,7 @@ def test_ground_truth_that_nobody_had_a_use_for_is_told(store):
     results = judged(store, [[tone(1.0, ignored=("assertions",)), unused], [tone(0.0)]])
 
     assert results.remarks == (
-        "ground truth that was given and not used: assertions by any evaluator; expectedTrajectory by length",
+        "Unused ground truth: assertions by any evaluator; expectedTrajectory by length",
     )
 
 

@@ -27,7 +27,7 @@ class Doing:
 
 
 def doing(what: Callable[[Item, Services], Awaitable[Outcome | None]]) -> Callable[[str], Runner]:
-    """What a house finds its runners with."""
+    """Finds this runner by any name."""
     return lambda name: Doing(what)
 
 
@@ -38,10 +38,3 @@ async def forever(item: Item, services: Services) -> None:
 
 def call(cost_usd: float | None, **more: Any) -> ModelCall:
     return ModelCall(model="m", usage=Usage(input_tokens=1, output_tokens=1), cost_usd=cost_usd, **more)
-
-
-async def until(what: Callable[[], object], seconds: float = 20) -> None:
-    """Wait for something that is going to be so."""
-    async with asyncio.timeout(seconds):
-        while not what():
-            await asyncio.sleep(0.01)

@@ -7,11 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from stand_ins import call, doing, until
+from stand_ins import call, doing
 
 from proctor.errors import ModelError, OwnershipLost
 from proctor.model import Answer, Request
 from proctor.session import ModelCall, Usage
+from proctor.testing import eventually_async
 
 PRICED = """
     budget: {limit}
@@ -35,7 +36,7 @@ def shop(workshop):
     )
     ticks = iter(range(10**9))
     start = datetime.now(UTC)
-    workshop.house = replace(workshop.house, now=lambda: start + timedelta(milliseconds=next(ticks)))
+    workshop.context = replace(workshop.context, now=lambda: start + timedelta(milliseconds=next(ticks)))
     return workshop
 
 
@@ -114,7 +115,7 @@ async def test_a_halted_batch_goes_on_when_there_is_more_money(shop):
 
     owner = shop.take_over()
     shop.store.change_batch("run", {"budgetUsd": 0.2})
-    ending = await shop.conductor(owner).run()
+    ending = await shop.executor(owner).run()
 
     assert ending.status == "completed"
     assert shop.outcomes() == [("success", "completed")] * 20
@@ -209,8 +210,8 @@ async def test_money_held_by_a_process_that_died_is_settled_for_what_it_spent(sh
         await asyncio.sleep(3600)
 
     owner = shop.launch(priced(0.1, runs=4, concurrency=2))
-    running = asyncio.create_task(shop.conductor(owner, find_runner=doing(half_way)).run())
-    await until(lambda: len(shop.rows("model_calls")) == 2)
+    running = asyncio.create_task(shop.executor(owner, find_runner=doing(half_way)).run())
+    await eventually_async(lambda: len(shop.rows("model_calls")) == 2)
     # As after kill -9: the rows are as they were, and nobody tidies up.
     shop.store.change_batch("run", {"owner": "gone:1:1:x", "heartbeatAt": None})
     with sqlite3.connect(shop.store.url.removeprefix("sqlite:///")) as raw:
@@ -275,6 +276,6 @@ async def test_an_answer_that_broke_off_for_want_of_money_is_paid_for_and_asked_
 
     owner = shop.take_over()
     shop.store.change_batch("run", {"budgetUsd": 0.2})
-    await shop.conductor(owner, models=lambda *_, **__: Talker()).run()
+    await shop.executor(owner, models=lambda *_, **__: Talker()).run()
 
     assert shop.outcomes() == [("success", "completed")]

@@ -81,9 +81,9 @@ def test_a_dialogue_goes_on_behind_the_last_turn_that_can_be_read(
         turns=1, seed=7, sides={"client": Side(state={}, usage={})}, end_reason="", ended_by=""
     )
     item = Item(runner="dialogue", prompt="visit", settings={"file": "visit.json"})
-    write_session(store, item, [standing.written(), damaged], status="queued")
+    write_session(store, item, [standing.to_json(), damaged], status="queued")
 
     assert write_checkpoints(store.read, "run", tmp_path) == 1
 
     (path,) = tmp_path.rglob("visit.json")
-    assert json.loads(json.loads(path.read_text())["standing"])["turn"] == 1
+    assert json.loads(json.loads(path.read_text())["conversation"])["turn"] == 1

@@ -12,8 +12,9 @@ from proctor.errors import Contradiction, NotFound, UsageError
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
 from proctor.jobs.evaluation.items import fill, find_sessions, make_jury
+from proctor.jobs.evaluation.job import JOB
 from proctor.jobs.evaluation.request import EvaluationRequest
-from proctor.jobs.evaluation.results import records_of
+from proctor.jobs.evaluation.results import records_of, results_of, worst_targets
 from proctor.jobs.evaluation.state import (
     delete_evaluation,
     evaluation_of,
@@ -25,8 +26,7 @@ from proctor.jobs.evaluation.state import (
     stop_evaluation,
 )
 from proctor.models import ModelRouter
-from proctor.models.gateway.access import LazyGateway
-from proctor.stats.evaluation import results_of, worst_targets
+from proctor.models.router import LazyGateway
 from proctor.store import RetrySelection, Store
 from proctor.store.writer import this_process
 
@@ -84,7 +84,8 @@ async def carry_on(workshop, request, run_id):
     found = find_sessions(workshop.store, request, now())
     told = fill(workshop.store, run_id, request, found.ids, jury, GroundTruthIndex(request.metadata))
     workshop.store.evaluations.tell_discovery(run_id, found=len(found.ids), ignored=found.ignored, now=now())
-    await workshop.conductor(owner, run_id, find_evaluator=find).run()
+    truth = JOB.ground_truth(run_id, workshop.store)
+    await workshop.executor(owner, run_id, find_evaluator=find, find_reference=truth).run()
     return told
 
 
@@ -237,7 +238,7 @@ async def test_a_function_that_changes_under_way_is_told_and_mixes_with_nothing(
     fill(workshop.store, job.id, request, ids, jury, GroundTruthIndex(()))
     path.write_text("def short(event):\n    return {'label': 'FAIL', 'value': 0.0}\n")
 
-    await workshop.conductor(owner, job.id, find_evaluator=find).run()
+    await workshop.executor(owner, job.id, find_evaluator=find).run()
 
     (item,) = workshop.items(job.id)
     assert (item["status"], item["reason"]) == ("error", "evaluator_failed")
@@ -430,12 +431,12 @@ async def test_a_judge_that_costs_money_stops_at_the_budget_and_goes_on_with_mor
     prices = {"scripted/judge": {"input": 1000.0, "output": 1000.0}}
     request = asked("Builtin.Helpfulness", budget=0.5, prices=prices, concurrency=2)
     models = workshop.models = ModelRouter({}, folders=[workshop.folder], prices=prices)
-    workshop.house = replace(
-        workshop.house,
-        models=models.watched,
+    workshop.context = replace(
+        workshop.context,
+        models=models.for_attempt,
         worst_case=models.worst_case,
         pools=models.pools,
-        door=LazyGateway(models),
+        gateway=LazyGateway(models),
     )
 
     run_id = await judged(workshop, request)

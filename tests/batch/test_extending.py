@@ -13,7 +13,7 @@ async def extend(workshop, text):
     """Take the batch over, bring it up to the plan, and carry it out."""
     owner = workshop.take_over()
     told = workshop.extend(text)
-    await workshop.conductor(owner).run()
+    await workshop.executor(owner).run()
     return told
 
 
@@ -72,10 +72,8 @@ async def test_entries_that_are_gone_keep_their_results_or_leave_the_queue(works
         if item.prompt != "one":
             await forever(item, services)
 
-    conductor = workshop.conductor(
-        owner, watch=lambda end: conductor.interrupt(), find_runner=doing(first_only)
-    )
-    await conductor.run()
+    executor = workshop.executor(owner, watch=lambda end: executor.interrupt(), find_runner=doing(first_only))
+    await executor.run()
     states = {item["prompt"]: item["status"] for item in workshop.items()}
     assert states == {"one": "success", "two": "queued", "three": "queued"}
 
@@ -91,9 +89,9 @@ async def test_entries_that_are_gone_keep_their_results_or_leave_the_queue(works
 
 async def test_settings_that_changed_hold_for_what_is_not_finished(workshop):
     owner = workshop.launch(BEFORE)
-    conductor = workshop.conductor(owner)
-    conductor.interrupt()
-    await conductor.run()
+    executor = workshop.executor(owner)
+    executor.interrupt()
+    await executor.run()
 
     await extend(workshop, "concurrency: 9\nbudget: 5\n" + BEFORE.replace("retries: 1", "retries: 7"))
 

@@ -75,7 +75,7 @@ async def test_one_item_that_fails_leaves_the_others_running(workshop):
     outcomes = workshop.outcomes()
     assert outcomes.count(("success", "completed")) == 20
     assert outcomes.count(("error", "internal_error")) == 10
-    assert len(workshop.told) == 30
+    assert len(workshop.finished) == 30
 
 
 async def test_an_item_that_times_out_keeps_its_transcript_so_far(workshop):
@@ -222,7 +222,7 @@ async def test_those_who_watch_are_told_after_it_is_written(workshop):
         (row,) = workshop.store.read.item(end.id, "run")
         seen.append((end.id, row["status"], end.outcome.status))
 
-    await workshop.conductor(workshop.launch(echo(20)), watch=watch).run()
+    await workshop.executor(workshop.launch(echo(20)), watch=watch).run()
 
     assert len({item_id for item_id, _, _ in seen}) == 20
     assert {(written, told) for _, written, told in seen} == {("success", "success")}

@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 
 from proctor.store import ItemFilter, Store
+from proctor.testing import eventually
+from waiting import while_running
 
 CONCURRENCY = 12
 ITEMS = 400
 
 
-def wait_for(what, process, seconds=60):
-    until = time.monotonic() + seconds
-    while not what():
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < until, "it did not come to that"
-        time.sleep(0.005)
+def wait_for(what, process):
+    eventually(while_running(process, what), timeout=60)
 
 
 def kill(process):
@@ -131,10 +129,7 @@ def test_nothing_that_agents_had_started_outlives_a_killed_batch(proctor, reposi
         assert len(marked(sessions)) >= 6
         kill(process)
 
-        until = time.monotonic() + 15
-        while marked(sessions):
-            assert time.monotonic() < until, f"left running: {marked(sessions)}"
-            time.sleep(0.05)
+        eventually(lambda: not marked(sessions), timeout=15)
 
         go.touch()
         told = proctor("batch", "plan.yaml", "--resume", "killed")

@@ -21,7 +21,7 @@ async def test_five_thousand_items_a_thousand_at_a_time(workshop):
 
     assert ending.status == "completed"
     assert workshop.store.read.totals("run")["counts"]["success"] == 5000
-    assert len({end.id for end in workshop.told}) == 5000
+    assert len({end.id for end in workshop.finished}) == 5000
 
 
 async def test_no_more_run_at_once_than_the_plan_says(workshop):
@@ -43,7 +43,7 @@ async def test_twenty_thousand_items_take_no_more_memory_than_five_thousand(work
     """Counted in Python's blocks of memory; an item, its session and its rows are more than fifty."""
     blocks: list[int] = []
 
-    await workshop.conductor(
+    await workshop.executor(
         workshop.launch(echo(20_000, 100)), watch=lambda end: blocks.append(sys.getallocatedblocks())
     ).run()
 

@@ -9,13 +9,46 @@ from typing import Any
 import pytest
 
 from proctor.budget.allocation import BatchBudget
+from proctor.budget.budgeted_model import BudgetedModel
 from proctor.budget.ledger_client import LedgerClient
+from proctor.errors import CostLimit
+from proctor.model import Answer, Request
+from proctor.models.prices import SpendingRequest
+from proctor.session import ModelCall, Usage
 from proctor.store import Drawn, MoneyLimits, Ownership, Store, ledger, timestamp
 from proctor.store.writer import this_process
 
 
 def now() -> datetime:
     return datetime.now(UTC)
+
+
+class StoreLedger:
+    """The ledger of one batch in a store."""
+
+    def __init__(self, store: Store, run_id: str, limits: MoneyLimits) -> None:
+        self.store, self.run_id, self.limits = store, run_id, limits
+
+    async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
+        return await asyncio.to_thread(
+            self.store.draw_money,
+            self.run_id,
+            holder,
+            wanted_usd=wanted_usd,
+            least_usd=least_usd,
+            limits=self.limits,
+            now=now(),
+        )
+
+    async def give_back(self, holder: str, usd: float) -> None:
+        await asyncio.to_thread(self.store.give_money_back, self.run_id, holder, usd, now())
+
+
+def worst_case(usd: float) -> SpendingRequest:
+    """A call whose thousand tokens cost so much together."""
+    return SpendingRequest(
+        model="m", input_tokens=0, output_tokens=1000, input_usd=0.0, output_usd_per_token=usd / 1000
+    )
 
 
 class Spender:
@@ -27,9 +60,9 @@ class Spender:
         store.create_batch({**row, "createdAt": timestamp(now()), "heartbeatAt": timestamp(now())}, [])
         told = {"aborted": lambda: None, "failed": lambda error: None}
         self.writer = store.writer(Ownership(run_id=run_id, owner=self.owner, **told))
-        till = LedgerClient(store, run_id, self.owner, limits, now)
+        ledger = LedgerClient(StoreLedger(store, run_id, limits), self.owner, is_limited=True)
         self.places = chance.choice([1, 3, 8])
-        self.budget = BatchBudget(till=till, places=self.places, writer=self.writer, now=now)
+        self.budget = BatchBudget(ledger, run_id=run_id, concurrency=self.places, rows=self.writer, now=now)
         self.left = chance.choice([5, 20])
         self.spent = 0.0
 
@@ -51,33 +84,33 @@ class Spender:
 
     async def _attempt(self, name: str) -> bool:
         chance = self.chance
-        account = await self.budget.open(
+        reservation = await self.budget.open(
             name,
             name,
             kind=chance.choice("ab"),
             cap_usd=chance.choice([None, None, None, 0.05]),
             asks_first=chance.random() < 0.85,
         )
-        if account is None:
+        if reservation is None:
             return False
         costs, enough = list[float](), True
         while enough and len(costs) < 6 and chance.random() < 0.8:
-            calls = [self._call(account, costs) for _ in range(chance.choice([1, 1, 3]))]
+            calls = [self._call(reservation, costs) for _ in range(chance.choice([1, 1, 3]))]
             enough = all(await asyncio.gather(*calls))
-        account.settle(sum(costs))
+        reservation.close(sum(costs))
         self.spent += sum(costs)
         return enough
 
-    async def _call(self, account, costs: list[float]) -> bool:
+    async def _call(self, reservation, costs: list[float]) -> bool:
         most = self.chance.choice([0.01, 0.05, 0.3])
-        promised = await account.promise(most)
-        if promised < min(most, 0.005):
-            account.redeem(promised)
+        try:
+            hold = await reservation.hold(worst_case(most))
+        except CostLimit:
             return False
         await asyncio.sleep(self.chance.random() * 0.003)
-        costs.append(min(promised, most * self.chance.choice([0.05, 0.3, 1.0])))
-        account.redeem(promised, cost_usd=costs[-1], is_charged=False)
-        account.charge(sum(costs))
+        costs.append(min(hold.usd, most * self.chance.choice([0.05, 0.3, 1.0])))
+        reservation.settle(hold, costs[-1], is_recorded=False)
+        reservation.charge(sum(costs))
         return True
 
 
@@ -125,32 +158,33 @@ async def test_two_batches_on_one_store_spend_to_the_limit_and_not_beyond(store:
     assert sum(paid for _, paid in settled) == pytest.approx(spent)
 
 
-def till_of(store: Store, limit: float = 0.8) -> LedgerClient:
-    """The till of a batch that has begun and spent nothing."""
+def client_of(store: Store, limit: float = 0.8) -> LedgerClient:
+    """The ledger client of a batch that has begun and spent nothing."""
     owner = this_process()
     row = {"runId": "run", "job": "coding", "status": "running", "owner": owner}
     store.create_batch({**row, "createdAt": timestamp(now()), "heartbeatAt": timestamp(now())}, [])
-    return LedgerClient(store, "run", owner, MoneyLimits(run_usd=limit), now)
+    ledger = StoreLedger(store, "run", MoneyLimits(run_usd=limit))
+    return LedgerClient(ledger, owner, is_limited=True)
 
 
 async def test_two_that_are_short_of_the_same_money_at_once_draw_it_once(store: Store) -> None:
-    till = till_of(store)
+    client = client_of(store)
 
     def short() -> float:
-        return 0.1 - till.drawn_usd
+        return 0.1 - client.drawn_usd
 
-    assert await asyncio.gather(till.draw(short), till.draw(short)) == [True, True]
+    assert await asyncio.gather(client.draw(short), client.draw(short)) == [True, True]
 
-    assert till.drawn_usd == pytest.approx(0.1)
+    assert client.drawn_usd == pytest.approx(0.1)
     assert drawn(store) == pytest.approx(0.1)
 
 
 async def test_what_is_free_is_known_only_when_a_draw_under_way_has_ended(store: Store) -> None:
-    till = till_of(store)
+    client = client_of(store)
 
-    await asyncio.gather(till.draw(lambda: 0.1), till.give_back(lambda: till.drawn_usd))
+    await asyncio.gather(client.draw(lambda: 0.1), client.give_back(lambda: client.drawn_usd))
 
-    assert till.drawn_usd == pytest.approx(0)
+    assert client.drawn_usd == pytest.approx(0)
     assert drawn(store) == pytest.approx(0)
 
 
@@ -169,15 +203,150 @@ class SlowStore(Store):
 
 async def test_money_drawn_for_someone_who_has_gone_meanwhile_is_not_forgotten(store: Store) -> None:
     with SlowStore(store.url) as slow:
-        till = till_of(slow)
-        drawing = asyncio.create_task(till.draw(lambda: 0.1))
+        client = client_of(slow)
+        drawing = asyncio.create_task(client.draw(lambda: 0.1))
         await asyncio.to_thread(slow.asked.wait, 20)
 
         drawing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await drawing
         slow.may_go_on.set()
-        await till.idle()
+        await client.idle()
 
-        assert till.drawn_usd == pytest.approx(0.1)
+        assert client.drawn_usd == pytest.approx(0.1)
         assert drawn(slow) == pytest.approx(0.1)
+
+
+PRICE_USD = 1e-4
+"""Of one token of output."""
+
+
+class MemoryLedger:
+    """A ledger without a store."""
+
+    def __init__(self, limit_usd: float) -> None:
+        self.limit_usd, self.drawn_usd = limit_usd, 0.0
+
+    async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
+        await asyncio.sleep(0)
+        left = self.limit_usd - self.drawn_usd
+        if left <= 1e-9 or left < least_usd - 1e-9:
+            return Drawn(usd=0.0, short_of="budget")
+        usd = min(left, max(wanted_usd, left / 8))
+        self.drawn_usd += usd
+        return Drawn(usd=usd)
+
+    async def give_back(self, holder: str, usd: float) -> None:
+        self.drawn_usd -= usd
+
+
+class SettledRows:
+    """Adds up what the rows of the ledger reserve and spend."""
+
+    def __init__(self) -> None:
+        self.reserved = self.spent = self.most_committed = 0.0
+
+    def append(self, table: str, row: tuple[Any, ...]) -> None:
+        assert table == "ledger"
+        self.reserved += row[6]
+        self.spent += row[7]
+        self.most_committed = max(self.most_committed, self.reserved + self.spent)
+
+
+class Provider:
+    """A model that bills a random part of what a call may cost, and now and then more than that."""
+
+    def __init__(self, rng: random.Random, overbills: float) -> None:
+        self.rng, self.overbills = rng, overbills
+        self.billed = self.overbilled = 0.0
+
+    async def answer(self, request: Request) -> Answer:
+        tokens = request.parameters["max_tokens"]
+        used = self.rng.choice([tokens, tokens, self.rng.randint(0, tokens)])
+        cost = used * PRICE_USD
+        if self.rng.random() < self.overbills:
+            cost = tokens * PRICE_USD * 1.5
+            self.overbilled += cost - tokens * PRICE_USD
+        # The provider bills a call that its client cuts off all the same.
+        self.billed += cost
+        for _ in range(self.rng.randint(0, 8)):
+            await asyncio.sleep(0)
+        call = ModelCall(model="m", usage=Usage(output_tokens=used), cost_usd=cost)
+        return Answer(text="", call=call, finish_reason="length" if used == tokens else "stop")
+
+
+def bound(request: Request) -> SpendingRequest:
+    return SpendingRequest(
+        model="m",
+        input_tokens=0,
+        output_tokens=request.parameters["max_tokens"],
+        input_usd=0.0,
+        output_usd_per_token=PRICE_USD,
+    )
+
+
+async def attempt_with(budget: BatchBudget, provider: Provider, rng: random.Random, name: str) -> bool:
+    """One attempt of several calls, some at once, some cut off; whether there was money for all of it."""
+    cap = rng.choice([None, None, 0.5])
+    reservation = await budget.open(name, name, kind=rng.choice("ab"), cap_usd=cap, asks_first=True)
+    if reservation is None:
+        return False
+    total, stopped = 0.0, list[CostLimit]()
+    reservation.stop = stopped.append
+
+    def record(event: Any) -> None:
+        nonlocal total
+        total += event.cost_usd
+        reservation.charge(total)
+
+    model = BudgetedModel(provider, reservation, worst_case=bound, record=record)
+
+    async def one_call() -> None:
+        tokens = rng.choice([300, 1000, 4000])
+        record((await model.answer(Request(model="m", messages=[], parameters={"max_tokens": tokens}))).call)
+
+    enough = True
+    for _ in range(rng.randint(1, 4)):
+        calls = [asyncio.create_task(one_call()) for _ in range(rng.choice([1, 1, 3]))]
+        if rng.random() < 0.15:
+            await asyncio.sleep(0)
+            calls[0].cancel()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        failures = [error for error in outcomes if error is not None]
+        assert all(isinstance(error, CostLimit | asyncio.CancelledError) for error in failures)
+        enough = not stopped and not any(isinstance(error, CostLimit) for error in failures)
+        if not enough:
+            break
+    reservation.close(total)
+    return enough or cap is not None
+
+
+async def spend(seed: int, overbills: float) -> None:
+    """One batch of random attempts against a provider that bills at random."""
+    rng = random.Random(seed)
+    limit, concurrency, left = rng.choice([0.05, 0.4, 2.0]), rng.choice([1, 4, 16]), 30
+    ledger, rows, provider = MemoryLedger(limit), SettledRows(), Provider(rng, overbills)
+    client = LedgerClient(ledger, "me", is_limited=True)
+    budget = BatchBudget(client, run_id="run", concurrency=concurrency, rows=rows, now=now)
+
+    async def work() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            if not await attempt_with(budget, provider, rng, f"{seed}-{left}"):
+                left = 0
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(work() for _ in range(concurrency)))
+        await budget.idle()
+
+    assert provider.billed <= limit + provider.overbilled + 1e-9, f"seed {seed}"
+    assert rows.most_committed <= limit + provider.overbilled + 1e-9, f"seed {seed}"
+    assert rows.reserved == pytest.approx(0, abs=1e-9), f"seed {seed}"
+    assert ledger.drawn_usd <= limit + 1e-9, f"seed {seed}"
+
+
+@pytest.mark.parametrize("overbills", [0.0, 0.05])
+async def test_the_budget_is_exceeded_by_nothing_but_what_the_provider_overbills(overbills: float) -> None:
+    for seed in range(200):
+        await spend(seed, overbills)

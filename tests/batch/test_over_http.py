@@ -16,11 +16,11 @@ def ask(workshop):
     """Run a plan of questions against a server."""
 
     async def run(server, runs=1, more="retries: 0"):
-        environment = {**workshop.house.environment, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": KEY}
-        workshop.house = replace(workshop.house, environment=environment)
+        environment = {**workshop.context.environment, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": KEY}
+        workshop.context = replace(workshop.context, environment=environment)
         owner = workshop.launch(QUESTIONS.format(runs=runs, more=more))
         workshop.models = ModelRouter(environment)
-        return await workshop.conductor(owner, models=workshop.models.watched).run()
+        return await workshop.executor(owner, models=workshop.models.for_attempt).run()
 
     return run
 

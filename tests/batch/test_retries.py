@@ -10,6 +10,7 @@ from proctor.errors import AgentError, ModelError, RateLimited, TimeLimit, Works
 from proctor.item import Item
 from proctor.runner import Outcome
 from proctor.store import ItemFilter
+from proctor.testing import eventually_async
 
 
 def plan(settings: str, runs: int = 1) -> str:
@@ -37,7 +38,7 @@ async def test_each_retry_is_an_attempt_of_its_own_and_none_is_lost(workshop):
     assert (item["costUsd"], item["tokensTotal"]) == (1.5, 6), (
         "all that was spent, not the last attempt alone"
     )
-    assert [(end.attempts, end.cost_usd) for end in workshop.told] == [(3, 1.5)]
+    assert [(end.attempts, end.cost_usd) for end in workshop.finished] == [(3, 1.5)]
 
 
 async def test_after_the_last_retry_the_last_reason_stands(workshop):
@@ -125,13 +126,11 @@ async def test_many_items_that_all_come_back_at_once_are_all_done(workshop):
 
 def test_the_delay_doubles_has_a_top_and_is_spread():
     policy = ItemRetryPolicy(first_seconds=1, longest_seconds=10)
-    chance = random.Random(1)
+    rng = random.Random(1)
 
     def delays(tries):
         return [
-            policy.delay(
-                status="error", reason="x", tries=tries, retries=99, retry_on=("error",), chance=chance
-            )
+            policy.delay(status="error", reason="x", tries=tries, retries=99, retry_on=("error",), rng=rng)
             for _ in range(50)
         ]
 
@@ -143,7 +142,7 @@ def test_the_delay_doubles_has_a_top_and_is_spread():
 @pytest.mark.parametrize("reason", sorted(HOPELESS))
 def test_hopeless_reasons_are_not_tried_again(reason):
     delay = ItemRetryPolicy().delay(
-        status="error", reason=reason, tries=1, retries=9, retry_on=("error",), chance=random.Random(0)
+        status="error", reason=reason, tries=1, retries=9, retry_on=("error",), rng=random.Random(0)
     )
 
     assert delay is None
@@ -159,16 +158,15 @@ async def test_tries_that_were_cut_off_do_not_count_against_the_retries(workshop
 
     owner = workshop.launch(plan("retries: 1"))
     for _ in range(2):
-        conductor = workshop.conductor(owner, find_runner=doing(slow))
-        running = asyncio.create_task(conductor.run())
-        while (
-            not workshop.rows("sessions") or workshop.rows("sessions", '"attempt"')[-1]["status"] != "running"
-        ):
-            await asyncio.sleep(0.01)
-        conductor.interrupt()
+        executor = workshop.executor(owner, find_runner=doing(slow))
+        running = asyncio.create_task(executor.run())
+        await eventually_async(
+            lambda: [row["status"] for row in workshop.rows("sessions", '"attempt"')][-1:] == ["running"]
+        )
+        executor.interrupt()
         await running
         owner = workshop.take_over()
-    await workshop.conductor(owner, find_runner=doing(slow)).run()
+    await workshop.executor(owner, find_runner=doing(slow)).run()
 
     reasons = [row["endReason"] for row in workshop.rows("sessions", '"attempt"')]
     assert reasons == ["interrupted", "interrupted", "model_failed", "model_failed"]

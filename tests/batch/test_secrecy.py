@@ -19,7 +19,9 @@ async def test_an_agent_sees_no_key_of_ours(workshop, repository):
         "GITHUB_TOKEN": "ghp_0123456789",
         "AWS_SECRET_ACCESS_KEY": "aws/0123456789",
     }
-    workshop.house = replace(workshop.house, environment={**workshop.house.environment, **keys, "LANG": "C"})
+    workshop.context = replace(
+        workshop.context, environment={**workshop.context.environment, **keys, "LANG": "C"}
+    )
 
     await workshop.run(f"matrix: [{{repo: {repository}, prompt: look around, agent: command, command: env}}]")
 
@@ -37,8 +39,8 @@ async def test_an_agent_sees_no_key_of_ours(workshop, repository):
 async def test_a_variable_the_plan_names_is_seen_and_its_secret_is_blotted_out_of_the_record(
     workshop, repository
 ):
-    environment = {**workshop.house.environment, "SHOP_TOKEN": KEY}
-    workshop.house = replace(workshop.house, environment=environment)
+    environment = {**workshop.context.environment, "SHOP_TOKEN": KEY}
+    workshop.context = replace(workshop.context, environment=environment)
     command = 'echo "my token is $TOKEN" && echo "$TOKEN" > used.txt && test "$TOKEN" = "$(cat used.txt)"'
     plan = f"""
         matrix:

@@ -3,12 +3,27 @@
 import asyncio
 from datetime import UTC, datetime
 
-from proctor.batch.rate_limit_sync import hear_of_pools, share_pools, take_part
-from proctor.models.rate_limits import RatePools
+from proctor.batch.rate_limit_sync import adopt_limits, apply_shares, pool_row, pool_state, share_limits
+from proctor.models.rate_limits import PoolState, RatePools
+from proctor.store.ledger import exchange
+from proctor.testing import eventually_async
 
 
 def now():
     return datetime.now(UTC)
+
+
+class Sharing:
+    """Rate limits of one run, exchanged over its writer."""
+
+    def __init__(self, writer, run_id):
+        self.writer, self.run_id = writer, run_id
+
+    async def share_limits(self, holder, states):
+        moment = now()
+        rows = [pool_row(state, self.run_id, moment) for state in states]
+        others = self.writer.ask(lambda connection: exchange(connection, holder, rows, moment))
+        return [pool_state(row, moment) for row in await asyncio.wrap_future(others)]
 
 
 async def began_beside(store, first, second, act):
@@ -16,10 +31,9 @@ async def began_beside(store, first, second, act):
     elsewhere, here = store.writer(), store.writer()
     try:
         await act(first)
-        sharing = asyncio.create_task(share_pools(first, elsewhere, "first", "one", now))
-        while not store.read.pools("first"):
-            await asyncio.sleep(0.05)
-        await hear_of_pools(second, here, "two", now)
+        sharing = asyncio.create_task(share_limits(first, Sharing(elsewhere, "first"), "one"))
+        await eventually_async(lambda: store.read.pools("first"))
+        await adopt_limits(second, Sharing(here, "second"), "two")
         sharing.cancel()
         await asyncio.wait([sharing])
     finally:
@@ -64,15 +78,30 @@ async def test_of_a_provider_that_complained_to_nobody_nothing_is_to_be_known(st
 async def test_what_others_still_use_of_a_limit_is_not_used_twice():
     pools = RatePools(most={"openai": 8})
     pool = pools.pool("openai/big")
-    row = {"name": "openai/big", "cutAt": None, "heldUntil": None, "limit": 8.0, "waiting": 0}
 
-    take_part(pools, pools.states, [{**row, "inUse": 6}], now())
+    def others(in_use):
+        return [
+            PoolState(
+                name="openai/big",
+                limit=8,
+                limit_of_all=8.0,
+                in_use=in_use,
+                waiting=0,
+                calls=0,
+                limited=0,
+                waited_seconds=0.0,
+                held_seconds=0.0,
+                cut_seconds_ago=None,
+            )
+        ]
+
+    apply_shares(pools, pools.states, others(6))
     assert pool.state.limit == 1
     waiting = [asyncio.create_task(pool.enter()) for _ in range(9)]
     await asyncio.sleep(0)
-    take_part(pools, pools.states, [{**row, "inUse": 6}], now())
+    apply_shares(pools, pools.states, others(6))
     assert pool.state.limit == 2
-    take_part(pools, pools.states, [{**row, "inUse": 3}], now())
+    apply_shares(pools, pools.states, others(3))
     assert pool.state.limit == 5
 
     for each in waiting:

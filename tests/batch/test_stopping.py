@@ -7,12 +7,13 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from stand_ins import call, doing, echo, forever, until
+from stand_ins import call, doing, echo, forever
 
 from proctor.batch.lifecycle import abort_run
 from proctor.errors import OwnershipLost, StoreError, UsageError
 from proctor.store import RetrySelection, Store
 from proctor.store.writer import this_process
+from proctor.testing import eventually_async
 
 
 def now():
@@ -24,12 +25,12 @@ def statuses(workshop):
 
 
 async def running_batch(workshop, runs=6, concurrency=3, what=forever):
-    """A batch whose first items are under way: its conductor and its task."""
+    """A batch whose first items are under way: its executor and its task."""
     owner = workshop.launch(echo(runs, concurrency))
-    conductor = workshop.conductor(owner, find_runner=doing(what))
-    task = asyncio.create_task(conductor.run())
-    await until(lambda: statuses(workshop).count("running") == concurrency)
-    return conductor, task
+    executor = workshop.executor(owner, find_runner=doing(what))
+    task = asyncio.create_task(executor.run())
+    await eventually_async(lambda: statuses(workshop).count("running") == concurrency)
+    return executor, task
 
 
 async def test_an_abort_from_another_process_stops_everything_within_seconds(workshop):
@@ -50,8 +51,8 @@ async def test_an_abort_from_another_process_stops_everything_within_seconds(wor
 
 
 async def test_an_aborted_batch_can_still_be_taken_up_again(workshop):
-    conductor, task = await running_batch(workshop)
-    conductor.abort()
+    executor, task = await running_batch(workshop)
+    executor.abort()
     await task
 
     ending = await workshop.resume()
@@ -85,10 +86,10 @@ async def test_an_interrupt_puts_items_back_and_resuming_does_nothing_twice(work
         done.append(item.repeat)
 
     owner = workshop.launch(echo(8, 2))
-    conductor = workshop.conductor(owner, find_runner=doing(some))
-    task = asyncio.create_task(conductor.run())
-    await until(lambda: statuses(workshop).count("running") == 2 and len(done) == 3)
-    conductor.interrupt()
+    executor = workshop.executor(owner, find_runner=doing(some))
+    task = asyncio.create_task(executor.run())
+    await eventually_async(lambda: statuses(workshop).count("running") == 2 and len(done) == 3)
+    executor.interrupt()
     ending = await task
 
     assert (ending.status, workshop.batch()["status"]) == ("interrupted", "interrupted")
@@ -117,9 +118,9 @@ async def test_a_stop_that_comes_before_the_first_item_stops_before_the_first_it
 
     for stop, status in (("interrupt", "interrupted"), ("abort", "aborted")):
         owner = workshop.launch(echo(3), run_id=stop)
-        conductor = workshop.conductor(owner, stop, find_runner=doing(note))
-        getattr(conductor, stop)()
-        assert (await conductor.run()).status == status
+        executor = workshop.executor(owner, stop, find_runner=doing(note))
+        getattr(executor, stop)()
+        assert (await executor.run()).status == status
     assert started == []
 
 
@@ -143,19 +144,19 @@ async def test_runners_have_cleaned_up_before_the_batch_ends(workshop):
             await asyncio.sleep(0.1)
             cleaned.append(item.id)
 
-    conductor, task = await running_batch(workshop, what=tidy)
-    conductor.interrupt()
+    executor, task = await running_batch(workshop, what=tidy)
+    executor.interrupt()
     await task
 
     assert len(cleaned) == 3
 
 
 async def test_two_cannot_carry_out_one_batch(workshop):
-    conductor, task = await running_batch(workshop)
+    executor, task = await running_batch(workshop)
 
     with pytest.raises(UsageError, match="is being carried out by process"):
         workshop.store.resume_batch("run", this_process(), RetrySelection(), now())
-    conductor.interrupt()
+    executor.interrupt()
     await task
 
 
@@ -177,8 +178,8 @@ async def test_a_store_that_fails_in_mid_run_ends_the_batch_and_nothing_hangs(wo
         await asyncio.sleep(0.001)
 
     owner = workshop.launch(echo(5000, 20))
-    task = asyncio.create_task(workshop.conductor(owner, find_runner=doing(work)).run())
-    await until(lambda: statuses(workshop).count("success") > 50)
+    task = asyncio.create_task(workshop.executor(owner, find_runner=doing(work)).run())
+    await eventually_async(lambda: statuses(workshop).count("success") > 50)
     raw = sqlite3.connect(workshop.folder / "proctor.db", timeout=30)
     raw.execute('ALTER TABLE "sessions" RENAME TO "stolen"')
     raw.commit()
@@ -186,7 +187,7 @@ async def test_a_store_that_fails_in_mid_run_ends_the_batch_and_nothing_hangs(wo
     with pytest.raises(StoreError, match="sessions"):
         await asyncio.wait_for(task, 20)
     assert threading.active_count() < 20
-    told = len(workshop.told)
+    told = len(workshop.finished)
     (written,) = raw.execute("SELECT COUNT(*) FROM batch_items WHERE status = 'success'")
     assert told <= written[0], "nobody is told of what is not written"
 
@@ -197,7 +198,7 @@ async def test_a_watcher_who_fails_does_not_stop_the_batch_for_ever(workshop):
     def broken(end):
         raise RuntimeError("the terminal is gone")
 
-    ending = await asyncio.wait_for(workshop.conductor(owner, watch=broken).run(), 20)
+    ending = await asyncio.wait_for(workshop.executor(owner, watch=broken).run(), 20)
 
     assert ending.status == "completed"
     assert workshop.outcomes() == [("success", "completed")] * 3
@@ -215,11 +216,11 @@ async def test_an_abort_that_meets_an_attempt_at_its_cost_limit_stops_the_batch_
             await forever(item, services)
         finally:
             # While it cleans up after the cut-off.
-            conductor.abort()
+            executor.abort()
             await forever(item, services)
 
-    conductor = workshop.conductor(owner, find_runner=doing(spend))
-    ending = await asyncio.wait_for(conductor.run(), 20)
+    executor = workshop.executor(owner, find_runner=doing(spend))
+    ending = await asyncio.wait_for(executor.run(), 20)
 
     assert ending.status == "aborted"
     assert workshop.outcomes() == [("error", "aborted")] * 2

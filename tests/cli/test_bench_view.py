@@ -17,7 +17,7 @@ def item(model: str, repeat: int = 1) -> Item:
 
 
 def stocked(workshop: Any) -> Any:
-    now = workshop.house.now()
+    now = workshop.context.now()
     stamp = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     row = {"runId": "run", "createdAt": stamp, "job": "benchmark", "status": "running"}
     items = [item("gpt-4"), item("llama3"), item("llama3", 2), item("idle")]
@@ -52,7 +52,7 @@ async def test_each_model_has_a_row_with_its_state_time_tokens_and_cost(workshop
 async def test_a_model_without_a_price_has_no_cost_and_not_a_cost_of_nothing(workshop: Any) -> None:
     stocked(workshop)
 
-    rows = {row.model: row for row in standing(workshop.store.read, "run", workshop.house.now())}
+    rows = {row.model: row for row in standing(workshop.store.read, "run", workshop.context.now())}
 
     assert rows["llama3"].cost_usd is None
     assert rows["gpt-4"].cost_usd == 0.25

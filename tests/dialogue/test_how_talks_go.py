@@ -2,9 +2,15 @@
 
 import random
 
-from proctor.dialogue.conversation import Conversation, ConversationSettings, Watcher, converse, repeating
+from proctor.dialogue.conversation import (
+    Conversation,
+    ConversationObserver,
+    ConversationSettings,
+    converse,
+    repeating,
+)
 from proctor.dialogue.participant import Participant, Role, Utterance
-from proctor.dialogue.steps import answer, turned_round
+from proctor.dialogue.steps import answer, swap_person
 from proctor.dialogue.templating import distance, nearest
 
 TITLES = {"client": "Client", "therapist": "Therapist"}
@@ -28,11 +34,13 @@ class Stage:
             return left.pop(0) if left else lines[-1]
 
         role = Role(name=side, plays=[side], steps=[{"ask": {"history": True}}])
-        return Participant(role, side, {}, {}, ask=say, tell=print, chance=random.Random, titles=TITLES)
+        return Participant(role, side, {}, {}, ask=say, note=print, rng=random.Random, titles=TITLES)
 
     async def play(self, **course) -> Conversation:
         talk = Conversation()
-        watcher = Watcher(said=lambda _: None, moderated=self.moderated.append, turned=lambda _: None)
+        watcher = ConversationObserver(
+            utterance=lambda _: None, moderator_message=self.moderated.append, turn_finished=lambda _: None
+        )
         await converse(self.parties, ConversationSettings(**course), watcher, talk)
         return talk
 
@@ -156,4 +164,4 @@ def test_the_highest_keyword_answers_with_the_words_turned_round() -> None:
 
 
 def test_words_are_turned_round_whole() -> None:
-    assert turned_round("I am in my Miami home.", RULES["swap"]) == "you are in your Miami home"
+    assert swap_person("I am in my Miami home.", RULES["swap"]) == "you are in your Miami home"

@@ -38,8 +38,8 @@ class Played:
             folder.profiles[profile or next(iter(folder.profiles))],
             options or {},
             ask=self._answer,
-            tell=lambda _: None,
-            chance=lambda turn: random.Random(f"{seed}:{turn}"),
+            note=lambda _: None,
+            rng=lambda turn: random.Random(f"{seed}:{turn}"),
             titles=TITLES,
         )
 

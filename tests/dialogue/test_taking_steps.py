@@ -29,8 +29,8 @@ def party(listener: Listener, steps: list[dict[str, Any]], *, seed: int = 1, **r
         {"name": "Abe", "beliefs": ["a", "b"]},
         {},
         ask=listener,
-        tell=listener.notes.append,
-        chance=lambda turn: random.Random(f"{seed}:{turn}"),
+        note=listener.notes.append,
+        rng=lambda turn: random.Random(f"{seed}:{turn}"),
         titles={"client": "Client", "therapist": "Therapist"},
     )
 

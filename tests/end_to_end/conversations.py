@@ -2,7 +2,6 @@
 
 import csv
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +49,3 @@ def rows(path: str) -> list[dict[str, str]]:
 
 def split(command: str) -> list[str]:
     return command.split()
-
-
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.02)

@@ -383,7 +383,7 @@ def test_the_documented_resume_goes_on_in_the_same_folder(desk: Desk) -> None:
 
     report = desk.read("comparison_report.json")
     assert done.returncode == 1
-    assert "1 new run since the last time" in done.stderr
+    assert "1 new run since the last run" in done.stderr
     assert report["models_tested"] == 2
     assert desk.ollama.calls_of("idler:latest") == 1
     assert json.loads(before)["runs"] == desk.read("ollama_idler_latest_result.json")["runs"]
@@ -425,7 +425,7 @@ def test_a_folder_from_another_machine_is_gone_on_with(desk: Desk) -> None:
     done = desk.bench("--models", "solver:1,idler:1,solver:2", "--runs", "2", "--resume", "brought", "--json")
 
     document = json.loads(done.stdout)
-    assert "4 finished runs taken over" in done.stderr
+    assert "4 finished runs imported" in done.stderr
     assert len(desk.ollama.asked) == asked + 4
     assert document["comparison"]["models_tested"] == 3
     assert document["runId"].startswith("batch_")

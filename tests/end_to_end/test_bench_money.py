@@ -57,7 +57,7 @@ def test_a_budget_needs_a_price(desk):
     ran = desk("bench", *TASK, "--models", "solver-large", "--budget", "1")
 
     assert ran.returncode == 2
-    assert "nobody knows what solver-large costs, so no budget can be kept" in ran.stderr
+    assert "no price is known for solver-large, so the budget cannot be enforced" in ran.stderr
     assert desk.server.asked == []
 
 

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
 import pytest
+
+from proctor.testing import eventually
 
 FIXES = (
     "script: [{say: on it}, {edit: {path: shop.py, find: 1 - 1, replace: 1 + 1}}, "
@@ -162,16 +163,9 @@ def sleepers(tmp_path: Path, repository: Path) -> Sleepers:
     return Sleepers(tmp_path)
 
 
-def wait_until(is_so, seconds: float = 30) -> None:
-    ends = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < ends, "it never came to that"
-        time.sleep(0.05)
-
-
 def test_a_run_is_aborted_from_another_process_and_nothing_is_left_running(proctor, sleepers):
     running = proctor.start("batch", "long.yaml")
-    wait_until(lambda: sleepers.alive == 2)
+    eventually(lambda: sleepers.alive == 2)
     told = proctor.json("abort-run", "long")
     assert told == {"runId": "long", "status": "aborted"}
     assert running.wait(20) == 3
@@ -182,7 +176,7 @@ def test_a_run_is_aborted_from_another_process_and_nothing_is_left_running(proct
 
 def test_ctrl_c_stops_cleanly_and_resume_finishes_the_rest(proctor, sleepers):
     running = proctor.start("batch", "long.yaml")
-    wait_until(lambda: sleepers.alive == 2)
+    eventually(lambda: sleepers.alive == 2)
     running.send_signal(signal.SIGINT)
     assert running.wait(20) == 130
     assert sleepers.alive == 0
@@ -195,11 +189,11 @@ def test_ctrl_c_stops_cleanly_and_resume_finishes_the_rest(proctor, sleepers):
 
 def test_a_killed_run_shows_as_interrupted_and_leaves_no_process(proctor, sleepers):
     running = proctor.start("batch", "long.yaml")
-    wait_until(lambda: sleepers.alive == 2)
+    eventually(lambda: sleepers.alive == 2)
     running.kill()
     running.wait()
-    wait_until(lambda: proctor.json("runs")["runs"][0]["status"] == "interrupted")
-    wait_until(lambda: sleepers.alive == 0)
+    eventually(lambda: proctor.json("runs")["runs"][0]["status"] == "interrupted")
+    eventually(lambda: sleepers.alive == 0)
     assert proctor.json("abort-run", "long")["status"] == "aborted"
 
 

@@ -6,14 +6,16 @@ import signal
 from pathlib import Path
 
 import pytest
-from conversations import TALKING, read, said, split, wait_for
+from conversations import TALKING, read, said, split
+
+from proctor.testing import eventually
 
 
 def test_ctrl_c_then_resume_finishes_the_rest_and_repeats_nothing(proctor, talking_desk) -> None:
     (talking_desk / "slow.yaml").write_text("latency_seconds: 0.05\n" + TALKING)
     words = split("simulate --num-runs 12 --max-turns 2 --max-workers 2 --seed 1 --model scripted/slow")
     running = proctor.start(*words)
-    wait_for(lambda: len(list(talking_desk.glob("outputs/batch/*/*_run*.json"))) >= 3)
+    eventually(lambda: len(list(talking_desk.glob("outputs/batch/*/*_run*.json"))) >= 3)
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=30)
     before = {path: path.stat().st_mtime_ns for path in talking_desk.glob("outputs/batch/*/*_run*.json")}
@@ -32,7 +34,7 @@ def test_after_a_kill_files_and_summary_are_made_again_from_the_store(proctor, t
     (talking_desk / "slow.yaml").write_text("latency_seconds: 0.05\n" + TALKING)
     words = split("simulate --num-runs 8 --max-turns 2 --max-workers 2 --seed 1 --model scripted/slow")
     running = proctor.start(*words, "--output-dir", "out")
-    wait_for(lambda: len(list(talking_desk.glob("out/*_run*.json"))) >= 2)
+    eventually(lambda: len(list(talking_desk.glob("out/*_run*.json"))) >= 2)
     os.kill(running.pid, signal.SIGKILL)
     running.communicate(timeout=30)
     next(iter(talking_desk.glob("out/*_run*.json"))).unlink()
@@ -68,7 +70,7 @@ def test_a_dialogue_that_was_cut_off_goes_on_behind_its_last_turn_and_ends_as_it
     running = proctor.start(*words, "--output-dir", "cut")
     # Every dialogue has a few turns behind it, and none is at its end.
     with proctor.open_store() as store:
-        wait_for(lambda: turns_of(store) >= 8 * 8 + 20)
+        eventually(lambda: turns_of(store) >= 8 * 8 + 20)
     running.send_signal(how)
     running.communicate(timeout=30)
     (talking_desk / "slow.yaml").write_text(TALKING)
@@ -78,10 +80,10 @@ def test_a_dialogue_that_was_cut_off_goes_on_behind_its_last_turn_and_ends_as_it
 
     assert resumed.returncode == 0, resumed.stderr
     assert unfinished and f"{unfinished} dialogue" in resumed.stderr
-    assert "go on behind the last finished turn" in resumed.stderr
+    assert "will resume after the last completed turn" in resumed.stderr
     assert said(talking_desk / "cut", seeds=True) == said(talking_desk / "whole", seeds=True)
     cut = [read(path) for path in talking_desk.glob("cut/*_run*.json")]
-    went_on = [one for one in cut if any("went on behind turn" in note for note in one["record"]["notes"])]
+    went_on = [one for one in cut if any("resumed after turn" in note for note in one["record"]["notes"])]
     assert len(went_on) == unfinished
     assert all(one["num_turns"] == 8 for one in went_on)
     assert not (talking_desk / "cut" / ".unfinished").exists()
@@ -96,9 +98,9 @@ def test_without_a_seed_a_dialogue_that_was_cut_off_keeps_the_luck_it_had(procto
     (talking_desk / "slow.yaml").write_text("latency_seconds: 0.1\n" + TALKING)
     words = split("simulate --num-runs 1 --max-turns 4 --model scripted/slow --output-dir out")
     running = proctor.start(*words)
-    wait_for(lambda: (talking_desk / "proctor-home" / "proctor.db").exists())
+    eventually(lambda: (talking_desk / "proctor-home" / "proctor.db").exists())
     with proctor.open_store() as store:
-        wait_for(lambda: turns_of(store) >= 2)
+        eventually(lambda: turns_of(store) >= 2)
         running.kill()
         running.communicate(timeout=30)
         (step, *_) = store.read.query('SELECT "output" FROM "iterations" ORDER BY "step" DESC LIMIT 1')
@@ -114,9 +116,9 @@ def test_proctor_resume_lets_a_dialogue_go_on_too(proctor, talking_desk) -> None
     (talking_desk / "slow.yaml").write_text("latency_seconds: 0.1\n" + TALKING)
     words = split("simulate --num-runs 1 --max-turns 4 --seed 3 --model scripted/slow --output-dir out")
     running = proctor.start(*words)
-    wait_for(lambda: (talking_desk / "proctor-home" / "proctor.db").exists())
+    eventually(lambda: (talking_desk / "proctor-home" / "proctor.db").exists())
     with proctor.open_store() as store:
-        wait_for(lambda: turns_of(store) >= 2)
+        eventually(lambda: turns_of(store) >= 2)
         running.kill()
         running.communicate(timeout=30)
         (batch,) = store.read.query('SELECT "runId" FROM "batches"')
@@ -124,7 +126,7 @@ def test_proctor_resume_lets_a_dialogue_go_on_too(proctor, talking_desk) -> None
     assert proctor("resume", batch["runId"]).returncode == 0
 
     (file,) = talking_desk.glob("out/*_run0.json")
-    assert any("went on behind turn" in note for note in read(file)["record"]["notes"])
+    assert any("resumed after turn" in note for note in read(file)["record"]["notes"])
 
 
 def test_more_runs_extend_a_finished_batch(proctor, talking_desk) -> None:
@@ -166,7 +168,7 @@ def test_a_folder_that_holds_a_simulation_is_not_written_over(proctor, talking_d
     again = proctor(*words)
 
     assert again.returncode == 2
-    assert "holds a simulation already" in again.stderr
+    assert "already contains a simulation" in again.stderr
 
 
 def test_a_budget_stops_a_simulation_and_more_money_lets_it_go_on(proctor, talking_desk) -> None:
@@ -204,7 +206,7 @@ def test_a_role_that_is_changed_after_the_start_is_played_as_it_was(proctor, tal
         "--model scripted/slow --output-dir out"
     )
     running = proctor.start(*words)
-    wait_for(lambda: len(list(talking_desk.glob("out/*_run*.json"))) >= 1)
+    eventually(lambda: len(list(talking_desk.glob("out/*_run*.json"))) >= 1)
     (talking_desk / "roles" / "landlord" / "templates" / "en" / "system.j2").write_text("Changed.")
     running.communicate(timeout=60)
 

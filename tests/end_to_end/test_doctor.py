@@ -83,8 +83,8 @@ async def test_a_machine_on_which_all_is_well(patient):
 async def test_it_speaks_to_people_too(patient):
     done = await asyncio.to_thread(patient.proctor, "doctor")
     assert done.returncode == 0
-    assert "well   python" in done.stdout
-    assert "no provider's key is set" in done.stdout
+    assert "ok     python" in done.stdout
+    assert "no API key is set" in done.stdout
 
 
 async def test_a_store_that_cannot_be_opened_is_wrong(patient):
@@ -141,15 +141,19 @@ async def test_a_model_that_answers_tells_its_latency_tokens_and_cost(patient):
 async def test_a_stand_in_is_named_as_one(patient):
     code, told = await patient.asked("--model", "scripted/ok")
     assert (code, told["model"]["standIn"]) == (0, True)
-    assert "a stand-in" in found(told, "model scripted/ok")[1]
+    assert "mock model" in found(told, "model scripted/ok")[1]
 
 
 @pytest.mark.parametrize(
     ("answer", "reason", "said"),
     [
-        (failure(401, f"the key {KEY} is not good"), "auth", "the key in OPENAI_API_KEY is refused"),
-        (failure(429, retry_after=30), "rate_limit", "a batch would wait. It wants 30.0 s of rest."),
-        (NO_QUOTA, "quota", "the account has nothing left"),
+        (
+            failure(401, f"the key {KEY} is not good"),
+            "auth",
+            "the provider rejected the key in OPENAI_API_KEY",
+        ),
+        (failure(429, retry_after=30), "rate_limit", "Retry after 30.0 s; batches wait automatically."),
+        (NO_QUOTA, "quota", "the account has no credit left"),
         (failure(500, "broken"), "model_failed", "broken"),
         (failure(404, "no model gpt-4x"), "bad_request", "Did you mean `openai/gpt-4o`"),
     ],
@@ -182,7 +186,7 @@ async def test_a_server_that_is_not_there_is_told_by_its_address(patient):
     code, told = await patient.asked("--model", "vllm/any", VLLM_BASE_URL="http://127.0.0.1:9/v1")
     words = found(told, "model vllm/any")[1]
     assert code == 1
-    assert "nobody listens at http://127.0.0.1:9/v1" in words and "VLLM_BASE_URL" in words
+    assert "cannot connect to http://127.0.0.1:9/v1" in words and "VLLM_BASE_URL" in words
 
 
 async def test_a_key_that_is_missing_is_told_by_its_variable(patient):
@@ -216,7 +220,7 @@ async def test_an_agent_that_works_is_tried_for_real_and_leaves_nothing(patient)
     assert agent["version"] == "9.9.9 (a program that passes for Claude Code)"
     assert (agent["status"], agent["calls"], agent["failedCalls"]) == ("success", 1, [])
     assert agent["said"] == "All done here."
-    assert "did its task" in found(told, "agent claude")[1]
+    assert "completed the task" in found(told, "agent claude")[1]
     assert list(patient.temporary.iterdir()) == []
     assert not (patient.folder / "proctor-home").exists()
 
@@ -228,7 +232,7 @@ async def test_an_agent_that_never_comes_to_the_gateway_is_told_as_such(patient)
     assert code == 1
     well, words = found(told, "agent claude")
     assert well is False
-    assert "please log in first" in words and "never came to the gateway" in words
+    assert "please log in first" in words and "never called the gateway" in words
 
 
 async def test_an_agent_that_does_nothing_fails_its_check(patient):

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import socket
-import time
 import zlib
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -16,6 +15,8 @@ import pytest
 from proctor.errors import StoreError
 from proctor.store import Store
 from proctor.store.keys import Keys, LocalKey
+from proctor.testing import eventually
+from waiting import while_running
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluation"
 SAID = "zanzibar-4711"
@@ -76,12 +77,8 @@ def telling(folder):
     return [str(file) for file, data in everything_below(folder).items() if SAID.encode() in data]
 
 
-def kill_after(process, what, seconds=60):
-    until = time.monotonic() + seconds
-    while not what():
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < until, "it did not come to that"
-        time.sleep(0.02)
+def kill_after(process, what):
+    eventually(while_running(process, what), timeout=60)
     process.kill()
     process.wait()
     process.stdout.close()
@@ -150,10 +147,7 @@ def test_what_comes_in_through_the_server_lies_open_nowhere(proctor, desk):
             return False
         return True
 
-    until = time.monotonic() + 60
-    while not is_up():
-        assert server.poll() is None and time.monotonic() < until
-        time.sleep(0.05)
+    eventually(while_running(server, is_up), timeout=60)
     for line in (desk / "evaluation" / "sessions.jsonl").read_text().splitlines():
         call("/v1/traces", json.loads(line))
     call("/api/runs", {"text": PLAN})
@@ -164,10 +158,7 @@ def test_what_comes_in_through_the_server_lies_open_nowhere(proctor, desk):
         assert 'placeholder="Session names are encrypted"' in page.read().decode()
     kill_after(server, lambda: finished(home) > 0)
 
-    until = time.monotonic() + 60
-    while any(run["status"] == "running" for run in proctor.json("runs")["runs"]):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    eventually(lambda: all(run["status"] != "running" for run in proctor.json("runs")["runs"]), timeout=60)
     assert telling(home) == []
 
 

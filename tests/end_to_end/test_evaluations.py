@@ -4,13 +4,13 @@ import json
 import os
 import shutil
 import signal
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from proctor.store import Scope
+from proctor.testing import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluation"
 PLAN = "evaluation/evaluation.yaml"
@@ -42,13 +42,6 @@ def _with_short_ids(document):
     for span in document["resourceSpans"][0]["scopeSpans"][0]["spans"]:
         span["traceId"] = span["traceId"][:32]
     return json.dumps(document)
-
-
-def wait_for(what, seconds=30):
-    until = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < until, "it did not come to that"
-        time.sleep(0.02)
 
 
 def finished(proctor):
@@ -189,10 +182,10 @@ def test_what_is_wrong_is_told_before_anything_starts(proctor, desk):
 
     assert [each.returncode for each in (nobody, nothing, both, keyless, unpriced)] == [2] * 5
     assert "Did you mean `Builtin.Helpfulness`?" in nobody.stderr
-    assert "say which sessions" in nothing.stderr
+    assert "no source of sessions was named" in nothing.stderr
     assert "sessions come from one source" in both.stderr
     assert "OPENAI_API_KEY is not set" in keyless.stderr
-    assert "no budget can be kept" in unpriced.stderr
+    assert "the budget cannot be enforced" in unpriced.stderr
     assert proctor.json("evaluate", "list") == {"batchEvaluations": []}
 
 
@@ -209,7 +202,7 @@ def test_flags_that_choose_sessions_narrow_the_source_of_a_plan_or_are_refused(p
     whole = proctor("evaluate", "start", *named, "--files", "evaluation", "--session-id", "oslo-1")
     planned = proctor("evaluate", "start", PLAN, "--end", "2030-01-01", "--dry-run")
     for refused in (whole, planned):
-        assert refused.returncode == 2 and "files are judged whole" in refused.stderr
+        assert refused.returncode == 2 and "files are evaluated whole" in refused.stderr
     kind = proctor("evaluate", "start", *named, "--session-id", "oslo-1", "--kind", "otlp")
     assert kind.returncode == 2 and "--kind says what files are" in kind.stderr
 
@@ -248,7 +241,7 @@ def test_the_same_token_starts_a_job_once_and_nothing_else(proctor, desk):
 def test_a_killed_job_goes_on_and_repeats_at_most_what_was_in_flight(proctor, desk):
     slow(desk)
     running = proctor.start("evaluate", "start", PLAN, "--concurrency", "3")
-    wait_for(lambda: finished(proctor) >= 20)
+    eventually(lambda: finished(proctor) >= 20)
     os.kill(running.pid, signal.SIGKILL)
     running.communicate(timeout=30)
     job = only_job(proctor)
@@ -278,7 +271,7 @@ def test_a_killed_job_goes_on_and_repeats_at_most_what_was_in_flight(proctor, de
 def test_ctrl_c_stops_cleanly_and_resume_goes_on(proctor, desk):
     slow(desk)
     running = proctor.start("evaluate", "start", PLAN, "--concurrency", "3")
-    wait_for(lambda: finished(proctor) >= 10)
+    eventually(lambda: finished(proctor) >= 10)
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=30)
     job = only_job(proctor)
@@ -297,10 +290,10 @@ def test_a_detached_job_is_stopped_from_another_shell_and_keeps_what_it_has(proc
     slow(desk, seconds=3)
     started = proctor("evaluate", "start", PLAN, "--detach", "--json")
     run_id = json.loads(started.stdout)["batchEvaluationId"]
-    wait_for(lambda: finished(proctor) >= 6)
+    eventually(lambda: finished(proctor) >= 6)
 
     stopping = proctor.json("evaluate", "stop", run_id)
-    wait_for(lambda: only_job(proctor)["status"] == "STOPPED")
+    eventually(lambda: only_job(proctor)["status"] == "STOPPED")
 
     job = only_job(proctor)
     assert stopping["status"] in ("STOPPING", "STOPPED")
@@ -360,7 +353,7 @@ def test_a_server_finds_the_job_whose_process_was_killed(proctor, desk):
 
     slow(desk, sessions=8)
     running = proctor.start("evaluate", "start", PLAN, "--concurrency", "2")
-    wait_for(lambda: finished(proctor) >= 2)
+    eventually(lambda: finished(proctor) >= 2)
     os.kill(running.pid, signal.SIGKILL)
     running.communicate(timeout=30)
 

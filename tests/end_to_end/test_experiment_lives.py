@@ -1,7 +1,6 @@
 """Experiments are stopped, killed, aborted from elsewhere, watched and kept in either database."""
 
 import asyncio
-import json
 import os
 import pty
 import re
@@ -13,6 +12,7 @@ import pytest
 from harbours import SCENARIO, in_the_harbour, write_config
 
 from databases import new_database
+from proctor.testing import eventually_async
 from proctor.testing.model_server import reply
 
 ONE = "variations: []"
@@ -26,9 +26,7 @@ def slowly(request):
 
 async def calls(harbour, number):
     """Wait until the server was asked so often."""
-    async with asyncio.timeout(30):
-        while len(harbour.server.requests) < number:
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: len(harbour.server.requests) >= number)
 
 
 async def test_ctrl_c_stops_and_resume_goes_on_at_the_turn(harbour):
@@ -97,7 +95,7 @@ async def test_a_killed_experiment_in_postgresql_goes_on_and_doubles_nothing(har
     await calls(harbour, 15)
     os.kill(running.pid, signal.SIGKILL)
     await asyncio.to_thread(running.communicate)
-    await asyncio.sleep(0.2)
+    await eventually_async(lambda: harbour.server.at_once == 0)
     harbour.server.requests.clear()
 
     told = await harbour.run("experiment", config, "--resume")
@@ -136,7 +134,7 @@ async def test_a_terminal_shows_what_is_done_failed_left_and_paid(harbour):
     assert "8 of 8 items" in seen
     assert re.search(r"[1-7] success  [1-7] error", seen), "done and failed"
     assert re.search(r"[1-7] queued  [1-7] running", seen), "what remains"
-    assert re.search(r"about \d+(\.\d+)? s left", seen), "when it will be done"
+    assert re.search(r"about \d+(\.\d+)? s remaining", seen), "when it will be done"
     assert re.search(r"\$0\.\d+ of \$5\.00", seen), "what it has cost"
     assert "said nothing" in seen, "why a run failed"
 
@@ -278,14 +276,12 @@ def _peak_of(harbour, runs):
 
 async def question(harbour, *, turn):
     """The first question of a turn that waits for an answer."""
-    async with asyncio.timeout(30):
-        while True:
-            found = json.loads(
-                (await asyncio.to_thread(harbour.proctor, "scenario", "questions", "--json")).stdout
-            )
-            mine = [one for one in found if f"in turn {turn}." in one["prompt"]]
-            if mine:
-                return mine[0]
+
+    async def look():
+        questions = await harbour.run("scenario", "questions")
+        return next((one for one in questions if f"in turn {turn}." in one["prompt"]), None)
+
+    return await eventually_async(look)
 
 
 def _all_of(terminal):

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from harbours import SCENARIO, VARIED, in_the_harbour, write_config
 
+from proctor.testing import eventually_async
 from proctor.testing.model_server import failure, reply
 
 
@@ -183,7 +184,7 @@ async def test_a_run_whose_folder_is_gone_is_not_taken_over(harbour):
     refused = await asyncio.to_thread(harbour.proctor, "resume", batch["runId"], "--retry-errors")
 
     assert refused.returncode == 2
-    assert "is not there any more" in refused.stderr
+    assert "does not exist any more" in refused.stderr
     assert (await harbour.run("runs"))["runs"][0]["status"] == "completed"
     assert not harbour.output.exists()
 
@@ -211,12 +212,11 @@ async def test_a_killed_experiment_goes_on_at_the_turn_and_doubles_nothing(harbo
     harbour.answers["how"] = slow
     config = write_config(harbour.folder, runs=3, parallel=1, more="variations: []")
     process = harbour.proctor.start("experiment", config)
-    while len(harbour.server.requests) < 16:
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: len(harbour.server.requests) >= 16)
     os.kill(process.pid, signal.SIGKILL)
     await asyncio.to_thread(process.wait)
     # What was asked of the server and is still on its way belongs to the turn that is lost.
-    await asyncio.sleep(0.2)
+    await eventually_async(lambda: harbour.server.at_once == 0)
     harbour.server.requests.clear()
 
     told = await harbour.run("experiment", config, "--resume")
@@ -352,7 +352,7 @@ async def test_a_price_nobody_knows_is_refused_before_the_first_call(harbour):
 
     told = await harbour.run("experiment", config, code=2)
 
-    assert "price of openai/narrator is not known" in told["error"]
+    assert "no price is known for openai/narrator" in told["error"]
     assert harbour.server.requests == []
 
 
@@ -401,7 +401,7 @@ async def test_a_longer_config_extends_the_experiment_and_says_why(harbour):
     done = await asyncio.to_thread(harbour.proctor, "experiment", config, "--resume")
 
     assert done.returncode == 0, done.stderr
-    assert "4 new runs since the last time" in done.stderr
+    assert "4 new runs since the last run" in done.stderr
     assert "1 run: runs" in done.stderr and "3 runs: actors.port.llm_model" in done.stderr
     assert len(harbour.server.requests) == 4 * 9, "the two runs there were are kept"
     assert len(harbour.file("batch-state.json")["completed_runs"]) == 6
@@ -497,7 +497,7 @@ async def test_an_estimate_rests_on_earlier_runs_and_says_when_there_are_none(ha
     harbour.proctor.environment["COLUMNS"] = "200"
 
     guessed = await asyncio.to_thread(harbour.proctor, "scenario", "estimate", config)
-    assert "No earlier run of it is in the store" in guessed.stdout
+    assert "The store has no earlier run of this scenario" in guessed.stdout
     document = await harbour.run("scenario", "estimate", config)
     assert document["total"]["calls"] == [54, 54] and document["total"]["from_earlier_runs"] is None
 

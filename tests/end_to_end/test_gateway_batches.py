@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from proctor.testing import eventually_async
 from proctor.testing.model_server import ModelServer, ServerReply, failure, reply
 
 KEY = "sk-proj-T7pQ2vXw9LkR4mZs8JdN"
@@ -122,12 +123,6 @@ async def bureau(opened) -> AsyncIterator[Bureau]:
         yield opened(server)
 
 
-async def until(holds: Callable[[], Any], seconds: float = 60) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.05)
-
-
 # Recorded, priced, and no key anywhere
 
 
@@ -210,10 +205,10 @@ async def test_an_attempt_that_times_out_closes_the_providers_connection(opened)
             "late", bureau.entry("1", more=", timeoutSec: 3"), bureau.entry("idle", '"sleep for 9"')
         )
         with bureau.proctor.start("batch", plan) as process:
-            await until(lambda: server.at_once == 1)
-            await until(lambda: server.at_once == 0)
+            await eventually_async(lambda: server.at_once == 1)
+            await eventually_async(lambda: server.at_once == 0)
             assert process.poll() is None, "it was the end of the process that closed it"
-            await until(lambda: process.poll() is not None)
+            await eventually_async(lambda: process.poll() is not None)
 
     ends = {row["status"]: row["reason"] for row in bureau.query('SELECT * FROM "batch_items"')}
     assert ends == {"timeout": "timeout", "success": "completed"}
@@ -225,10 +220,10 @@ async def test_aborting_a_batch_closes_the_providers_connection(opened):
     async with ModelServer([reply("too late", delay_seconds=90)]) as server:
         bureau = opened(server)
         with bureau.proctor.start("batch", bureau.plan("stopped", bureau.entry("1"))) as process:
-            await until(lambda: server.at_once == 1)
+            await eventually_async(lambda: server.at_once == 1)
             aborted = await asyncio.to_thread(bureau.proctor, "abort-run", "stopped")
-            await until(lambda: server.at_once == 0, seconds=15)
-            await until(lambda: process.poll() is not None)
+            await eventually_async(lambda: server.at_once == 0, timeout=15)
+            await eventually_async(lambda: process.poll() is not None)
 
     assert (aborted.returncode, process.returncode) == (0, 3)
     (item,) = bureau.query('SELECT * FROM "batch_items"')

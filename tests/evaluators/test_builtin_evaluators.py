@@ -343,7 +343,7 @@ def test_a_digest_changes_with_the_judge_its_parameters_and_the_votes():
 
 
 def test_a_judge_has_to_be_named():
-    with pytest.raises(UsageError, match="asks a model"):
+    with pytest.raises(UsageError, match="needs a judge model"):
         find_evaluator("Builtin.Refusal", models=Judge(""), settings=EvaluationSettings())
 
 

@@ -363,7 +363,7 @@ def test_a_file_that_the_system_does_not_let_us_read_is_said_with_its_path():
         ("Builtin.Helpfullness", "Did you mean `Builtin.Helpfulness`"),
         ("helpfulness", "Did you mean `Builtin.Helpfulness`"),
         ("zzz", "proctor evaluators list"),
-        ("ThirdParty.DeepEval.Bias", "another house"),
+        ("ThirdParty.DeepEval.Bias", "not included with Proctor"),
     ],
 )
 def test_an_unknown_name_comes_with_a_suggestion(name, words):

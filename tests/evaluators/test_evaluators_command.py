@@ -60,15 +60,15 @@ def test_a_name_that_is_taken_is_not_written_over(desk):
 
     again = desk("evaluators", "new", "mine")
 
-    assert again.returncode == 2 and "is there already" in again.stderr
+    assert again.returncode == 2 and "already exists" in again.stderr
 
 
-def test_trying_one_shows_its_scores_and_that_the_judge_is_a_stand_in(desk):
+def test_trying_one_shows_its_scores_and_that_the_judge_is_a_mock(desk):
     tried = desk("evaluators", "test", "Builtin.Refusal", "--session", "s0.json", "--judge", "scripted/judge")
 
     assert tried.returncode == 0
     assert "turn-1: Yes = 1\n  it says no" in tried.stdout
-    assert "stand-in" in tried.stderr
+    assert "is a mock model" in tried.stderr
 
 
 def test_ground_truth_comes_from_a_file(desk):
@@ -130,14 +130,14 @@ def test_a_session_may_be_a_file_of_spans(desk):
     ("words", "said"),
     [
         (("show", "Builtin.Helpfullness"), "Did you mean `Builtin.Helpfulness`?"),
-        (("test", "Builtin.Refusal", "--session", "s0.json"), "asks a model, and none was named"),
+        (("test", "Builtin.Refusal", "--session", "s0.json"), "needs a judge model, and none is set"),
         (("test", "Builtin.Refusal", "--session", "s0.json", "--judge", "scripted/none"), "no script `none`"),
         (
             ("test", "Builtin.Refusal", "--session", "nowhere", "--judge", "scripted/judge"),
             "no session nowhere",
         ),
-        (("calibrate", "Builtin.Refusal", "--judge", "scripted/judge"), "say where the labels are"),
-        (("new", "a-b"), "no name for an evaluator"),
+        (("calibrate", "Builtin.Refusal", "--judge", "scripted/judge"), "no labels were named"),
+        (("new", "a-b"), "not a valid name for an evaluator"),
         (("new", "ab", "--kind", "oracle"), "there is no kind `oracle`"),
     ],
 )

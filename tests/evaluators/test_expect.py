@@ -31,7 +31,7 @@ PERSON = {"type": "object", "required": ["name"], "properties": {"age": {"type":
         ({"json_schema": PERSON}, '{"name": "A", "age": 3}', True),
         ({"json_schema": PERSON}, 'Here:\n```json\n{"name": "A"}\n```\n', True),
         ({"json_schema": PERSON}, '{"name": "A", "age": "three"}', False),
-        ({"json_schema": PERSON}, "no JSON", False),
+        ({"json_schema": PERSON}, "not JSON", False),
         ({"json_schema": PERSON}, "[" * 100_000, False),
     ],
 )
@@ -49,7 +49,7 @@ def test_what_does_not_hold_says_why_and_how_the_answer_began():
     assert len(contains.explanation) < 200
     assert "answer is not '42'" in equals.explanation
     assert "does not match 'z+'" in regex.explanation
-    assert "no JSON" in schema.explanation
+    assert "not JSON" in schema.explanation
     assert check_answer({"equals": "x"}, " ")[0].explanation.endswith("it was empty")
     wrong = check_answer({"json_schema": PERSON}, '{"name": "A", "age": "three"}')[0]
     assert "$.age" in wrong.explanation
@@ -60,12 +60,12 @@ def test_what_does_not_hold_says_why_and_how_the_answer_began():
     [
         ({}, "any of: contains, equals, regex, json_schema"),
         ("Paris", "any of"),
-        ({"contain": "x"}, "`contain` is no expectation"),
+        ({"contain": "x"}, "`contain` is not a valid expectation"),
         ({"contains": []}, "takes a text"),
         ({"contains": [3]}, "takes a text"),
-        ({"regex": "("}, "no regular expression"),
+        ({"regex": "("}, "not a valid regular expression"),
         ({"regex": 3}, "takes a regular expression"),
-        ({"json_schema": {"type": "objekt"}}, "no JSON schema"),
+        ({"json_schema": {"type": "objekt"}}, "not a valid JSON schema"),
         ({"json_schema": []}, "a map"),
         ({"equals": ["x"]}, "takes a text"),
     ],
@@ -116,5 +116,5 @@ async def test_a_session_is_judged_by_its_last_answer():
 
 
 def test_an_evaluator_with_a_mistake_is_not_made():
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a valid regular expression"):
         Expect(expect={"regex": "("})

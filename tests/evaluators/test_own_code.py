@@ -14,6 +14,7 @@ from proctor.errors import UsageError
 from proctor.evaluator import Reference
 from proctor.evaluators import EvaluationSettings, EvaluatorNotFound, evaluator_of, find_evaluator
 from proctor.processes.warden import every_process, is_alive
+from proctor.testing import eventually
 
 
 def settings(folder, **more):
@@ -158,11 +159,9 @@ def test_processes_end_with_the_event_loop(tmp_path):
         (score,) = await judging.judge(weather())
         return int(score.value)
 
-    pid, patience = asyncio.run(once()), time.monotonic() + 10
+    pid = asyncio.run(once())
 
-    while is_alive(pid) and time.monotonic() < patience:
-        time.sleep(0.01)
-    assert not is_alive(pid)
+    eventually(lambda: not is_alive(pid), timeout=10)
 
 
 async def test_what_a_function_changes_or_prints_disturbs_no_later_call(tmp_path):
@@ -242,7 +241,7 @@ async def test_a_program_reads_the_session_and_prints_a_score(tmp_path):
     ("source", "error", "said"),
     [
         ("import sys; sys.exit('the disk is full')", "ExitCode", "the disk is full"),
-        ("print('hello')", "InvalidResult", "no JSON"),
+        ("print('hello')", "InvalidResult", "did not print JSON"),
         ("pass", "InvalidResult", "nothing"),
         ("import time; time.sleep(60)", "Timeout", "longer than"),
     ],

@@ -72,7 +72,7 @@ async def test_a_rate_limit_is_sat_out_and_counted_as_waiting(provider, models):
     provider.answers = [failed(429, headers={"Retry-After": "0.2"}), completion()]
     told = []
 
-    answer = await models.watched(told.append).answer(ask())
+    answer = await models.for_attempt(told.append).answer(ask())
 
     assert answer.text == "Paris"
     assert answer.call.waiting_ms >= 200
@@ -174,14 +174,14 @@ async def test_a_server_that_is_not_there_is_a_model_failure():
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"<html>busy</html>", "no JSON"),
-        (b'{"choices": [', "no JSON"),
-        (b"[1]", "no object"),
-        (b"{}", "no known shape"),
-        (b'{"choices": []}', "no known shape"),
-        (b'{"choices": [null]}', "no known shape"),
+        (b"<html>busy</html>", "did not answer with JSON"),
+        (b'{"choices": [', "did not answer with JSON"),
+        (b"[1]", "not an object"),
+        (b"{}", "unknown format"),
+        (b'{"choices": []}', "unknown format"),
+        (b'{"choices": [null]}', "unknown format"),
         (b'{"error": {"message": "provider down"}}', "provider down"),
-        (b"[" * 100_000, "no JSON"),
+        (b"[" * 100_000, "did not answer with JSON"),
     ],
 )
 async def test_an_answer_that_makes_no_sense_is_a_model_failure(provider, models, body, words):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from proctor.errors import ModelError, RateLimited
-from proctor.models.rate_limits import Pace, RatePool, RatePools, spent_window_seconds
+from proctor.models.rate_limits import RatePolicy, RatePool, RatePools, spent_window_seconds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -36,25 +36,25 @@ async def ask(pool: RatePool, provider: Provider, times: int, waited=None) -> li
 
 async def test_no_more_calls_are_made_at_once_than_the_pool_allows():
     provider = Provider()
-    await ask(RatePool("p", Pace(first=5, most=5)), provider, 30)
+    await ask(RatePool("p", RatePolicy(first=5, most=5)), provider, 30)
     assert (provider.peak, provider.answered) == (5, 30)
 
 
 async def test_a_full_pool_without_trouble_grows():
-    pool = RatePool("p", Pace(first=4, most=64))
+    pool = RatePool("p", RatePolicy(first=4, most=64))
     await ask(pool, Provider(), 200)
     assert pool.limit == 64
 
 
 async def test_a_pool_that_is_hardly_used_does_not_grow():
-    pool, provider = RatePool("p", Pace(first=100)), Provider(seconds=0)
+    pool, provider = RatePool("p", RatePolicy(first=100)), Provider(seconds=0)
     for _ in range(300):
         await pool.call(provider)
     assert pool.limit == 100
 
 
 async def test_a_429_cuts_the_pool_to_less_than_what_was_in_use_and_every_call_still_gets_its_answer():
-    pool, provider = RatePool("p", Pace(first=40)), Provider(most=10, seconds=0.005)
+    pool, provider = RatePool("p", RatePolicy(first=40)), Provider(most=10, seconds=0.005)
     assert await ask(pool, provider, 120) == ["yes"] * 120
     assert provider.refused > 0
     assert pool.limit < 40
@@ -71,7 +71,7 @@ async def test_one_storm_of_429s_is_one_cut():
             raise RateLimited("429", retry_after_seconds=0.01)
         return "yes"
 
-    pool = RatePool("p", Pace(first=50))
+    pool = RatePool("p", RatePolicy(first=50))
     await asyncio.gather(*(pool.call(provider) for _ in range(50)))
     assert pool.state.limited == 20
     assert 30 <= pool.limit <= 50
@@ -87,7 +87,7 @@ async def test_after_a_429_nobody_asks_before_the_provider_said():
             raise RateLimited("429", retry_after_seconds=0.2)
         return "yes"
 
-    pool = RatePool("p", Pace(first=1))
+    pool = RatePool("p", RatePolicy(first=1))
     await asyncio.gather(*(pool.call(provider) for _ in range(3)))
     assert len(asked) == 4
     assert all(later - asked[0] >= 0.19 for later in asked[1:])
@@ -95,7 +95,7 @@ async def test_after_a_429_nobody_asks_before_the_provider_said():
 
 async def test_waiting_is_told_and_adds_up_to_the_time_really_waited():
     told: list[float] = []
-    pool = RatePool("p", Pace(first=1, most=1))
+    pool = RatePool("p", RatePolicy(first=1, most=1))
     loop = asyncio.get_running_loop()
     began = loop.time()
     await ask(pool, Provider(seconds=0.05), 4, told.append)
@@ -106,7 +106,7 @@ async def test_waiting_is_told_and_adds_up_to_the_time_really_waited():
 
 
 async def test_a_call_that_is_cancelled_while_it_waits_leaves_no_trace():
-    pool, provider = RatePool("p", Pace(first=1, most=1)), Provider(seconds=0.05)
+    pool, provider = RatePool("p", RatePolicy(first=1, most=1)), Provider(seconds=0.05)
     first = asyncio.create_task(pool.call(provider))
     await asyncio.sleep(0)
     second = asyncio.create_task(pool.call(provider))
@@ -125,7 +125,7 @@ async def test_a_held_pool_lets_go_by_itself():
 
 
 async def test_a_provider_that_never_says_until_when_is_given_up_in_the_end():
-    pool = RatePool("p", Pace(longest_pause_seconds=0.001))
+    pool = RatePool("p", RatePolicy(longest_pause_seconds=0.001))
     with pytest.raises(RateLimited):
         await pool.call(Provider(most=0, retry_after=None))
 
@@ -134,21 +134,21 @@ async def test_other_errors_pass_and_free_the_place():
     async def broken() -> str:
         raise ModelError("500")
 
-    pool = RatePool("p", Pace(first=1, most=1))
+    pool = RatePool("p", RatePolicy(first=1, most=1))
     with pytest.raises(ModelError):
         await pool.call(broken)
     assert pool.state.in_use == 0
 
 
 async def test_processes_that_share_a_store_share_the_limit():
-    pool, provider = RatePool("p", Pace(first=40, most=10)), Provider()
+    pool, provider = RatePool("p", RatePolicy(first=40, most=10)), Provider()
     pool.agree(10, 0.5)
     await ask(pool, provider, 30)
     assert provider.peak == 5
 
 
 async def test_a_limit_at_which_another_process_was_refused_is_not_leapt_past():
-    pool = RatePool("p", Pace(first=200))
+    pool = RatePool("p", RatePolicy(first=200))
     pool.agree(10, 1.0)
     await ask(pool, Provider(), 60)
     assert 10 < pool.limit < 20
@@ -188,7 +188,7 @@ def test_a_spent_usage_window_is_read_from_the_headers(headers, seconds):
 
 async def test_calls_refused_together_without_a_word_about_when_hold_the_pool_as_long_as_one():
     moment, pauses = 0.0, []
-    pool = RatePool("p", Pace(first=40), clock=lambda: moment)
+    pool = RatePool("p", RatePolicy(first=40), clock=lambda: moment)
     for together in (20, 5, 1):
         for place in [await pool.enter() for _ in range(together)]:
             pool.refused(place, None)
@@ -206,9 +206,9 @@ async def test_the_users_own_limit_for_a_provider_or_a_model_is_never_passed():
 
 
 async def test_a_server_on_this_machine_and_a_declared_limit_need_no_slow_start():
-    pools = RatePools(Pace(first=2, most=50, leap_seconds=60), most={"openai": 20})
+    pools = RatePools(RatePolicy(first=2, most=50, growth_seconds=60), most={"openai": 20})
     near, declared, unknown = Provider(seconds=0.05), Provider(seconds=0.05), Provider(seconds=0.05)
-    await ask(pools.pool("local/a", is_near=True), near, 40)
+    await ask(pools.pool("local/a", is_local=True), near, 40)
     await ask(pools.pool("openai/a"), declared, 40)
     await ask(pools.pool("groq/a"), unknown, 2)
     assert (near.peak, declared.peak) == (40, 20)
@@ -216,13 +216,13 @@ async def test_a_server_on_this_machine_and_a_declared_limit_need_no_slow_start(
 
 
 async def test_a_full_pool_that_nobody_refuses_grows_before_the_first_answer():
-    pool, provider = RatePool("p", Pace(first=2, most=50, leap_seconds=0.02)), Provider(seconds=0.3)
+    pool, provider = RatePool("p", RatePolicy(first=2, most=50, growth_seconds=0.02)), Provider(seconds=0.3)
     await ask(pool, provider, 50)
     assert provider.peak == 50
 
 
 async def test_it_does_not_once_it_was_refused():
     provider = Provider(seconds=0.1, most=4, retry_after=0.01)
-    pool = RatePool("p", Pace(first=5, leap_seconds=0.02))
+    pool = RatePool("p", RatePolicy(first=5, growth_seconds=0.02))
     await ask(pool, provider, 20)
     assert pool.limit < 10

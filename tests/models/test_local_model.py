@@ -1,7 +1,6 @@
 """`local/smollm2`: a real small model on this machine, without a key and without a network."""
 
 import json
-import time
 from pathlib import Path
 
 import aiohttp
@@ -13,6 +12,7 @@ from proctor.models.discovery import discover
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
 from proctor.session import ModelCall
+from proctor.testing import eventually
 
 installed = pytest.mark.skipif(
     not local.is_installed(),
@@ -69,13 +69,6 @@ def read(file: Path) -> bytes:
         return b""
 
 
-def wait_until(holds) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.slow
 @installed
 def test_a_batch_of_prompts_is_really_answered_and_leaves_no_server(proctor, tmp_path):
@@ -128,9 +121,9 @@ def test_the_server_ends_with_a_command_that_is_killed(proctor, tmp_path):
         "matrix: [{prompt: Tell a story.}]\n"
     )
     with proctor.start("batch", "plan.yaml") as process:
-        wait_until(lambda: servers(tmp_path))
+        eventually(lambda: servers(tmp_path), timeout=60)
         process.kill()
-        wait_until(lambda: not servers(tmp_path))
+        eventually(lambda: not servers(tmp_path), timeout=60)
 
 
 @pytest.mark.slow

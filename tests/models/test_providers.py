@@ -58,14 +58,14 @@ def test_a_model_nobody_has_is_not_found_and_near_names_are_offered():
 
 @pytest.mark.parametrize("name", ["gpt-oss-20b", "llama-3.1-8b", "deepseek-chat", "mistral-large-latest"])
 def test_a_bare_name_that_several_have_is_refused_with_the_choices(name):
-    with pytest.raises(NotFound, match=f"`{name}` may be any of several models") as raised:
+    with pytest.raises(NotFound, match=f"`{name}` is ambiguous") as raised:
         find_endpoint(name, {})
     assert f"`groq/{name}`" in str(raised.value) and f"`ollama/{name}`" in str(raised.value)
     assert find_endpoint(name, {"PROCTOR_DEFAULT_PROVIDER": "together"}).provider == "together"
 
 
 def test_a_name_that_says_too_little_is_told_what_it_lacks():
-    with pytest.raises(NotFound, match="`openai/` names no model"):
+    with pytest.raises(NotFound, match="`openai/` does not name a model"):
         find_endpoint("openai/", {})
     with pytest.raises(NotFound, match="write `litellm/bedrock/claude`"):
         find_endpoint("bedrock/claude", {})

@@ -105,7 +105,7 @@ async def test_failures_and_latency_can_be_rehearsed(written):
 
 
 async def test_a_message_no_rule_fits_is_an_error_that_says_so(written):
-    with pytest.raises(ModelError, match="no rule of scripted/mine fits 'What\\?'"):
+    with pytest.raises(ModelError, match="no rule of scripted/mine matches 'What\\?'"):
         await written("[{match: zebra, reply: b}]").answer(ask("scripted/mine", "What?"))
 
 
@@ -116,7 +116,7 @@ async def test_a_message_no_rule_fits_is_an_error_that_says_so(written):
         ("hello", "list of rules"),
         ("[{reply: a, repyl: b}]", "no setting `repyl`"),
         ("[{match: a}]", "rule 1 has neither"),
-        ("[{match: '(', reply: b}]", "no regular expression"),
+        ("[{match: '(', reply: b}]", "not a valid regular expression"),
         ("[{tool: run}]", "a tool is a map"),
         ("{rules: [{reply: a}], latency: 3}", "no setting `latency`"),
         ("{rules: [{reply: a}], latency_seconds: soon}", "soon"),
@@ -140,9 +140,9 @@ def test_a_script_that_is_not_there_or_not_beside_the_plan_is_not_found(tmp_path
 
 def test_neither_http_nor_prices_nor_yaml_are_loaded_before_they_are_used():
     program = (
-        "import sys, asyncio; from proctor.models import Models; from proctor.model import Request\n"
+        "import sys, asyncio; from proctor.models import ModelRouter; from proctor.model import Request\n"
         "request = Request(model='scripted/ok', messages=[{'role': 'user', 'content': 'x'}])\n"
-        "asyncio.run(Models({}).answer(request))\n"
+        "asyncio.run(ModelRouter({}).answer(request))\n"
         "print([name for name in ('aiohttp', 'genai_prices', 'yaml', 'pydantic') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -382,7 +382,7 @@ def test_a_command_or_a_script_names_the_agent():
         ("system: x", "its own system prompt"),
         ("expect: {}", "says nothing"),
         ("expect: {json_schema: {type: nonsense}}", "no JSON schema"),
-        ("expect: {regex: '('}", "no regular expression"),
+        ("expect: {regex: '('}", "not a valid regular expression"),
         ("command: []", "command line"),
         ("command: [[a], 3]", "command line"),
         ("settings: {x: .nan}", "not finite"),

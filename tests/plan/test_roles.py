@@ -192,7 +192,7 @@ def test_a_profile_that_does_not_fit_its_schema_is_found_before_it_is_played(tmp
     [
         ("[]", "needs a list `rules`"),
         ("{rules: [{match: a}], otherwise: [b]}", "rule 1 needs `match` and `reply`"),
-        ("{rules: [{match: '(', reply: a}], otherwise: [b]}", "is no regular expression"),
+        ("{rules: [{match: '(', reply: a}], otherwise: [b]}", "is not a valid regular expression"),
     ],
 )
 def test_rules_that_could_not_answer_are_refused(rules: str, said: str, tmp_path: Path) -> None:

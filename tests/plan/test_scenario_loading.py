@@ -147,7 +147,7 @@ def test_a_scenario_may_replace_any_prompt(tmp_path):
         ({"actors_port": PORT.replace('"port"', '"The Port"')}, "actors/port.yaml:2:13: `The Port` is no short name"),
         ({"actors_port": PORT + "control: robot\n"}, "actors/port.yaml:10:10: `actors.port.control` should be one of `ai`, `human`, not the text 'robot'"),
         ({"metrics": METRICS.replace("type: int", "type: whole")}, "metrics.yaml:5:11: `type` of the metric `cooperation_level` cannot be `whole`"),
-        ({"metrics": METRICS.replace(r"(\d+)", "(")}, "metrics.yaml:7:14: `metrics.cooperation_level.pattern` is no regular expression: missing ), unterminated subpattern at position 21"),
+        ({"metrics": METRICS.replace(r"(\d+)", "(")}, "metrics.yaml:7:14: `metrics.cooperation_level.pattern` is not a valid regular expression: missing ), unterminated subpattern at position 21"),
         ({"metrics": METRICS.replace("pattern:", "patern:")}, "metrics.yaml:4:5: the metric `cooperation_level` has no `pattern`"),
         ({"exogenous_events": EVENTS.replace("cooperation_level", "trust")}, "exogenous-events.yaml:4:45: there is no metric `trust`"),
         ({"exogenous_events": EVENTS.replace("turn: 2, ", "")}, "exogenous-events.yaml:2:5: the scheduled event `Storm` has no `turn`"),

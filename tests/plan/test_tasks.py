@@ -127,7 +127,7 @@ def test_the_difficulty_is_that_of_the_folder_where_the_task_says_none(folder: P
         ("---\nstart: .\n---\nx", "`start` holds the task itself"),
         ("---\ncheck: 5\n---\nx", "`check` of the task should be a command"),
         ("---\ncheck_files: fix/start\n---\nx", "the task has `check_files`, but no `check`"),
-        ("---\nexpect: {regex: '('}\n---\nx", "is no regular expression"),
+        ("---\nexpect: {regex: '('}\n---\nx", "is not a valid regular expression"),
         (
             "---\ncheck: {The wrod is right: x}\n---\n## Success Criteria\n- [ ] The word is right\n",
             "Did you mean",

@@ -154,7 +154,7 @@ def test_a_sample_that_cannot_be_read_is_named_and_the_others_are(tmp_path):
 
     found = list(find_kind("inspect").read(path))
 
-    assert [type(each).__name__ for each in found] == ["Unreadable", "ImportedSession", "Unreadable"]
+    assert [type(each).__name__ for each in found] == ["Unreadable", "Session", "Unreadable"]
     assert "samples/1_epoch_1.json" in str(found[0])
 
 

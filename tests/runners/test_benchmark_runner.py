@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from proctor.jobs.benchmark.job import create_benchmark
+from proctor.batch.create import create
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.plan import BenchmarkDefinition
 from proctor.jobs.benchmark.tasks import Task, read_task
@@ -39,17 +39,17 @@ class Bench:
         candidates = tuple(Candidate(name=f"m{n}", model=f"m{n}") for n in range(models))
         benchmark = _Scripted(tasks=(task,), models=candidates, agent="scripted")
         _Scripted.steps = steps
-        create_benchmark(
+        create(
             self.workshop.store,
-            benchmark,
-            {},
+            "benchmark",
+            {"concurrency": models},
+            benchmark.items(),
             run_id=run_id,
-            concurrency=models,
             owner=owner,
             version="0",
-            now=self.workshop.house.now(),
+            now=self.workshop.context.now(),
         )
-        await self.workshop.conductor(owner, run_id).run()
+        await self.workshop.executor(owner, run_id).run()
         items = self.workshop.items(run_id)
         read = self.workshop.store.read
         session = read.session(items[0]["sessionId"])

@@ -14,6 +14,7 @@ from proctor.models import ModelRouter
 from proctor.runner import Services
 from proctor.runners.prompt import PromptRunner
 from proctor.session import Iteration, Message, ModelCall, Note, Usage
+from proctor.testing import eventually_async
 
 
 class Said:
@@ -121,9 +122,9 @@ async def test_a_model_that_takes_too_long_is_a_timeout():
 
 
 async def test_a_cancelled_call_is_recorded_as_one():
-    events = []
-    running = asyncio.create_task(carried_out(Said(None), events))
-    await asyncio.sleep(0.01)
+    events, model = [], Said(None)
+    running = asyncio.create_task(carried_out(model, events))
+    await eventually_async(lambda: model.requests)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

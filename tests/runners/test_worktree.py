@@ -12,6 +12,7 @@ from coding_sessions import NOW, Attempt, attempt, git, repository, snapshot
 
 from proctor.errors import AgentError, ModelError, TimeLimit, WorkspaceError
 from proctor.session import Iteration, Message
+from proctor.testing import eventually_async
 from proctor.workspace.setup import session_name, slug_of, title_of
 
 
@@ -219,8 +220,7 @@ async def test_an_aborted_session_keeps_and_publishes_what_was_done(tmp_path, re
     command = "echo half > half.txt" + ("" if details else "; touch ../reached; sleep 60")
     work = attempt(tmp_path, repo, command)
     task = asyncio.ensure_future(work.run(**details))
-    while not (work.folder / "reached").exists():
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: (work.folder / "reached").exists())
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -489,7 +489,7 @@ def test_a_tree_that_resists_is_removed_all_the_same(tmp_path):
     (deep / "link").symlink_to(outside)
     deep.chmod(0o500)
     deep.parent.chmod(0)
-    code = "import sys, pathlib; from proctor.workspace.tree import remove_folder as remove; "
+    code = "import sys, pathlib; from proctor.workspace.worktree import remove_folder as remove; "
     code += "print(repr(remove(pathlib.Path(sys.argv[1]))))"
     # Permissions mean nothing to root, unless it gives up its powers.
     powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []

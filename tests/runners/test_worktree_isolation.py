@@ -6,6 +6,7 @@ import pytest
 from coding_sessions import attempt, git, repository, snapshot
 
 from proctor.errors import WorkspaceError
+from proctor.testing import eventually_async
 
 
 @pytest.fixture
@@ -110,8 +111,7 @@ async def test_sessions_side_by_side_share_neither_branches_nor_stash_nor_settin
         " (git branch -a; git stash list; git config user.name; git log --all --format=%s) > seen",
     )
     running = asyncio.ensure_future(first.run("one"))
-    while not (first.folder / "ready").exists():
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: (first.folder / "ready").exists())
 
     assert (await second.run("two")).status == "success"
     (first.folder / "go").touch()

@@ -8,6 +8,7 @@ import pytest
 from coding_sessions import attempt, git, repository
 
 from proctor.errors import WorkspaceError
+from proctor.testing import eventually_async
 from proctor.workspace.merge_queue import MergeRequest, clean_up, diff, log, merge, rebase, squash
 from proctor.workspace.source_repository import open_source
 
@@ -110,8 +111,7 @@ async def test_when_the_base_has_moved_the_check_runs_again_on_the_result(tmp_pa
     first = attempt(tmp_path, repo, "echo 1 > a.txt")
     second = attempt(tmp_path, repo, when(tmp_path / "go", "echo 2 > b.txt"))
     running = asyncio.ensure_future(second.run("second", scriptCommand=check, item_settings=ON_PASS))
-    while not second.events[1:]:
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: second.events[1:])
     await first.run("first", scriptCommand=check, item_settings=ON_PASS)
     (tmp_path / "go").touch()
 
@@ -128,8 +128,7 @@ async def test_work_that_passes_alone_but_not_on_the_moved_base_is_not_merged(tm
     check = "if [ -e one -a -e two ]; then echo together they break; exit 3; fi"
     work = attempt(tmp_path, repo, when(tmp_path / "go", "touch two"))
     running = asyncio.ensure_future(work.run("two", scriptCommand=check, item_settings=ON_PASS))
-    while not work.events[1:]:
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: work.events[1:])
     await attempt(tmp_path, repo, "touch one").run("one", scriptCommand=check, item_settings=ON_PASS)
     before = git(repo, "rev-parse", "main")
     (tmp_path / "go").touch()
@@ -145,8 +144,7 @@ async def test_work_that_passes_alone_but_not_on_the_moved_base_is_not_merged(tm
 async def test_a_conflict_is_a_failure_that_names_its_files_and_leaves_the_branch(tmp_path, repo):
     work = attempt(tmp_path, repo, when(tmp_path / "go", "echo theirs > a.txt; echo more >> b.txt"))
     running = asyncio.ensure_future(work.run("two", item_settings=ON_PASS))
-    while not work.events[1:]:
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: work.events[1:])
     await attempt(tmp_path, repo, "echo ours > a.txt").run("one", item_settings=ON_PASS)
     before = git(repo, "rev-parse", "main")
     (tmp_path / "go").touch()
@@ -203,8 +201,7 @@ async def test_merging_waits_for_whoever_else_merges_to_the_same_repository(tmp_
     with lock.open("w") as another:
         fcntl.flock(another, fcntl.LOCK_EX)
         running = asyncio.ensure_future(work.run(item_settings=ON_PASS))
-        while not git(repo, "branch", "--list", "batch/*"):
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: git(repo, "branch", "--list", "batch/*"))
         await asyncio.sleep(0.2)
         assert work.merges == []
         assert not running.done()

@@ -45,8 +45,8 @@ class Stage:
         self.requests: list[Request] = []
         self.events: list[Any] = []
         self._answer = answer
-        self.voices = ScenarioModels(self, self.events.append, seed=1)
-        self.simulation = ScenarioSimulation(self.scenario, self.voices, seed=1, now=lambda: "now")
+        self.models = ScenarioModels(self, self.events.append, seed=1)
+        self.simulation = ScenarioSimulation(self.scenario, self.models, seed=1, now=lambda: "now")
         self.turns: list[ScenarioTurn] = []
 
     async def answer(self, request: Request) -> Answer:

@@ -5,7 +5,7 @@ import pytest
 from proctor.scenario.definition import Measure, ScenarioEvent
 from proctor.scenario.metrics import read_text, typed
 from proctor.scenario.prompts import is_yes, listed, sections
-from proctor.scenario.simulation import happening, holds
+from proctor.scenario.simulation import events_of_turn, holds
 
 LABELS = ("LONG-TERM GOALS", "REASONING", "ACTION")
 
@@ -104,7 +104,7 @@ def test_a_condition_holds_or_not_and_never_for_what_is_missing(condition, value
 
 
 def names(events, turn, *, metrics=None, before=(), seed=1):
-    return happening(events, turn=turn, seed=seed, metrics=metrics or {}, before=before)
+    return events_of_turn(events, turn=turn, seed=seed, metrics=metrics or {}, before=before)
 
 
 def test_events_happen_by_date_by_trend_and_by_condition():

@@ -238,7 +238,7 @@ async def test_a_model_that_says_nothing_has_failed():
     with pytest.raises(ModelError, match="said nothing"):
         await stage.play()
 
-    assert len(stage.voices.calls) == len([e for e in stage.events if type(e).__name__ == "ModelCall"]) > 0
+    assert len(stage.models.calls) == len([e for e in stage.events if type(e).__name__ == "ModelCall"]) > 0
 
 
 async def test_each_question_has_a_seed_of_its_own_that_another_run_repeats():

@@ -11,6 +11,8 @@ from stocked import NOW, add_batch
 from proctor.errors import OwnershipLost
 from proctor.store import MoneyLimits, RetrySelection, Store
 from proctor.store.writer import this_process
+from proctor.testing import eventually
+from waiting import while_running
 
 DEAR = "{{latency_seconds: {latency}, rules: [{{reply: ok, usage: {{input_tokens: 1, output_tokens: 1}}}}]}}"
 PLAN = """
@@ -97,10 +99,7 @@ def test_what_a_killed_process_had_drawn_is_there_for_the_next_one(shop):
     allow(shop, 0.25)
     held = shop.start("batch", write(shop, "held", runs=1, model="slow", more=", budget: 0.2"))
     with Store(shop.url) as store:
-        until = time.monotonic() + 30
-        while total(store) < 0.2:
-            assert time.monotonic() < until and held.poll() is None, held.stdout.read()
-            time.sleep(0.01)
+        eventually(while_running(held, lambda: total(store) >= 0.2))
         held.kill()
         held.wait()
         held.stdout.close()
@@ -116,10 +115,7 @@ def test_a_batch_waits_for_what_another_process_may_yet_give_back(shop):
     allow(shop, 0.25)
     first = shop.start("batch", write(shop, "first", runs=1, model="slow", more=", budget: 0.2"))
     with Store(shop.url) as store:
-        until = time.monotonic() + 30
-        while total(store) < 0.2:
-            assert time.monotonic() < until and first.poll() is None, first.stdout.read()
-            time.sleep(0.01)
+        eventually(while_running(first, lambda: total(store) >= 0.2))
 
         ran = shop("batch", write(shop, "second", runs=2, more=", budget: 0.2"))
 

@@ -31,16 +31,16 @@ class Busy:
 async def test_a_batch_is_stopped_resumed_extended_and_deleted(workshop):
     owner = workshop.launch(PLAN.format(prompt="hello"))
     seen = []
-    house = {"find_runner": lambda name: Busy()}
+    changes = {"find_runner": lambda name: Busy()}
 
     def stop_half_way(end):
         seen.append(end.id)
         if len(seen) == 60:
-            conductor.interrupt()
+            executor.interrupt()
 
-    conductor = workshop.conductor(owner, watch=stop_half_way, **house)
-    assert (await conductor.run()).status == "interrupted"
-    assert (await workshop.resume(**house)).status == "completed"
+    executor = workshop.executor(owner, watch=stop_half_way, **changes)
+    assert (await executor.run()).status == "interrupted"
+    assert (await workshop.resume(**changes)).status == "completed"
 
     totals = workshop.store.read.totals("run")
     sessions = workshop.rows("sessions")
@@ -57,7 +57,7 @@ async def test_a_batch_is_stopped_resumed_extended_and_deleted(workshop):
     extended = PLAN.format(prompt="[hello, goodbye]")
     told = workshop.extend(extended)
     assert (told.added, told.dropped) == (150, 0)
-    assert (await workshop.conductor(owner, **house).run()).status == "completed"
+    assert (await workshop.executor(owner, **changes).run()).status == "completed"
     assert len(list(workshop.store.read.table("messages", Scope(run_id="run")))) == len(
         workshop.rows("sessions")
     )

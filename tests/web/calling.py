@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import Any
 
-from typed import PATIENCE_SECONDS, until
+from typed import PATIENCE_SECONDS
 
+from proctor.testing import eventually
 from proctor.web.state import AppState
 
 
@@ -70,7 +71,7 @@ class Served:
 
     def wait_for(self, run_id: str, *statuses: str) -> dict[str, Any]:
         """The line of a run, once it has one of these statuses."""
-        return until(lambda: self._line(run_id, statuses))
+        return eventually(lambda: self._line(run_id, statuses))
 
     def _line(self, run_id: str, statuses: tuple[str, ...]) -> Any:
         found = self.get(f"/api/runs?search={run_id}").json["runs"]

@@ -7,17 +7,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from app_states import changed_state, make_state
 from calling import Served
-from typed import PATIENCE_SECONDS, until
+from typed import PATIENCE_SECONDS
 
-from proctor.models import ModelRouter
 from proctor.store import Store
+from proctor.testing import eventually
 from proctor.web.app import create_app
 from proctor.web.state import AppState
 
@@ -31,13 +31,13 @@ class _Servers:
 
     def __call__(self, **changes: Any) -> Served:
         port = changes.pop("port", 0)
-        site = AppState(**{**vars(self.site), **changes})
+        site = changed_state(self.site, **changes)
         listener = socket.create_server(("127.0.0.1", port))
         config = uvicorn.Config(create_app(site), log_level="error", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        until(lambda: server.started)
+        eventually(lambda: server.started)
         self.running.append((server, thread))
         return Served(site, listener.getsockname()[1])
 
@@ -54,13 +54,11 @@ def site(proctor: Any) -> Iterator[AppState]:
     home: Path = proctor.folder / "proctor-home"
     store: Store
     with proctor.open_store() as store:
-        yield AppState(
-            store=store,
+        yield make_state(
+            store,
             home=home,
             folder=proctor.folder,
-            now=lambda: datetime.now(UTC),
             command=[*proctor.program, "--home", str(home)],
-            make_models=lambda: ModelRouter(proctor.environment, folders=[proctor.folder]),
             environment=proctor.environment,
         )
 
@@ -107,7 +105,8 @@ class Chromium:
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Chromium]:
     """A browser, started once for all tests of a worker."""
-    program = shutil.which("chromium")
+    # Without a window around each page it takes less than half the time.
+    program = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if program is None:
         pytest.skip("chromium is not installed")
     # Loaded late: tests without a browser need not wait for it.

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from stocked_runs import NOW, add_session
-from typed import until
 
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Message, ToolCall
 from proctor.store import Recorder, Store, timestamp
+from proctor.testing import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluation"
 CHECK = "checks:names_a_price@trace"
@@ -42,7 +42,7 @@ def ended(served: Any, evaluation: str) -> dict[str, Any]:
         found = served.get(f"/api/evaluations/{evaluation}").json
         return found if found["state"] not in ("PENDING", "IN_PROGRESS", "STOPPING") else None
 
-    return until(look)
+    return eventually(look)
 
 
 def compared_run(

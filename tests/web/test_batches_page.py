@@ -6,9 +6,10 @@ import zlib
 
 import pytest
 from stocked_runs import stock
-from typed import PROMPTS, SLOW, until
+from typed import PROMPTS, SLOW
 
 from proctor.store.writer import this_process
+from proctor.testing import eventually
 
 pytestmark = pytest.mark.browser
 
@@ -205,7 +206,7 @@ def test_who_asked_for_it_is_told_by_the_browser_when_a_run_ends(served, slow_mo
     settings.reload()
     settings.get_by_label("Notify me when a run ends").check()
     served.start(SLOW, overrides={"runId": "told"})
-    session = until(lambda: served.get("/api/runs/told/items").json["items"][0]["sessionId"])
+    session = eventually(lambda: served.get("/api/runs/told/items").json["items"][0]["sessionId"])
     pages = {where: settings.context.new_page() for where in ("/", "/runs/told", f"/sessions/{session}")}
     for where, page in pages.items():
         page.goto(served.url + where)
@@ -214,7 +215,7 @@ def test_who_asked_for_it_is_told_by_the_browser_when_a_run_ends(served, slow_mo
     served.post("/api/runs/told/abort")
 
     for page in pages.values():
-        assert until(lambda page=page: page.evaluate("window.told")) == ["told: aborted"]
+        assert eventually(lambda page=page: page.evaluate("window.told")) == ["told: aborted"]
 
 
 def test_models_and_agents_are_shown_and_tried(served, open_page):

@@ -24,6 +24,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from proctor.batch.ingest import keep_arrivals
 from proctor.telemetry.otlp import decode_json
+from proctor.testing import eventually
 from proctor.web import otlp
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -55,13 +56,13 @@ def served(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def sessions(served: Any, count: int) -> list[dict[str, Any]]:
     """The sessions in the store, once there are so many."""
-    until = time.monotonic() + 20
-    while True:
-        rows = served.site.store.read.query('SELECT * FROM "sessions" ORDER BY "externalId"')
-        if len(rows) >= count and not served.site.store.arrivals.has_new():
-            return rows
-        assert time.monotonic() < until, rows
-        time.sleep(0.02)
+    store = served.site.store
+
+    def look() -> list[dict[str, Any]] | None:
+        rows = store.read.query('SELECT * FROM "sessions" ORDER BY "externalId"')
+        return rows if len(rows) >= count and not store.arrivals.has_new() else None
+
+    return eventually(look) or []
 
 
 def tracer(served: Any, **more: Any) -> TracerProvider:
@@ -126,10 +127,13 @@ def test_content_may_come_apart_as_log_records_with_the_log_group_in_a_header(se
     assert logs.force_flush() and provider.force_flush()
 
     sessions(served, 1)
-    until = time.monotonic() + 20
-    while (row := sessions(served, 1)[0])["logGroup"] != "/aws/runtimes/calc":
-        assert time.monotonic() < until
-        time.sleep(0.02)
+
+    def in_its_group() -> dict[str, Any] | None:
+        (row, *_) = sessions(served, 1)
+        return row if row["logGroup"] == "/aws/runtimes/calc" else None
+
+    row = eventually(in_its_group)
+    assert row
     (turn,) = served.site.store.read.evidence(row["id"]).traces
     assert (turn.prompt, turn.answer) == ("two and two?", "four")
 

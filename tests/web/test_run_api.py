@@ -238,7 +238,7 @@ def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor
     served.wait_for("guesses", "completed")
     assert served.get("/api/runs/guesses").json["counts"]["success"] == 3
     refused = served.post("/api/runs/guesses/retry").json["error"]
-    assert refused["problem"] == "guesses has nothing to be tried again"
+    assert refused["problem"] == "guesses has no items to retry"
 
 
 def test_a_run_that_cannot_go_on_says_why(served, site):

@@ -12,10 +12,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 from calling import Served
-from typed import PROMPTS, SLOW, until
+from typed import PROMPTS, SLOW
 from websockets.sync.client import connect
 
 from proctor.store.writer import this_process
+from proctor.testing import eventually
 
 
 def test_ctrl_c_in_the_servers_terminal_stops_no_batch(serve, proctor, slow_model):
@@ -57,14 +58,14 @@ def test_the_command_serves_says_where_and_ends_when_it_is_asked_to(proctor):
         server.send_signal(signal.SIGTERM)
         # A page that listens does not keep it.
         assert server.wait(timeout=10) == 0
-    assert "runs go on without it" in server.stdout.read()
+    assert "runs continue without the server" in server.stdout.read()
 
 
 def test_a_port_that_is_taken_is_told_before_anything_starts(proctor, served):
     refused = proctor("serve", "--port", str(served.port))
 
     assert refused.returncode == 2
-    assert f"port {served.port} is taken" in refused.stderr
+    assert f"port {served.port} is already in use" in refused.stderr
     assert "--port 0" in refused.stderr
 
 
@@ -98,7 +99,7 @@ def test_somebody_who_waits_for_a_run_to_stop_does_not_keep_the_server(proctor):
     asking = threading.Thread(target=abort, args=(url,), daemon=True)
     asking.start()
     with proctor.open_store() as store:
-        until(lambda: store.read.query('SELECT "abortRequestedAt" AS "at" FROM "batches"')[0]["at"])
+        eventually(lambda: store.read.query('SELECT "abortRequestedAt" AS "at" FROM "batches"')[0]["at"])
 
     server.send_signal(signal.SIGTERM)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typed import PROMPTS
 
-from proctor.web.plans import recognise
+from proctor.web.plans import recognize
 
 
 def test_while_typing_every_mistake_is_told_at_its_line(served):
@@ -36,7 +36,7 @@ def test_while_typing_every_mistake_is_told_at_its_line(served):
     ],
 )
 def test_the_job_is_recognised_from_a_plan_however_unfinished(text, job):
-    assert recognise(text).name == job
+    assert recognize(text).name == job
 
 
 def test_a_plan_can_be_said_to_be_of_another_job(served):
@@ -174,5 +174,5 @@ def test_an_evaluation_names_its_files_by_their_whole_path(served):
 
     (problem,) = served.post("/api/plans/check", {"text": text}).json["problems"]
 
-    assert "a.jsonl begins nowhere" in problem["problem"]
+    assert "a.jsonl is a relative path" in problem["problem"]
     assert "proctor evaluate start" in problem["remedy"]

@@ -8,8 +8,9 @@ Knows no agent by name.
 """
 
 import difflib
+import inspect
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -18,6 +19,7 @@ from types import ModuleType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from proctor.agent import Agent, Assignment, Availability, WorkDone
+from proctor.agents._function import FunctionAgent
 from proctor.errors import NotFound, UsageError
 from proctor.session import Record
 
@@ -31,6 +33,8 @@ def agent_names() -> list[str]:
 
 def find_agent(name: str, settings: Mapping[str, Any]) -> Agent:
     """The agent called `name`, with its settings; `NotFound` or `UsageError` says what is wrong."""
+    if ":" in name and (function := _function(name)) is not None:
+        return FunctionAgent(function)
     adapter = _adapter(name)
     _check(name, adapter, settings)
     return cast(Agent, adapter(**settings))
@@ -50,6 +54,16 @@ def _adapter(name: str) -> type:
     if colon:
         return _named(name, module_name, class_name)
     raise NotFound(f"there is no agent `{name}`{_near(name, agent_names())}")
+
+
+def _function(name: str) -> Callable[..., Any] | None:
+    """The function that `module:function` names; None when it names something else."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError):
+        return None
+    return found if inspect.isfunction(found) else None
 
 
 def _named(name: str, module_name: str, class_name: str) -> type:

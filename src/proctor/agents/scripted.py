@@ -384,5 +384,5 @@ def _rule(rule: Any, where: str) -> _AgentRule:
     try:
         match = re.compile(rule["match"])
     except (re.error, TypeError) as cause:
-        raise UsageError(f"{where}: `match` is no regular expression: {cause}") from cause
+        raise UsageError(f"{where}: `match` is not a valid regular expression: {cause}") from cause
     return _AgentRule(match, parsed_steps(rule["steps"], where))

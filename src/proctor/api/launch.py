@@ -1,18 +1,170 @@
-"""Start the process that carries a job out, and leave it to itself.
+"""Start a run in a detached process, which outlives the process that asked for it.
 
-It lives on when whoever started it ends; what it owns and how far it is stands in the store.
-
-Knows nothing of how the job is done.
+The request travels as JSON on standard input, never in arguments: a plan may hold secrets, and every user of
+the machine can read arguments. What the process owns and how far it is stands in the store.
 """
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import IO, Any, Self
+
+from proctor.batch import lifecycle
+from proctor.batch.lifecycle import SILENT, Observer, RunResult
+from proctor.context import RunContext
+from proctor.job import BatchChanges, PlanText, make_overrides
+from proctor.jobs import find_job
+from proctor.store import RetrySelection
+
+COMMAND = "launched"
+"""The internal command that reads a request from standard input and executes it."""
+SERVER_SECRETS = ("PROCTOR_TOKEN", "PROCTOR_ACCESS_KEYS")
+"""Variables that only a server needs."""
+MOST_LOG_BYTES = 1_000_000
+"""How much of the end of a log is read to explain why a run did not start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRequest:
+    """A run to start, or, without a plan, to resume."""
+
+    job: str
+    run_id: str = ""
+    """The run to resume, or the name of the new run; empty: the plan or the job names it."""
+    plan_text: str | None = None
+    """The plan of a new run; None: resume `run_id` from the store."""
+    plan_path: str = ""
+    """Where the plan is kept as a file; empty: nowhere."""
+    folder: str = ""
+    """Base folder of the plan's relative paths."""
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    """Overrides of the job by name, as `make_overrides` reads them."""
+    retry: RetrySelection = field(default_factory=RetrySelection)
+    """Finished items that a resumed run executes again."""
+    changes: BatchChanges = field(default_factory=BatchChanges)
+    """Settings of a resumed run that change."""
+
+    def to_json(self) -> str:
+        """The request as one JSON document."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read what `to_json` wrote."""
+        members = json.loads(text)
+        return cls(
+            **{
+                **members,
+                "retry": RetrySelection(**members["retry"]),
+                "changes": BatchChanges(**members["changes"]),
+            }
+        )
+
+
+async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = SILENT) -> RunResult:
+    """Start or resume the run of a request in this process, and execute it to its end."""
+    job = find_job(request.job)
+    if request.plan_text is None:
+        return await lifecycle.resume(
+            job, request.run_id, ctx, changes=request.changes, retry=request.retry, observer=observer
+        )
+    path = Path(request.plan_path) if request.plan_path else None
+    source = PlanText(text=request.plan_text, path=path, folder=Path(request.folder))
+    plan = job.read(source, make_overrides(job, request.overrides), ctx)
+    return await lifecycle.start(job, plan, ctx, run_id=request.run_id, observer=observer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchedProcess:
+    """A detached process and its output."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+    """File of its messages. In an encrypted store the messages are in a file without a name instead."""
+    stderr: IO[bytes]
+    stdout: IO[bytes]
+
+    @property
+    def messages(self) -> str:
+        """The end of the messages so far."""
+        return _tail(self.stderr)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON document it printed; empty when there is none."""
+        return parse_document(_tail(self.stdout))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """Starts detached `proctor` processes on one store."""
+
+    command: Sequence[str] = (sys.executable, "-m", "proctor")
+    """The program and its global options."""
+    environment: Mapping[str, str] = field(repr=False)
+    """Its environment; names the store, whose address may hold a password."""
+    folder: Path
+    """Its working folder."""
+    logs: Path
+    """Folder of the log files."""
+    is_encrypted: bool = False
+    """Whether the store is: output may quote transcripts, so it goes to files without a name."""
+
+    def launch(self, request: LaunchRequest, name: str) -> LaunchedProcess:
+        """Start or resume a run; the output goes to files called `name`."""
+        return self.start([COMMAND, "--json"], name, stdin=request.to_json().encode())
+
+    def start(self, words: Sequence[str], name: str, *, stdin: bytes = b"") -> LaunchedProcess:
+        """Start a command with its arguments and standard input."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        log = self.logs / f"{name}.log"
+        if self.is_encrypted:
+            stderr: IO[bytes] = tempfile.TemporaryFile(dir=self.logs)  # noqa: SIM115  lives with the result
+            stdout: IO[bytes] = tempfile.TemporaryFile(dir=self.logs)  # noqa: SIM115
+        else:
+            stderr, stdout = log.open("a+b"), log.with_suffix(".json").open("a+b")
+        process = subprocess.Popen(
+            [*self.command, *words],
+            cwd=self.folder,
+            env=self.child_environment(),
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        # Writes the request and then reaps the process, which would stay a zombie until this one ends.
+        threading.Thread(target=process.communicate, args=(stdin or None,), daemon=True).start()
+        return LaunchedProcess(process=process, log=log, stderr=stderr, stdout=stdout)
+
+    def child_environment(self) -> dict[str, str]:
+        """The environment without the secrets of the server."""
+        return {name: value for name, value in self.environment.items() if name not in SERVER_SECRETS}
+
+
+def parse_document(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in the output of a command; empty when there is none."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _tail(file: IO[bytes]) -> str:
+    # `pread`, since seeking would move the position at which the process writes.
+    size = os.fstat(file.fileno()).st_size
+    data = os.pread(file.fileno(), MOST_LOG_BYTES, max(0, size - MOST_LOG_BYTES))
+    return data.decode("utf-8", "replace")
+
 
 LOGS = "evaluations"
-"""The folder below Proctor's home in which these processes leave what went wrong with them."""
+"""Folder below the home for the logs of detached evaluations."""
 
 
 def start_evaluation(
@@ -26,13 +178,13 @@ def start_evaluation(
 ) -> int:
     """Start `proctor evaluate run ID` in a session of its own; its process id.
 
-    `store` is the store's address as it was configured, which may hold a password: it is handed over in
-    the environment, where other users cannot read it. Without a log, nothing it says lies open on the disk.
+    `store` may hold a password: it is passed in the environment, which other users cannot read. Without a
+    log, none of its output is written to the disk.
     """
     logs = home / LOGS
     logs.mkdir(parents=True, exist_ok=True)
     with (logs / f"{evaluation_id}.log" if has_log else Path(os.devnull)).open("ab") as log:
-        started = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "proctor", "evaluate", "run", evaluation_id, "--json"],
             cwd=folder,
             env={**environment, "PROCTOR_STORE": store, "PROCTOR_HOME": str(home)},
@@ -41,4 +193,4 @@ def start_evaluation(
             stderr=log,
             start_new_session=True,
         )
-    return started.pid
+    return process.pid

@@ -1,7 +1,4 @@
-"""Tell those who watch of items that ended, once that is committed.
-
-Knows nothing of what a watcher does with it.
-"""
+"""Notifies observers of finished items, after the commit."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,53 +9,55 @@ from proctor.store import Writer
 
 
 class CommitNotifier:
-    """Collects what ended and tells it after its commit, many at a time."""
+    """Collects finished items and passes them on after their commit, many at a time."""
 
     def __init__(self, watch: Callable[[ItemFinished], None], writer: Writer) -> None:
         self._watch = watch
         self._writer = writer
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[ItemFinished] = []
+        self._pending: list[ItemFinished] = []
         self.idle = asyncio.Event()
-        """Set while there is nothing left to tell."""
+        """Set while there is nothing left to pass on."""
         self.idle.set()
 
-    def announce(self, end: ItemFinished) -> None:
-        """Tell of this item as soon as it is written for good."""
-        self._waiting.append(end)
+    def announce(self, item: ItemFinished) -> None:
+        """Pass an item on as soon as its rows are committed."""
+        self._pending.append(item)
         if self.idle.is_set():
             self.idle.clear()
             self._flush()
 
     def _flush(self) -> None:
-        ends, self._waiting = self._waiting, []
+        items, self._pending = self._pending, []
         committed = self._writer.flush()
-        committed.add_done_callback(lambda answer: tell(self._loop, lambda: self._deliver(answer, ends)))
+        committed.add_done_callback(
+            lambda future: call_on_loop(self._loop, lambda: self._deliver(future, items))
+        )
 
-    def _deliver(self, committed: "Future[None]", ends: list[ItemFinished]) -> None:
+    def _deliver(self, committed: "Future[None]", items: list[ItemFinished]) -> None:
         if committed.exception():
-            # It was not written, so it is not so. Whoever carries out the batch hears of it too.
-            self._waiting.clear()
-            ends = []
+            # The commit failed: do not notify. The executor receives the error too.
+            self._pending.clear()
+            items = []
         try:
-            for end in ends:
-                self._watch(end)
+            for item in items:
+                self._watch(item)
         except Exception:
-            # The work goes on unwatched: a terminal that was closed is no reason to stop it.
-            self._watch = _nobody
-        if self._waiting:
+            # The run continues without its observer: a closed terminal is no reason to stop.
+            self._watch = _ignore
+        if self._pending:
             self._flush()
         else:
             self.idle.set()
 
 
-def _nobody(_: ItemFinished) -> None:
+def _ignore(_: ItemFinished) -> None:
     return None
 
 
-def tell(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
-    """Call something on a loop from another thread, unless the loop has ended."""
+def call_on_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """Call a function on a loop from another thread, unless the loop has ended."""
     try:
-        loop.call_soon_threadsafe(what)
+        loop.call_soon_threadsafe(function)
     except RuntimeError:
         pass

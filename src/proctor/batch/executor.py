@@ -1,218 +1,289 @@
-"""Carry out one batch, from its first item to its last, or to the moment someone stops it.
+"""The run loop of one batch: owns store, writer, queue, ownership and ledger; an engine runs the items.
 
-Introduces runners to the store, neither of which has heard of the other. Whatever ends the batch,
-its rows say the truth: what is finished is finished, what was under way is known to have been, and
-what has not begun is still in the queue.
-
-Knows nothing of plans, or of how anything is shown.
+However the batch ends, its rows are true: finished items are finished, cut-off attempts are known as such,
+and items that have not started are still queued.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from threading import Lock
+from functools import partial
 from typing import Any
 
-from proctor.batch.attempt import Attempts
 from proctor.batch.engines import Engine, LocalEngine
-from proctor.batch.events import CommitNotifier, tell
-from proctor.batch.queue import PAGE, WorkQueue
-from proctor.batch.rate_limit_sync import hear_of_pools, share_pools
-from proctor.budget.allocation import BatchBudget
-from proctor.budget.ledger_client import LedgerClient
-from proctor.context import AttemptContext
+from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
+from proctor.batch.events import CommitNotifier, call_on_loop
+from proctor.batch.queue import PAGE_SIZE, WorkQueue
+from proctor.batch.rate_limit_sync import pool_row, pool_state
+from proctor.context import AttemptContext, ModelOptions, Settings
 from proctor.errors import Aborted, AttemptError, Interrupted, StoreError
-from proctor.evaluator import Evidence
+from proctor.evaluator import Evidence, FindReference
 from proctor.job import BatchEnd, ItemFinished
-from proctor.jobs.evaluation.ground_truth import GroundTruthIndex, reference_of
-from proctor.store import MoneyLimits, Ownership, Store, Writer, ledger
+from proctor.models.rate_limits import PoolState
+from proctor.store import Drawn, MoneyLimits, Ownership, Store, Writer, ledger
 from proctor.store.batches import end_items, finish
 from proctor.store.database import Connection
 
-# What is to be judged, read from the store for those who judge it.
-
-
-MOST_KEPT = 8
-"""Sessions that are kept: those under way at the usual concurrency. A long one may take many megabytes."""
+MAX_BACKLOG = 10_000
+"""Rows that may wait for the writer before new items wait too: some 10 MB."""
+CACHED_SESSIONS = 8
+"""Sessions kept in memory: as many as are usually evaluated at once. A long one takes many megabytes."""
 
 
 class SessionCache:
-    """Hands out the sessions that the items of one batch are about."""
+    """Loads recorded sessions for evaluators with their ground truth, and keeps the most recent ones."""
 
-    def __init__(self, store: Store, run_id: str) -> None:
+    def __init__(self, store: Store, find_reference: FindReference | None = None) -> None:
         self._store = store
-        self._run_id = run_id
+        self._find_reference = find_reference
         self._kept: OrderedDict[str, Evidence] = OrderedDict()
-        self._ground: GroundTruthIndex | None = None
-        self._lock = Lock()
 
-    async def show(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> Evidence:
-        """A session with its ground truth; of some `traces` alone, if any are named."""
-        found = self._kept.get(session_id)
-        if found is None:
-            found = await asyncio.to_thread(self._store.read.evidence, session_id)
-            self._kept[session_id] = found
-            while len(self._kept) > MOST_KEPT:
+    async def load(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> Evidence:
+        """A session with its ground truth; with `traces`, only these are targets."""
+        evidence = self._kept.get(session_id)
+        if evidence is None:
+            evidence = await asyncio.to_thread(self._store.read.evidence, session_id)
+            self._kept[session_id] = evidence
+            while len(self._kept) > CACHED_SESSIONS:
                 self._kept.popitem(last=False)
-        ground = await asyncio.to_thread(self._ground_truth) if self._ground is None else self._ground
-        shown = replace(found, reference=reference_of(ground.of(found.session_id, scenario)))
-        return narrowed(shown, traces) if traces else shown
-
-    def _ground_truth(self) -> GroundTruthIndex:
-        with self._lock:
-            if self._ground is None:
-                self._ground = GroundTruthIndex(self._store.evaluations.metadata(self._run_id))
-            return self._ground
+        if self._find_reference:
+            evidence = replace(evidence, reference=self._find_reference(evidence.session_id, scenario))
+        return narrowed(evidence, traces) if traces else evidence
 
 
 def narrowed(evidence: Evidence, traces: Sequence[str]) -> Evidence:
-    """The same session, of which only these traces, and the tool calls in them, are judged."""
-    wanted = set(traces)
+    """The same session with these traces, and the tool calls in them, as its only targets."""
+    targets = set(traces)
     calls = {
         call.call_id
         for trace in evidence.traces
-        if trace.id in wanted
+        if trace.id in targets
         for call in trace.tool_calls
         if call.call_id
     }
-    return replace(evidence, targets=frozenset(wanted | calls))
+    return replace(evidence, targets=frozenset(targets | calls))
 
 
-BACKLOG = 10_000
-"""Rows that may wait for the writer before new work waits too: some 10 MB."""
+class StoreHost:
+    """The host of a batch's workers, on the store: calls go straight through."""
+
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        queue: WorkQueue,
+        *,
+        run_id: str,
+        context: AttemptContext,
+        limits: MoneyLimits,
+        finished: Callable[[ItemFinished], None] | None,
+        sessions: SessionCache,
+    ) -> None:
+        """`finished` is called with each item that has reached its final status."""
+        self.context = context
+        self.writer = writer
+        self.halted_by = ""
+        """The limit that halts the batch: `budget`, `store_budget`, or `cost_limit` of one item."""
+        self._store = store
+        self._queue = queue
+        self._run_id = run_id
+        self._limits = limits
+        self._finished = finished
+        self._limit_holders: set[str] = set()
+        self.load_session = sessions.load
+
+    async def write(self, batch: RowBatch) -> None:
+        """Write rows, in order, then finish or requeue the items whose attempts have ended."""
+        batch.write(self.writer)
+        for end in batch.ends:
+            self.attempt_ended(end)
+        if self.writer.backlog > MAX_BACKLOG:
+            await asyncio.wrap_future(self.writer.flush())
+
+    def attempt_ended(self, end: AttemptEnd) -> None:
+        """Finish or requeue an item whose rows were handed to the writer."""
+        if end.halted_by:
+            self.halted_by = self.halted_by or end.halted_by
+            self._queue.stop()
+        if end.finished and self._finished:
+            self._finished(end.finished)
+        if end.delay_seconds is None:
+            self._queue.done()
+        else:
+            self._queue.retry(end.work, end.delay_seconds)
+
+    async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
+        """Draw money from the ledger."""
+        return await asyncio.to_thread(
+            self._store.draw_money,
+            self._run_id,
+            holder,
+            wanted_usd=wanted_usd,
+            least_usd=least_usd,
+            limits=self._limits,
+            now=self.context.now(),
+        )
+
+    async def give_back(self, holder: str, usd: float) -> None:
+        """Return drawn money to the ledger."""
+        await asyncio.to_thread(self._store.give_money_back, self._run_id, holder, usd, self.context.now())
+
+    async def share_limits(self, holder: str, states: Sequence[PoolState]) -> Sequence[PoolState]:
+        """Publish the rate limits of a worker; those of all others on the store."""
+        now = self.context.now()
+        rows = [pool_row(state, self._run_id, now) for state in states]
+        if rows:
+            self._limit_holders.add(holder)
+        exchanged = self.writer.ask(partial(ledger.exchange, owner=holder, rows=rows, now=now))
+        return [pool_state(row, now) for row in await asyncio.wrap_future(exchanged)]
+
+    def withdraw_limits(self) -> None:
+        """Remove the published rate limits of all workers."""
+        for holder in self._limit_holders:
+            self.writer.ask(partial(ledger.withdraw, owner=holder))
 
 
 class Executor:
-    """Carries out a batch that this process owns. Use once."""
+    """Executes a batch that this process owns. Use once."""
 
     def __init__(
         self,
         store: Store,
         run_id: str,
         owner: str,
-        house: AttemptContext,
+        context: AttemptContext,
         *,
         engine: Engine | None = None,
         watch: Callable[[ItemFinished], None] | None = None,
+        settings: Settings | None = None,
+        models: ModelOptions | None = None,
+        find_reference: FindReference | None = None,
     ) -> None:
-        """`watch` is told of each item that ended, once that is committed."""
+        """`watch` is called with each finished item after its commit. Workers in other processes build their
+        context from `settings` and `models`. `find_reference` adds the ground truth to evaluated sessions."""
         self._store = store
         self._run_id = run_id
         self._owner = owner
-        self._house = house
+        self._context = context
         self._engine = engine or LocalEngine()
         self._watch = watch
-        self._stopping: AttemptError | None = None
+        self._find_reference = find_reference
+        self._settings = settings
+        self._models = models or ModelOptions()
+        self._stop_reason: AttemptError | None = None
         self._failure: StoreError | None = None
-        self._attempts: Attempts | None = None
-        self._work: asyncio.Task[None] | None = None
+        self._host: StoreHost | None = None
+        self._running: asyncio.Task[None] | None = None
 
     async def run(self) -> BatchEnd:
-        """Work until nothing is left, money is spent, or someone stops it."""
+        """Execute everything that is queued. Raises a `StoreError` when nothing can be written any more."""
         loop = asyncio.get_running_loop()
         ownership = Ownership(
             run_id=self._run_id,
             owner=self._owner,
-            aborted=lambda: tell(loop, self.abort),
-            failed=lambda error: tell(loop, lambda: self._lose(error)),
+            aborted=lambda: call_on_loop(loop, self.abort),
+            failed=lambda error: call_on_loop(loop, lambda: self._fail(error)),
         )
         writer = self._store.writer(ownership)
-        house = self._house
-        sharing = asyncio.create_task(share_pools(house.pools, writer, self._run_id, self._owner, house.now))
         try:
-            await hear_of_pools(house.pools, writer, self._owner, house.now)
-            await self._work_through(writer)
-            ending = self._ending()
-            await asyncio.wrap_future(writer.ask(lambda connection: self._close(connection, ending)))
+            await self._run_items(writer)
+            end = self._end()
+            await asyncio.wrap_future(writer.ask(lambda connection: self._close(connection, end)))
         finally:
-            sharing.cancel()
-            await asyncio.wait([sharing])
+            if self._host:
+                self._host.withdraw_limits()
             await asyncio.to_thread(writer.close)
-        return ending
+        return end
 
     def abort(self) -> None:
-        """Stop everything for good; what has not begun is not going to."""
+        """Stop everything for good; items that have not started never will."""
         self._stop(Aborted("the batch was aborted"))
 
     def interrupt(self) -> None:
         """Stop everything for now; the batch can be resumed."""
         self._stop(Interrupted("the batch was interrupted"))
 
-    async def _work_through(self, writer: Writer) -> None:
-        batch = self._store.read.batch(self._run_id, self._house.now())
-        announcer = CommitNotifier(self._watch, writer) if self._watch else None
-        feed = WorkQueue(lambda after: self._queued(after, writer))
-        budget = self._budget(batch, writer)
-        attempts = self._attempts = Attempts(
+    async def _run_items(self, writer: Writer) -> None:
+        batch = self._store.read.batch(self._run_id, self._context.now())
+        notifier = CommitNotifier(self._watch, writer) if self._watch else None
+        queue = WorkQueue(lambda after: self._load_page(after, writer))
+        limits = MoneyLimits(run_usd=batch["budgetUsd"], store_usd=self._context.store_budget_usd)
+        self._host = StoreHost(
+            self._store,
+            writer,
+            queue,
             run_id=self._run_id,
-            job=batch["job"],
-            seed=batch["seed"] or 0,
-            house=self._house,
-            writer=writer,
-            budget=budget,
-            stop_feeding=feed.stop,
-            finished=announcer.announce if announcer else None,
-            evidence=SessionCache(self._store, self._run_id).show,
+            context=self._context,
+            limits=limits,
+            finished=notifier.announce if notifier else None,
+            sessions=SessionCache(self._store, self._find_reference),
         )
-        attempts.stopping = self._stopping
-        self._work = asyncio.create_task(self._engine.run(feed, attempts.carry_out, batch["concurrency"]))
-        if self._stopping:
-            self._work.cancel()
+        spec = self._worker_spec(batch, limits)
+        self._running = asyncio.create_task(self._engine.run(queue, self._host, spec))
+        if self._stop_reason:
+            self._running.cancel()
         try:
-            await self._work
+            await self._running
         except asyncio.CancelledError:
-            if self._stopping is None and self._failure is None:
+            if self._stop_reason is None and self._failure is None:
                 self._stop(Interrupted("the batch was interrupted"))
-                await asyncio.wait([self._work])
+                await asyncio.wait([self._running])
                 raise
         except BaseExceptionGroup as group:
             raise self._failure or _first(group) from group
         if self._failure:
             raise self._failure
-        await budget.idle()
-        if announcer:
-            await announcer.idle.wait()
+        if notifier:
+            await notifier.idle.wait()
 
-    def _budget(self, batch: Mapping[str, Any], writer: Writer) -> BatchBudget:
-        limits = MoneyLimits(run_usd=batch["budgetUsd"], store_usd=self._house.store_budget_usd)
-        now = self._house.now
-        till = LedgerClient(self._store, self._run_id, self._owner, limits, now)
-        return BatchBudget(till=till, places=batch["concurrency"], writer=writer, now=now)
+    def _worker_spec(self, batch: Mapping[str, Any], limits: MoneyLimits) -> WorkerSpec:
+        # The store, its password and the keys of the server's callers stay with the driver.
+        settings = self._settings and replace(self._settings, store_url="", serve={}, access_keys={})
+        return WorkerSpec(
+            run_id=self._run_id,
+            job=batch["job"],
+            seed=batch["seed"] or 0,
+            holder=self._owner,
+            concurrency=batch["concurrency"],
+            is_budgeted=limits.are_any,
+            retry=self._context.retry,
+            settings=settings,
+            models=self._models,
+        )
 
-    async def _queued(self, after: int, writer: Writer) -> Sequence[Mapping[str, Any]]:
-        # Asking for the next page is the moment to let the writer catch up.
-        if writer.backlog > BACKLOG:
+    async def _load_page(self, after: int, writer: Writer) -> Sequence[Mapping[str, Any]]:
+        # Loading the next page is the moment to let the writer catch up.
+        if writer.backlog > MAX_BACKLOG:
             await asyncio.wrap_future(writer.flush())
-        return await asyncio.to_thread(self._store.read.queued, self._run_id, after=after, limit=PAGE)
+        return await asyncio.to_thread(self._store.read.queued, self._run_id, after=after, limit=PAGE_SIZE)
 
-    def _stop(self, why: AttemptError) -> None:
-        if self._stopping is None:
-            self._stopping = why
-            if self._attempts:
-                self._attempts.stopping = why
-            if self._work:
-                self._work.cancel()
+    def _stop(self, reason: AttemptError) -> None:
+        if self._stop_reason is None:
+            self._stop_reason = reason
+            self._engine.stop(reason)
+            if self._running:
+                self._running.cancel()
 
-    def _lose(self, error: StoreError) -> None:
+    def _fail(self, error: StoreError) -> None:
         self._failure = error
-        if self._work:
-            self._work.cancel()
+        if self._running:
+            self._running.cancel()
 
-    def _ending(self) -> BatchEnd:
-        if isinstance(self._stopping, Aborted):
+    def _end(self) -> BatchEnd:
+        if isinstance(self._stop_reason, Aborted):
             return BatchEnd(status="aborted", reason="aborted")
-        if self._stopping:
+        if self._stop_reason:
             return BatchEnd(status="interrupted", reason="interrupted")
-        if self._attempts and self._attempts.halted_by:
-            return BatchEnd(status="halted", reason=self._attempts.halted_by)
+        if self._host and self._host.halted_by:
+            return BatchEnd(status="halted", reason=self._host.halted_by)
         return BatchEnd(status="completed")
 
-    def _close(self, connection: Connection, ending: BatchEnd) -> None:
-        now = self._house.now()
-        if ending.status == "aborted":
+    def _close(self, connection: Connection, end: BatchEnd) -> None:
+        now = self._context.now()
+        if end.status == "aborted":
             end_items(connection, self._run_id, "aborted", "the batch was aborted", now)
-        finish(connection, self._run_id, ending.status, ending.reason, now)
+        finish(connection, self._run_id, end.status, end.reason, now)
         ledger.close(connection, self._run_id, self._owner, now)
 
 

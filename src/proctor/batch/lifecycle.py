@@ -6,23 +6,22 @@ The command line, the web server, the library and a detached process call these 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
+from proctor.batch.engines import Engine
 from proctor.batch.executor import Executor
 from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT
 from proctor.job import BatchChanges, BatchEnd, ItemFinished, Job, JobFiles, JobPlan
 from proctor.models import ModelRouter
-from proctor.processes import end_attempt
 from proctor.store import ItemFilter, RetrySelection, Scope, Store
 from proctor.store.batches import moment
-from proctor.workspace.worktree import remove_folder, session_folder
 
 MOST_FAILURES = 1000
 """Failures listed in the summary; all of them are in the store."""
@@ -64,6 +63,8 @@ class RunResult:
     end: BatchEnd
     summary: Mapping[str, Any]
     """The documented JSON summary, with the members the job adds."""
+    executed: bool = True
+    """Whether any item was executed; a resumed run may have none left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +77,20 @@ class Preview:
 
 
 async def start(
-    job: Job, plan: JobPlan, ctx: RunContext, *, run_id: str = "", observer: Observer = SILENT
+    job: Job,
+    plan: JobPlan,
+    ctx: RunContext,
+    *,
+    run_id: str = "",
+    engine: Engine | None = None,
+    observer: Observer = SILENT,
 ) -> RunResult:
-    """Create a run of a plan and execute it to its end."""
+    """Create a run of a plan and execute it to its end. `engine`: where its items run; None: here."""
     models = _checked_models(plan, ctx)
+    if opened := job.open(plan, ctx):
+        return await resume(job, opened, ctx, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
+    plan = plan.for_new_run(run_id)
     create(
         ctx.store,
         job.name,
@@ -91,7 +101,7 @@ async def start(
         version=__version__,
         now=ctx.now(),
     )
-    return await _execute(job, plan, run_id, ctx, models, resumed=False, observer=observer)
+    return await _execute(job, plan, run_id, ctx, models, resumed=False, engine=engine, observer=observer)
 
 
 async def resume(
@@ -102,11 +112,17 @@ async def resume(
     plan: JobPlan | None = None,
     changes: BatchChanges = NO_CHANGES,
     retry: RetrySelection = UNFINISHED,
+    engine: Engine | None = None,
     observer: Observer = SILENT,
 ) -> RunResult:
     """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
-    restored = plan or job.restore(ctx.store.read.batch(run_id, ctx.now()), ctx)
+    job.check_resume(run_id, retry, ctx)
+    batch = ctx.store.read.batch(run_id, ctx.now())
+    plan = plan.for_run(batch, ctx) if plan else None
+    restored = plan or job.restore(batch, ctx)
     models = _checked_models(restored, ctx)
+    if job.retries_errors:
+        retry = replace(retry, errors=True)
     clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
         extension = extend(
@@ -115,7 +131,7 @@ async def resume(
         for sentence in extension.sentences(job.noun):
             ctx.info(sentence)
     ctx.store.change_batch(run_id, changes.columns())
-    return await _execute(job, restored, run_id, ctx, models, resumed=True, observer=observer)
+    return await _execute(job, restored, run_id, ctx, models, resumed=True, engine=engine, observer=observer)
 
 
 def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
@@ -124,6 +140,7 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     remarks = plan.check(models, ctx)
     extension = None
     if run_id:
+        plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
         extension = diff(ctx.store.read, run_id, plan.items(), derived_fields=plan.derived_fields)
     return Preview(remarks=remarks, extension=extension)
 
@@ -155,15 +172,19 @@ async def _execute(
     models: ModelRouter,
     *,
     resumed: bool,
+    engine: Engine | None,
     observer: Observer,
 ) -> RunResult:
     files = job.files(plan, run_id, ctx)
     end = files.begin(resumed=resumed)
+    totals = ctx.store.read.totals(run_id)
+    has_work = totals["finished"] < totals["items"]
     if end is None:
-        end = await _run_items(job, plan, run_id, ctx, models, files, observer)
+        end = await _run_items(job, plan, run_id, ctx, models, files, engine, observer)
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
-    return RunResult(run_id=run_id, end=end, summary={**summary, **extra})
+    is_executed = has_work or not resumed
+    return RunResult(run_id=run_id, end=end, summary={**summary, **extra}, executed=is_executed)
 
 
 async def _run_items(
@@ -173,6 +194,7 @@ async def _run_items(
     ctx: RunContext,
     models: ModelRouter,
     files: JobFiles,
+    engine: Engine | None,
     observer: Observer,
 ) -> BatchEnd:
     def item_finished(item: ItemFinished) -> None:
@@ -185,12 +207,22 @@ async def _run_items(
 
     attempts = job.attempts(plan, run_id, ctx, models)
     models.get_ready()
-    executor = Executor(ctx.store, run_id, ctx.owner, attempts, watch=item_finished)
+    executor = Executor(
+        ctx.store,
+        run_id,
+        ctx.owner,
+        attempts,
+        engine=engine,
+        watch=item_finished,
+        settings=ctx.settings_for(models.folders),
+        models=plan.model_options(),
+        find_reference=job.ground_truth(run_id, ctx.store),
+    )
     try:
         async with observer.watch(run_id, executor):
             return await executor.run()
     finally:
-        await attempts.door.close()
+        await attempts.gateway.close()
         await models.close()
         if models.tape:
             models.tape.close()
@@ -241,6 +273,8 @@ def abort_run(
         pause(0.1)
         batch = store.read.batch(run_id, now())
     if batch["status"] in ("interrupted", "halted"):
+        from proctor.processes import end_attempt
+
         for session in store.read.sessions(Scope(run_id=run_id), limit=100_000):
             if session["status"] == RUNNING:
                 end_attempt(session["id"])
@@ -250,6 +284,10 @@ def abort_run(
 
 def clear_leftovers(sessions: Iterable[Mapping[str, Any]], home: Path) -> None:
     """Kill every process that attempts of a killed driver left running, and remove their worktrees."""
+    # Loaded here: only a run that was killed has left anything.
+    from proctor.processes import end_attempt
+    from proctor.workspace.worktree import remove_folder, session_folder
+
     for session in sessions:
         end_attempt(session["id"])
         if session["worktree"]:

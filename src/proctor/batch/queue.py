@@ -1,10 +1,4 @@
-"""What is to be done next.
-
-Reads the queue from the store in pages, so that a batch of any size takes little memory, and
-keeps the few items that are to be tried again later.
-
-Knows nothing of how items are carried out.
-"""
+"""Async work queue, read from the store in pages so that a batch of any size takes little memory."""
 
 import asyncio
 from collections import deque
@@ -15,19 +9,19 @@ from typing import Any
 from proctor.item import Item
 from proctor.store import item_of
 
-PAGE = 500
+PAGE_SIZE = 500
 
 
 @dataclass(slots=True, kw_only=True)
 class WorkItem:
-    """An item on its way through the batch, with what its attempts came to so far."""
+    """An item with the sums of its attempts so far."""
 
     item: Item
     id: str
     attempts: int
     """All attempts so far; the next one has the next number."""
     tries: int
-    """Attempts so far that ended by themselves: those that count against `retries`."""
+    """Attempts so far that were not cut off: those that count against `retries`."""
     tokens: int = 0
     tool_calls: int = 0
     cost_usd: float | None = None
@@ -35,6 +29,7 @@ class WorkItem:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "WorkItem":
+        """The work item of a queued row."""
         return cls(
             item=item_of(row),
             id=row["id"],
@@ -48,22 +43,22 @@ class WorkItem:
 
 
 class WorkQueue:
-    """Hands out work until there is none left and none can come back."""
+    """Hands out items until none is left and none can come back for another attempt."""
 
     def __init__(self, load: Callable[[int], Awaitable[Sequence[Mapping[str, Any]]]]) -> None:
-        """`load(after)` gives the next page of queued rows behind a position."""
+        """`load(after)` returns the next page of queued rows after a position."""
         self._load_page = load
         self._after = -1
         self._ready: deque[WorkItem] = deque()
         self._exhausted = False
         self._stopped = False
         self._away = 0
-        """Pieces that were handed out, or that come back later."""
+        """Items that are running, or wait for another attempt."""
         self._idle: deque[asyncio.Future[None]] = deque()
         self._loading = asyncio.Lock()
 
     async def next(self) -> WorkItem | None:
-        """The next piece of work, waiting for it if need be; None when all is done or stopped."""
+        """The next item, waiting for it if necessary; None when all is done or the queue is stopped."""
         while not self._stopped:
             if self._ready:
                 self._away += 1
@@ -77,23 +72,23 @@ class WorkQueue:
         return None
 
     def done(self) -> None:
-        """A piece of work that was handed out is finished."""
+        """An item that was handed out is finished."""
         self._away -= 1
         if not self._away and self._exhausted:
             self._wake_all()
 
-    def again(self, work: WorkItem, delay_seconds: float) -> None:
-        """A piece of work that was handed out comes back after a while."""
+    def retry(self, work: WorkItem, delay_seconds: float) -> None:
+        """An item that was handed out needs another attempt after a delay."""
         asyncio.get_running_loop().call_later(delay_seconds, self._return, work)
 
     def stop(self) -> None:
-        """Hand out nothing more; what is queued stays queued."""
+        """Hand out no more items; those in the store stay queued."""
         self._stopped = True
         self._wake_all()
 
     def _return(self, work: WorkItem) -> None:
         self._away -= 1
-        # Before what has not begun: an item that is half done is worth more finished.
+        # Ahead of new items: an item that is half done is worth more finished.
         self._ready.appendleft(work)
         self._wake_one()
 
@@ -111,7 +106,7 @@ class WorkQueue:
                     self._wake_all()
 
     async def _wait(self) -> None:
-        # One future for each, so that a piece that comes back wakes one worker and not a thousand.
+        # One future per waiter, so that an item that comes back wakes one task and not a thousand.
         idle = asyncio.get_running_loop().create_future()
         self._idle.append(idle)
         await idle

@@ -1,78 +1,74 @@
-"""Share what is known of providers' limits with every other process on the store.
+"""Shares what is known of providers' rate limits with every other process on the store.
 
-Once a second each process tells how much it asks for and what it was refused, and takes its part of
-what they found out together: who asks for more gets more, and the last 429 counts for all.
-
-Knows nothing of providers, or of how a pool finds its limit.
+Once a second each process publishes its demand and its rejected calls, and takes its share of the common
+limit: more demand gives a larger share, and the latest 429 counts for all.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from proctor.models.rate_limits import PoolState, RatePools
-from proctor.store import Writer, timestamp
-from proctor.store.ledger import exchange, withdraw
+from proctor.store import timestamp
 
-EVERY_SECONDS = 1.0
-
-
-async def hear_of_pools(pools: RatePools, writer: Writer, owner: str, now: Callable[[], datetime]) -> None:
-    """Take over what others on the store have been told, before this process asks anyone anything."""
-    heard = await asyncio.wrap_future(writer.ask(partial(exchange, owner=owner, rows=(), now=now())))
-    names = {row["name"] for row in heard if row["cutAt"] or row["heldUntil"] or pools.declared(row["name"])}
-    take_part(pools, [pools.pool(name).state for name in sorted(names)], heard, now())
+INTERVAL_SECONDS = 1.0
 
 
-async def share_pools(
-    pools: RatePools, writer: Writer, run_id: str, owner: str, now: Callable[[], datetime]
-) -> None:
-    """Go on sharing until cancelled; then withdraw."""
-    told = False
-    try:
-        while True:
-            await asyncio.sleep(EVERY_SECONDS)
-            states = pools.states
-            if states:
-                told = True
-                rows = [_row(state, run_id, now()) for state in states]
-                asked = writer.ask(partial(exchange, owner=owner, rows=rows, now=now()))
-                others = await asyncio.wrap_future(asked)
-                take_part(pools, states, others, now())
-    finally:
-        if told:
-            writer.ask(lambda connection: withdraw(connection, owner))
+class LimitExchange(Protocol):
+    """Where the processes on a store exchange their rate limits."""
+
+    async def share_limits(self, holder: str, states: Sequence[PoolState]) -> Sequence[PoolState]:
+        """Replace what `holder` has published; what all others have."""
 
 
-def take_part(
-    pools: RatePools, states: Sequence[PoolState], others: Sequence[Mapping[str, Any]], now: datetime
-) -> None:
-    """Give each pool its part of what the processes have found out together."""
+async def adopt_limits(pools: RatePools, exchange: LimitExchange, holder: str) -> None:
+    """Adopt what others on the store know, before this process sends its first request."""
+    others = await exchange.share_limits(holder, ())
+    names = {
+        other.name
+        for other in others
+        if other.cut_seconds_ago is not None or other.held_seconds or pools.declared(other.name)
+    }
+    apply_shares(pools, [pools.pool(name).state for name in sorted(names)], others)
+
+
+async def share_limits(pools: RatePools, exchange: LimitExchange, holder: str) -> None:
+    """Share rate limits until cancelled."""
+    while True:
+        await asyncio.sleep(INTERVAL_SECONDS)
+        if states := pools.states:
+            apply_shares(pools, states, await exchange.share_limits(holder, states))
+
+
+def apply_shares(pools: RatePools, states: Sequence[PoolState], others: Sequence[PoolState]) -> None:
+    """Give each pool its share of the common limit."""
     for state in states:
-        rest = [row for row in others if row["name"] == state.name]
-        mine = state.in_use + state.waiting + 1
-        share = mine / (mine + sum(row["inUse"] + row["waiting"] + 1 for row in rest))
+        rest = [other for other in others if other.name == state.name]
+        demand = state.in_use + state.waiting + 1
+        share = demand / (demand + sum(other.in_use + other.waiting + 1 for other in rest))
         pool = pools.pool(state.name)
-        limit = _latest_limit(pool.limit, state, rest, now)
-        # Those who are to make room do so when their calls have ended.
-        unused = max(0.0, limit - sum(row["inUse"] for row in rest))
+        limit = _latest_limit(pool.limit, state, rest)
+        # Processes above their share release it only when their calls end.
+        unused = max(0.0, limit - sum(other.in_use for other in rest))
         pool.agree(limit, min(share, unused / limit))
-        for row in rest:
-            if row["heldUntil"] and row["heldUntil"] > timestamp(now):
-                pool.hold((datetime.fromisoformat(row["heldUntil"]) - now).total_seconds())
+        for other in rest:
+            if other.held_seconds > 0:
+                pool.hold(other.held_seconds)
 
 
-def _latest_limit(mine: float, state: PoolState, rest: Sequence[Mapping[str, Any]], now: datetime) -> float:
-    """The limit of whoever was refused last: what anyone knew before that is out of date."""
-    refused = [(row["cutAt"], float(row["limit"])) for row in rest if row["cutAt"]]
+def _latest_limit(limit: float, state: PoolState, rest: Sequence[PoolState]) -> float:
+    """The limit of the process whose call was rejected last: earlier knowledge is out of date."""
+    rejected = [
+        (-other.cut_seconds_ago, other.limit_of_all) for other in rest if other.cut_seconds_ago is not None
+    ]
     if state.cut_seconds_ago is not None:
-        refused.append((timestamp(now - timedelta(seconds=state.cut_seconds_ago)), mine))
-    return max(refused)[1] if refused else mine
+        rejected.append((-state.cut_seconds_ago, limit))
+    return max(rejected)[1] if rejected else limit
 
 
-def _row(state: PoolState, run_id: str, now: datetime) -> dict[str, Any]:
+def pool_row(state: PoolState, run_id: str, now: datetime) -> dict[str, Any]:
+    """The row of a pool in the store."""
     held = timestamp(now + timedelta(seconds=state.held_seconds)) if state.held_seconds else None
     ago = state.cut_seconds_ago
     return {
@@ -87,3 +83,23 @@ def _row(state: PoolState, run_id: str, now: datetime) -> dict[str, Any]:
         "heldUntil": held,
         "cutAt": None if ago is None else timestamp(now - timedelta(seconds=ago)),
     }
+
+
+def pool_state(row: Mapping[str, Any], now: datetime) -> PoolState:
+    """A pool of another process, from its row."""
+
+    def seconds_until(moment: str) -> float:
+        return (datetime.fromisoformat(moment) - now).total_seconds()
+
+    return PoolState(
+        name=row["name"],
+        limit=int(row["limit"]),
+        limit_of_all=float(row["limit"]),
+        in_use=row["inUse"],
+        waiting=row["waiting"],
+        calls=row["calls"],
+        limited=row["limited"],
+        waited_seconds=row["waitedSeconds"],
+        held_seconds=max(0.0, seconds_until(row["heldUntil"])) if row["heldUntil"] else 0.0,
+        cut_seconds_ago=-seconds_until(row["cutAt"]) if row["cutAt"] else None,
+    )

@@ -1,268 +1,304 @@
-"""Money: set aside before an attempt starts, settled when it ended, never more than there is.
+"""The budget of a batch: reserved before an attempt starts, settled when it ends, never exceeded.
 
-One rule for every call that is asked for first, by a runner or over the gateway: what it could cost
-at most is set aside before it is made. When there is not enough for that, it waits until calls under
-way have turned out cheaper; when there are none, it gets what is left. An agent that calls its model
-behind our back can be stopped only afterwards: it holds twice what its kind has usually cost, goes
-ahead alone while that is not known, and may pass the limit by one call.
+Every call that asks first, by a runner or through the gateway, holds its worst-case cost before it is sent.
+When there is too little, it waits until running calls have turned out cheaper; when there are none, it gets
+what is left. An agent that calls its provider directly can be stopped only afterwards: it reserves twice what
+its kind has usually cost, starts alone while that is unknown, and may exceed the limit by one call.
 
-Each reservation and settlement is a row in the ledger, from which the next process takes them up.
-
-Knows nothing of models or prices.
+Each reservation and settlement is a row of the ledger, from which the next process continues.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from typing import Protocol
 
-from proctor.budget.ledger_client import LOOK_AGAIN_SECONDS, LedgerClient
+from proctor.budget.ledger_client import RETRY_SECONDS, LedgerClient
 from proctor.budget.reservation import Reservation
 from proctor.errors import CostLimit, StoreError
-from proctor.store import Writer, timestamp
+from proctor.store import timestamp
 from proctor.store.ledger import ROUNDING_USD
 
 SLICE_SECONDS = 1.0
-"""A wait of unknown length is told in slices, and corrected when it is over."""
-
-
-SPENT = {
+"""A wait of unknown length is reported in slices, and corrected when it is over."""
+SHORTAGE = {
     "budget": "the budget is spent",
     "store_budget": "the budget of the store is spent ([budget] in proctor.toml)",
 }
 
 
+class LedgerRows(Protocol):
+    """Where rows of the ledger go."""
+
+    def append(self, table: str, row: tuple[object, ...]) -> None:
+        """Write a row."""
+
+
+class PastCosts:
+    """What attempts of one kind have cost so far."""
+
+    def __init__(self) -> None:
+        self.is_known = False
+        self.attempts = 0
+        self.spent_usd = 0.0
+        self.highest_call_usd = 0.0
+        self.worst_case_usd = 0.0
+        """The worst case of the latest call."""
+        self.surprise_usd = 0.0
+        """The highest cost of a call that exceeded its worst case."""
+
+    @property
+    def expected_usd(self) -> float:
+        """What an attempt is expected to cost."""
+        mean = self.spent_usd / self.attempts if self.attempts else 0.0
+        return max(mean, self.highest_call_usd)
+
+
 class BatchBudget:
-    """What one batch may spend. Without a limit everything is granted and nothing is written."""
+    """What one batch may spend in this process. Without a limit everything is granted and nothing written."""
 
     def __init__(
-        self, *, till: LedgerClient, places: int, writer: Writer, now: Callable[[], datetime]
+        self,
+        ledger: LedgerClient,
+        *,
+        run_id: str,
+        concurrency: int,
+        rows: LedgerRows,
+        now: Callable[[], datetime],
     ) -> None:
-        """`places` is how many attempts there may be at once."""
-        self._till = till
-        self._places = places
-        self._writer = writer
+        self._ledger = ledger
+        self._run_id = run_id
+        self._concurrency = concurrency
+        self._rows = rows
         self._now = now
         self._spent = 0.0
-        self._held = 0.0
+        self._reserved = 0.0
         self._open: set[Reservation] = set()
-        self._experience: dict[str, _PastCosts] = {}
-        self._calls_short = 0
-        self._freed = asyncio.Event()
-        self.times_freed = 0
-        """How often money was given back. Who saw less of them has something new to look at."""
-        self._topping_up: set[asyncio.Task[None]] = set()
+        self._past_costs: dict[str, PastCosts] = {}
+        self._calls_waiting = 0
+        self._changed = asyncio.Event()
+        self._changes = 0
+        """How often money was returned: a waiter that has seen fewer has something new to look at."""
+        self._covering: set[asyncio.Task[None]] = set()
 
     @property
     def is_limited(self) -> bool:
-        return self._till.is_limited
+        """Whether there is a budget."""
+        return self._ledger.is_limited
 
     @property
     def short_of(self) -> str:
-        """The limit that was reached last: `budget`, or `store_budget`."""
-        return self._till.refusal.short_of
+        """The limit that was reached last: `budget` or `store_budget`."""
+        return self._ledger.refusal.short_of
 
     @property
     def free_usd(self) -> float:
-        """What was drawn and is neither spent nor set aside."""
-        return self._till.drawn_usd - self._spent - self._held
+        """What was drawn and is neither spent nor reserved."""
+        return self._ledger.drawn_usd - self._spent - self._reserved
 
     async def open(
         self, session_id: str, item_id: str, *, kind: str, cap_usd: float | None, asks_first: bool = False
     ) -> Reservation | None:
-        """Set money aside for an attempt, waiting for others to settle; None when it is spent.
+        """Reserve money for an attempt, waiting for others to settle; None when the budget is spent.
 
-        Attempts of one `kind` are expected to cost about the same. Of one that `asks_first` before
-        each of its calls, nothing is to be feared.
+        Attempts of one `kind` are expected to cost about the same. `asks_first`: it holds the worst case of
+        each call before sending it.
         """
-        account = Reservation(self, session_id, item_id, kind, cap_usd, is_blind=not asks_first)
+        reservation = Reservation(self, session_id, item_id, kind, cap_usd, is_blind=not asks_first)
         while self.is_limited:
-            seen = self.times_freed
-            if self._may_go_ahead(account):
-                if self._set_aside(account, self._opening_usd(account)):
+            seen = self._changes
+            if self._may_start(reservation):
+                if self._reserve(reservation, self._opening_usd(reservation)):
                     break
-                if await self.draw(lambda: self._short_of(self._opening_usd(account))) or self.reclaim():
+                drawn = await self._ledger.draw(lambda: self._missing_usd(self._opening_usd(reservation)))
+                if drawn or self._reclaim():
                     continue
-            if self._open or self.times_freed > seen:
-                await self.freed(seen)
-            elif self._till.refusal.others_hold:
-                await self._till.give_back(lambda: self.free_usd)
-                await asyncio.sleep(LOOK_AGAIN_SECONDS)
-            elif await self._open_with_less(account):
+            if self._open or self._changes > seen:
+                await self._wait(seen)
+            elif self._ledger.refusal.others_hold:
+                await self._ledger.give_back(lambda: self.free_usd)
+                await asyncio.sleep(RETRY_SECONDS)
+            elif await self._open_with_less(reservation):
                 break
-            elif not self._open and self.times_freed == seen and not self._till.refusal.others_hold:
+            elif not self._open and self._changes == seen and not self._ledger.refusal.others_hold:
                 return None
-        return account
+        return reservation
 
-    async def draw(self, short: Callable[[], float], *, takes_less: bool = False) -> bool:
-        """Bring so much more into this process; whether there was any."""
-        return await self._till.draw(short, takes_less=takes_less)
+    async def cover(self, reservation: Reservation, most_usd: float) -> None:
+        """Reserve enough for a call of this worst case, or everything that is left.
 
-    def reclaim(self) -> bool:
-        """Take back what attempts hold for calls they have not asked for; whether there was any."""
-        given_back = [account.trim() for account in self._open]
-        return any(given_back)
+        Waits while running calls may return money.
+        """
+        if not self.is_limited:
+            return
+        with self._before_new_attempts():
+            await self._cover(reservation, most_usd)
+        past = self.past_costs(reservation.kind)
+        past.worst_case_usd = most_usd
+        self._now_known(past)
 
-    def is_anything_under_way(self, but: Reservation) -> bool:
-        """Whether money may yet come back without anyone asking for it."""
-        return any(account.may_give_back(but) for account in self._open)
+    async def _cover(self, reservation: Reservation, most_usd: float) -> None:
+        def missing() -> float:
+            return reservation.missing_usd(most_usd)
 
-    @contextmanager
-    def before_newcomers(self) -> Iterator[None]:
-        """Let no attempt begin while one that has begun looks for money: it would only starve it."""
-        self._calls_short += 1
-        try:
-            yield
-        finally:
-            self._calls_short -= 1
-            self.let_look()
+        def undrawn() -> float:
+            return missing() - self.free_usd
 
-    async def freed(self, seen: int, waited: Callable[[float], None] | None = None) -> None:
-        """Wait until money was given back more often than was `seen`."""
-        loop = asyncio.get_running_loop()
-        began, told = loop.time(), 0.0
-        try:
-            while self.times_freed == seen:
-                if waited:
-                    waited(SLICE_SECONDS)
-                    told += SLICE_SECONDS
-                self._freed.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(SLICE_SECONDS):
-                        await self._freed.wait()
-        finally:
-            if waited and told:
-                waited(loop.time() - began - told)
+        while usd := missing():
+            seen = self._changes
+            if usd <= self.free_usd + ROUNDING_USD:
+                reservation.reserve(usd, "extend")
+            elif await self._ledger.draw(undrawn) or self._reclaim():
+                continue
+            elif self._may_return_money(reservation):
+                await self._wait(seen, reservation.waited)
+            elif self._changes == seen:
+                await self._ledger.draw(undrawn, takes_less=True)
+                if self._may_return_money(reservation):
+                    continue
+                reservation.reserve(max(0.0, min(missing(), self.free_usd)), "extend")
+                return
 
-    def spent(self) -> CostLimit:
-        """Why an attempt cannot go on. Not its fault: it is taken up again once there is money."""
-        return CostLimit(SPENT[self.short_of], reason="halted")
+    def cover_cost(self, reservation: Reservation) -> None:
+        """Draw what an attempt has spent already and not reserved; stop it when there is too little."""
+        task = asyncio.create_task(self._cover_cost(reservation))
+        self._covering.add(task)
+        task.add_done_callback(self._covering.discard)
 
-    def experience(self, kind: str) -> "_PastCosts":
-        """What attempts of this kind have cost so far."""
-        return self._experience.setdefault(kind, _PastCosts())
-
-    def asked_for(self, kind: str, most_usd: float) -> None:
-        """Remember what a call might cost, for those who are to begin with one like it."""
-        known = self.experience(kind)
-        known.asked_usd = most_usd
-        self._know(known)
-
-    def paid_a_call(self, kind: str, cost_usd: float) -> None:
-        """Remember what a call cost."""
-        known = self.experience(kind)
-        known.dearest_call_usd = max(known.dearest_call_usd, cost_usd)
-        self._know(known)
-
-    def _know(self, known: "_PastCosts") -> None:
-        is_first, known.is_any = not known.is_any, True
-        if is_first:
-            self.let_look()
-
-    def held(self, usd: float) -> None:
-        """So much more is set aside, or less."""
-        self._held += usd
-
-    def let_look(self) -> None:
-        """Let those who wait look whether there is something for them now."""
-        self.times_freed += 1
-        self._freed.set()
-
-    def close(self, account: Reservation, spent_usd: float, *, is_known: bool) -> None:
-        """Replace what was set aside by what was spent."""
-        self._open.discard(account)
-        self._spent += spent_usd
-        known = self.experience(account.kind)
-        known.is_any = True
-        if is_known:
-            known.attempts += 1
-            known.spent_usd += spent_usd
-        self.let_look()
-
-    def top_up(self, account: Reservation) -> None:
-        """Draw what an attempt has spent already and did not hold; stop it when that cannot be had."""
-        task = asyncio.create_task(self._top_up(account))
-        self._topping_up.add(task)
-        task.add_done_callback(self._topping_up.discard)
-
-    async def _top_up(self, account: Reservation) -> None:
-        while account in self._open and not account.cover():
+    async def _cover_cost(self, reservation: Reservation) -> None:
+        while reservation in self._open and not reservation.reserve_cost():
             try:
-                drawn = await self.draw(lambda: account.overdrawn_usd - self.free_usd)
+                drawn = await self._ledger.draw(lambda: reservation.overdrawn_usd - self.free_usd)
             except StoreError:
                 # Nothing more can be written, which ends the batch anyway.
                 return
-            if not drawn and not self.reclaim():
-                account.stop(self.spent())
+            if not drawn and not self._reclaim():
+                reservation.stop(self.shortage())
                 return
 
+    def close(self, reservation: Reservation, spent_usd: float, *, is_known: bool) -> None:
+        """Count what a closed reservation has spent."""
+        self._open.discard(reservation)
+        self._spent += spent_usd
+        past = self.past_costs(reservation.kind)
+        past.is_known = True
+        if is_known:
+            past.attempts += 1
+            past.spent_usd += spent_usd
+        self.notify()
+
     async def idle(self) -> None:
-        """Wait until no money is asked for any more."""
-        while self._topping_up:
-            await asyncio.wait(self._topping_up)
-        await self._till.idle()
+        """Wait until no more money is being drawn."""
+        while self._covering:
+            await asyncio.wait(self._covering)
+        await self._ledger.idle()
 
-    def enter(self, account: Reservation, position: int, kind: str, reserved: float, spent: float) -> None:
-        """Write a row of the ledger."""
-        when, till = timestamp(self._now()), self._till
-        row = (till.run_id, account.item_id, when, kind, reserved, spent, till.holder)
-        self._writer.append("ledger", (account.session_id, position, *row))
+    def enter(
+        self, reservation: Reservation, position: int, kind: str, reserved_usd: float, spent_usd: float
+    ) -> None:
+        """Count what a reservation reserves in addition, and write its row of the ledger."""
+        self._reserved += reserved_usd
+        amounts = (kind, reserved_usd, spent_usd, self._ledger.holder)
+        row = (reservation.session_id, position, self._run_id, reservation.item_id)
+        self._rows.append("ledger", (*row, timestamp(self._now()), *amounts))
 
-    def _may_go_ahead(self, account: Reservation) -> bool:
-        """Whether it is known what it may cost, or it is to find out: the first goes ahead alone.
+    def notify(self) -> None:
+        """Wake everyone who waits for money."""
+        self._changes += 1
+        self._changed.set()
 
-        Whoever has begun comes first.
+    def shortage(self) -> CostLimit:
+        """Why an attempt cannot continue. Not its fault: it is retried once there is money."""
+        return CostLimit(SHORTAGE[self.short_of], reason="halted")
+
+    def past_costs(self, kind: str) -> PastCosts:
+        """What attempts of this kind have cost so far."""
+        return self._past_costs.setdefault(kind, PastCosts())
+
+    def learn_cost(self, kind: str, usd: float) -> None:
+        """Remember the cost of a call."""
+        past = self.past_costs(kind)
+        past.highest_call_usd = max(past.highest_call_usd, usd)
+        self._now_known(past)
+
+    def _now_known(self, past: PastCosts) -> None:
+        is_first, past.is_known = not past.is_known, True
+        if is_first:
+            self.notify()
+
+    def _reclaim(self) -> bool:
+        """Take back what attempts have reserved for no call; whether there was any."""
+        returned = [reservation.trim() for reservation in self._open]
+        return any(returned)
+
+    def _may_return_money(self, to: Reservation) -> bool:
+        """Whether money may come back without anyone asking for it."""
+        return any(reservation.may_return_money(to) for reservation in self._open)
+
+    @contextmanager
+    def _before_new_attempts(self) -> Iterator[None]:
+        """Start no attempt while a running one needs money: it would only take it away."""
+        self._calls_waiting += 1
+        try:
+            yield
+        finally:
+            self._calls_waiting -= 1
+            self.notify()
+
+    async def _wait(self, seen: int, waited: Callable[[float], None] | None = None) -> None:
+        """Wait until money was returned more often than `seen`."""
+        loop = asyncio.get_running_loop()
+        started, reported = loop.time(), 0.0
+        try:
+            while self._changes == seen:
+                if waited:
+                    waited(SLICE_SECONDS)
+                    reported += SLICE_SECONDS
+                self._changed.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(SLICE_SECONDS):
+                        await self._changed.wait()
+        finally:
+            if waited and reported:
+                waited(loop.time() - started - reported)
+
+    def _may_start(self, reservation: Reservation) -> bool:
+        """Whether the cost of its kind is known, or it is the first of its kind, which starts alone.
+
+        Running attempts come first.
         """
-        if self._calls_short:
+        if self._calls_waiting:
             return False
-        if account.cap_usd is not None or self.experience(account.kind).is_any:
+        if reservation.cap_usd is not None or self.past_costs(reservation.kind).is_known:
             return True
-        return all(other.kind != account.kind for other in self._open)
+        return all(other.kind != reservation.kind for other in self._open)
 
-    async def _open_with_less(self, account: Reservation) -> bool:
-        """Nobody is going to give anything back: let it have the rest, if that is what it usually costs."""
-        if account.cap_usd is not None:
+    async def _open_with_less(self, reservation: Reservation) -> bool:
+        """Nobody will return anything: let it have the rest, if that is what its kind usually costs."""
+        if reservation.cap_usd is not None:
             return False
-        usual = self.experience(account.kind).expected_usd
-        await self.draw(lambda: self._short_of(usual), takes_less=True)
-        return self._set_aside(account, usual)
+        expected = self.past_costs(reservation.kind).expected_usd
+        await self._ledger.draw(lambda: self._missing_usd(expected), takes_less=True)
+        return self._reserve(reservation, expected)
 
-    def _opening_usd(self, account: Reservation) -> float:
-        """What is to be there for its first call. With less it would only have to wait for that."""
-        if account.cap_usd is not None:
-            return account.cap_usd
-        known = self.experience(account.kind)
-        return max(known.expected_usd, known.asked_usd)
+    def _opening_usd(self, reservation: Reservation) -> float:
+        """What its first call needs. With less it would only have to wait for that."""
+        if reservation.cap_usd is not None:
+            return reservation.cap_usd
+        past = self.past_costs(reservation.kind)
+        return max(past.expected_usd, past.worst_case_usd)
 
-    def _short_of(self, wanted: float) -> float:
-        # Something has to be left, even for one that has cost nothing so far.
+    def _missing_usd(self, wanted: float) -> float:
+        # Something has to be left, even for a kind that has cost nothing so far.
         return max(wanted, 2 * ROUNDING_USD) - self.free_usd
 
-    def _set_aside(self, account: Reservation, wanted: float) -> bool:
+    def _reserve(self, reservation: Reservation, wanted: float) -> bool:
         free = self.free_usd
         if free <= ROUNDING_USD or free < wanted - ROUNDING_USD:
             return False
-        if account.is_blind and account.cap_usd is None:
-            wanted = min(free, max(free / max(1, self._places - len(self._open)), 2 * wanted))
-        self._open.add(account)
-        account.hold(wanted, "reserve")
+        if reservation.is_blind and reservation.cap_usd is None:
+            wanted = min(free, max(free / max(1, self._concurrency - len(self._open)), 2 * wanted))
+        self._open.add(reservation)
+        reservation.reserve(wanted, "reserve")
         return True
-
-
-class _PastCosts:
-    """What attempts of one kind have cost."""
-
-    def __init__(self) -> None:
-        self.is_any = False
-        self.attempts = 0
-        self.spent_usd = 0.0
-        self.dearest_call_usd = 0.0
-        self.asked_usd = 0.0
-        """What the last call could have cost at most."""
-        self.surprise_usd = 0.0
-        """The dearest call that came to more than it should have been able to."""
-
-    @property
-    def expected_usd(self) -> float:
-        usual = self.spent_usd / self.attempts if self.attempts else 0.0
-        return max(usual, self.dearest_call_usd)

@@ -1,4 +1,4 @@
-"""`proctor evaluators calibrate`: hold a judge against what people said."""
+"""`proctor evaluators calibrate`: agreement of an evaluator with human labels."""
 
 import asyncio
 import csv
@@ -6,26 +6,131 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from types import TracebackType
+from typing import Annotated, Any, Self
 
 import typer
 
-from proctor.bootstrap import places
 from proctor.cli import output
-from proctor.cli.evaluators_found import EvaluatorWorkbench, session_from, tell_stand_in
 from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
+from proctor.cli.run import terminal_context
+from proctor.context import RunContext
 from proctor.errors import AttemptError, UsageError
-from proctor.evaluator import Evaluator, Evidence
+from proctor.evaluator import Evaluator, Evidence, Reference
+from proctor.evaluators.event import evidence_of_document
 from proctor.evaluators.model_judge import ModelJudge
+from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.evaluators.rendering import turns_of
 from proctor.formatting import count_words
+from proctor.jobs.evaluation.prepare import judge_options
+from proctor.json_values import parse_json
+from proctor.models import is_stand_in
 from proctor.score import Score
 from proctor.stats.calibration import Calibration, JudgedTargetPair, LabelValue
 from proctor.stats.calibration import calibrate as calibrated
 from proctor.stats.intervals import Estimate, Rate
 from proctor.store import Store
+from proctor.store.sessions import evidence_of_import
+from proctor.telemetry import normalised, sessions_of
+from proctor.telemetry.otlp import decode_json
 
-# What people said of sessions, from a file or from the store.
+CONCURRENT_SESSIONS = 8
+
+
+class EvaluatorWorkbench:
+    """Applies one evaluator to sessions from a terminal, outside of a run."""
+
+    def __init__(self, ctx: RunContext, *, judge: str = "", votes: int = 1) -> None:
+        folder, section = Path.cwd(), ctx.settings.evaluation
+        registry: EvaluatorRegistry = ctx.evaluators(folder)
+        self._find = registry.finder({})
+        self._models = ctx.models(judge_options(folder, None))
+        self._settings = {
+            "judge": judge or str(section.get("judge", "")),
+            "votes": votes,
+            "harmfulValue": section.get("harmful_value", 1.0),
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._models.tape:
+            self._models.tape.close()
+
+    def evaluator(self, name: str) -> Evaluator:
+        """The evaluator of this name; its judge exists."""
+        evaluator = self._find(name, self._settings, self._models)
+        if judge := judge_of(evaluator):
+            self._models.check(judge)
+        return evaluator
+
+    async def judged(
+        self, evaluator: Evaluator, sessions: Sequence[Evidence]
+    ) -> list[list[Score] | AttemptError]:
+        """The scores of each session, or the error that kept it from being evaluated."""
+        slots = asyncio.Semaphore(CONCURRENT_SESSIONS)
+
+        async def one(evidence: Evidence) -> list[Score] | AttemptError:
+            async with slots:
+                try:
+                    return list(await evaluator.judge(evidence))
+                except AttemptError as error:
+                    return error
+
+        try:
+            return await asyncio.gather(*map(one, sessions))
+        finally:
+            await self._models.close()
+
+
+def judge_of(evaluator: Evaluator) -> str:
+    """The model behind an evaluator; empty when it calls none."""
+    return evaluator.judge_model.model if isinstance(evaluator, ModelJudge) else ""
+
+
+def note_mock_judge(evaluator: Evaluator) -> None:
+    """Print a note when the judge is a mock."""
+    judge = judge_of(evaluator)
+    if judge and is_stand_in(judge):
+        print_note(f"note: {printable(judge)} is a mock model; its scores say nothing about real judges")
+
+
+def session_from(store: Store, session: str, reference: Reference | None) -> Evidence:
+    """A session by its id, or the one in a file."""
+    path = Path(session)
+    if not path.is_file():
+        return store.read.evidence(session, reference)
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        document = parse_json(text)
+    except ValueError:
+        document = None
+    if isinstance(document, dict) and ("turns" in document or "session" in document):
+        return evidence_of_document(document.get("session", document), reference)
+    return _from_telemetry(path, text, reference)
+
+
+def _from_telemetry(path: Path, text: str, reference: Reference | None) -> Evidence:
+    documents = []
+    for line in [text] if text.lstrip().startswith("[") else text.splitlines():
+        if line.strip():
+            try:
+                value = parse_json(line)
+                is_flat = isinstance(value, dict) and "traceId" in value
+                documents += [normalised(value)] if is_flat else decode_json(line).documents
+            except ValueError as problem:
+                raise UsageError(f"{path}: not a valid session: {problem}") from problem
+    sessions = sessions_of(documents)
+    if len(sessions) != 1:
+        names = ", ".join(each.external_id for each in sessions[:5])
+        raise UsageError(
+            f"{path} holds {len(sessions)} sessions: {names}\n"
+            f"Import them, then name one: proctor import otlp {path}"
+        )
+    return evidence_of_import(sessions[0], reference)
 
 
 COLUMNS = {
@@ -91,33 +196,37 @@ def _gathered(rows: Iterable[Mapping[str, Any]]) -> Labels:
 
 def calibrate(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The evaluator.")],
+    name: Annotated[str, typer.Argument(help="Evaluator.")],
     labels: Annotated[
         Path | None, typer.Option(help="CSV: session, target, label, value, who, dimension.")
     ] = None,
     labels_from_store: Annotated[
-        bool, typer.Option("--labels-from-store", help="Use the labels that were kept for it.")
+        bool, typer.Option("--labels-from-store", help="Use the labels of the store.")
     ] = False,
-    judge: Annotated[str, typer.Option(help="The model that judges, as provider/model.")] = "",
-    votes: Annotated[int, typer.Option(min=1, help="Ask the judge so often each time.")] = 1,
-    repeats: Annotated[int, typer.Option(min=1, help="Judge everything so often, to see how it wavers.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of the drawing that gives the intervals.")] = 0,
+    judge: Annotated[str, typer.Option(help="Judge model, as provider/model.")] = "",
+    votes: Annotated[int, typer.Option(min=1, help="Judge calls per target; the majority label wins.")] = 1,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Score each target N times to measure test–retest noise.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap intervals.")] = 0,
     as_json: Json = False,
 ) -> int:
-    """Say how far an evaluator agrees with people: agreement, kappa, alpha, confusion, leanings and noise.
+    """Measure agreement of an evaluator with human labels: kappa, alpha, confusion, bias and judge noise.
 
     Example:  proctor evaluators calibrate Builtin.Helpfulness --labels labels.csv --judge openai/gpt-4.1
     """
     if (labels is None) == (not labels_from_store):
-        raise UsageError("say where the labels are\nGive --labels FILE.csv or --labels-from-store.")
-    where = places(context.obj)
-    with where.open_store() as store, EvaluatorWorkbench(store, where, judge=judge, votes=votes) as seat:
-        evaluator = seat.evaluator(name)
-        told = labels_from_file(labels) if labels else kept_labels(store, evaluator.name)
+        raise UsageError("no labels were named\nGive --labels FILE.csv or --labels-from-store.")
+    with (
+        terminal_context(context.obj) as ctx,
+        EvaluatorWorkbench(ctx, judge=judge, votes=votes) as workbench,
+    ):
+        evaluator = workbench.evaluator(name)
+        told = labels_from_file(labels) if labels else kept_labels(ctx.store, evaluator.name)
         if not told:
-            raise UsageError(f"nobody has labelled anything for {evaluator.name}")
-        sessions = _sessions(store, told)
-        results = asyncio.run(seat.judged(evaluator, [*sessions.values()] * repeats))
+            raise UsageError(f"there are no labels for {evaluator.name}")
+        sessions = _sessions(ctx.store, told)
+        results = asyncio.run(workbench.judged(evaluator, [*sessions.values()] * repeats))
     scores = _by_session(list(sessions), results)
     found = {
         dimension: calibrated(
@@ -273,7 +382,7 @@ def _told(
         print_note(f"note: {lost} failed and are left out: {printable(errors[0], width=200)}")
     if cost is not None:
         print_note(f"cost: {money(cost)}")
-    tell_stand_in(evaluator)
+    note_mock_judge(evaluator)
     return output.SOME_DID_NOT if errors else output.SUCCEEDED
 
 
@@ -283,16 +392,16 @@ def _print(title: str, found: Calibration) -> None:
     rows = [
         ("agreement", *_rate(found.agreement)),
         ("kappa, weighted" if found.weighted else "kappa", *_estimate(found.kappa)),
-        ("alpha, people and judge", *_estimate(found.alpha)),
-        ("alpha, people alone", *_estimate(Estimate(value=found.human_alpha))),
-        ("mean of the judge", *_estimate(found.mean.mean)),
-        ("judge less people", *_estimate(found.bias)),
-        *((f"leaning with {each.by}", *_estimate(each.correlation)) for each in found.leanings),
-        ("same when asked again", *_rate(found.retest)),
-        ("noise, standard deviation", *_estimate(Estimate(value=_root(found.noise_variance)))),
+        ("alpha, humans and judge", *_estimate(found.alpha)),
+        ("alpha, humans only", *_estimate(Estimate(value=found.human_alpha))),
+        ("judge mean", *_estimate(found.mean.mean)),
+        ("bias (judge − human)", *_estimate(found.bias)),
+        *((f"error correlation with {each.by}", *_estimate(each.correlation)) for each in found.leanings),
+        ("test–retest agreement", *_rate(found.retest)),
+        ("judge noise (SD)", *_estimate(Estimate(value=_root(found.noise_variance)))),
     ]
     print_table(("", "VALUE", "95% CI"), rows)
-    print("\nPeople said (down), the judge said (across):")
+    print("\nHuman labels (rows) by judge labels (columns):")
     cells = [
         [human, *(found.confusion.get((human, machine), 0) or "·" for machine in found.words)]
         for human in found.words

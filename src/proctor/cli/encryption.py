@@ -1,4 +1,4 @@
-"""`proctor encryption`: make a key, look how the store is sealed, change keys."""
+"""`proctor encryption`: create, inspect, and rotate the keys of an encrypted store."""
 
 import os
 from pathlib import Path
@@ -14,14 +14,12 @@ from proctor.store import Store
 from proctor.store.keys import KEY_BYTES, KmsKey, MasterKey, key_in, new_key_text, read_keys
 
 encryption_app = typer.Typer(add_completion=False, no_args_is_help=True)
-
-
 apps = {"encryption": encryption_app}
 
 
 @encryption_app.callback()
 def encryption() -> None:
-    """Seal what people, agents and models said, so that nothing of it can be read without the key.
+    """Encrypt the store; create, inspect, and rotate keys.
 
     Example:  proctor encryption status
     """
@@ -29,10 +27,10 @@ def encryption() -> None:
 
 @encryption_app.command("new-key")
 def new_key(
-    file: Annotated[Path, typer.Argument(help="The file to write; it must not be there yet.")],
+    file: Annotated[Path, typer.Argument(help="File to create.", metavar="FILE")],
     as_json: Json = False,
 ) -> int:
-    """Make a key and write it to a file that only you can read.
+    """Create a key, in a file that only you can read.
 
     Example:  proctor encryption new-key ~/.config/proctor/store.key
     """
@@ -41,35 +39,35 @@ def new_key(
         path.parent.mkdir(parents=True, exist_ok=True)
         made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise UsageError(f"no key was written: {error}\nName a file that is not there yet.") from error
+        raise UsageError(f"no key was written: {error}\nUse a file that does not exist yet.") from error
     with os.fdopen(made, "w") as opened:
         opened.write(new_key_text(os.urandom(KEY_BYTES)))
     key = key_in(path)
     if as_json:
         print_json({"file": str(path), "keyId": key.id})
     print_note(f"wrote the key {key.id} to {printable(path)}")
-    print_note("Without it, what is sealed under it can never be read again: keep a copy elsewhere.")
+    print_note("Without it, encrypted data cannot be recovered: keep a copy elsewhere.")
     print_note(
-        f'Use it: in proctor.toml, section [encryption], write  key_file = "{printable(path.resolve())}"'
+        f'To use it, write in section [encryption] of proctor.toml:  key_file = "{printable(path.resolve())}"'
     )
     return output.SUCCEEDED
 
 
 @encryption_app.command()
 def status(context: typer.Context, as_json: Json = False) -> int:
-    """Say which key the store is sealed under, whether it is here, and what is not sealed.
+    """Show the key of the store, whether it is available, and what is not encrypted.
 
     Example:  proctor encryption status --json
     """
     where = places(context.obj)
     problem = _problem(where)
-    # Without keys: what is asked here needs none, and must be told when the wrong one is given.
+    # Without keys: the status needs none, and must be shown when the wrong one is configured.
     with Store(where.store) as store:
         document = _status(store, where, problem)
     if as_json:
         print_json(document)
     else:
-        _show(document)
+        _print_status(document)
     return output.SUCCEEDED
 
 
@@ -77,44 +75,44 @@ def status(context: typer.Context, as_json: Json = False) -> int:
 def rotate(
     context: typer.Context,
     new_key_file: Annotated[
-        Path | None, typer.Option("--new-key-file", help="Wrap the store's keys with the key in this file.")
+        Path | None, typer.Option("--new-key-file", help="New master key: a file.", metavar="FILE")
     ] = None,
     new_key_env: Annotated[
-        str, typer.Option("--new-key-env", help="Wrap them with the key in this environment variable.")
+        str, typer.Option("--new-key-env", help="New master key: an environment variable.", metavar="NAME")
     ] = "",
     new_kms_key: Annotated[
-        str, typer.Option("--new-kms-key", help="Wrap them with this key of AWS KMS: its ARN.")
+        str, typer.Option("--new-kms-key", help="New master key: the ARN of an AWS KMS key.", metavar="ARN")
     ] = "",
     again: Annotated[
-        bool, typer.Option("--again", help="Make a new data key, and seal every row of the store with it.")
+        bool, typer.Option("--again", help="Create a new data key, and re-encrypt every row with it.")
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Change the key that the store is sealed under, the one every text is sealed with, or both.
+    """Rotate the master key of the store, its data key, or both.
 
-    A new master key takes a moment: only the small keys in the store are wrapped anew. `--again` writes
-    every row, and goes on where it was when it is killed.
+    A new master key takes a moment: only the data keys are re-encrypted. `--again` rewrites every row, and
+    resumes where it was killed.
 
     Example:  proctor encryption rotate --new-key-file new.key
     """
     new = _new_key(new_key_file, new_key_env, new_kms_key)
     if new is None and not again:
-        raise UsageError("say what to change\nGive --new-key-file FILE, --new-kms-key ARN or --again.")
+        raise UsageError("nothing to rotate\nPass --new-key-file FILE, --new-kms-key ARN, or --again.")
     where = places(context.obj)
     keys = keys_of(where)
     if keys.own is None:
         raise UsageError(
-            "no key is given\nName one in proctor.toml, [encryption] key_file; see docs/encryption.md."
+            "no key is configured\nSet key_file under [encryption] in proctor.toml; see docs/encryption.md."
         )
     document: dict[str, Any] = {"keyId": keys.own.id}
     with Store(where.store, keys) as store:
         if again:
-            document["rows"] = store.seal_anew(_tell)
-            print_note(f"sealed {count(document['rows'], 'row')} anew")
+            document["rows"] = store.seal_anew(_print_progress)
+            print_note(f"re-encrypted {count(document['rows'], 'row')}")
         if new is not None:
             document |= {"dataKeys": store.data_keys.rewrap(new), "keyId": new.id}
-            print_note(f"wrapped {count(document['dataKeys'], 'data key')} with {new.id}")
-            print_note("Name the new key in proctor.toml now: the old one no longer opens the store.")
+            print_note(f"re-encrypted {count(document['dataKeys'], 'data key')} with {new.id}")
+            print_note("Set the new key in proctor.toml now: the old one no longer opens the store.")
     if as_json:
         print_json(document)
     return output.SUCCEEDED
@@ -122,7 +120,7 @@ def rotate(
 
 def _new_key(file: Path | None, variable: str, arn: str) -> MasterKey | None:
     if sum(map(bool, (file, variable, arn))) > 1:
-        raise UsageError("one new key is enough\nKeep one of --new-key-file, --new-key-env, --new-kms-key.")
+        raise UsageError("more than one new key\nPass one of --new-key-file, --new-key-env, --new-kms-key.")
     if file:
         return key_in(file)
     if variable:
@@ -131,7 +129,7 @@ def _new_key(file: Path | None, variable: str, arn: str) -> MasterKey | None:
 
 
 def _problem(where: StorePlaces) -> str:
-    """Why what is sealed cannot be read here; empty when it can."""
+    """Why encrypted data cannot be read here; empty when it can."""
     try:
         Store(where.store, keys_of(where)).close()
     except (KeyMissing, UsageError) as error:
@@ -162,16 +160,16 @@ def _status(store: Store, where: StorePlaces, problem: str) -> dict[str, Any]:
     }
 
 
-def _show(document: dict[str, Any]) -> None:
+def _print_status(document: dict[str, Any]) -> None:
     if not document["sealed"]:
-        print("The store is not sealed. Make a key:  proctor encryption new-key FILE")
+        print("The store is not encrypted. Create a key:  proctor encryption new-key FILE")
     else:
-        here = "it is here" if document["isHere"] else "it is not here"
-        print(f"The store is sealed under the key {document['keyId']}; {here}.")
+        available = "available" if document["isHere"] else "not available"
+        print(f"The store is encrypted with the key {document['keyId']} ({available}).")
     if document["problem"]:
         print(document["problem"])
     if document["unfinished"]:
-        print("Sealing everything anew was begun and not finished. Go on:  proctor encryption rotate --again")
+        print("Re-encryption has not finished. Resume it:  proctor encryption rotate --again")
     rows = [
         (table, found["sealed"], found["retired"], found["own"], found["plain"])
         for table, found in document["tables"].items()
@@ -179,13 +177,13 @@ def _show(document: dict[str, Any]) -> None:
     ]
     if rows:
         print()
-        print_table(("TEXTS IN", "SEALED", "OLD KEY", "OWN KEY", "PLAIN"), rows)
+        print_table(("TABLE", "ENCRYPTED", "OLD KEY", "OWN KEY", "PLAIN"), rows)
     if document["sealed"] and any(found["plain"] for found in document["tables"].values()):
         print(
-            "\nWhat is plain was written before there was a key. Seal it:  proctor encryption rotate --again"
+            "\nPlain text was written before there was a key. Encrypt it:  proctor encryption rotate --again"
         )
 
 
-def _tell(table: str, rows: int) -> None:
+def _print_progress(table: str, rows: int) -> None:
     if rows % 10_000 < 500:
         print_note(f"{table}: {count(rows, 'row')} so far")

@@ -1,79 +1,88 @@
-"""`proctor evaluate`: judge recorded sessions, wherever they came from."""
+"""`proctor evaluate`: evaluate recorded sessions of any source."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from proctor import __version__
 from proctor.api.launch import start_evaluation
-from proctor.bootstrap import StorePlaces, configuration, environment, now, places
+from proctor.batch import lifecycle
+from proctor.batch.lifecycle import RunResult
 from proctor.cli import output as codes
-from proctor.cli.evaluating import (
-    Flags,
-    PendingEvaluationRequest,
-    asked_by,
-    carry_out_evaluation,
-    dry_run,
-    extended,
-    import_cloudwatch,
-    prepared,
-    print_insights,
-    print_results,
+from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
+from proctor.cli.run import (
+    OutputOptions,
+    TerminalObserver,
+    print_document,
+    print_summary,
+    run_command,
+    terminal_context,
 )
-from proctor.cli.output import Json, money, print_json, print_note, print_table, printable
-from proctor.cli.run import OutputOptions
 from proctor.cli.runs import watch as watch_run
+from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.jobs.evaluation.results import evaluation_document, write_results
+from proctor.jobs.evaluation.job import JOB
+from proctor.jobs.evaluation.prepare import (
+    EvaluationEstimate,
+    PendingEvaluationRequest,
+    estimate,
+    extend_evaluation,
+    import_cloudwatch,
+    open_prepared,
+    pending_request,
+    prepare,
+)
+from proctor.jobs.evaluation.request import read_evaluation
+from proctor.jobs.evaluation.results import evaluation_document, insights_found, results_of, write_results
 from proctor.jobs.evaluation.state import (
-    ACCOUNT,
     COMPLETED,
     PENDING,
-    REGION,
     EvaluationState,
     delete_evaluation,
     evaluation_of,
     evaluations_page,
-    open_evaluation,
     stop_evaluation,
 )
-from proctor.stats.evaluation import Insight, insights_of, results_of
-from proctor.store import Store
+from proctor.plan.source import bytes_of
+from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight
 
-# Look at evaluation jobs: one, all of them, while they run, and what they found.
+evaluate_app = typer.Typer(add_completion=False, no_args_is_help=True)
+apps = {"evaluate": evaluate_app}
 
-
-Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id, its ARN, or the beginning of its id.")]
+Texts = list[str] | None
+Id = Annotated[
+    str, typer.Argument(metavar="ID", help="Evaluation ID, its ARN, or an unambiguous prefix of the ID.")
+]
 
 
 PATIENCE_SECONDS = 30
-"""How long the process of a job may take until it is heard of."""
+"""How long `watch` waits for the process of a pending evaluation."""
 
 
+@evaluate_app.command("get")
 def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
-    """Show a job: its state, what it was asked, and its results so far.
+    """Show an evaluation: its state, its request, and its results so far.
 
     Example:  proctor evaluate get nightly-a1B2c3D4e5 --json
     """
-    with places(context.obj).open_store() as store:
-        found = evaluation_of(store, evaluation, now())
-        results = results_of(store, found.id)
-        insights = insights_of(store.read, found.id, (each.asked_as for each in results.summaries))
+    with terminal_context(context.obj) as ctx:
+        found = evaluation_of(ctx.store, evaluation, ctx.now())
+        results = results_of(ctx.store, found.id)
+        insights = insights_found(ctx.store, results)
     if as_json:
-        print_json(evaluation_document(found, results) | _printed_state(insights))
+        print_json(evaluation_document(found, results) | _insight_members(insights))
         return codes.SUCCEEDED
     print(f"{printable(found.id)}  {found.state}  {found.created_at:%Y-%m-%d %H:%M} UTC")
     parts = [f"{results.total} sessions", f"{results.completed} completed", f"{results.failed} failed"]
-    waiting = "not judged" if found.is_finished else "in progress"
+    waiting = "not evaluated" if found.is_finished else "in progress"
     parts += [f"{results.in_progress} {waiting}"] if results.in_progress else []
     parts += [f"{results.ignored} ignored"] if results.ignored else []
     print("  ".join(parts))
-    for words in (*found.error_details, *results.remarks):
-        print(printable(words))
+    for text in (*found.error_details, *results.remarks):
+        print(printable(text))
     if results.summaries:
         print()
         print_results(results)
@@ -81,17 +90,21 @@ def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
     return codes.SUCCEEDED
 
 
+@evaluate_app.command("list")
 def list_jobs(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Maximum number of evaluations to list, newest first.")
+    ] = 50,
     as_json: Json = False,
 ) -> int:
-    """List the jobs there are, newest first.
+    """List evaluations, newest first.
 
     Example:  proctor evaluate list
     """
-    with places(context.obj).open_store() as store:
-        found = [(each, results_of(store, each.id)) for each in evaluations_page(store, now(), limit=limit)]
+    with terminal_context(context.obj) as ctx:
+        page = evaluations_page(ctx.store, ctx.now(), limit=limit)
+        found = [(each, results_of(ctx.store, each.id)) for each in page]
     if as_json:
         print_json({"batchEvaluations": [evaluation_document(*each) for each in found]})
     elif not found:
@@ -104,20 +117,22 @@ def list_jobs(
     return codes.SUCCEEDED
 
 
+@evaluate_app.command("watch")
 def watch(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
-    """Watch a job until it ends, wherever it is carried out. Ctrl-C stops watching, not the job.
+    """Watch an evaluation until it ends, wherever it runs. Ctrl-C stops watching, not the evaluation.
 
     Example:  proctor evaluate watch nightly-a1B2c3D4e5
     """
-    with places(context.obj).open_store() as store:
-        found = evaluation_of(store, evaluation, now())
-        asked = now()
-        while found.state == PENDING and (now() - asked).total_seconds() < PATIENCE_SECONDS:
+    with terminal_context(context.obj) as ctx:
+        found = evaluation_of(ctx.store, evaluation, ctx.now())
+        deadline = ctx.monotonic() + PATIENCE_SECONDS
+        while found.state == PENDING and ctx.monotonic() < deadline:
             time.sleep(0.1)
-            found = evaluation_of(store, found.id, now())
+            found = evaluation_of(ctx.store, found.id, ctx.now())
     return watch_run(context, found.run_id, as_json)
 
 
+@evaluate_app.command("results")
 def results(
     context: typer.Context,
     evaluation: Id,
@@ -126,70 +141,69 @@ def results(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Show what each evaluator found, or write every single result to files.
+    """Show results by evaluator, or write every single result to files.
 
     Example:  proctor evaluate results nightly-a1B2c3D4e5 --output results
     """
-    with places(context.obj).open_store() as store:
-        found = evaluation_of(store, evaluation, now())
-        came_to = results_of(store, found.id)
-        insights = insights_of(store.read, found.id, (each.asked_as for each in came_to.summaries))
-        written = write_results(store, found.id, came_to, output) if output else []
+    with terminal_context(context.obj) as ctx:
+        found = evaluation_of(ctx.store, evaluation, ctx.now())
+        outcome = results_of(ctx.store, found.id)
+        insights = insights_found(ctx.store, outcome)
+        written = write_results(ctx.store, found.id, outcome, output) if output else []
     if as_json:
-        document = evaluation_document(found, came_to) | _printed_state(insights)
+        document = evaluation_document(found, outcome) | _insight_members(insights)
         print_json(document | ({"files": [str(path) for path in written]} if written else {}))
     else:
-        print_results(came_to)
+        print_results(outcome)
         print_insights(insights)
-    for words in came_to.remarks:
-        print_note(f"note: {printable(words)}")
+    for text in outcome.remarks:
+        print_note(f"note: {printable(text)}")
     for path in written:
         print_note(f"wrote {printable(path)}")
     return codes.SUCCEEDED
 
 
-def _printed_state(insights: Sequence[Insight]) -> dict[str, Any]:
+def _insight_members(insights: Sequence[Insight]) -> dict[str, Any]:
     return {"insightsFound": [asdict(each) for each in insights]} if insights else {}
 
 
-def _listed(evaluation: EvaluationState, came_to: Any) -> tuple[str, ...]:
+def _listed(evaluation: EvaluationState, results: EvaluationResults) -> tuple[str, ...]:
     return (
         evaluation.id,
         evaluation.state,
         f"{evaluation.created_at:%Y-%m-%d %H:%M}",
-        str(came_to.total),
-        str(came_to.failed or ""),
+        str(results.total),
+        str(results.failed or ""),
         ", ".join(evaluation.evaluators),
-        "" if came_to.cost_usd is None else money(came_to.cost_usd),
+        "" if results.cost_usd is None else money(results.cost_usd),
     )
-
-
-evaluate_app = typer.Typer(add_completion=False, no_args_is_help=True)
-
-
-apps = {"evaluate": evaluate_app}
-
-
-Texts = list[str] | None
 
 
 @evaluate_app.command()
 def start(
     context: typer.Context,
-    plan: Annotated[Path | None, typer.Argument(help="A plan, YAML or JSON; flags win over it.")] = None,
-    name: Annotated[str | None, typer.Option(help="The job's name: letters, digits, underscores.")] = None,
-    evaluator: Annotated[
-        Texts, typer.Option(help="Who judges: Builtin.X, an id, a file, module:function. Repeatable.")
+    plan: Annotated[
+        Path | None, typer.Argument(help="Evaluation plan, YAML or JSON; flags take precedence.")
     ] = None,
-    run: Annotated[Texts, typer.Option(help="Judge the sessions of this run. Repeatable.")] = None,
-    job: Annotated[Texts, typer.Option(help="Judge sessions of this job: coding, dialogue, …")] = None,
-    role: Annotated[Texts, typer.Option(help="Judge sessions in which this role took part.")] = None,
-    model: Annotated[Texts, typer.Option(help="Judge sessions of this model.")] = None,
-    files: Annotated[Texts, typer.Option(help="Import these files or folders, then judge them.")] = None,
-    kind: Annotated[str, typer.Option(help="What the files are: auto, otlp, inspect, …")] = "",
-    log_group: Annotated[Texts, typer.Option(help="Judge what arrived for this log group.")] = None,
-    log_group_prefix: Annotated[Texts, typer.Option(help="… for log groups that begin so.")] = None,
-    service: Annotated[Texts, typer.Option(help="… from this service (`service.name`).")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the evaluation: letters, digits, underscores.")
+    ] = None,
+    evaluator: Annotated[
+        Texts, typer.Option(help="Evaluator: Builtin.X, an ID, a file, module:function. Repeatable.")
+    ] = None,
+    run: Annotated[Texts, typer.Option(help="Evaluate the sessions of this run. Repeatable.")] = None,
+    job: Annotated[
+        Texts, typer.Option(help="Evaluate sessions of this job type: coding, dialogue, …")
+    ] = None,
+    role: Annotated[Texts, typer.Option(help="Evaluate sessions in which this role took part.")] = None,
+    model: Annotated[Texts, typer.Option(help="Evaluate sessions of this model.")] = None,
+    files: Annotated[Texts, typer.Option(help="Import these files or folders, then evaluate them.")] = None,
+    kind: Annotated[str, typer.Option(help="Import format of the files: auto, otlp, inspect, …")] = "",
+    log_group: Annotated[Texts, typer.Option(help="Evaluate traces received under this log group.")] = None,
+    log_group_prefix: Annotated[
+        Texts, typer.Option(help="Evaluate traces of log groups with this prefix.")
+    ] = None,
+    service: Annotated[Texts, typer.Option(help="Evaluate traces of this service (`service.name`).")] = None,
     cloudwatch: Annotated[
         bool, typer.Option("--cloudwatch", help="Fetch these log groups from CloudWatch Logs first.")
     ] = False,
@@ -197,34 +211,35 @@ def start(
     start_time: Annotated[str, typer.Option("--start", help="Active at or after: 2026-01-31T14:00Z.")] = "",
     end_time: Annotated[str, typer.Option("--end", help="Active before.")] = "",
     max_sessions: Annotated[
-        int | None, typer.Option(min=1, help="Only so many, the most recent (default: all).")
+        int | None, typer.Option(min=1, help="Maximum number of sessions, most recent first (default: all).")
     ] = None,
-    ground_truth: Annotated[
-        list[Path] | None, typer.Option(help="A file of ground truth. Repeatable.")
+    ground_truth: Annotated[list[Path] | None, typer.Option(help="Ground-truth file. Repeatable.")] = None,
+    judge: Annotated[str | None, typer.Option(help="Judge model, as provider/model.")] = None,
+    votes: Annotated[
+        int | None, typer.Option(min=1, help="Judge calls per target; the majority label wins.")
     ] = None,
-    judge: Annotated[str | None, typer.Option(help="The model that judges, as provider/model.")] = None,
-    votes: Annotated[int | None, typer.Option(min=1, help="Ask the judge so often each time.")] = None,
-    budget: Annotated[float | None, typer.Option(min=0, help="USD the whole job may spend.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Items at a time (default: 8).")] = None,
+    budget: Annotated[float | None, typer.Option(min=0, help="Budget of the evaluation in USD.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Items in parallel (default: 8).")] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0.001, help="Seconds an evaluator may take for one session.")
+        float | None, typer.Option(min=0.001, help="Time limit of one evaluator on one session, in seconds.")
     ] = None,
-    retries: Annotated[int | None, typer.Option(min=0, help="Further attempts at what fails.")] = None,
+    retries: Annotated[int | None, typer.Option(min=0, help="Retries of an item that fails.")] = None,
     client_token: Annotated[
-        str | None, typer.Option(help="The same token starts the same job only once.")
+        str | None, typer.Option(help="Idempotency token: it starts an evaluation only once.")
     ] = None,
-    description: Annotated[str | None, typer.Option(help="A sentence about the job.")] = None,
+    description: Annotated[str | None, typer.Option(help="Description of the evaluation.")] = None,
     resume: Annotated[
-        str, typer.Option(metavar="ID", help="Extend this job by what is asked now; keep its results.")
+        str,
+        typer.Option(metavar="ID", help="Add evaluators or sessions to this evaluation; keep its results."),
     ] = "",
     detach: Annotated[bool, typer.Option("--detach", help="Start it in the background and return.")] = False,
     dry: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be judged and what it may cost; start nothing.")
+        bool, typer.Option("--dry-run", help="Count sessions and estimate the cost; start nothing.")
     ] = False,
     as_json: Json = False,
     as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print a JSON record for each item.")] = False,
 ) -> int:
-    """Judge every session of a source with every evaluator. Ctrl-C stops cleanly; `proctor resume` goes on.
+    """Evaluate every session of a source with every evaluator. Ctrl-C stops it; `proctor resume` resumes it.
 
     Example:  proctor evaluate start --name nightly --run nightly-42 --evaluator Builtin.Helpfulness
     """
@@ -256,144 +271,271 @@ def start(
         end=end_time,
         ground_truth=ground_truth or (),
     )
-    where = places(context.obj)
-    shown = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
+    output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     if dry and (resume or cloudwatch):
         raise UsageError(
-            "--dry-run goes neither with --resume nor with --cloudwatch\nIt starts and fetches nothing."
+            "--dry-run cannot be combined with --resume or --cloudwatch\nIt starts and fetches nothing."
         )
-    with where.open_store() as store:
+    with terminal_context(context.obj) as ctx:
         if resume:
-            return _extend(store, where, resume, plan, flags, shown, detach=detach)
-        asked = asked_by(plan, flags)
+            earlier = evaluation_of(ctx.store, resume, ctx.now())
+            pending = _extension(earlier, plan, flags, ctx)
+            evaluation = extend_evaluation(earlier, pending, ctx)
+            return _execute_or_detach(ctx, evaluation, pending.folder, output, detach=detach)
+        pending = read_request(plan, flags)
         if dry:
-            return dry_run(store, where, asked, as_json=as_json)
-        return _start(store, where, asked, shown, detach=detach, cloudwatch=cloudwatch)
+            return _print_estimate(estimate(pending, ctx), as_json=as_json)
+        prepared = prepare(pending, ctx)
+        if cloudwatch:
+            import_cloudwatch(prepared.request, ctx)
+        evaluation = open_prepared(prepared, ctx, is_detached=detach)
+        if not evaluation.is_new:
+            print_note(f"{printable(evaluation.id)} was started with this token before")
+            return _print_state(evaluation, as_json)
+        return _execute_or_detach(ctx, evaluation, pending.folder, output, detach=detach)
 
 
 @evaluate_app.command("run")
 def run_job(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
-    """Carry out a job that was started elsewhere, or whose process died: what `--detach` runs.
+    """Execute an evaluation that was started elsewhere, or whose process died. `--detach` runs this.
 
     Example:  proctor evaluate run nightly-a1B2c3D4e5
     """
-    where = places(context.obj)
-    with where.open_store() as store:
-        found = evaluation_of(store, evaluation, now())
+    with terminal_context(context.obj) as ctx:
+        found = evaluation_of(ctx.store, evaluation, ctx.now())
         if found.is_finished:
-            print_note(f"{printable(found.id)} is {found.state}; `proctor resume` takes it up again")
+            print_note(f"{printable(found.id)} is {found.state}; `proctor resume` resumes it")
             return codes.SUCCEEDED if found.state == COMPLETED else codes.SOME_DID_NOT
-        return carry_out_evaluation(store, where, found, OutputOptions(as_json=as_json))
-
-
-evaluate_app.command("get")(get)
-
-
-evaluate_app.command("list")(list_jobs)
+        return _execute(ctx, found, OutputOptions(as_json=as_json))
 
 
 @evaluate_app.command()
 def stop(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
-    """Stop a job, wherever it is carried out. What is judged stays.
+    """Stop an evaluation, wherever it runs. Results so far are kept.
 
     Example:  proctor evaluate stop nightly-a1B2c3D4e5
     """
-    with places(context.obj).open_store() as store:
-        found = stop_evaluation(store, evaluation, now)
-    return _told(found, as_json)
+    with terminal_context(context.obj) as ctx:
+        stopped = stop_evaluation(ctx.store, evaluation, ctx.now)
+    return _print_state(stopped, as_json)
 
 
 @evaluate_app.command()
 def delete(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
-    """Take a finished job off the list. Its results stay; `proctor delete` removes those too.
+    """Remove a finished evaluation from the list. Its results stay; `proctor delete` removes those too.
 
     Example:  proctor evaluate delete nightly-a1B2c3D4e5
     """
-    with places(context.obj).open_store() as store:
-        found = delete_evaluation(store, evaluation, now())
-    return _told(found, as_json)
+    with terminal_context(context.obj) as ctx:
+        deleted = delete_evaluation(ctx.store, evaluation, ctx.now())
+    return _print_state(deleted, as_json)
 
 
-evaluate_app.command("watch")(watch)
-
-
-evaluate_app.command("results")(results)
-
-
-def _start(
-    store: Store,
-    where: StorePlaces,
-    asked: PendingEvaluationRequest,
-    shown: OutputOptions,
-    *,
-    detach: bool,
-    cloudwatch: bool,
-) -> int:
-    request, copies = prepared(store, where, asked)
-    if cloudwatch:
-        import_cloudwatch(store, request.sessions)
-    names = configuration(where, [asked.folder]).serve
-    evaluation = open_evaluation(
-        store,
-        request,
-        now=now(),
-        version=__version__,
-        region=names.get("region") or REGION,
-        account=names.get("account") or ACCOUNT,
-        definitions=copies,
-        folder=str(asked.folder),
-        plan_path=asked.plan_path,
-        plan_text=asked.plan_text,
-        is_detached=detach,
-    )
-    if not evaluation.is_new:
-        print_note(f"{printable(evaluation.id)} was started with this token before")
-        return _told(evaluation, shown.as_json)
-    if tags := request.document.get("tags"):
-        store.definitions.tag(evaluation.arn, tags)
-    return _carry_out(store, where, evaluation, shown, folder=asked.folder, detach=detach)
-
-
-def _extend(
-    store: Store,
-    where: StorePlaces,
-    wanted: str,
-    plan: Path | None,
-    flags: Flags,
-    shown: OutputOptions,
-    *,
-    detach: bool,
-) -> int:
-    evaluation, folder = extended(store, where, evaluation_of(store, wanted, now()), plan, flags)
-    return _carry_out(store, where, evaluation, shown, folder=folder, detach=detach)
-
-
-def _carry_out(
-    store: Store,
-    where: StorePlaces,
-    evaluation: EvaluationState,
-    shown: OutputOptions,
-    *,
-    folder: Path,
-    detach: bool,
+def _execute_or_detach(
+    ctx: RunContext, evaluation: EvaluationState, folder: Path, output: OutputOptions, *, detach: bool
 ) -> int:
     if not detach:
-        return carry_out_evaluation(store, where, evaluation, shown)
+        return _execute(ctx, evaluation, output)
     start_evaluation(
         evaluation.id,
-        store=where.store,
-        home=where.home,
-        environment=environment(),
+        store=ctx.settings.store_url,
+        home=ctx.home,
+        environment=ctx.settings.user_environment,
         folder=folder,
-        has_log=not store.data_keys.is_sealed,
+        has_log=not ctx.store.data_keys.is_sealed,
     )
-    print_note(f"Look at it:  proctor evaluate get {printable(evaluation.id)}")
-    return _told(evaluation, shown.as_json)
+    print_note(f"Status:  proctor evaluate get {printable(evaluation.id)}")
+    return _print_state(evaluation, output.as_json)
 
 
-def _told(evaluation: EvaluationState, as_json: bool) -> int:
+def _execute(ctx: RunContext, evaluation: EvaluationState, output: OutputOptions) -> int:
+    resumed = lifecycle.resume(JOB, evaluation.id, ctx, observer=TerminalObserver(ctx, output))
+    return run_command(ctx, resumed, output, present=present)
+
+
+def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
+    """Print the outcome of an evaluation: its JSON document, or its results by evaluator."""
+    store, run_id = ctx.store, finished.run_id
+    evaluation = evaluation_of(store, run_id, ctx.now(), with_deleted=True)
+    results = results_of(store, run_id)
+    print_document(evaluation_document(evaluation, results) | {"run": finished.summary}, output)
+    print_summary(finished.summary)
+    if not (output.as_json or output.as_jsonl) and results.summaries:
+        print_results(results)
+        print_insights(insights_found(store, results))
+    for text in (*evaluation.error_details, *results.remarks):
+        print_note(f"note: {printable(text)}")
+
+
+def _print_state(evaluation: EvaluationState, as_json: bool) -> int:
     if as_json:
         print_json(evaluation_document(evaluation, None))
     else:
         print(f"{printable(evaluation.id)}  {evaluation.state}")
     return codes.SUCCEEDED
+
+
+def _print_estimate(found: EvaluationEstimate, *, as_json: bool) -> int:
+    if as_json:
+        print_json(found.document)
+        return codes.SUCCEEDED
+    for each in found.evaluators:
+        calls = f"{count(each.calls, 'call')} of {each.model}" if each.model else "no model calls"
+        cost = f", about {each.tokens:,} tokens, {money(each.cost_usd)}" if each.model else ""
+        print(printable(f"{each.evaluator}: {count(each.targets, 'result')}, {calls}{cost}"))
+    ignored = f" ({found.ignored:,} older ones ignored)" if found.ignored else ""
+    items = count(found.item_count, "item")
+    print_note(f"{count(found.sessions, 'session')}{ignored}, {items}. Dry run: nothing was started.")
+    return codes.SUCCEEDED
+
+
+def print_results(results: EvaluationResults) -> None:
+    """Print the average and interval of each evaluator."""
+    heads = ("EVALUATOR", "LEVEL", "AVERAGE", "95% CI", "RESULTS", "FAILED", "LABELS", "COST")
+    print_table(heads, [_cells(result) for result in results.summaries])
+
+
+def print_insights(insights: Sequence[Insight]) -> None:
+    """Print the findings of insights: failures, intents, approaches."""
+    rows = [
+        (each.insight, each.found, len(each.sessions), ", ".join(each.sessions), each.example)
+        for each in insights
+    ]
+    if rows:
+        print()
+        print_table(("INSIGHT", "FINDING", "COUNT", "SESSIONS", "EXAMPLE"), rows)
+
+
+def _cells(result: EvaluatorResult) -> tuple[str, ...]:
+    average = result.average
+    around = "" if average.low is None else f"{average.low:.3f} to {average.high:.3f}"
+    labels = ", ".join(f"{label} {number}" for label, number in list(result.labels.items())[:3])
+    return (
+        result.title,
+        result.level,
+        "–" if average.value is None else f"{average.value:.3f}",
+        around,
+        f"{result.evaluated:,}",
+        f"{result.failed:,}" if result.failed else "",
+        labels,
+        "" if result.cost_usd is None else money(result.cost_usd),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """The request on the command line. None or empty: not given."""
+
+    top: Mapping[str, Any] = field(default_factory=dict)
+    """Members of the request itself."""
+    evaluators: Sequence[str] = ()
+    log_groups: Sequence[str] = ()
+    log_group_prefixes: Sequence[str] = ()
+    services: Sequence[str] = ()
+    session_ids: Sequence[str] = ()
+    runs: Sequence[str] = ()
+    jobs: Sequence[str] = ()
+    roles: Sequence[str] = ()
+    models: Sequence[str] = ()
+    files: Sequence[str] = ()
+    kind: str = ""
+    start: str = ""
+    end: str = ""
+    ground_truth: Sequence[Path] = ()
+
+
+def read_request(plan: Path | None, flags: Flags) -> PendingEvaluationRequest:
+    """The request of a plan, of flags, or of both; flags take precedence. Raises with every problem."""
+    document, text, folder = dict[str, Any](), b"", Path.cwd()
+    if plan is not None:
+        text = bytes_of(plan, "the plan", remedy="Give a YAML or JSON file.")
+        folder = plan.resolve().parent
+        document = read_evaluation(text, file=str(plan))
+    document |= {name: value for name, value in flags.top.items() if value is not None}
+    if flags.evaluators:
+        document["evaluators"] = list(flags.evaluators)
+    if source := _source(flags, document.get("dataSourceConfig") or {}):
+        document["dataSourceConfig"] = source
+    return pending_request(
+        document,
+        folder=folder,
+        plan_path=str(plan.resolve()) if plan else "",
+        plan_text=text.decode(errors="replace"),
+        ground_truth=flags.ground_truth,
+        files_folder=Path.cwd() if flags.files else folder,
+    )
+
+
+def _extension(
+    evaluation: EvaluationState, plan: Path | None, flags: Flags, ctx: RunContext
+) -> PendingEvaluationRequest:
+    """The new request of an evaluation: the plan's, or its earlier one with what the flags add."""
+    if plan is None:
+        metadata = ctx.store.evaluations.metadata(evaluation.id)
+        before = {**evaluation.document, "evaluationMetadata": {"sessionMetadata": metadata}}
+        given = {name: value for name, value in flags.top.items() if value is not None}
+        names = list(dict.fromkeys([*evaluation.evaluators, *flags.evaluators]))
+        pending = read_request(None, replace(flags, top={**before, **given}, evaluators=names))
+    else:
+        pending = read_request(plan, flags)
+    return replace(pending, folder=JOB.restore(ctx.store.read.batch(evaluation.id, ctx.now()), ctx).folder)
+
+
+def _source(flags: Flags, planned: Mapping[str, Any]) -> dict[str, Any]:
+    """The source of sessions on the command line; filters alone narrow the source of the plan."""
+    period = {name: value for name, value in (("startTime", flags.start), ("endTime", flags.end)) if value}
+    places = {"logGroupNames": list(flags.log_groups), "logGroupNamePrefixes": list(flags.log_group_prefixes)}
+    own = {"runIds": flags.runs, "jobs": flags.jobs, "roles": flags.roles, "models": flags.models}
+    kinds = [
+        name
+        for name, given in (
+            ("log groups", any(places.values()) or flags.services),
+            ("runs of this store", any(own.values())),
+            ("files", flags.files),
+        )
+        if given
+    ]
+    if len(kinds) > 1:
+        raise UsageError(f"sessions come from one source, not from {' and '.join(kinds)}")
+    if flags.kind and not flags.files:
+        raise UsageError("--kind is the import format of files\nGive them with --files.")
+    if flags.files or (not kinds and "files" in planned):
+        if flags.session_ids or period:
+            raise UsageError(
+                "files are evaluated whole: --session-id, --start and --end select sessions of the store\n"
+                "Import them first:  proctor import auto PATH"
+            )
+        return {"files": {"paths": list(flags.files), "kind": flags.kind or "auto"}} if flags.files else {}
+    if not kinds and planned:
+        return _narrowed(planned, list(flags.session_ids), period)
+    if kinds == ["log groups"]:
+        filters = {"sessionIds": list(flags.session_ids) or None, "timeRange": period or None}
+        named = {**places, "serviceNames": list(flags.services)}
+        kept = {name: value for name, value in named.items() if value}
+        wanted = {name: value for name, value in filters.items() if value}
+        return {"cloudWatchLogs": kept | ({"filterConfig": wanted} if wanted else {})}
+    chosen = {name: list(values) for name, values in own.items() if values}
+    if flags.session_ids:
+        chosen["sessionIds"] = list(flags.session_ids)
+    if not chosen and not period:
+        return {}
+    return {"store": chosen | ({"timeRange": period} if period else {})}
+
+
+def _narrowed(
+    planned: Mapping[str, Any], session_ids: list[str], period: Mapping[str, str]
+) -> dict[str, Any]:
+    """The source of a plan, narrowed by flags; empty when there are none."""
+    ((kind, source),) = planned.items()
+    if not session_ids and not period:
+        return {}
+    if session_ids and kind == "onlineEvaluationConfigSource":
+        raise UsageError("--session-id does not apply to an online configuration")
+    inside = dict(source.get("filterConfig") or {}) if kind == "cloudWatchLogs" else dict(source)
+    if session_ids:
+        inside["sessionIds"] = session_ids
+        # Either list would do; the flag means these alone.
+        inside.pop("sessionTraceIds", None)
+    if period:
+        inside["timeRange"] = {**(inside.get("timeRange") or {}), **period}
+    return {kind: {**source, "filterConfig": inside} if kind == "cloudWatchLogs" else inside}

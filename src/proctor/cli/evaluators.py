@@ -1,28 +1,32 @@
-"""`proctor evaluators`: which evaluators there are, how to make one, and how good a judge is."""
+"""`proctor evaluators`: list, create, test and calibrate evaluators; save human labels."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from proctor.bootstrap import environment, now, places
 from proctor.cli import output
-from proctor.cli.calibrate import calibrate
-from proctor.cli.evaluators_found import (
-    EvaluatorListing,
-    EvaluatorWorkbench,
-    found_evaluators,
-    session_from,
-    shown_evaluator,
-    tell_stand_in,
-)
+from proctor.cli.calibrate import EvaluatorWorkbench, calibrate, note_mock_judge, session_from
 from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
+from proctor.cli.run import terminal_context
+from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.evaluator import Evaluator
-from proctor.evaluators.definition import new_evaluator
+from proctor.evaluators import definition_files, read_definition
+from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
+from proctor.evaluators.definition import FUNCTION, new_evaluator
 from proctor.evaluators.event import reference_of
-from proctor.evaluators.find import read_document
+from proctor.evaluators.find import SUFFIXES, EvaluatorNotFound, read_document
+from proctor.evaluators.matchers import MATCHINGS
+from proctor.evaluators.registry import (
+    YES_NO,
+    EvaluatorListing,
+    builtin_listing,
+    definition_listing,
+    list_evaluators,
+)
 from proctor.score import Level, Score
 from proctor.store.evaluations import Label
 
@@ -37,7 +41,7 @@ Name = Annotated[str, typer.Argument(help="Builtin.X, a file, module:function, o
 
 @evaluators_app.callback(invoke_without_command=True)
 def evaluators(context: typer.Context, as_json: Json = False) -> int:
-    """List the evaluators: those that come with Proctor, yours in a folder `evaluators`, those in the store.
+    """List evaluators: built-in ones, yours in a folder `evaluators`, those in the store.
 
     Example:  proctor evaluators show Builtin.Helpfulness
     """
@@ -45,8 +49,8 @@ def evaluators(context: typer.Context, as_json: Json = False) -> int:
 
 
 @evaluators_app.command("list")
-def list_evaluators(context: typer.Context, as_json: Json = False) -> int:
-    """List the evaluators: those that come with Proctor, yours in a folder `evaluators`, those in the store.
+def list_command(context: typer.Context, as_json: Json = False) -> int:
+    """List evaluators: built-in ones, yours in a folder `evaluators`, those in the store.
 
     Example:  proctor evaluators list
     """
@@ -55,13 +59,12 @@ def list_evaluators(context: typer.Context, as_json: Json = False) -> int:
 
 @evaluators_app.command()
 def show(context: typer.Context, name: Name, as_json: Json = False) -> int:
-    """Show what an evaluator asks, on which scale, and what ground truth it uses.
+    """Show the instructions of an evaluator, its scale, and the ground truth it uses.
 
     Example:  proctor evaluators show Builtin.Correctness
     """
-    where = places(context.obj)
-    with where.open_store() as store:
-        document = shown_evaluator(store, where, name)
+    with terminal_context(context.obj) as ctx:
+        document = _describe(ctx, name)
     if as_json:
         print_json(document)
         return output.SUCCEEDED
@@ -77,15 +80,15 @@ def show(context: typer.Context, name: Name, as_json: Json = False) -> int:
 
 @evaluators_app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="What it is to be called.")],
+    name: Annotated[str, typer.Argument(help="Name of the new evaluator.")],
     level: Annotated[
-        str, typer.Option(help="What one score is about: session, trace or tool_call.")
+        str, typer.Option(help="What one score covers: session, trace or tool_call.")
     ] = "session",
-    kind: Annotated[str, typer.Option(help="Who judges: judge, function or command.")] = "judge",
-    folder: Annotated[Path, typer.Option(help="Where evaluators are kept.")] = Path("evaluators"),
+    kind: Annotated[str, typer.Option(help="Kind of evaluator: judge, function or command.")] = "judge",
+    folder: Annotated[Path, typer.Option(help="Folder of the definitions.")] = Path("evaluators"),
     as_json: Json = False,
 ) -> int:
-    """Make the files of a new evaluator, ready to be tried.
+    """Create the files of a new evaluator, ready to test.
 
     Example:  proctor evaluators new politeness --level trace
     """
@@ -94,7 +97,7 @@ def new(
         print_json({"files": [str(path) for path in written]})
     for path in written:
         print_note(f"wrote {printable(path)}")
-    print_note(f"Try it:  proctor evaluators test {printable(name)} --session SESSION")
+    print_note(f"Next:  proctor evaluators test {printable(name)} --session SESSION")
     return output.SUCCEEDED
 
 
@@ -102,23 +105,22 @@ def new(
 def try_out(
     context: typer.Context,
     name: Name,
-    session: Annotated[str, typer.Option(help="A session's id, or a file: our JSON, OTLP JSON lines.")],
-    reference: Annotated[Path | None, typer.Option(help="Ground truth, YAML or JSON.")] = None,
-    judge: Annotated[str, typer.Option(help="The model that judges, as provider/model.")] = "",
-    votes: Annotated[int, typer.Option(min=1, help="Ask the judge so often each time.")] = 1,
+    session: Annotated[str, typer.Option(help="Session ID, or a file: session JSON, OTLP JSON lines.")],
+    reference: Annotated[Path | None, typer.Option(help="Ground-truth file, YAML or JSON.")] = None,
+    judge: Annotated[str, typer.Option(help="Judge model, as provider/model.")] = "",
+    votes: Annotated[int, typer.Option(min=1, help="Judge calls per target; the majority label wins.")] = 1,
     as_json: Json = False,
 ) -> int:
-    """Judge one session and show every score; nothing is kept.
+    """Evaluate one session and show every score; nothing is stored.
 
     Example:  proctor evaluators test Builtin.TrajectoryInOrderMatch --session 4f2a --reference truth.yaml
     """
-    where = places(context.obj)
-    with where.open_store() as store:
+    with terminal_context(context.obj) as ctx:
         truth = reference_of(read_document(reference)) if reference else None
-        evidence = session_from(store, session, truth)
-        with EvaluatorWorkbench(store, where, judge=judge, votes=votes) as seat:
-            evaluator = seat.evaluator(name)
-            scores = asyncio.run(seat.judged(evaluator, [evidence]))[0]
+        evidence = session_from(ctx.store, session, truth)
+        with EvaluatorWorkbench(ctx, judge=judge, votes=votes) as workbench:
+            evaluator = workbench.evaluator(name)
+            scores = asyncio.run(workbench.judged(evaluator, [evidence]))[0]
     if isinstance(scores, Exception):
         raise scores
     if as_json:
@@ -127,36 +129,36 @@ def try_out(
         )
     else:
         _print_scores(evaluator, scores)
-    tell_stand_in(evaluator)
+    note_mock_judge(evaluator)
     return output.SOME_DID_NOT if any(score.error for score in scores) else output.SUCCEEDED
 
 
 @evaluators_app.command()
 def label(
     context: typer.Context,
-    session: Annotated[str, typer.Argument(help="A session's id, or its beginning.")],
-    evaluator: Annotated[str, typer.Option(help="Whose question it answers.")],
-    label: Annotated[str, typer.Option(help="The label you give.")] = "",
-    value: Annotated[float | None, typer.Option(help="The value you give.")] = None,
+    session: Annotated[str, typer.Argument(help="Session ID, or an unambiguous prefix.")],
+    evaluator: Annotated[str, typer.Option(help="Evaluator that the label is for.")],
+    label: Annotated[str, typer.Option(help="Label.")] = "",
+    value: Annotated[float | None, typer.Option(help="Value.")] = None,
     target: Annotated[
-        str, typer.Option(help="A trace or tool call of the session; without it, all of it.")
+        str, typer.Option(help="Trace or tool call of the session (default: the whole session).")
     ] = "",
-    dimension: Annotated[str, typer.Option(help="Of a scale with several.")] = "",
-    note: Annotated[str, typer.Option(help="Why.")] = "",
-    who: Annotated[str, typer.Option(help="Who says so (default: your user name).")] = "",
+    dimension: Annotated[str, typer.Option(help="Dimension, for a scale with several.")] = "",
+    note: Annotated[str, typer.Option(help="Reason.")] = "",
+    who: Annotated[str, typer.Option(help="Author of the label (default: your user name).")] = "",
     as_json: Json = False,
 ) -> int:
-    """Keep what you think of a session, to hold evaluators against it. Saying it again replaces it.
+    """Save a human label for a session, to measure evaluator agreement. A new label replaces the old one.
 
     Example:  proctor evaluators label 4f2a --evaluator Builtin.Refusal --target turn-1 --label No
     """
-    with places(context.obj).open_store() as store:
-        found = store.read.evidence(session)
+    with terminal_context(context.obj) as ctx:
+        found = ctx.store.read.evidence(session)
         target = _target_in(found, target)
         said = Label(
             session_id=found.attributes["id"],
             evaluator=evaluator,
-            who=who or environment().get("USER") or "someone",
+            who=who or ctx.settings.user_environment.get("USER") or "someone",
             label=label,
             value=value,
             level=_level_of(found, target),
@@ -164,12 +166,12 @@ def label(
             dimension=dimension,
             note=note,
         )
-        store.keep_label(said, now())
+        ctx.store.keep_label(said, ctx.now())
     kept = {"sessionId": said.session_id, "target": target, "evaluator": evaluator, "who": said.who}
     if as_json:
         print_json({**kept, "label": label, "value": value})
     about = f"{said.session_id[:8]} {printable(target)}".strip()
-    print_note(f"kept: {printable(said.who)} says {printable(label or value)} of {about}")
+    print_note(f"saved: {printable(label or value)} for {about} by {printable(said.who)}")
     return output.SUCCEEDED
 
 
@@ -177,18 +179,90 @@ evaluators_app.command("calibrate")(calibrate)
 
 
 def _list(context: typer.Context, as_json: bool) -> int:
-    where = places(context.obj)
-    with where.open_store() as store:
-        found = found_evaluators(store, where)
+    with terminal_context(context.obj) as ctx:
+        stored = ctx.store.definitions.all_evaluators()
+        found = list(list_evaluators(_folders(ctx), stored))
     if as_json:
-        print_json({"evaluators": [each.document for each in found]})
+        print_json({"evaluators": [_listing_document(each) for each in found]})
         return output.SUCCEEDED
     print_table(("EVALUATOR", "LEVEL", "KIND", "FROM", "WHAT IT JUDGES"), [_cells(each) for each in found])
     return output.SUCCEEDED
 
 
-def _cells(found: EvaluatorListing) -> tuple[str, ...]:
-    return found.name, found.level, found.kind, found.source, found.problem or found.judges
+def _folders(ctx: RunContext) -> list[Path]:
+    return [Path.cwd() / "evaluators", ctx.home / "evaluators"]
+
+
+def _listing_document(listing: EvaluatorListing) -> dict[str, Any]:
+    path, here = listing.path or Path(), Path.cwd()
+    file = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    return {
+        "name": path.stem if listing.path else listing.name,
+        "id": listing.id,
+        "level": listing.level.upper() or "–",
+        "kind": listing.kind or "–",
+        "from": listing.source(file),
+        "judges": listing.judges,
+        "problem": f"cannot be used: {listing.problem}" if listing.problem else "",
+    }
+
+
+def _cells(listing: EvaluatorListing) -> tuple[str, ...]:
+    document = _listing_document(listing)
+    columns = [str(document[name]) for name in ("name", "level", "kind", "from")]
+    return (*columns, document["problem"] or document["judges"])
+
+
+def _describe(ctx: RunContext, name: str) -> dict[str, Any]:
+    """Everything known about an evaluator, without calling a model."""
+    if name in MATCHINGS:
+        document = _listing_document(builtin_listing(name)) | {"judges": MATCHINGS[name].words}
+        return document | {"ratings": YES_NO, "texts": {}, "uses": ["expectedTrajectory"]}
+    if name.startswith(PREFIX) and name.removeprefix(PREFIX) in JUDGED:
+        return _describe_builtin(name)
+    source, definition = _definition(ctx, name)
+    listing = definition_listing(definition, id_=str(definition.get("evaluatorId") or ""))
+    judge = definition["evaluatorConfig"].get("llmAsAJudge")
+    return _listing_document(listing) | {
+        "id": listing.id or listing.name,
+        "from": source,
+        "ratings": listing.ratings,
+        "texts": {"Instructions": judge["instructions"]} if judge else {},
+        "definition": dict(definition),
+    }
+
+
+def _describe_builtin(name: str) -> dict[str, Any]:
+    listing = builtin_listing(name)
+    question, other = question_of(name.removeprefix(PREFIX), 1.0)
+    texts = {"Instructions": question.instructions}
+    if other:
+        texts[f"Instructions where {listing.reference} is given"] = other.instructions
+    return _listing_document(listing) | {
+        "ratings": dict(listing.ratings),
+        "texts": texts,
+        "uses": [listing.reference] if listing.reference else [],
+    }
+
+
+def _definition(ctx: RunContext, name: str) -> tuple[str, Mapping[str, Any]]:
+    """Where a definition comes from, and the definition."""
+    if name.endswith(SUFFIXES) and Path(name).is_file():
+        return name, read_definition(Path(name))
+    if (stored := ctx.store.definitions.document(name)) is not None:
+        return "the store", stored
+    for path in definition_files(_folders(ctx)):
+        if path.stem == name:
+            return str(path), read_definition(path)
+    function, _, level = name.partition("@")
+    if FUNCTION.fullmatch(function):
+        config = {"codeBased": {"function": function}}
+        level = (level or "session").upper()
+        return "Python", {"evaluatorName": name, "level": level, "evaluatorConfig": config}
+    # Raises with the names that are similar.
+    with EvaluatorWorkbench(ctx, judge="scripted/ok") as workbench:
+        workbench.evaluator(name)
+    raise EvaluatorNotFound(f"there is no evaluator `{name}`")
 
 
 def _target_in(evidence: Any, target: str) -> str:
@@ -214,7 +288,7 @@ def _level_of(evidence: Any, target: str) -> Level:
 
 def _print_scores(evaluator: Evaluator, scores: list[Score]) -> None:
     if not scores:
-        print_note(f"there is no {evaluator.level.replace('_', ' ')} to judge in this session")
+        print_note(f"this session has no {evaluator.level.replace('_', ' ')} to evaluate")
         return
     for score in scores:
         about = " ".join(filter(None, (score.target or "session", score.dimension)))

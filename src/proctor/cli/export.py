@@ -1,4 +1,4 @@
-"""`proctor export`: a run's tables as files, sessions for other tools, or dialogues as one table."""
+"""`proctor export`: tables of a run, sessions in the format of other tools, or dialogues as one table."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +23,7 @@ from proctor.errors import UsageError
 from proctor.export import SESSION_FORMATS, export_sessions, export_tables
 from proctor.store import Scope
 
-FORMATS_HELP = f"Tables: json, ndjson, csv or parquet. Sessions: {', '.join(SESSION_FORMATS)}."
+FORMATS_HELP = f"Tables: json, ndjson, csv, or parquet. Sessions: {', '.join(SESSION_FORMATS)}."
 
 
 export_app = typer.Typer(add_completion=False)
@@ -36,44 +36,51 @@ apps = {"export": export_app}
 def export(
     context: typer.Context,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The folder to write to; made if it is not there.")
+        Path | None, typer.Option("--out", help="Output folder; created if missing.", metavar="DIR")
     ] = None,
     run: RunOption = "",
     sessions: SessionsOption = "",
     start_date: SinceOption = "",
     end_date: UntilOption = "",
-    tables: Annotated[str, typer.Option(help="Only these tables, with commas between.")] = "",
-    format_: Annotated[str, typer.Option("--format", help=FORMATS_HELP)] = "json",
-    everything: Annotated[bool, typer.Option("--all", help="Every session there is.")] = False,
+    tables: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated tables (default for CSV: iterations,tool_calls; otherwise all).",
+            metavar="TABLES",
+        ),
+    ] = "",
+    format_: Annotated[str, typer.Option("--format", help=FORMATS_HELP, metavar="FORMAT")] = "json",
+    everything: Annotated[bool, typer.Option("--all", help="Export all sessions.")] = False,
     input_dir: Annotated[
-        Path | None, typer.Option(help="The output folder of a simulation, in place of a run.")
+        Path | None, typer.Option(help="Output folder of a simulation, instead of a run.", metavar="DIR")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="The CSV file to write, with --input-dir.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="With --input-dir: CSV file to write.", metavar="FILE")
+    ] = None,
     level: Annotated[
-        str, typer.Option(help="With --input-dir: a row for each session, or turn.")
+        str, typer.Option(help="With --input-dir: one row per `session` or `turn`.", metavar="LEVEL")
     ] = "session",
     stats: Annotated[
         bool, typer.Option("--stats", help="With --input-dir: print statistics of the sessions.")
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Write the rows of a run, of some sessions or of some days, and exactly those; or the sessions
-    themselves, in the format of another tool.
+    """Export the tables of a run, of sessions, or of days; or sessions in the format of another tool.
 
     Example:  proctor export --run nightly-42 --out tables --format ndjson --tables sessions,iterations
     """
     if input_dir is not None:
         return export_dialogues(input_dir, output, level=level, stats=stats, as_json=as_json)
     if out is None:
-        raise UsageError("say where the tables go\nGive --out FOLDER.")
+        raise UsageError("--out is required\nPass --out DIR.")
     with places(context.obj).open_store() as store:
         scope = Scope() if everything else scope_of(store, run, sessions, start_date, end_date)
-        wanted = [name.strip() for name in tables.split(",") if name.strip()] or None
+        names = [name.strip() for name in tables.split(",") if name.strip()] or None
         label = scope.run_id or "export"
         if format_ in SESSION_FORMATS:
             written = export_sessions(store.read, scope, out=out, form=format_, label=label)
         else:
-            written = export_tables(store.read, scope, out=out, format=format_, tables=wanted, label=label)
+            written = export_tables(store.read, scope, out=out, format=format_, tables=names, label=label)
     if as_json:
         print_json({"files": [str(path) for path in written]})
     for path in written:

@@ -1,6 +1,5 @@
-"""`proctor import`: sessions that were recorded elsewhere, brought into the store."""
+"""`proctor import`: import sessions from traces, log groups, and files of other tools."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,38 +15,29 @@ from proctor.session import DEFAULT_LOG_GROUP
 from proctor.telemetry.sources import LogGroupQuery, logs_client
 
 import_app = typer.Typer(add_completion=False, no_args_is_help=True)
-
-
 apps = {"import": import_app}
-
-
-MOST_SAID = 20
-"""Unreadable records that are named on the screen; `--json` names more."""
-
-
-MOST_PASSED_OVER = 5
-
+MOST_PRINTED = 20
+"""Unreadable records that are printed; `--json` has more."""
+MOST_SKIPPED = 5
 
 Paths = Annotated[list[Path], typer.Argument(help="Files or folders.", metavar="PATH…")]
-
-
-Service = Annotated[str, typer.Option(help="The service of sessions that name none.")]
-
-
-LogGroup = Annotated[str, typer.Option("--log-group", help="The log group of sessions that name none.")]
+Service = Annotated[str, typer.Option(help="Service of sessions that don't name one.", metavar="NAME")]
+LogGroup = Annotated[
+    str, typer.Option("--log-group", help="Log group of sessions that don't name one.", metavar="NAME")
+]
 
 
 @import_app.callback()
 def import_() -> None:
-    """Bring in sessions that were recorded elsewhere. Importing one again replaces it.
+    """Import sessions from traces or other tools. Importing a session again replaces it.
 
-    Exit codes: 0 all was read · 1 something could not be read, and is named · 2 nothing was imported.
+    Exit codes: 0 everything was read · 1 some records are unreadable · 2 nothing was imported.
 
     Example:  proctor import otlp traces.jsonl
     """
 
 
-def _command(kind: str, told: str) -> None:
+def _command(kind: str, summary: str) -> None:
     def command(
         context: typer.Context,
         paths: Paths,
@@ -57,18 +47,18 @@ def _command(kind: str, told: str) -> None:
     ) -> int:
         with places(context.obj).open_store() as store:
             done = import_paths(store, paths, kind, now(), service=service, log_group=log_group)
-        return _ending(done, as_json=as_json)
+        return _print_result(done, as_json=as_json)
 
-    command.__doc__ = f"{told}\n\n    Example:  proctor import {kind} recorded/"
+    command.__doc__ = f"{summary}\n\n    Example:  proctor import {kind} recorded/"
     import_app.command(kind)(command)
 
 
-_command(AUTO, "Import files and folders of any kind, finding out what each of them is.")
+_command(AUTO, "Import files and folders; detects the format of each file.")
 
 
 _command(
     OTLP,
-    "Import spans: OTLP in JSON lines or protobuf, as collectors write them, and what CloudWatch exports; "
+    "Import spans: OTLP as JSON lines or protobuf, as collectors write them, and CloudWatch exports; "
     "compressed or not.",
 )
 
@@ -77,28 +67,31 @@ _command(
 def cloudwatch(
     context: typer.Context,
     log_group: Annotated[
-        list[str] | None, typer.Option("--log-group", help="A log group; may be given several times.")
+        list[str] | None, typer.Option("--log-group", help="Log group. Repeatable.", metavar="NAME")
     ] = None,
     log_group_prefix: Annotated[
-        list[str] | None, typer.Option("--log-group-prefix", help="Every log group whose name begins so.")
+        list[str] | None,
+        typer.Option("--log-group-prefix", help="Prefix of log groups. Repeatable.", metavar="PREFIX"),
     ] = None,
-    service: Annotated[str, typer.Option(help="Only this service.")] = "",
+    service: Annotated[str, typer.Option(help="Only this service.", metavar="NAME")] = "",
     session_id: Annotated[
-        list[str] | None, typer.Option("--session-id", help="Only this session; may be given several times.")
+        list[str] | None, typer.Option("--session-id", help="Only this session. Repeatable.", metavar="ID")
     ] = None,
-    start: Annotated[str, typer.Option(help="From this moment on: 2024-01-31 or 2024-01-31T14:00.")] = "",
-    end: Annotated[str, typer.Option(help="Before this moment.")] = "",
-    region: Annotated[str, typer.Option(help="The AWS region; otherwise as boto3 finds it.")] = "",
-    endpoint_url: Annotated[str, typer.Option(help="Another address than AWS's own.")] = "",
+    start: Annotated[
+        str, typer.Option(help="Start time, e.g. 2024-01-31 or 2024-01-31T14:00.", metavar="TIME")
+    ] = "",
+    end: Annotated[str, typer.Option(help="End time, exclusive.", metavar="TIME")] = "",
+    region: Annotated[str, typer.Option(help="AWS region (default: from boto3).", metavar="REGION")] = "",
+    endpoint_url: Annotated[str, typer.Option(help="Endpoint instead of AWS.", metavar="URL")] = "",
     as_json: Json = False,
 ) -> int:
-    """Import sessions from CloudWatch Logs, with the credentials boto3 finds; needs the extra `aws`.
+    """Import sessions from CloudWatch Logs with the credentials of boto3; requires the extra `aws`.
 
     Example:  proctor import cloudwatch --log-group /aws/bedrock-agentcore/runtimes/Calc-1-DEFAULT
     """
     if not log_group and not log_group_prefix:
-        raise UsageError("say which log groups\nGive --log-group NAME or --log-group-prefix BEGINNING.")
-    wanted = LogGroupQuery(
+        raise UsageError("no log groups selected\nPass --log-group NAME or --log-group-prefix PREFIX.")
+    query = LogGroupQuery(
         names=log_group or (),
         prefixes=log_group_prefix or (),
         service=service,
@@ -108,11 +101,11 @@ def cloudwatch(
     )
     client = logs_client(region=region, endpoint_url=endpoint_url)
     with places(context.obj).open_store() as store:
-        done = import_log_groups(store, client, wanted, now())
-    return _ending(done, as_json=as_json)
+        done = import_log_groups(store, client, query, now())
+    return _print_result(done, as_json=as_json)
 
 
-def _ending(done: ImportResult, *, as_json: bool) -> int:
+def _print_result(done: ImportResult, *, as_json: bool) -> int:
     if as_json:
         print_json(
             {
@@ -126,24 +119,24 @@ def _ending(done: ImportResult, *, as_json: bool) -> int:
                 ],
             }
         )
-    for each in done.unreadable[:MOST_SAID]:
-        print_note(f"left out {printable(each, width=300)}")
-    if done.unreadable_count > MOST_SAID:
-        print_note(f"… and {done.unreadable_count - MOST_SAID:,} more; --json names them")
+    for each in done.unreadable[:MOST_PRINTED]:
+        print_note(f"skipped {printable(each, width=300)}")
+    if done.unreadable_count > MOST_PRINTED:
+        print_note(f"… and {done.unreadable_count - MOST_PRINTED:,} more (--json)")
     if done.passed_over:
-        named = ", ".join(Path(path).name for path in done.passed_over[:MOST_PASSED_OVER])
-        more = ", …" if done.passed_over_count > MOST_PASSED_OVER else ""
-        print_note(f"passed over {count(done.passed_over_count, 'other file')}: {printable(named)}{more}")
-    found = f" from {count(done.documents, 'span or record', 'spans and records')}" if done.documents else ""
-    print_note(f"{count(len(done.session_ids), 'session')} imported{found}")
+        named = ", ".join(Path(path).name for path in done.passed_over[:MOST_SKIPPED])
+        more = ", …" if done.passed_over_count > MOST_SKIPPED else ""
+        print_note(f"skipped {count(done.passed_over_count, 'other file')}: {printable(named)}{more}")
+    source = f" from {count(done.documents, 'span or record', 'spans and records')}" if done.documents else ""
+    print_note(f"{count(len(done.session_ids), 'session')} imported{source}")
     if not done.session_ids:
         return output.BAD_USAGE
     return output.SOME_DID_NOT if done.unreadable_count else output.SUCCEEDED
 
 
 def _about(kind: str) -> str:
-    said: Callable[..., object] | str | None = find_kind(kind).__doc__
-    return str(said or f"Import sessions that {kind} recorded.").strip().splitlines()[0]
+    docstring = find_kind(kind).__doc__
+    return str(docstring or f"Import sessions recorded by {kind}.").strip().splitlines()[0]
 
 
 for _kind in kind_names():

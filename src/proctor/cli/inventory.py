@@ -1,4 +1,4 @@
-"""`proctor roles`: who can be played, and how to make someone new."""
+"""`proctor agents`, `models` and `roles`: what is installed and available."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -10,29 +10,26 @@ import typer
 from proctor import secrets
 from proctor.agent import Availability
 from proctor.agents import agent_names, find_agent
-from proctor.bootstrap import configuration, environment, now, places
+from proctor.bootstrap import environment, load_settings, now, places
 from proctor.cli import output
-from proctor.cli.bench_models import ModelSupply, read_supply, with_found
 from proctor.cli.output import Json, print_json, print_note, print_table, printable
 from proctor.errors import PlanError, UsageError
+from proctor.jobs.benchmark.models import ModelSupply, read_supply, with_discovered
 from proctor.jobs.dialogue.roles import BUILT_IN, RoleFolder, Roles, new_role
 from proctor.models.discovery import DiscoveredModel
 from proctor.models.prices import Price, price_of
 from proctor.models.router import is_stand_in
 
-# `proctor agents`: who can be handed work, and whether they are here.
-
-
 agents_app = typer.Typer(add_completion=False)
 
 
-# What these two need comes from the plan; without it they cannot be made at all.
+# Required settings, which a plan would have.
 NEEDED: dict[str, dict[str, Any]] = {"command": {"command": "true"}, "scripted": {"script": []}}
 
 
 @agents_app.command()
 def agents(as_json: Json = False) -> int:
-    """List the agents, whether each can be used here, and how to get those that cannot.
+    """List agents, whether they are installed, and how to install them.
 
     Example:  proctor agents
     """
@@ -45,7 +42,7 @@ def agents(as_json: Json = False) -> int:
 
 
 def look(name: str) -> tuple[Availability, bool]:
-    """Whether an agent can be used here, and whether it is a stand-in."""
+    """Whether an agent is installed, and whether it is a mock."""
     try:
         agent = find_agent(name, NEEDED.get(name, {}))
     except UsageError as error:
@@ -66,12 +63,9 @@ def _agents_document(name: str, found: Availability, stand_in: bool) -> dict[str
 
 
 def _agent_cells(name: str, found: Availability, stand_in: bool) -> tuple[str, ...]:
-    # Apart from the problem: what is to be typed must not be cut off.
-    remark = "a stand-in, for rehearsal" if stand_in else found.problem
+    # The remedy has its own column: a command to paste must not be cut off.
+    remark = "mock agent, for tests and demos" if stand_in else found.problem
     return name, "yes" if found.ready else "no", found.version, remark, "" if found.ready else found.remedy
-
-
-# `proctor models`: which models can be asked from here, from where, and at what price.
 
 
 models_app = typer.Typer(add_completion=False)
@@ -80,18 +74,19 @@ models_app = typer.Typer(add_completion=False)
 @models_app.command()
 def models(
     context: typer.Context,
-    search: Annotated[str, typer.Option(help="Only names that hold this text.")] = "",
+    search: Annotated[str, typer.Option(help="Only models whose name contains TEXT.", metavar="TEXT")] = "",
     as_json: Json = False,
 ) -> int:
-    """List the models found here: of a running Ollama, of providers whose key is set, those of
-    models_config.yaml, and the stand-ins; with their source, their price, and whether they answer.
+    """List available models with prices and status: from a running Ollama, from providers whose key is set,
+    from models_config.yaml, and scripted models.
 
     Example:  proctor models --search llama
     """
-    where = places(context.obj)
-    config = configuration(where)
-    supply = with_found(read_supply(where, [Path.cwd()], None))
-    prices = {**config.prices, **supply.prices}
+    options = context.obj or {}
+    folders = [Path.cwd()]
+    settings = load_settings(folders, home=options.get("home", ""), store=options.get("store", ""))
+    supply = with_discovered(read_supply(settings, folders, None))
+    prices = {**settings.prices, **supply.prices}
     listed = [_Listed(each.name, each.source, True) for each in _found(supply)]
     wanted = [each for each in (*_configured(supply), *listed) if search.lower() in each.name.lower()]
     if as_json:
@@ -121,7 +116,7 @@ def _silent(supply: ModelSupply) -> Mapping[str, str]:
 
 
 def _configured(supply: ModelSupply) -> Iterator[_Listed]:
-    """Those of models_config.yaml that nobody has listed, and why they may not answer."""
+    """Models of models_config.yaml that no provider lists, and why they may not answer."""
     known = {each.name for each in _found(supply)}
     for one in supply.config.models:
         if not {one.model, f"{one.model}:latest"} & known:
@@ -148,7 +143,7 @@ def _models_document(model: _Listed, price: Price | None) -> dict[str, Any]:
 def _model_cells(model: _Listed, prices: Any, moment: datetime) -> tuple[str, ...]:
     price = price_of(model.name, prices, at=moment)
     rates = ("unknown", "unknown") if price is None else (f"{price.rates.input:g}", f"{price.rates.output:g}")
-    remark = "a stand-in" if is_stand_in(model.name) else model.remark
+    remark = "mock model" if is_stand_in(model.name) else model.remark
     return model.name, model.source, *rates, "yes" if model.answers else "no", remark
 
 
@@ -157,7 +152,7 @@ roles_app = typer.Typer(add_completion=False)
 
 @roles_app.callback(invoke_without_command=True)
 def roles(context: typer.Context, as_json: Json = False) -> int:
-    """List the roles that can be played: ours, and yours in a folder `roles` here or in Proctor's home.
+    """List roles: built-in, and your own in a folder `roles` here or in the home.
 
     Example:  proctor roles show patientPsi
     """
@@ -169,7 +164,7 @@ def roles(context: typer.Context, as_json: Json = False) -> int:
         print_json({"roles": [_roles_document(name, role) for name, role in found]})
     else:
         print_table(
-            ("ROLE", "PLAYS", "PROFILES", "LANGUAGES", "WHAT IT IS"), [_role_cells(n, r) for n, r in found]
+            ("ROLE", "PLAYS", "PROFILES", "LANGUAGES", "DESCRIPTION"), [_role_cells(n, r) for n, r in found]
         )
     return output.SUCCEEDED
 
@@ -177,10 +172,10 @@ def roles(context: typer.Context, as_json: Json = False) -> int:
 @roles_app.command()
 def show(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The role's name.")],
+    name: Annotated[str, typer.Argument(help="Name of the role.", metavar="ROLE")],
     as_json: Json = False,
 ) -> int:
-    """Show one role: what it is, where it comes from, its profiles and options.
+    """Show a role: description, sources, profiles, and options.
 
     Example:  proctor roles show consistentMI
     """
@@ -203,12 +198,14 @@ def show(
 
 @roles_app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="What it is to be called.")],
-    plays: Annotated[str, typer.Option(help="The side it plays: client or therapist.")] = "client",
-    folder: Annotated[Path, typer.Option(help="Where roles are kept.")] = Path("roles"),
+    name: Annotated[str, typer.Argument(help="Name of the new role.", metavar="ROLE")],
+    plays: Annotated[
+        str, typer.Option(help="Side it plays: client or therapist.", metavar="SIDE")
+    ] = "client",
+    folder: Annotated[Path, typer.Option(help="Folder of your roles.", metavar="DIR")] = Path("roles"),
     as_json: Json = False,
 ) -> int:
-    """Make the folder of a new role, with one of everything, ready to run.
+    """Create a role, ready to run, with an example of every file.
 
     Example:  proctor roles new landlord --plays client
     """
@@ -218,12 +215,10 @@ def new(
     for path in written:
         print_note(f"wrote {printable(path)}")
     if (BUILT_IN / name).is_dir():
-        print_note(
-            f"note: where this folder is found, it takes the place of the built-in role {printable(name)}"
-        )
+        print_note(f"note: this role replaces the built-in role {printable(name)} where its folder is used")
     other = "--therapists eliza" if plays == "client" else "--clients patientPsi"
     side = "--clients" if plays == "client" else "--therapists"
-    print_note(f"Try it:  proctor simulate {side} {printable(name)} {other} --num-runs 1 --dry-run")
+    print_note(f"Next:  proctor simulate {side} {printable(name)} {other} --num-runs 1 --dry-run")
     return output.SUCCEEDED
 
 
@@ -232,7 +227,7 @@ def _roles(context: typer.Context) -> Roles:
 
 
 def _read(there: Roles, name: str) -> RoleFolder | str:
-    """One broken role must not hide the others."""
+    """A role, or why it cannot be read: a broken role must not hide the others."""
     try:
         return there.find(name)
     except PlanError as error:

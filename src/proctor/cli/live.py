@@ -1,6 +1,6 @@
-"""A live picture of a run, drawn four times a second whatever the number of items.
+"""Live view of a run, drawn four times a second whatever the number of items.
 
-Reads the store, so that it shows a run of this process and of any other alike.
+Reads the store, so that it shows runs of any process.
 """
 
 import asyncio
@@ -27,12 +27,11 @@ from proctor.store import Store
 
 REFRESH_SECONDS = 0.25
 
-
-COLOURS = {SUCCESS: "green", FAIL: "red", TIMEOUT: "yellow", ERROR: "magenta", RUNNING: "cyan", QUEUED: "dim"}
+COLORS = {SUCCESS: "green", FAIL: "red", TIMEOUT: "yellow", ERROR: "magenta", RUNNING: "cyan", QUEUED: "dim"}
 
 
 class LiveView:
-    """Shows a run on the terminal until it is left."""
+    """Shows a run on the terminal while its context is open."""
 
     def __init__(self, store: Store, run_id: str, *, clock: Callable[[], datetime] = now) -> None:
         self._store = store
@@ -41,18 +40,18 @@ class LiveView:
         self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=False)
         self._task: asyncio.Task[None] | None = None
         self.last: Progress | None = None
-        """What was seen last."""
+        """The progress that was drawn last."""
 
     def item(self, end: ItemFinished) -> None:
-        """Failures scroll by above the picture, as they happen."""
+        """Print a failure above the live view."""
         if end.outcome.status != SUCCESS:
-            words = f"{end.outcome.status} {end.id[:8]} {end.item.prompt}: {end.outcome.error}"
+            line = f"{end.outcome.status} {end.id[:8]} {end.item.prompt}: {end.outcome.error}"
             self._live.console.print(
-                Text(printable(words, width=200), style=COLOURS[end.outcome.status]), soft_wrap=False
+                Text(printable(line, width=200), style=COLORS[end.outcome.status]), soft_wrap=False
             )
 
     async def refresh(self) -> Progress:
-        """Look again, and draw what is seen."""
+        """Read the progress, and draw it."""
         self.last = await asyncio.to_thread(
             progress, self._store.read, self._run_id, self._clock(), self.last
         )
@@ -81,7 +80,7 @@ class LiveView:
 
 
 def picture(seen: Progress) -> Group:
-    """A run as it stands: the bar, the figures, what is asked of providers, what is running."""
+    """The progress bar, figures, calls of providers, and running items of a run."""
     bar = Table.grid(expand=True, padding=(0, 1))
     bar.add_column(ratio=1)
     bar.add_column(justify="right", no_wrap=True)
@@ -97,10 +96,10 @@ def _figures(seen: Progress) -> Text:
     words = Text()
     for status, number in seen.counts.items():
         if number:
-            words.append(f"{number:,} {status}", style=COLOURS[status]).append("  ")
+            words.append(f"{number:,} {status}", style=COLORS[status]).append("  ")
     parts = [seconds(seen.elapsed_seconds)]
     if seen.eta_seconds is not None:
-        parts.append(f"about {seconds(seen.eta_seconds)} left")
+        parts.append(f"about {seconds(seen.eta_seconds)} remaining")
     if seen.tokens:
         parts.append(f"{seen.tokens:,} tokens")
     if seen.cost_usd is not None:
@@ -110,16 +109,16 @@ def _figures(seen: Progress) -> Text:
 
 
 def _pool(pool: PoolUse) -> Text:
-    """One line for each provider: its limit, its use, who waits and for how long."""
+    """One line per provider: its limit, its use, and how long calls wait."""
     parts = [f"{pool.in_use} of {pool.limit} calls"]
     if pool.waiting:
         parts.append(f"{pool.waiting} waiting")
     if pool.waited_seconds >= 1:
         parts.append(f"{seconds(pool.waited_seconds)} waited")
     if pool.refused:
-        parts.append(f"{pool.refused} refused")
+        parts.append(f"{pool.refused} rate limited (429)")
     if pool.held_seconds:
-        parts.append(f"held for {seconds(pool.held_seconds)}")
+        parts.append(f"paused for {seconds(pool.held_seconds)}")
     return Text(f"{printable(pool.name)}: {', '.join(parts)}", style="yellow" if pool.held_seconds else "dim")
 
 
@@ -137,25 +136,19 @@ def _running(seen: Progress) -> Table:
     return table
 
 
-# What is shown while a benchmark runs: a table of its models on a terminal, else a line for each run.
-
-
 class BenchView:
-    """Watches a benchmark: writes files, and shows how far it is."""
+    """Shows a benchmark as a table of its models on a terminal, else as a line per run; writes its files."""
 
     def __init__(
         self,
         store: Store,
         run_id: str,
-        keep: Callable[[str], None],
         *,
         quiet: bool = False,
         verbose: bool = False,
     ) -> None:
-        """`keep` writes the files of one model."""
         self._store = store
         self._run_id = run_id
-        self._keep = keep
         self._quiet = quiet
         self._verbose = verbose
         self._is_live = not quiet and sys.stderr.isatty()
@@ -164,14 +157,13 @@ class BenchView:
         self._items, self._finished = totals["items"], totals["finished"]
 
     def item(self, end: ItemFinished) -> None:
-        """A run has ended, and that is committed."""
+        """A run has finished and is committed."""
         self._finished += 1
         if not self._quiet and not self._is_live:
             print_note(f"[{self._finished}/{self._items}] {self._line(end)}")
         if self._verbose and not self._is_live:
             for score in self._store.read.of_session("scores", end.session_id):
                 print_note(f"        {score['label'] or '–':<5}  {printable(score['evaluator'], width=100)}")
-        self._keep(end.item.factors["model"])
 
     async def __aenter__(self) -> Self:
         if self._is_live:
@@ -200,7 +192,6 @@ class BenchView:
         return line if outcome.status == SUCCESS else line + why
 
     async def _draw(self) -> None:
-        # Drawing takes libraries that a run in a script need not load.
         from rich.console import Console
         from rich.live import Live
 
@@ -217,7 +208,7 @@ class BenchView:
 
 
 def leaderboard_picture(rows: Sequence[ModelStanding], title: str) -> "Table":
-    """A benchmark as it stands, as a table of its models."""
+    """A table of the models of a benchmark."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,7 +1,6 @@
-"""The `proctor` command: which word starts which module, and how it ends.
+"""The `proctor` command: dispatch to the module of a command, and the exit code.
 
-Only the module of the command that was called is loaded; `proctor --help` loads none, so that it
-answers in the time Python itself takes to start.
+Only the module of the called command is loaded; `proctor --help` loads none and starts as fast as Python.
 """
 
 import gc
@@ -11,47 +10,56 @@ from typing import Any
 
 from proctor.lazy_import import load
 
-COMMANDS = {
-    "batch": ("batch", "Run a plan of repositories × prompts × agents."),
-    "bench": ("bench", "Run a task on many models, and rank them."),
-    "simulate": ("simulate", "Let every client talk to every therapist."),
-    "roles": ("inventory", "List the roles that can be played, or make a new one."),
-    "experiment": ("scenario", "Run every variation of a scenario, many times."),
-    "scenario": ("scenario", "Run, validate, estimate and branch one scenario."),
-    "analyze": ("report", "Say what the runs of an experiment show."),
-    "evaluate": ("evaluate", "Judge recorded sessions, wherever they came from."),
-    "evaluators": ("evaluators", "List, make, try and calibrate evaluators."),
-    "import": ("importing", "Bring in sessions that were recorded elsewhere."),
-    "compare": ("compare", "Say what the difference between runs is worth."),
-    "resume": ("resume", "Go on with a run that was stopped, halted or killed."),
-    "abort-run": ("runs", "Stop a run, wherever it is being carried out."),
-    "runs": ("runs", "List the runs there are."),
-    "show": ("runs", "Show a run, an item or a session."),
-    "watch": ("runs", "Watch a run until it ends."),
-    "delete": ("runs", "Delete a run with its branches, work trees and rows."),
-    "sessions": ("sessions", "List, diff, squash, rebase, merge and clean up sessions."),
-    "export": ("export", "Write a run's tables as JSON, NDJSON, CSV or Parquet."),
-    "report": ("report", "Write a report in Markdown or HTML."),
-    "encryption": ("encryption", "Seal the store under a key, look how it is sealed, change keys."),
-    "models": ("inventory", "List the models that can be asked from here."),
-    "agents": ("inventory", "List the agents and whether they are installed."),
-    "doctor": ("doctor", "Look at this machine; try a model or an agent."),
-    "serve": ("serve", "Serve the web app and the HTTP interface."),
-    "gateway": ("serve", "Let agents reach models through Proctor, recorded and priced."),
+GROUPS = {
+    "Run": {
+        "batch": ("batch", "Run a plan of repositories × prompts × agents."),
+        "bench": ("bench", "Run a task on many models, and rank them."),
+        "simulate": ("simulate", "Simulate conversations between roles (every client × every therapist)."),
+        "experiment": ("scenario", "Run every variation of a scenario, with repeats."),
+        "scenario": ("scenario", "Run, validate, estimate, and branch one scenario."),
+        "resume": ("resume", "Resume a run that was stopped, halted, or killed."),
+        "abort-run": ("runs", "Stop a run, including one started by another process."),
+        "watch": ("runs", "Watch a run until it ends."),
+    },
+    "Evaluate": {
+        "evaluate": ("evaluate", "Evaluate recorded sessions: Proctor runs, traces, or files."),
+        "evaluators": ("evaluators", "List, create, test, and calibrate evaluators."),
+        "import": ("importing", "Import sessions from traces or other tools."),
+    },
+    "Results": {
+        "runs": ("runs", "List runs."),
+        "show": ("runs", "Show a run, an item, or a session."),
+        "compare": ("compare", "Compare runs with a baseline; gate CI on regressions."),
+        "analyze": ("report", "Analyze an experiment or simulation."),
+        "report": ("report", "Write a report in Markdown or HTML."),
+        "export": ("export", "Export tables as JSON, NDJSON, CSV, or Parquet."),
+    },
+    "Manage": {
+        "sessions": ("sessions", "List, diff, squash, rebase, merge, and clean up sessions."),
+        "delete": ("runs", "Delete a run with its branches, worktrees, and rows."),
+        "roles": ("inventory", "List roles for simulations, or create one."),
+        "encryption": ("encryption", "Encrypt the store; create, inspect, and rotate keys."),
+    },
+    "Setup": {
+        "doctor": ("doctor", "Check the installation; test a model or an agent."),
+        "models": ("inventory", "List available models with prices and status."),
+        "agents": ("inventory", "List agents and whether they are installed."),
+        "serve": ("serve", "Serve the web app and the HTTP API."),
+        "gateway": ("serve", "Run a local model gateway that records and prices every call."),
+    },
 }
-"""Each command: the module that holds it, and what it is for."""
-
-
+"""Each command, by group: the module that implements it, and its summary."""
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+INTERNAL = {"launched": "launched"}
+"""Commands that Proctor starts itself, by module."""
 OPTIONAL_VALUES = {("batch", "--resume"): "last", ("bench", "--parallel"): "auto"}
-"""Options that may stand without a value, and the value they then have."""
-
-
+"""Options whose value may be left out, and the value they then have."""
 GLOBALS = {"--store": "store", "--home": "home"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    words = _normalised(list(sys.argv[1:] if arguments is None else arguments))
+    words = _normalized(list(sys.argv[1:] if arguments is None else arguments))
     if not words or words[0] in ("--help", "-h", "help"):
         print(_help())
         return 0 if words else 2
@@ -64,44 +72,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    # Loaded here, not above: it brings typer, which the help does without.
+    # Loaded here, not above: it imports typer, which the help does not need.
     from proctor.cli import output
 
     options, words = _globals(words)
-    with output.told(as_json="--json" in words or "--jsonl" in words) as end:
-        if not words or words[0] not in COMMANDS:
-            raise output.unknown_command(words[0] if words else "", COMMANDS)
-        module: Any = load(f"proctor.cli.{COMMANDS[words[0]][0]}")
-        # All of that stays: it need not be looked through again and again.
+    with output.exit_on_error(as_json="--json" in words or "--jsonl" in words) as end:
+        name = words[0] if words else ""
+        if name not in COMMANDS and name not in INTERNAL:
+            raise output.unknown_command(name, COMMANDS)
+        module: Any = load(f"proctor.cli.{INTERNAL.get(name) or COMMANDS[name][0]}")
+        # Modules live to the end: the garbage collector need not scan them.
         gc.freeze()
-        end.code = module.apps[words[0]](
-            args=words[1:], prog_name=f"proctor {words[0]}", standalone_mode=False, obj=options
-        )
+        command = module.apps[name]
+        if "--help" in words:
+            command = output.with_placeholders(command)
+        end.code = command(args=words[1:], prog_name=f"proctor {name}", standalone_mode=False, obj=options)
     return end.code or 0
 
 
 def _help() -> str:
     width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items())
+    groups = "\n\n".join(
+        f"{title}:\n" + "\n".join(f"  {name:<{width}}  {summary}" for name, (_, summary) in group.items())
+        for title, group in GROUPS.items()
+    )
     return (
         "proctor COMMAND [OPTIONS]\n"
-        "  Runs AI agents in batches, records everything they do, judges it, and says what a\n"
-        "  difference is worth.\n\n"
+        "  Run AI agents in batches, record every step, score the results, and compare runs with\n"
+        "  confidence intervals.\n\n"
         "  Example:  proctor batch plan.yaml --dry-run\n\n"
-        f"Commands:\n{rows}\n\n"
-        "Everywhere:\n"
-        "  --json        one JSON document on standard output, people's words on standard error\n"
-        "  --store URL   the store: a file, or postgresql://…  [env PROCTOR_STORE]\n"
-        "  --home DIR    where work trees and the store live   [env PROCTOR_HOME]\n"
+        f"{groups}\n\n"
+        "Global options:\n"
+        "  --json        print one JSON document to stdout; messages go to stderr\n"
+        "  --store URL   the store: a file, or postgresql://…     [env PROCTOR_STORE]\n"
+        "  --home DIR    folder of the store and the worktrees    [env PROCTOR_HOME]\n"
         "  --version     print the version\n\n"
-        "`proctor COMMAND --help` tells more of a command.\n"
-        "Exit codes: 0 every item succeeded · 1 finished, some did not · 2 bad usage or plan, nothing\n"
-        "started · 3 halted or aborted before the end · 130 Ctrl-C."
+        "Run `proctor COMMAND --help` for details.\n"
+        "Exit codes: 0 all items succeeded · 1 some did not · 2 invalid usage or plan, nothing started ·\n"
+        "3 halted or aborted · 130 Ctrl-C."
     )
 
 
-def _normalised(words: list[str]) -> list[str]:
-    """`--num_runs` is `--num-runs`; an option that may stand alone gets its value."""
+def _normalized(words: list[str]) -> list[str]:
+    """Write `--num_runs` as `--num-runs`, and add the values that were left out."""
     result: list[str] = []
     for position, word in enumerate(words):
         if word == "--":
@@ -109,25 +122,25 @@ def _normalised(words: list[str]) -> list[str]:
         if word.startswith("--"):
             name, equals, value = word.partition("=")
             word = name.replace("_", "-") + equals + value
-        alone = OPTIONAL_VALUES.get((words[0], word))
+        default = OPTIONAL_VALUES.get((words[0], word))
         following = words[position + 1] if position + 1 < len(words) else "-"
-        if alone and (following.startswith("-") or following.endswith((".yaml", ".yml"))):
-            word = f"{word}={alone}"
+        if default and (following.startswith("-") or following.endswith((".yaml", ".yml"))):
+            word = f"{word}={default}"
         result.append(word)
     return result
 
 
 def _globals(words: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Options that stand before or behind any command, apart from the rest."""
-    found, rest, waiting = {}, list[str](), ""
+    """Split off the global options, which may stand anywhere."""
+    options, rest, waiting = {}, list[str](), ""
     for word in words:
         name, equals, value = word.partition("=")
         if waiting:
-            found[waiting], waiting = word, ""
+            options[waiting], waiting = word, ""
         elif name in GLOBALS and equals:
-            found[GLOBALS[name]] = value
+            options[GLOBALS[name]] = value
         elif name in GLOBALS:
             waiting = GLOBALS[name]
         else:
             rest.append(word)
-    return found, rest
+    return options, rest

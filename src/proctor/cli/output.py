@@ -1,6 +1,6 @@
-"""How a command ends: what went wrong as words and an exit code.
+"""Output of commands: errors and exit codes, tables, JSON, and the options many commands share.
 
-The library raises; this is the one place that turns an error into a line.
+The library raises; only this module turns an error into a message and an exit code.
 """
 
 import json
@@ -21,35 +21,33 @@ from proctor.bootstrap import now
 from proctor.errors import PlanError, ProctorError, StoreError, StoreUnavailable, UsageError
 from proctor.store import Scope, Store
 
-# Ask whether the user is sure.
-
 
 def is_sure(question: str) -> bool:
-    """Whether the user says yes. Where nobody can answer, say how to answer beforehand."""
+    """Ask for confirmation. Raises without a terminal."""
     try:
         return typer.confirm(question, err=True)
     except typer.Abort:
         if sys.stdin.isatty():
             raise KeyboardInterrupt from None
-        raise UsageError(f"nobody answered: {question}\nSay it beforehand:  --yes") from None
+        raise UsageError(f"confirmation required: {question}\nPass --yes to skip it.") from None
 
 
 printable, seconds, count = formatting.printable, formatting.seconds, formatting.plural
 
 
 def money(usd: float | None) -> str:
-    """An amount in dollars; a price that is not known is not 0."""
+    """An amount in US dollars; None is an unknown price."""
     return formatting.usd(usd, unknown="unknown")
 
 
 def print_json(document: Any) -> None:
-    """The one JSON document of a command that was asked for one."""
+    """Print the JSON document of a command."""
     print(json.dumps(document, ensure_ascii=False, indent=2, default=str))
 
 
-def print_note(words: str) -> None:
-    """Something for people, on standard error, where it never mixes with what programs read."""
-    print(words, file=sys.stderr, flush=True)
+def print_note(text: str) -> None:
+    """Print a message to standard error."""
+    print(text, file=sys.stderr, flush=True)
 
 
 SUCCEEDED, SOME_DID_NOT, BAD_USAGE, CUT_SHORT, CTRL_C = 0, 1, 2, 3, 130
@@ -57,14 +55,14 @@ SUCCEEDED, SOME_DID_NOT, BAD_USAGE, CUT_SHORT, CTRL_C = 0, 1, 2, 3, 130
 
 @dataclass(slots=True)
 class ExitReason:
-    """The exit code a command comes to."""
+    """The exit code of a command."""
 
     code: int | None = None
 
 
 @contextmanager
-def told(*, as_json: bool) -> Iterator[ExitReason]:
-    """Turn whatever goes wrong inside into words and an exit code."""
+def exit_on_error(*, as_json: bool) -> Iterator[ExitReason]:
+    """Turn errors into a message and an exit code."""
     end = ExitReason()
     try:
         yield end
@@ -79,89 +77,116 @@ def told(*, as_json: bool) -> Iterator[ExitReason]:
             }
             for p in error.problems
         ]
-        end.code = _say(str(error), BAD_USAGE, as_json=as_json, problems=problems)
+        end.code = _print_error(str(error), BAD_USAGE, as_json=as_json, problems=problems)
     except (UsageError, TyperException) as error:
-        words = error.format_message() if isinstance(error, TyperException) else str(error)
-        end.code = _say(words, BAD_USAGE, as_json=as_json)
+        message = error.format_message() if isinstance(error, TyperException) else str(error)
+        end.code = _print_error(message, BAD_USAGE, as_json=as_json)
     except StoreUnavailable as error:
-        end.code = _say(str(error), BAD_USAGE, as_json=as_json)
+        end.code = _print_error(str(error), BAD_USAGE, as_json=as_json)
     except StoreError as error:
-        end.code = _say(str(error), CUT_SHORT, as_json=as_json)
+        end.code = _print_error(str(error), CUT_SHORT, as_json=as_json)
     except ProctorError as error:
-        end.code = _say(str(error), SOME_DID_NOT, as_json=as_json)
+        end.code = _print_error(str(error), SOME_DID_NOT, as_json=as_json)
     except KeyboardInterrupt:
         end.code = CTRL_C
     except (BrokenPipeError, SystemExit):
-        # The reader of our output has gone (`| head`), at which typer exits; Python would complain once more.
+        # The reader of the output has closed it (`| head`), so typer exits; Python would report it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         end.code = SUCCEEDED
 
 
+PLACEHOLDERS = {"int": "N", "float": "N", "Path": "PATH"}
+"""What stands for the value of an option in help, by type; TEXT for all others."""
+
+
+def placeholder(param: Any) -> str:
+    """What stands for the value of an option in help: its metavar, or one by its type; empty for a flag."""
+    if param.is_flag:
+        return ""
+    annotation = param.type_descriptor.annotation
+    return str(param.metavar or PLACEHOLDERS.get(getattr(annotation, "__name__", ""), "TEXT"))
+
+
+def with_placeholders(app: typer.Typer) -> Any:
+    """The command of an app, whose help shows placeholders in place of type names."""
+    command = typer.main.get_command(app)
+    commands = [command]
+    while commands:
+        one: Any = commands.pop()
+        commands += getattr(one, "commands", {}).values()
+        for param in (*one.params, one.get_help_option(typer.Context(one))):
+            if param is None:
+                continue
+            if param.param_type_name == "option":
+                param.metavar = placeholder(param)
+            else:
+                # The name of an argument says enough.
+                param.display_type_rich = _no_type
+    return command
+
+
+def _no_type(ctx: typer.Context) -> None:  # noqa: ARG001
+    return None
+
+
 def unknown_command(name: str, commands: Mapping[str, Any]) -> UsageError:
-    """The error for a command there is none of, with the nearest there is."""
+    """The error for an unknown command, with the most similar one."""
     near = get_close_matches(name, commands, n=1)
     remedy = f"Did you mean `{near[0]}`?" if near else "`proctor --help` lists them."
     return UsageError(f"there is no command `{name}`\n{remedy}")
 
 
-def _say(words: str, code: int, *, as_json: bool, **more: Any) -> int:
+def _print_error(message: str, code: int, *, as_json: bool, **more: Any) -> int:
     if as_json:
-        print(json.dumps({"error": words, **more}, ensure_ascii=False))
-    print(printable(f"proctor: {words}", lines=True), file=sys.stderr)
+        print(json.dumps({"error": message, **more}, ensure_ascii=False))
+    print(printable(f"proctor: {message}", lines=True), file=sys.stderr)
     return code
 
 
-# Options that many commands have, each with one meaning and one wording.
+# Options that many commands share
 
 
-Run = Annotated[str, typer.Argument(help="The run's id, or an unambiguous beginning of it.")]
-
-
+Run = Annotated[str, typer.Argument(help="Run ID, or an unambiguous prefix.", metavar="RUN")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-
 
 JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")]
 
-
 Jsonl = Annotated[
-    bool, typer.Option("--jsonl", help="Print a JSON record for the launch, each item and the end.")
+    bool, typer.Option("--jsonl", help="Print a JSON record for the launch, each item, and the end.")
 ]
 
-
-RetryErrors = Annotated[bool, typer.Option("--retry-errors", help="Also repeat items that ended in `error`.")]
-
+RetryErrors = Annotated[bool, typer.Option("--retry-errors", help="Also retry items that ended in `error`.")]
 
 RetryFailed = Annotated[
-    bool, typer.Option("--retry-failed", help="Also repeat items that ended in `fail` or `timeout`.")
+    bool, typer.Option("--retry-failed", help="Also retry items that ended in `fail` or `timeout`.")
 ]
 
 
-# Which sessions a command is about: a run, some sessions, or some days.
+# Which sessions a command selects: a run, some sessions, or some days
 
 
-RunOption = Annotated[str, typer.Option("--run", help="A run's id, or its beginning.")]
-
-
-SessionsOption = Annotated[str, typer.Option("--sessions", help="Session ids, with commas between.")]
-
-
+RunOption = Annotated[str, typer.Option("--run", help="Run ID, or an unambiguous prefix.", metavar="RUN")]
+SessionsOption = Annotated[
+    str, typer.Option("--sessions", help="Comma-separated session IDs.", metavar="ID,ID")
+]
 SinceOption = Annotated[
-    str, typer.Option("--start-date", help="Sessions from this day on (UTC): 2024-01-31.")
+    str,
+    typer.Option("--start-date", help="Sessions from this day on (UTC), e.g. 2024-01-31.", metavar="DATE"),
 ]
-
-
-UntilOption = Annotated[str, typer.Option("--end-date", help="Sessions up to and with this day (UTC).")]
+UntilOption = Annotated[
+    str, typer.Option("--end-date", help="Sessions up to and including this day (UTC).", metavar="DATE")
+]
 
 
 def scope_of(store: Store, run: str, sessions: str, start_date: str, end_date: str) -> Scope:
-    """The scope that options stand for; raises when they name nothing, or what there is not."""
+    """The scope of the options. Raises when they select nothing, or a run or session does not exist."""
     if not (run or sessions or start_date or end_date):
         raise UsageError(
-            "say which sessions\nGive --run RUN, --sessions ID,ID or --start-date and --end-date."
+            "no sessions selected\nPass --run RUN, --sessions ID,ID, or --start-date and --end-date."
         )
     ids = [part.strip() for part in sessions.split(",") if part.strip()]
     start, end = moment_of(start_date), moment_of(end_date)
-    # A day without a time of day counts whole.
+    # A date without a time includes the whole day.
     if end is not None and len(end_date.strip()) == len("2024-01-31"):
         end += timedelta(days=1)
     return Scope(
@@ -173,24 +198,23 @@ def scope_of(store: Store, run: str, sessions: str, start_date: str, end_date: s
 
 
 def moment_of(text: str) -> datetime | None:
-    """The moment a date or time on the command line stands for; None when it is empty."""
+    """Parse a date or time of the command line; None when it is empty."""
     if not text:
         return None
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise UsageError(f"`{text}` is no date\nWrite it like 2024-01-31 or 2024-01-31T14:00.") from None
+        raise UsageError(
+            f"`{text}` is not a valid date\nWrite it like 2024-01-31 or 2024-01-31T14:00."
+        ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-# Tables for people, on standard output: aligned columns, nothing a terminal would obey.
 
 
 WIDEST = 60
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under their heads, each column as wide as its longest cell."""
+    """Print rows with their column headings, each column as wide as its longest cell."""
     cells = [[printable(cell, width=WIDEST) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     for row in [list(heads), *cells]:

@@ -1,4 +1,4 @@
-"""`proctor report`: what a run came to, in Markdown or HTML."""
+"""`proctor report` and `proctor analyze`: reports of runs, and analyses of output folders."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.bootstrap import now, places
 from proctor.cli import output
 from proctor.cli.output import (
     Json,
@@ -21,7 +20,10 @@ from proctor.cli.output import (
     printable,
     scope_of,
 )
+from proctor.cli.run import terminal_context
+from proctor.context import RunContext
 from proctor.errors import UsageError
+from proctor.jobs import find_job
 from proctor.report import html, markdown
 from proctor.stats.summary import summarise
 
@@ -38,30 +40,25 @@ def report(
     sessions: SessionsOption = "",
     start_date: SinceOption = "",
     end_date: UntilOption = "",
-    format_: Annotated[str, typer.Option("--format", help="md or html.")] = "md",
+    format_: Annotated[str, typer.Option("--format", help="md or html.", metavar="FORMAT")] = "md",
     out: Annotated[
-        Path | None, typer.Option("--out", help="The file to write; standard output without it.")
+        Path | None, typer.Option("--out", help="Output file (default: standard output).", metavar="FILE")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document with the report in it.")
+        bool, typer.Option("--json", help="Print one JSON document that contains the report.")
     ] = False,
 ) -> int:
-    """Write a report of a run, of some sessions or of some days: a page to read, to mail or to print.
+    """Write a report of a run, of sessions, or of days, in Markdown or HTML.
 
     Example:  proctor report --run nightly-42 --format html --out report.html
     """
     if format_ not in FORMATS:
         raise UsageError(f"there is no report format {format_}\nThere are: md, html.")
-    with places(context.obj).open_store() as store:
-        scope = scope_of(store, run, sessions, start_date, end_date)
-        job = store.read.batch(scope.run_id, now())["job"] if scope.run_id else ""
-        if job == "evaluation":
-            # Has a page of its own; what that takes, other reports need not load.
-            from proctor.cli.evaluation_report import evaluation_report
-
-            text = evaluation_report(store, scope.run_id, format_)
-        else:
-            text = FORMATS[format_](summarise(store.read, scope, now()))
+    with terminal_context(context.obj) as ctx:
+        scope = scope_of(ctx.store, run, sessions, start_date, end_date)
+        text = _report_of_job(ctx, scope.run_id, format_) if scope.run_id else None
+        if text is None:
+            text = FORMATS[format_](summarise(ctx.store.read, scope, ctx.now()))
     if out is not None:
         _write(out, text)
         print_note(f"wrote {printable(out)}")
@@ -72,15 +69,19 @@ def report(
     return output.SUCCEEDED
 
 
+def _report_of_job(ctx: RunContext, run_id: str, format_: str) -> str | None:
+    """The report that the job of a run makes; None: the one that every run has."""
+    return find_job(ctx.store.read.batch(run_id, ctx.now())["job"]).report(run_id, format_, ctx)
+
+
 def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}\nGive --out the path of a file.") from error
-
-
-# `proctor analyze`: say what the runs in a folder show, whatever kind of runs they are.
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}\nPass the path of a file to --out."
+        ) from error
 
 
 analyze_app = typer.Typer(add_completion=False)
@@ -88,7 +89,7 @@ analyze_app = typer.Typer(add_completion=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyzeRequest:
-    """What the command line says."""
+    """Options of `proctor analyze`."""
 
     report: bool
     metric: str
@@ -97,61 +98,56 @@ class AnalyzeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisOutput:
-    """What an analysis came to."""
+    """The result of an analysis."""
 
     document: Any
     """All of it, for `--json`."""
     words: str
-    """For people."""
+    """The summary that is printed."""
     files: Sequence[Path] = ()
 
 
-Analyse = Callable[[Path, AnalyzeRequest], AnalysisOutput]
-
-
-KINDS: dict[str, tuple[Sequence[str], str]] = {
-    "experiment": (("runs/var-*", "batch-state.json"), "proctor.cli.analyze_experiment"),
-    "simulation": (("batch_summary.json", "*_run[0-9]*.json"), "proctor.cli.analyze_dialogues"),
+Analyze = Callable[[Path, AnalyzeRequest], AnalysisOutput]
+ANALYSES: dict[str, tuple[Sequence[str], str]] = {
+    "experiment": (("runs/var-*", "batch-state.json"), "proctor.cli.scenario:analyze_experiment"),
+    "simulation": (("batch_summary.json", "*_run[0-9]*.json"), "proctor.cli.analyze_dialogues:analyse"),
 }
-"""Each kind of folder: what is found in it (any of these), and the module whose `analyse` knows it."""
+"""Each kind of folder: files that only such a folder has, and the function that analyzes it."""
 
 
 @analyze_app.command()
 def analyze(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder of an experiment or a simulation.")
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an experiment or a simulation.")],
     report: Annotated[
-        bool, typer.Option("--report", help="Also write the report, in Markdown and HTML.")
+        bool, typer.Option("--report", help="Also write a report in Markdown and HTML.")
     ] = False,
-    metric: Annotated[str, typer.Option("--metric", help="Only this metric.")] = "",
+    metric: Annotated[str, typer.Option("--metric", help="Analyze only this metric.")] = "",
     as_json: Json = False,
 ) -> int:
-    """Say what the runs in DIR show: statistics, comparisons, effects and patterns, written to its analysis/.
+    """Analyze the runs in DIR: statistics, comparisons, effects and patterns, written to DIR/analysis.
 
     Example:  proctor analyze experiments/my-experiment --report
     """
     if not folder.is_dir():
-        remedy = "Give the folder that an experiment or a simulation was written to."
-        raise UsageError(f"there is no folder {folder}\n{remedy}")
-    told = _analyse_of(folder)(folder, AnalyzeRequest(report=report, metric=metric, as_json=as_json))
+        raise UsageError(f"there is no folder {folder}\nGive the folder of an experiment or a simulation.")
+    analysis = _find_analysis(folder)(folder, AnalyzeRequest(report=report, metric=metric, as_json=as_json))
     if as_json:
-        print_json(told.document)
+        print_json(analysis.document)
     else:
-        print(printable(told.words, lines=True))
-    for path in told.files:
+        print(printable(analysis.words, lines=True))
+    for path in analysis.files:
         print_note(f"wrote {printable(path)}")
     return output.SUCCEEDED
 
 
-def _analyse_of(folder: Path) -> Analyse:
-    for marks, module in KINDS.values():
-        if any(next(folder.glob(mark), None) for mark in marks):
-            # Each kind brings its own libraries; only the one that is needed is loaded.
-            found: Analyse = import_module(module).analyse
+def _find_analysis(folder: Path) -> Analyze:
+    for patterns, function in ANALYSES.values():
+        if any(next(folder.glob(pattern), None) for pattern in patterns):
+            # Each kind needs libraries of its own; only the one in use is loaded.
+            module, _, name = function.partition(":")
+            found: Analyze = getattr(import_module(module), name)
             return found
-    kinds = ", ".join(KINDS)
-    raise UsageError(f"nothing in {folder} can be analysed\nIt knows the folders of: {kinds}.")
+    raise UsageError(f"{folder} holds nothing to analyze\nIt must be the folder of: {', '.join(ANALYSES)}.")
 
 
 apps = {"report": report_app, "analyze": analyze_app}

@@ -15,30 +15,24 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from proctor.batch.create import Extension
-from proctor.batch.executor import Executor
 from proctor.batch.lifecycle import Observer, RunControl, RunResult
-from proctor.bootstrap import make_house, now, open_context
+from proctor.bootstrap import open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_note, printable, seconds
-from proctor.context import AttemptContext, Notice, RunContext
-from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
+from proctor.context import Notice, RunContext
+from proctor.item import SUCCESS, Item
 from proctor.job import BatchEnd, ItemFinished
-from proctor.models import ModelRouter
-from proctor.store import ItemFilter, Store
-from proctor.store.batches import moment
-
-# What is shown while a batch runs: a live picture, lines, JSON records, or nothing.
-
+from proctor.store import Store
 
 LINE_EACH = 2000
-"""In a larger batch only what did not succeed gets a line, and every hundredth item."""
+"""In larger runs, only items that did not succeed get a line, and every hundredth item."""
 
 
 class View(Protocol):
-    """Shows a batch while it runs."""
+    """Shows a run while it is executed."""
 
     def item(self, end: ItemFinished) -> None:
-        """An item has ended, and that is committed."""
+        """An item has finished, and that is committed."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -48,11 +42,11 @@ class View(Protocol):
 
 
 def view_for(store: Store, run_id: str, *, as_json: bool, as_jsonl: bool) -> View:
-    """The view that fits: records if asked for, a live picture on a terminal, else lines."""
+    """JSON records if requested, a live view on a terminal, otherwise lines."""
     if as_jsonl:
         return JsonLines(run_id, store.read.totals(run_id)["items"])
     if sys.stderr.isatty():
-        # Drawing takes libraries that a run in a script need not load.
+        # The live view needs libraries that a run in a script does not load.
         from proctor.cli.live import LiveView
 
         return LiveView(store, run_id)
@@ -141,16 +135,16 @@ def line_of(end: ItemFinished) -> str:
 MOST_FILES = 65_536
 
 
-MOST_FAILURES = 1000
-"""Failures listed in the final document; all of them are in the store."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
     """What a command prints: progress for people, or records for programs."""
 
     as_json: bool = False
     as_jsonl: bool = False
+
+
+Present = Callable[[RunContext, RunResult, OutputOptions], None]
+"""Prints a finished run. The module of a job's command may have one, `present`, and a `JobObserver`."""
 
 
 class TerminalObserver(Observer):
@@ -177,6 +171,33 @@ class TerminalObserver(Observer):
             self._view.item(item)
 
 
+class TerminalPeople:
+    """The person at this terminal: questions on standard error, answers from standard input.
+
+    A line with a single dot, or the end of the input, ends an answer. One question at a time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def ask(self, item_id: str, actor: str, prompt: str) -> str:  # noqa: ARG002
+        """Print the question and read the answer."""
+        async with self._lock:
+            return await asyncio.to_thread(_ask_here, actor, prompt)
+
+
+def _ask_here(actor: str, prompt: str) -> str:
+    print_note(f"\n── you are {printable(actor)} " + "─" * 40)
+    print_note(printable(prompt, lines=True))
+    print_note("── your answer; end it with a line that holds a single dot")
+    lines = list[str]()
+    for line in sys.stdin:
+        if line.strip() == ".":
+            break
+        lines.append(line)
+    return "".join(lines).strip()
+
+
 def print_notice(notice: Notice) -> None:
     """Print a message of the library to standard error."""
     prefix = "note: " if notice.kind == "note" else ""
@@ -188,22 +209,35 @@ def terminal_context(options: Mapping[str, str] | None, folders: Sequence[Path] 
     """The context of a command: its global options, and its messages on standard error."""
     given = options or {}
     with open_context(
-        folders, home=given.get("home", ""), store=given.get("store", ""), notice=print_notice
+        folders,
+        home=given.get("home", ""),
+        store=given.get("store", ""),
+        notice=print_notice,
+        people=TerminalPeople(),
     ) as ctx:
         yield ctx
 
 
 def run_command(
-    ctx: RunContext, result: Coroutine[Any, Any, RunResult], output: OutputOptions, *, document: bool = True
+    ctx: RunContext,
+    result: Coroutine[Any, Any, RunResult],
+    output: OutputOptions,
+    *,
+    document: bool = True,
+    present: Present | None = None,
 ) -> int:
     """Run a job to its end, print its summary, notify the user; the exit code.
 
-    Without `document`, the command prints the JSON document itself.
+    Without `document`, the command prints the JSON document itself; `present` prints both in place of the
+    document and summary that every run has.
     """
     finished = asyncio.run(result)
-    if document:
-        print_document(finished.summary, output)
-    print_summary(finished.summary)
+    if present:
+        present(ctx, finished, output)
+    else:
+        if document:
+            print_document(finished.summary, output)
+        print_summary(finished.summary, executed=finished.executed)
     options = json.loads(ctx.store.read.batch(finished.run_id, ctx.now())["optionsJson"] or "{}")
     notify(options.get("notify"), finished.summary)
     return exit_code(finished.end, finished.summary)
@@ -217,78 +251,6 @@ def print_document(document: Mapping[str, Any], output: OutputOptions) -> None:
         print(json.dumps({"type": "done", **document}, ensure_ascii=False, default=str), flush=True)
 
 
-async def run_batch_command(
-    store: Store,
-    home: Path,
-    run_id: str,
-    owner: str,
-    models: ModelRouter,
-    shown: OutputOptions,
-    *,
-    house: AttemptContext | None = None,
-) -> int:
-    """Run a batch that is ours to its end; the exit code. `house` is what it stands on, if not the usual."""
-    view = view_for(store, run_id, as_json=shown.as_json, as_jsonl=shown.as_jsonl)
-    ending = await execute(store, run_id, owner, house or make_house(home, models), models, view)
-    batch = store.read.batch(run_id, now())
-    document = summary(store, batch)
-    if shown.as_json:
-        print_json(document)
-    elif shown.as_jsonl:
-        print(json.dumps({"type": "done", **document}, ensure_ascii=False), flush=True)
-    print_summary(document)
-    await asyncio.to_thread(notify, json.loads(batch["optionsJson"]).get("notify"), document)
-    return exit_code(ending, document)
-
-
-async def execute(
-    store: Store, run_id: str, owner: str, house: AttemptContext, models: ModelRouter, view: View
-) -> BatchEnd:
-    """Run a batch that is ours to its end, shown by `view`, stopping cleanly at a signal."""
-    _allow_many_files()
-    models.get_ready()
-    conductor = Executor(store, run_id, owner, house, watch=view.item)
-    _stop_at_signals(conductor)
-    try:
-        async with view:
-            return await conductor.run()
-    finally:
-        await house.door.close()
-        await models.close()
-        if models.tape:
-            models.tape.close()
-
-
-def summary(store: Store, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run came to, as the documented JSON."""
-    totals = store.read.totals(batch["runId"])
-    counts = totals["counts"]
-    lost = store.read.items(batch["runId"], ItemFilter(statuses=(FAIL, TIMEOUT, ERROR)), limit=MOST_FAILURES)
-    began, ended = moment(batch["createdAt"]), moment(batch["finishedAt"]) or now()
-    return {
-        "runId": batch["runId"],
-        "status": batch["status"],
-        "reason": batch["reason"],
-        "itemCount": totals["items"],
-        "successCount": counts[SUCCESS],
-        "failCount": counts[FAIL],
-        "timeoutCount": counts[TIMEOUT],
-        "errorCount": counts[ERROR],
-        "unfinishedCount": totals["items"] - totals["finished"],
-        "tokensTotal": totals["tokens"],
-        "toolCalls": totals["toolCalls"],
-        "costUsd": totals["costUsd"],
-        "durationSec": round((ended - began).total_seconds(), 3) if began else None,
-        "failures": [
-            {
-                name: row[name]
-                for name in ("id", "repo", "prompt", "agent", "model", "status", "reason", "error")
-            }
-            for row in lost
-        ],
-    }
-
-
 def exit_code(ending: BatchEnd, document: Mapping[str, Any]) -> int:
     """The exit code for how a batch ended."""
     if ending.status == "interrupted":
@@ -298,37 +260,37 @@ def exit_code(ending: BatchEnd, document: Mapping[str, Any]) -> int:
     return output.SUCCEEDED if document["successCount"] == document["itemCount"] else output.SOME_DID_NOT
 
 
-def notify(wanted: str | None, document: Mapping[str, Any]) -> None:
-    """Tell the user that a run has ended, by a command of theirs or on their desktop."""
-    if not wanted:
+def notify(command: str | None, document: Mapping[str, Any]) -> None:
+    """Notify the user that a run has ended: by the command they set, or on the desktop."""
+    if not command:
         return
-    words = (
+    message = (
         f"{document['runId']}: {document['status']}, {document['successCount']} of {document['itemCount']}"
     )
     facts = {
         f"PROCTOR_{name.upper()}": str(document[name]) for name in ("status", "itemCount", "successCount")
     }
-    told = os.environ | facts | {"PROCTOR_RUN": document["runId"], "PROCTOR_MESSAGE": words}
+    environment = os.environ | facts | {"PROCTOR_RUN": document["runId"], "PROCTOR_MESSAGE": message}
     desktop = (
-        ["notify-send", "Proctor", words] if sys.platform != "darwin" else ["osascript", "-e", _script(words)]
+        ["notify-send", "Proctor", message]
+        if sys.platform != "darwin"
+        else ["osascript", "-e", f'display notification {json.dumps(message)} with title "Proctor"']
     )
-    command = desktop if wanted == "desktop" else ["/bin/sh", "-c", wanted]
+    arguments = desktop if command == "desktop" else ["/bin/sh", "-c", command]
     try:
-        subprocess.run(command, env=told, timeout=30, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        subprocess.run(
+            arguments, env=environment, timeout=30, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr
+        )
     except (OSError, subprocess.SubprocessError) as error:
         print_note(f"note: could not notify: {printable(error)}")
 
 
-def _script(words: str) -> str:
-    return f'display notification {json.dumps(words)} with title "Proctor"'
-
-
 def _allow_many_files() -> None:
-    """Hundreds of agents and thousands of calls hold more files open than a shell allows at first."""
+    """Raise the limit of open files: hundreds of agents and thousands of calls need more than the default."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+    if soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _stop_at_signals(control: RunControl) -> None:
@@ -348,8 +310,8 @@ def _stop_at_signals(control: RunControl) -> None:
         loop.add_signal_handler(number, stop, number)
 
 
-def print_summary(document: Mapping[str, Any]) -> None:
-    """Print the outcome of a run in a line or two, and the next command."""
+def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None:
+    """Print the outcome of a run and the next command; without `executed`, nothing was left to do."""
     parts = [f"{document['successCount']} of {count(document['itemCount'], 'item')} succeeded"]
     parts += [
         f"{document[name]} {word}"
@@ -363,8 +325,12 @@ def print_summary(document: Mapping[str, Any]) -> None:
     ]
     spent = "" if document["costUsd"] is None else f", {money(document['costUsd'])}"
     tokens = f", {document['tokensTotal']:,} tokens" if document["tokensTotal"] else ""
-    run_id, took = printable(document["runId"]), seconds(document["durationSec"])
-    print_note(f"{run_id} {document['status']} in {took}: {', '.join(parts)}{tokens}{spent}")
+    run_id, duration = printable(document["runId"]), seconds(document["durationSec"])
+    if executed:
+        print_note(f"{run_id} {document['status']} in {duration}: {', '.join(parts)}{tokens}{spent}")
+    else:
+        items = count(document["itemCount"], "item")
+        print_note(f"{run_id}: nothing to resume, all {items} are finished: {', '.join(parts)}")
     if document["reason"] == "cost_limit":
         print_note("A run reached cost_per_run_limit. Raise it, then rerun with --resume.")
     elif document["status"] in ("halted", "interrupted"):
@@ -376,44 +342,31 @@ def print_summary(document: Mapping[str, Any]) -> None:
         print_note(f"Next:  proctor show {run_id}  ·  proctor report --run {run_id}")
 
 
-# Say what a changed config changes in an earlier run: what is new and why, and what is gone.
-
-
 LISTED = 20
-"""New items that a dry run names for people; `--json` has them all."""
+"""New items that a dry run lists; `--json` has them all."""
 
 
-def print_extension(extension: Extension, noun: str) -> None:
-    """Print what a changed plan changed in a run; nothing, when nothing was."""
-    for sentence in extension.sentences(noun):
-        print_note(printable(sentence, width=400))
-
-
-def print_preview(told: Extension, noun: str, name: Callable[[Item], str]) -> None:
-    """Say what would be changed in a run if it were taken up again now."""
-    if not told.added:
+def print_preview(extension: Extension, noun: str, name: Callable[[Item], str]) -> None:
+    """Print what resuming a run with a changed plan would change."""
+    if not extension.added:
         print_note(f"--resume would add no {noun}: all of them are in the earlier run.")
     else:
-        named = ", ".join(printable(name(item)) for item in told.new[:LISTED])
-        more = f" and {told.added - LISTED:,} more (--json)" if told.added > LISTED else ""
-        print_note(f"--resume would add {count(told.added, f'new {noun}')}: {named}{more}")
-        print_note(f"  new because of {_why(told, noun)}")
-    if told.dropped or told.kept:
+        named = ", ".join(printable(name(item)) for item in extension.new[:LISTED])
+        more = f" and {extension.added - LISTED:,} more (--json)" if extension.added > LISTED else ""
+        print_note(f"--resume would add {count(extension.added, f'new {noun}')}: {named}{more}")
+        print_note(f"  new because of {printable(extension.reasons_text(noun), width=400)}")
+    if extension.dropped or extension.kept:
         print_note(
-            f"  no longer in the config: {told.dropped} would be dropped, {told.kept} with results kept"
+            f"  no longer in the plan: {extension.dropped} would be dropped, "
+            f"{extension.kept} with results kept"
         )
 
 
-def preview_document(told: Extension, name: Callable[[Item], str]) -> dict[str, Any]:
-    """The same for programs."""
+def preview_document(extension: Extension, name: Callable[[Item], str]) -> dict[str, Any]:
+    """The same as a JSON document."""
     return {
-        "new": [name(item) for item in told.new],
-        "reasons": dict(told.reasons),
-        "dropped": told.dropped,
-        "kept": told.kept,
+        "new": [name(item) for item in extension.new],
+        "reasons": dict(extension.reasons),
+        "dropped": extension.dropped,
+        "kept": extension.kept,
     }
-
-
-def _why(told: Extension, noun: str) -> str:
-    why = "; ".join(f"{count(number, noun)}: {field}" for field, number in told.reasons.items())
-    return printable(why, width=400)

@@ -1,4 +1,4 @@
-"""`proctor runs`, `abort-run` and `delete`: what there is, and what becomes of it."""
+"""`proctor runs`, `show`, `watch`, `abort-run` and `delete`."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from proctor.batch.deletion import delete_run
-from proctor.batch.lifecycle import abort_run
+from proctor.batch.lifecycle import abort_run, summarize
 from proctor.bootstrap import environment, now, places
 from proctor.cli import output
 from proctor.cli.live import REFRESH_SECONDS, LiveView
@@ -26,47 +26,47 @@ from proctor.cli.output import (
     printable,
     seconds,
 )
-from proctor.cli.run import summary
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES, SUCCESS
 from proctor.store import ItemFilter, Store
 from proctor.store.items import BatchWithTotals
 
 runs_app = typer.Typer(add_completion=False)
-
-
 abort_app = typer.Typer(add_completion=False)
-
-
 delete_app = typer.Typer(add_completion=False)
+show_app = typer.Typer(add_completion=False)
+watch_app = typer.Typer(add_completion=False)
+apps = {"runs": runs_app, "abort-run": abort_app, "delete": delete_app, "show": show_app, "watch": watch_app}
 
 
 @runs_app.command()
 def runs(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Maximum number of runs to list, newest first.", metavar="N")
+    ] = 50,
     as_json: Json = False,
 ) -> int:
-    """List the runs there are, newest first.
+    """List runs, newest first.
 
     Example:  proctor runs --limit 10
     """
     with places(context.obj).open_store() as store:
-        found = store.read.batches(now(), limit=limit)
+        rows = store.read.batches(now(), limit=limit)
     if as_json:
-        print_json({"runs": [_run_document(row) for row in found]})
-    elif not found:
-        print_note("There are no runs yet. Start one:  proctor batch plan.yaml")
+        print_json({"runs": [_run_document(row) for row in rows]})
+    elif not rows:
+        print_note("No runs yet. Start one:  proctor batch plan.yaml")
     else:
         print_table(
-            ("RUN", "CREATED", "JOB", "STATUS", "DONE", "PASSED", "TOKENS", "COST"), map(_run_cells, found)
+            ("RUN", "CREATED", "JOB", "STATUS", "DONE", "PASSED", "TOKENS", "COST"), map(_run_cells, rows)
         )
     return output.SUCCEEDED
 
 
 @abort_app.command()
 def abort(context: typer.Context, run: Run, as_json: Json = False) -> int:
-    """Stop a run, wherever it is carried out. Running items stop within seconds, queued ones never start.
+    """Stop a run, including one started by another process. Running items stop within seconds.
 
     Example:  proctor abort-run nightly-42
     """
@@ -83,13 +83,11 @@ def abort(context: typer.Context, run: Run, as_json: Json = False) -> int:
 def delete(
     context: typer.Context,
     run: Run,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    keep_branches: Annotated[
-        bool, typer.Option(help="Leave the sessions' branches in your repositories.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    keep_branches: Annotated[bool, typer.Option(help="Keep the branches of its sessions.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Delete a run: its own rows, work trees and session branches, and nothing else.
+    """Delete a run with its rows, worktrees, and session branches.
 
     Example:  proctor delete nightly-42
     """
@@ -102,13 +100,14 @@ def delete(
         items = store.read.totals(run_id)["items"]
         if not yes and not is_sure(f"Delete {printable(run_id)} with {count(items, 'item')}?"):
             return output.SOME_DID_NOT
-        told = delete_run(store, run_id, where.home, environment(), branches=not keep_branches)
+        deletion = delete_run(store, run_id, where.home, environment(), branches=not keep_branches)
     if as_json:
-        print_json({"runId": run_id, "status": "deleted", "branches": told.branches, "kept": told.kept})
-    print_note(
-        f"{printable(run_id)} deleted; {count(told.branches, 'session branch', 'session branches')} removed"
-    )
-    for remark in told.kept:
+        print_json(
+            {"runId": run_id, "status": "deleted", "branches": deletion.branches, "kept": deletion.kept}
+        )
+    branches = count(deletion.branches, "session branch", "session branches")
+    print_note(f"{printable(run_id)} deleted; {branches} removed")
+    for remark in deletion.kept:
         print_note(f"note: {printable(remark)}")
     return output.SUCCEEDED
 
@@ -139,26 +138,23 @@ def _run_cells(row: BatchWithTotals) -> tuple[str, ...]:
     return row["runId"], created, row["job"], row["status"], done, passed, f"{totals['tokens']:,}", cost
 
 
-# `proctor show`: a run, an item or a session, whichever the id belongs to.
-
-
-show_app = typer.Typer(add_completion=False)
+# `proctor show`
 
 
 CUT = 2000
-"""Characters of a message or an output that are printed; `--full` prints all."""
+"""Characters of a text that are printed without `--full`."""
 
 
 @show_app.command()
 def show(
     context: typer.Context,
-    thing: Annotated[str, typer.Argument(metavar="RUN|ITEM|SESSION", help="An id, or its beginning.")],
+    thing: Annotated[str, typer.Argument(metavar="RUN|ITEM|SESSION", help="ID, or an unambiguous prefix.")],
     status: Annotated[
-        str, typer.Option(help="Of a run: only items of this status; several with commas.")
+        str, typer.Option(help="Items of a run with these statuses, comma-separated.", metavar="STATUS")
     ] = "",
-    search: Annotated[str, typer.Option(help="Of a run: only items that hold this text.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="Of a run: at most so many items.")] = 50,
-    full: Annotated[bool, typer.Option("--full", help="Of a session: print long texts whole.")] = False,
+    search: Annotated[str, typer.Option(help="Items of a run that contain this text.", metavar="TEXT")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of items.", metavar="N")] = 50,
+    full: Annotated[bool, typer.Option("--full", help="Print long texts of a session in full.")] = False,
     as_json: Json = False,
 ) -> int:
     """Show a run with its items, an item with its attempts, or a session with its transcript.
@@ -166,13 +162,13 @@ def show(
     Example:  proctor show nightly-42 --status fail,timeout
     """
     with places(context.obj).open_store() as store:
-        found = _find(store, thing)
-        if found[0] == "run":
-            _show_run(store, found[1], ItemFilter(statuses=_statuses(status), search=search), limit, as_json)
-        elif found[0] == "item":
-            _show_item(store, found[1], as_json)
+        kind, row = _find(store, thing)
+        if kind == "run":
+            _show_run(store, row, ItemFilter(statuses=_statuses(status), search=search), limit, as_json)
+        elif kind == "item":
+            _show_item(store, row, as_json)
         else:
-            show_session(store, found[1], full, as_json)
+            show_session(store, row, full, as_json)
     return output.SUCCEEDED
 
 
@@ -190,16 +186,16 @@ def _find(store: Store, thing: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def _statuses(text: str) -> list[str]:
-    wanted = [part.strip() for part in text.split(",") if part.strip()]
-    for status in wanted:
+    statuses = [part.strip() for part in text.split(",") if part.strip()]
+    for status in statuses:
         if status not in STATUSES:
             raise NotFound(f"there is no status {status}\nThere are: {', '.join(STATUSES)}.")
-    return wanted
+    return statuses
 
 
 def _show_run(store: Store, batch: Mapping[str, Any], wanted: ItemFilter, limit: int, as_json: bool) -> None:
     items = store.read.items(batch["runId"], wanted, limit=limit)
-    document = summary(store, batch)
+    document = summarize(store, batch, now())
     if as_json:
         print_json(document | {"items": [_item_document(row) for row in items]})
         return
@@ -219,9 +215,9 @@ def _show_run(store: Store, batch: Mapping[str, Any], wanted: ItemFilter, limit:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    # What an item is called where it has no repository: a scenario's variation, an evaluator.
-    called = json.loads(row["settings"]).get("label") or ""
-    where = printable(called or row["repo"].rstrip("/").rpartition("/")[2], width=40)
+    # Items without a repository have a label: the variation of a scenario, an evaluator.
+    label = json.loads(row["settings"]).get("label") or ""
+    where = printable(label or row["repo"].rstrip("/").rpartition("/")[2], width=40)
     prompt, error = printable(row["prompt"], width=40), printable(row["error"], width=60)
     return row["id"], row["status"], row["reason"], where, row["agent"], row["model"], prompt, error
 
@@ -261,7 +257,7 @@ def _item_document(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def show_session(store: Store, row: Mapping[str, Any], full: bool, as_json: bool) -> None:
-    """Print a session: what was said and done, what it changed, how it was judged."""
+    """Print a session: transcript, tool calls, changes, and scores."""
     parts = store.read.parts_of_session(row["id"])
     if as_json:
         print_json({**row, "notes": json.loads(row["notes"]), **parts})
@@ -287,7 +283,7 @@ def _print_head(row: Mapping[str, Any]) -> None:
         "model": row["model"],
         "repo": row["repo"],
         "branch": row["branch"],
-        "work tree": row["worktree"],
+        "worktree": row["worktree"],
         "worked": seconds(row["workSeconds"]),
         "tokens": f"{row['totalTokens']:,}",
         "cost": "" if row["costUsd"] is None else money(row["costUsd"]),
@@ -297,7 +293,7 @@ def _print_head(row: Mapping[str, Any]) -> None:
         if value:
             print(f"  {name:<9}  {printable(value)}")
     if row["standIn"]:
-        print("  a stand-in: this was a rehearsal")
+        print("  mock session (scripted or replayed)")
     for note in json.loads(row["notes"]):
         print(f"  note       {printable(note)}")
 
@@ -329,15 +325,12 @@ def _cut(text: str, full: bool) -> str:
     return printable(text if full else text[:CUT], lines=True) + left_out
 
 
-# `proctor watch`: look on while a run is carried out, here or elsewhere.
-
-
-watch_app = typer.Typer(add_completion=False)
+# `proctor watch`
 
 
 @watch_app.command()
 def watch(context: typer.Context, run: Run, as_json: Json = False) -> int:
-    """Watch a run until it ends, wherever it is carried out. Ctrl-C stops watching, not the run.
+    """Watch a run until it ends, including one started by another process. Ctrl-C stops only the watching.
 
     Example:  proctor watch nightly-42
     """
@@ -345,7 +338,7 @@ def watch(context: typer.Context, run: Run, as_json: Json = False) -> int:
         run_id = store.read.batch(run, now())["runId"]
         asyncio.run(_watch(store, run_id, as_json=as_json))
         batch = store.read.batch(run_id, now())
-        document = summary(store, batch)
+        document = summarize(store, batch, now())
     if as_json:
         print_json(document)
     print_note(
@@ -364,6 +357,3 @@ async def _watch(store: Store, run_id: str, *, as_json: bool) -> None:
     async with LiveView(store, run_id) as view:
         while (await view.refresh()).status == RUNNING:
             await asyncio.sleep(REFRESH_SECONDS)
-
-
-apps = {"runs": runs_app, "abort-run": abort_app, "delete": delete_app, "show": show_app, "watch": watch_app}

@@ -1,4 +1,4 @@
-"""`proctor sessions`: the sessions and branches that agents left, looked at and brought home by hand."""
+"""`proctor sessions`: inspect, merge, clean up, and delete sessions and their branches."""
 
 import asyncio
 import json
@@ -32,55 +32,57 @@ from proctor.store import Scope, Store
 from proctor.workspace import merge_queue
 from proctor.workspace.source_repository import SourceRepository, open_source
 
-# `proctor sessions delete`: take away sessions that came from elsewhere.
-
 
 def delete(
     context: typer.Context,
     sessions: Annotated[
         list[str] | None,
-        typer.Argument(help="Sessions: an id or its beginning, or its source's name for it."),
+        typer.Argument(help="Session IDs, prefixes, or names in their source.", metavar="SESSION…"),
     ] = None,
-    log_group: Annotated[str, typer.Option("--log-group", help="All that arrived for this log group.")] = "",
-    before: Annotated[str, typer.Option(help="Only those in which nothing happened since: 2026-01-31.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    log_group: Annotated[
+        str, typer.Option("--log-group", help="Sessions received under this log group.", metavar="NAME")
+    ] = "",
+    before: Annotated[
+        str, typer.Option(help="Only sessions without events since, e.g. 2026-01-31.", metavar="DATE")
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Delete imported sessions, with the spans they were told from. What was judged about them stays.
+    """Delete imported sessions and the spans they were built from. Their scores stay.
 
     Example:  proctor sessions delete --log-group /agents/travel --before 2026-01-31
     """
     if not (sessions or log_group or before):
-        raise UsageError("say which sessions\nGive their ids, --log-group NAME or --before DATE.")
+        raise UsageError("no sessions selected\nPass session IDs, --log-group NAME, or --before DATE.")
     with places(context.obj).open_store() as store:
         found = imported_sessions(
             store, now(), session_ids=sessions or (), log_group=log_group, before=moment_of(before)
         )
-        words = count(len(found), "imported session")
-        if found and not yes and not is_sure(f"Delete {words}?"):
+        imported = count(len(found), "imported session")
+        if found and not yes and not is_sure(f"Delete {imported}?"):
             return output.SOME_DID_NOT
         forget_sessions(store, found)
     if as_json:
         print_json({"sessions": found})
-    print_note(f"deleted {words}")
+    print_note(f"deleted {imported}")
     return output.SUCCEEDED
 
 
-sessions_app = typer.Typer(add_completion=False, help="The sessions agents left: look, merge, clean up.")
-
+sessions_app = typer.Typer(add_completion=False, help="Inspect, merge, and clean up sessions.")
 
 apps = {"sessions": sessions_app}
 
-
-Session = Annotated[str, typer.Argument(help="A session's id or its beginning, its name or its branch.")]
-
-
-Message = Annotated[str, typer.Option("--message", "-m", help="The commit's message, instead of the prompt.")]
+Session = Annotated[
+    str, typer.Argument(help="Session ID, an unambiguous prefix, its name, or its branch.", metavar="SESSION")
+]
+Message = Annotated[
+    str, typer.Option("--message", "-m", help="Commit message (default: the prompt).", metavar="TEXT")
+]
 
 
 @dataclass(frozen=True, slots=True)
 class _SessionMatch:
-    """A session with its branch, its repository and what it was asked."""
+    """A session with its item and its repository."""
 
     row: Mapping[str, Any]
     item: Mapping[str, Any]
@@ -96,7 +98,7 @@ class _SessionMatch:
 
     @property
     def title(self) -> str:
-        """What its one commit is called when nobody says otherwise."""
+        """Default commit message of a squash."""
         first = str(self.item.get("prompt", "")).strip().splitlines()[:1]
         return f"{(first or ['A session'])[0][:72]}\n\n{self.row['name']}"
 
@@ -105,7 +107,9 @@ class _SessionMatch:
 def list_sessions(
     context: typer.Context,
     run: RunOption = "",
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Maximum number of sessions, newest first.", metavar="N")
+    ] = 50,
     as_json: Json = False,
 ) -> int:
     """List sessions, newest first.
@@ -127,10 +131,10 @@ def list_sessions(
 def show(
     context: typer.Context,
     session: Session,
-    full: Annotated[bool, typer.Option("--full", help="Print long texts whole.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print long texts in full.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Show a session's transcript, tool calls, changes and check.
+    """Show the transcript, tool calls, changes, and check of a session.
 
     Example:  proctor sessions show 019a8c --full
     """
@@ -143,11 +147,11 @@ def show(
 def diff(
     context: typer.Context,
     session: Session,
-    name_only: Annotated[bool, typer.Option("--name-only", help="Only the names of the files.")] = False,
-    stat: Annotated[bool, typer.Option("--stat", help="Only how many lines of each file.")] = False,
+    name_only: Annotated[bool, typer.Option("--name-only", help="Print only the file names.")] = False,
+    stat: Annotated[bool, typer.Option("--stat", help="Print only the changed lines per file.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Print what a session changed, as a patch.
+    """Print the changes of a session as a patch.
 
     Example:  proctor sessions diff 019a8c | git apply
     """
@@ -161,7 +165,7 @@ def diff(
 
 @sessions_app.command()
 def log(context: typer.Context, session: Session, as_json: Json = False) -> int:
-    """Print a session's commits, the newest first.
+    """Print the commits of a session, newest first.
 
     Example:  proctor sessions log 019a8c
     """
@@ -174,24 +178,26 @@ def log(context: typer.Context, session: Session, as_json: Json = False) -> int:
 
 @sessions_app.command()
 def squash(context: typer.Context, session: Session, message: Message = "", as_json: Json = False) -> int:
-    """Make a session's commits one.
+    """Squash the commits of a session into one.
 
     Example:  proctor sessions squash 019a8c -m "Fix the parser"
     """
     with places(context.obj).open_store() as store:
         found = _find(store, session)
         sha = merge_queue.squash(found.source, found.branch, found.base_branch, message or found.title)
-    return _told(found, {"commitSha": sha}, f"{found.branch} is now one commit, {sha[:12]}", as_json)
+    return _print_result(found, {"commitSha": sha}, f"{found.branch} is now one commit, {sha[:12]}", as_json)
 
 
 @sessions_app.command()
 def rebase(
     context: typer.Context,
     session: Session,
-    onto: Annotated[str, typer.Option(help="Another branch than the one it began from.")] = "",
+    onto: Annotated[
+        str, typer.Option(help="Target branch (default: its base branch).", metavar="BRANCH")
+    ] = "",
     as_json: Json = False,
 ) -> int:
-    """Move a session's commits onto its base branch as it is now.
+    """Rebase the commits of a session onto the current base branch.
 
     Example:  proctor sessions rebase 019a8c
     """
@@ -201,10 +207,12 @@ def rebase(
     base = onto or found.base_branch
     sha, conflicts = asyncio.run(merge_queue.rebase(found.source, found.branch, base, where.home))
     if conflicts:
-        words = f"{found.branch} conflicts with {base} in {', '.join(conflicts)}; it stays as it was"
-        _told(found, {"conflictFiles": list(conflicts)}, words, as_json)
+        message = f"{found.branch} conflicts with {base} in {', '.join(conflicts)}; nothing was changed"
+        _print_result(found, {"conflictFiles": list(conflicts)}, message, as_json)
         return output.SOME_DID_NOT
-    return _told(found, {"commitSha": sha}, f"{found.branch} now stands on {base}, at {sha[:12]}", as_json)
+    return _print_result(
+        found, {"commitSha": sha}, f"{found.branch} is rebased onto {base}, at {sha[:12]}", as_json
+    )
 
 
 @sessions_app.command()
@@ -212,11 +220,13 @@ def merge(
     context: typer.Context,
     session: Session,
     message: Message = "",
-    onto: Annotated[str, typer.Option(help="Another branch than the one it began from.")] = "",
-    check: Annotated[bool, typer.Option(help="Run the check again when the base branch has moved.")] = True,
+    onto: Annotated[
+        str, typer.Option(help="Target branch (default: its base branch).", metavar="BRANCH")
+    ] = "",
+    check: Annotated[bool, typer.Option(help="Rerun the check if the base branch has moved.")] = True,
     as_json: Json = False,
 ) -> int:
-    """Squash a session onto its base branch, check again if that has moved, fast-forward. Never pushes.
+    """Squash a session onto its base branch and fast-forward; never pushes. Reruns the check if needed.
 
     Example:  proctor sessions merge 019a8c
     """
@@ -236,34 +246,33 @@ def merge(
     end = merged.result
     document = {"result": end.result, "conflictFiles": list(end.conflict_files), "commitSha": end.after_sha}
     if end.result == "success":
-        return _told(
+        return _print_result(
             found, document, f"{found.branch} is merged to {end.base_branch}, {end.after_sha[:12]}", as_json
         )
     why = f"conflicts in {', '.join(end.conflict_files)}" if end.conflict_files else end.error
-    _told(found, document | {"error": why}, f"{found.branch} is not merged: {why}", as_json)
+    _print_result(found, document | {"error": why}, f"{found.branch} is not merged: {why}", as_json)
     return output.SOME_DID_NOT
 
 
 @sessions_app.command()
 def cleanup(
     context: typer.Context,
-    session: Annotated[str, typer.Argument(help="A session; without one, --run.")] = "",
+    session: Annotated[str, typer.Argument(help="The session; or pass --run.", metavar="SESSION")] = "",
     run: RunOption = "",
-    branches: Annotated[bool, typer.Option("--branches", help="Remove the branches too.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing branches.")] = False,
+    branches: Annotated[bool, typer.Option("--branches", help="Also remove the branches.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Remove the work trees that were kept, of one session or of a whole run.
+    """Remove the kept worktrees of a session or of a run.
 
     Example:  proctor sessions cleanup --run nightly-42
     """
     if bool(session) == bool(run):
-        raise UsageError("say what to clean up\nGive a session, or --run RUN.")
+        raise UsageError("nothing selected to clean up\nPass a session, or --run RUN.")
     where = places(context.obj)
     with where.open_store() as store:
         rows = _to_clean(store, session, run)
-        asked = branches and not yes
-        if asked and not is_sure(f"Remove the branches of {len(rows)} sessions?"):
+        if branches and not yes and not is_sure(f"Remove the branches of {len(rows)} sessions?"):
             return output.SOME_DID_NOT
         kept = [problem for row in rows if (problem := _clean(where, row, branches))]
     if as_json:
@@ -323,15 +332,15 @@ def _clean(where: StorePlaces, row: Mapping[str, Any], branches: bool) -> str:
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     started = (row["startedAt"] or "")[:19].replace("T", " ")
     ended = (row["status"], row["endReason"])
-    # What is not ours is known by the name its source has for it.
+    # Imported sessions show the name they have in their source.
     named = row["externalId"] or ""
     return row["id"], *ended, row["agent"], row["model"], started, row["branch"], named
 
 
-def _told(found: _SessionMatch, document: dict[str, Any], words: str, as_json: bool) -> int:
+def _print_result(found: _SessionMatch, document: dict[str, Any], message: str, as_json: bool) -> int:
     if as_json:
         print_json({"sessionId": found.row["id"], "branch": found.branch, **document})
-    print_note(printable(words))
+    print_note(printable(message))
     return output.SUCCEEDED
 
 
@@ -341,5 +350,5 @@ def _print_text(text: str, document: dict[str, Any], as_json: bool) -> None:
     elif sys.stdout.isatty():
         print(printable(text, lines=True))
     else:
-        # A patch must arrive as it is; nobody's terminal is in the way.
+        # A patch must be written unchanged.
         sys.stdout.write(text)

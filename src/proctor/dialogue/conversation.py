@@ -1,9 +1,7 @@
-"""A conversation from its first word to its last, with a moderator who opens, reminds and ends it.
+"""A conversation of two participants, with a moderator who opens it, counts its turns and ends it.
 
-One turn is something said by the side that opens and the other's answer. Either side can end; the
-moderator ends after the last turn, and when both sides go round in circles.
-
-Knows nothing of models, records or prompts.
+A turn is an utterance of the side that opens, and the reply. Either side can end the conversation; the
+moderator ends it after the last turn, and when both sides repeat themselves.
 """
 
 import json
@@ -22,22 +20,21 @@ from proctor.dialogue.participant import (
     Utterance,
 )
 from proctor.dialogue.steps import speak
-
-# A conversation as it stood behind its last finished turn, so that one that was cut off can go on.
+from proctor.model_client import ClientTotals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What one side has kept."""
+    """State of one side after a turn."""
 
     state: Mapping[str, Any]
-    usage: Mapping[str, Any]
-    """What it has used so far, as its seat counts it."""
+    usage: ClientTotals
+    """Tokens and cost of its model calls so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationCheckpoint:
-    """What has to be known behind a turn besides what was said."""
+    """What a conversation resumes from after a turn, besides its messages."""
 
     turns: int
     seed: int
@@ -45,8 +42,8 @@ class ConversationCheckpoint:
     end_reason: str = ""
     ended_by: str = ""
 
-    def written(self) -> str:
-        """As one line of JSON."""
+    def to_json(self) -> str:
+        """One line of JSON."""
         sides = {name: {"state": side.state, "usage": side.usage} for name, side in self.sides.items()}
         return json.dumps(
             {
@@ -63,38 +60,38 @@ class ConversationCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """All that a conversation goes on from."""
+    """Everything that an interrupted conversation resumes from."""
 
     item_id: str
-    standing: ConversationCheckpoint
+    conversation: ConversationCheckpoint
     messages: Sequence[Mapping[str, str]]
-    """Everything said until then, by whom and in what role, the moderator's and instructions included."""
+    """All messages so far with role and name, the moderator's and instructions included."""
     metrics: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    """What was measured at each turn: name, value, step."""
+    """Metrics of each turn: name, value, step."""
 
     def document(self) -> dict[str, Any]:
         """As plain data."""
         return {
             "item_id": self.item_id,
-            "standing": self.standing.written(),
+            "conversation": self.conversation.to_json(),
             "messages": list(self.messages),
             "metrics": list(self.metrics),
         }
 
 
-def checkpoint_of(document: Mapping[str, Any]) -> Checkpoint:
-    """The checkpoint of its document. Raises `ValueError`, `KeyError` or `TypeError` when it is none."""
+def parse_checkpoint(document: Mapping[str, Any]) -> Checkpoint:
+    """Read `Checkpoint.document`. Raises `ValueError`, `KeyError` or `TypeError` for anything else."""
     return Checkpoint(
         item_id=document["item_id"],
-        standing=standing_of(document["standing"]),
+        conversation=parse_conversation(document["conversation"]),
         messages=document["messages"],
         metrics=document["metrics"],
     )
 
 
-def standing_of(written: str) -> ConversationCheckpoint:
-    """What was written behind a turn. Raises `ValueError`, `KeyError` or `TypeError` for anything else."""
-    plain = json.loads(written)
+def parse_conversation(text: str) -> ConversationCheckpoint:
+    """Read `ConversationCheckpoint.to_json`. Raises `ValueError`, `KeyError` or `TypeError` otherwise."""
+    plain = json.loads(text)
     return ConversationCheckpoint(
         turns=plain["turn"],
         seed=plain["seed"],
@@ -104,7 +101,7 @@ def standing_of(written: str) -> ConversationCheckpoint:
     )
 
 
-def can_be_kept(state: Mapping[str, Any]) -> bool:
+def survives_json(state: Mapping[str, Any]) -> bool:
     """Whether a state comes back from JSON as it was."""
     if not state:
         return True
@@ -114,31 +111,28 @@ def can_be_kept(state: Mapping[str, Any]) -> bool:
         return False
 
 
-# What the moderator of a dialogue says, in the language of the session.
-
-
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _ModeratorText:
     opening: str
     one_left: str
     some_left: str
 
 
-_ENGLISH = _Words(
+_ENGLISH = _ModeratorText(
     opening="You may start the session now.",
     one_left="1 turn is left in this session. Please begin to bring it to a close.",
     some_left="{left} turns are left in this session. Please begin to bring it to a close.",
 )
 
 
-_IN: Mapping[str, _Words] = {
+_TEXTS: Mapping[str, _ModeratorText] = {
     "en": _ENGLISH,
-    "de": _Words(
+    "de": _ModeratorText(
         opening="Sie können jetzt mit der Sitzung beginnen.",
         one_left="In dieser Sitzung bleibt noch 1 Runde. Bitte kommen Sie allmählich zum Schluss.",
         some_left="In dieser Sitzung bleiben noch {left} Runden. Bitte kommen Sie allmählich zum Schluss.",
     ),
-    "zh": _Words(
+    "zh": _ModeratorText(
         opening="现在可以开始了。",
         one_left="本次会谈还剩 1 轮，请开始收尾。",
         some_left="本次会谈还剩 {left} 轮，请开始收尾。",
@@ -147,51 +141,48 @@ _IN: Mapping[str, _Words] = {
 
 
 def opening(language: str) -> str:
-    """What is said to the side that opens."""
-    return f"{MARK} {_words(language).opening}"
+    """The moderator's message to the side that opens."""
+    return f"{MARK} {_texts(language).opening}"
 
 
 def reminder(language: str, left: int) -> str:
-    """What is said when so many turns are left."""
-    words = _words(language)
-    return f"{MARK} {words.one_left if left == 1 else words.some_left.format(left=left)}"
+    """The moderator's message when `left` turns are left."""
+    texts = _texts(language)
+    return f"{MARK} {texts.one_left if left == 1 else texts.some_left.format(left=left)}"
 
 
-def _words(language: str) -> _Words:
-    return _IN.get(language) or _IN.get(language.partition("-")[0]) or _ENGLISH
+def _texts(language: str) -> _ModeratorText:
+    return _TEXTS.get(language) or _TEXTS.get(language.partition("-")[0]) or _ENGLISH
 
 
-# Notice when a conversation goes round in circles.
-
-
-LONGEST_CIRCLE = 2
-"""Turns a circle may have: two people who say the same two things in turn."""
+LONGEST_CYCLE = 2
+"""Utterances of a cycle: a side that alternates between two of them repeats itself."""
 
 
 def repeating(history: Sequence[Utterance], rounds: int) -> tuple[str, ...]:
-    """The sides that repeat themselves, when both do; empty when the conversation still moves.
+    """The sides that repeat themselves, when both do; empty otherwise.
 
-    Both must have said the same `rounds` times on end, or gone through the same two things so often.
+    Both must have repeated the same utterance, or the same two, `rounds` times in a row.
     """
     if rounds < 2:
         return ()
-    circling = tuple(side for side in SIDES if _circles(_of(history, side), rounds))
-    return circling if len(circling) == len(SIDES) else ()
+    sides = tuple(side for side in SIDES if _cycles(_texts_of(history, side), rounds))
+    return sides if len(sides) == len(SIDES) else ()
 
 
-def _of(history: Sequence[Utterance], side: str) -> list[str]:
-    return [_bare(said.text) for said in history if said.side == side]
+def _texts_of(history: Sequence[Utterance], side: str) -> list[str]:
+    return [_normalized(each.text) for each in history if each.side == side]
 
 
-def _circles(said: list[str], rounds: int) -> bool:
-    for length in range(1, LONGEST_CIRCLE + 1):
-        last = said[-length * rounds :]
+def _cycles(texts: list[str], rounds: int) -> bool:
+    for length in range(1, LONGEST_CYCLE + 1):
+        last = texts[-length * rounds :]
         if len(last) == length * rounds and last == last[:length] * rounds:
             return True
     return False
 
 
-def _bare(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold())) or text
 
 
@@ -200,104 +191,120 @@ MAX_TURNS, LOOP = "max_turns", "loop"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationSettings:
-    """How a conversation is to go."""
+    """Limits and order of a conversation."""
 
     max_turns: int
     reminder_turns: int = 2
-    """When so many turns or fewer are left, the side that opens is told. 0: never."""
+    """The side that opens is reminded when this many turns or fewer are left. 0: never."""
     loop_turns: int = 3
-    """After so many equal rounds it is ended. 0: never."""
+    """The conversation ends after this many equal rounds. 0: never."""
     opens: str = THERAPIST
     language: str = "en"
-    """What the moderator speaks."""
+    """Language of the moderator."""
 
 
 @dataclass(slots=True)
 class Conversation:
-    """What has been said, and why it ended. Filled while it goes on, so that a cut one is kept."""
+    """Utterances so far, and why it ended. Updated in place, so that an interrupted one is kept."""
 
     history: list[Utterance] = field(default_factory=list)
     turns: int = 0
     end_reason: str = ""
     ended_by: str = ""
-    """`client`, `therapist` or `moderator`; empty while it goes on."""
+    """`client`, `therapist` or `moderator`; empty before the end."""
 
     def end(self, reason: str, by: str) -> None:
-        """Say why it is over."""
+        """Set why and by whom it ended."""
         self.end_reason, self.ended_by = reason, by
 
 
 @dataclass(frozen=True, slots=True)
-class Watcher:
-    """Who is told what happens, as it happens."""
+class ConversationObserver:
+    """Callbacks for what happens in a conversation."""
 
-    said: Callable[[Utterance], None]
-    moderated: Callable[[str], None]
-    turned: Callable[[int], None]
+    utterance: Callable[[Utterance], None]
+    moderator_message: Callable[[str], None]
+    turn_finished: Callable[[int], None]
 
 
 async def converse(
-    parties: dict[str, Participant], course: ConversationSettings, watcher: Watcher, talk: Conversation
+    participants: dict[str, Participant],
+    settings: ConversationSettings,
+    observer: ConversationObserver,
+    conversation: Conversation,
 ) -> None:
-    """Let two parties talk until one of them, or the moderator, ends it; on from where `talk` stands."""
-    first, second = (CLIENT, THERAPIST) if course.opens == CLIENT else (THERAPIST, CLIENT)
-    heard = _taken_up(course, watcher, talk) if talk.turns else _opened(course, watcher)
-    while not talk.end_reason:
-        answered = await _say(parties[first], heard, course, watcher, talk)
-        if talk.end_reason:
+    """Run a conversation, from where it is, until a participant or the moderator ends it."""
+    first, second = (CLIENT, THERAPIST) if settings.opens == CLIENT else (THERAPIST, CLIENT)
+    heard = (
+        _next_message(settings, observer, conversation)
+        if conversation.turns
+        else _opening_message(settings, observer)
+    )
+    while not conversation.end_reason:
+        answered = await _say(participants[first], heard, settings, observer, conversation)
+        if conversation.end_reason:
             break
-        answered = await _say(parties[second], answered, course, watcher, talk)
-        if talk.end_reason and not answered:
+        answered = await _say(participants[second], answered, settings, observer, conversation)
+        if conversation.end_reason and not answered:
             break
-        talk.turns += 1
-        watcher.turned(talk.turns)
-        heard = _taken_up(course, watcher, talk)
+        conversation.turns += 1
+        observer.turn_finished(conversation.turns)
+        heard = _next_message(settings, observer, conversation)
 
 
-def _opened(course: ConversationSettings, watcher: Watcher) -> str:
-    words = opening(course.language)
-    watcher.moderated(words)
-    return words
+def _opening_message(settings: ConversationSettings, observer: ConversationObserver) -> str:
+    message = opening(settings.language)
+    observer.moderator_message(message)
+    return message
 
 
-def _taken_up(course: ConversationSettings, watcher: Watcher, talk: Conversation) -> str:
-    """What the side that opens hears behind a finished turn."""
-    if not talk.end_reason:
-        _moderate(course, talk)
-    heard = talk.history[-1].text
-    if note := _reminder(course, talk):
-        watcher.moderated(note)
+def _next_message(
+    settings: ConversationSettings, observer: ConversationObserver, conversation: Conversation
+) -> str:
+    """What the side that opens hears after a finished turn."""
+    if not conversation.end_reason:
+        _moderate(settings, conversation)
+    heard = conversation.history[-1].text
+    if note := _reminder(settings, conversation):
+        observer.moderator_message(note)
         heard = f"{heard}\n{note}"
     return heard
 
 
 async def _say(
-    party: Participant, heard: str, course: ConversationSettings, watcher: Watcher, talk: Conversation
+    participant: Participant,
+    heard: str,
+    settings: ConversationSettings,
+    observer: ConversationObserver,
+    conversation: Conversation,
 ) -> str:
-    turn = talk.turns + 1
+    turn = conversation.turns + 1
     moment = ConversationState(
-        heard=heard, history=talk.history, turn=turn, turns_left=course.max_turns - talk.turns
+        heard=heard,
+        history=conversation.history,
+        turn=turn,
+        turns_left=settings.max_turns - conversation.turns,
     )
-    reply = await speak(party, moment)
+    reply = await speak(participant, moment)
     if reply.text:
-        said = Utterance(side=party.side, text=reply.text)
-        talk.history.append(said)
-        watcher.said(said)
+        utterance = Utterance(side=participant.side, text=reply.text)
+        conversation.history.append(utterance)
+        observer.utterance(utterance)
     if reply.ends:
-        reason = f"{party.side}_ended" if reply.ends == "ended" else f"{party.side}_{reply.ends}"
-        talk.end(reason, party.side)
+        reason = f"{participant.side}_ended" if reply.ends == "ended" else f"{participant.side}_{reply.ends}"
+        conversation.end(reason, participant.side)
     return reply.text
 
 
-def _moderate(course: ConversationSettings, talk: Conversation) -> None:
-    if repeating(talk.history, course.loop_turns):
-        talk.end(LOOP, "moderator")
-    elif talk.turns >= course.max_turns:
-        talk.end(MAX_TURNS, "moderator")
+def _moderate(settings: ConversationSettings, conversation: Conversation) -> None:
+    if repeating(conversation.history, settings.loop_turns):
+        conversation.end(LOOP, "moderator")
+    elif conversation.turns >= settings.max_turns:
+        conversation.end(MAX_TURNS, "moderator")
 
 
-def _reminder(course: ConversationSettings, talk: Conversation) -> str:
-    left = course.max_turns - talk.turns
-    if talk.end_reason or not 0 < left <= course.reminder_turns:
+def _reminder(settings: ConversationSettings, conversation: Conversation) -> str:
+    left = settings.max_turns - conversation.turns
+    if conversation.end_reason or not 0 < left <= settings.reminder_turns:
         return ""
-    return reminder(course.language, left)
+    return reminder(settings.language, left)

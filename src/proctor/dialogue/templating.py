@@ -1,9 +1,6 @@
-"""The language roles are written in: Jinja texts and expressions, kept in a sandbox.
+"""Templates and expressions of roles: Jinja in a sandbox.
 
-A role may come from someone else, and what it is filled with comes from models; neither may reach
-anything but the values it is given.
-
-Knows nothing of roles or conversations.
+Roles may come from others, and values come from models: neither can reach anything but the given values.
 """
 
 import heapq
@@ -19,22 +16,16 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from proctor.errors import UsageError
 
-# How far two topics are apart in a graph, and which one a sentence is about.
-
-
 _WORD = re.compile(r"[^\W_]{3,}")
 
 
 def distance(graph: Mapping[str, Mapping[str, float]], start: str, goal: str) -> float:
-    """The length of the shortest way from one topic to another; infinity when there is none.
-
-    Ways lead in both directions, whichever end they are written at.
-    """
-    ways: dict[str, dict[str, float]] = {}
-    for topic, neighbours in graph.items():
-        for other, length in neighbours.items():
-            ways.setdefault(topic, {})[other] = length
-            ways.setdefault(other, {}).setdefault(topic, length)
+    """The length of the shortest path between two topics; infinity: none. Edges are undirected."""
+    edges: dict[str, dict[str, float]] = {}
+    for topic, neighbors in graph.items():
+        for other, length in neighbors.items():
+            edges.setdefault(topic, {})[other] = length
+            edges.setdefault(other, {}).setdefault(topic, length)
     reached, seen = [(0.0, start)], set[str]()
     while reached:
         length, topic = heapq.heappop(reached)
@@ -43,18 +34,18 @@ def distance(graph: Mapping[str, Mapping[str, float]], start: str, goal: str) ->
         if topic in seen:
             continue
         seen.add(topic)
-        for other, step in ways.get(topic, {}).items():
+        for other, step in edges.get(topic, {}).items():
             heapq.heappush(reached, (length + step, other))
     return math.inf
 
 
-def nearest(said: str, passages: Mapping[str, str]) -> str:
-    """The topic whose passage shares most with what was said; empty when none shares a word.
+def nearest(text: str, passages: Mapping[str, str]) -> str:
+    """The topic whose passage is most similar to a text; empty when none shares a word.
 
-    Shared words count the more, the fewer passages have them, so that common ones decide nothing.
+    Words are weighted by inverse document frequency.
     """
-    words = {topic: set(_words(f"{topic} {text}")) for topic, text in passages.items()}
-    spoken = set(_words(said))
+    words = {topic: set(_words(f"{topic} {passage}")) for topic, passage in passages.items()}
+    spoken = set(_words(text))
     if not spoken or not words:
         return ""
     rare = {word: math.log(1 + len(words) / sum(word in of for of in words.values())) for word in _all(words)}
@@ -73,7 +64,7 @@ def _all(words: Mapping[str, set[str]]) -> set[str]:
 
 
 LONGEST_TEXT = 200_000
-"""Characters a filled template may have: more than any model reads of a prompt."""
+"""Maximum characters of a rendered template: more than any model reads."""
 
 
 def _clamp(value: float, low: float, high: float) -> float:
@@ -128,7 +119,7 @@ def _expression(text: str) -> Callable[..., Any]:
 
 
 def check_template(text: str) -> tuple[int, str]:
-    """What is wrong with a template, and in which line; empty when nothing is."""
+    """The line and the message of an error in a template; 0 and empty: none."""
     try:
         _template(text)
     except TemplateError as error:
@@ -137,7 +128,7 @@ def check_template(text: str) -> tuple[int, str]:
 
 
 def check_expression(text: str) -> str:
-    """What is wrong with an expression; empty when nothing is."""
+    """The message of an error in an expression; empty: none."""
     try:
         _expression(text)
     except TemplateError as error:
@@ -146,25 +137,25 @@ def check_expression(text: str) -> str:
 
 
 def names_in(text: str, *, is_expression: bool = False) -> set[str]:
-    """What a template, or an expression, speaks of and does not make itself. It must be one."""
+    """The variables that a valid template, or expression, uses and does not define."""
     parsed = _ENVIRONMENT.parse(f"{{{{ ({text}) }}}}" if is_expression else text)
     return set(find_undeclared_variables(parsed)) - set(_ENVIRONMENT.globals)
 
 
 def fill(text: str, values: Mapping[str, Any], what: str) -> str:
-    """A template with its values in place; `what` names it in an error."""
+    """Render a template; `what` names it in an error."""
     try:
-        filled: str = _template(text).render(values)
+        rendered: str = _template(text).render(values)
     except Exception as error:
         raise UsageError(f"{what}: {error}") from error
-    return filled[:LONGEST_TEXT].strip()
+    return rendered[:LONGEST_TEXT].strip()
 
 
 def evaluate(text: str, values: Mapping[str, Any], what: str) -> Any:
-    """What an expression comes to; `what` names it in an error."""
+    """Evaluate an expression; `what` names it in an error."""
     try:
         value = _expression(text)(**values)
-        # An undefined name is no error until someone looks at it.
+        # An undefined name raises only when it is used.
         if isinstance(value, StrictUndefined):
             str(value)
     except Exception as error:
@@ -173,5 +164,5 @@ def evaluate(text: str, values: Mapping[str, Any], what: str) -> Any:
 
 
 def value_of(written: Any, values: Mapping[str, Any], what: str) -> Any:
-    """A text is an expression, anything else is itself."""
+    """Evaluate a text; anything else is its own value."""
     return evaluate(written, values, what) if isinstance(written, str) else written

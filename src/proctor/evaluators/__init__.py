@@ -1,4 +1,4 @@
-"""Ways of judging a session, one a file. See `find`."""
+"""Evaluators: built-in, defined by users, and functions or programs."""
 
 from proctor.evaluators.definition import DefinitionProblem, problems_of
 from proctor.evaluators.find import (

@@ -1,9 +1,5 @@
-"""The evaluators that come with Proctor: what each judges, at which level, on which scale.
-
-The words a judge is given are in `instructions/`, one file each.
-
-Knows nothing of models or definitions.
-"""
+"""The built-in evaluators: level, scale and ground truth. Their prompts are in `instructions/`, one file
+each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,21 +25,21 @@ FIVE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltinEvaluator:
-    """One evaluator that comes with Proctor and asks a model."""
+    """A built-in evaluator that asks a model."""
 
     level: Level
     judges: str
-    """In a line: what is judged."""
+    """One-line description."""
     ratings: Mapping[str, float]
     reference: str = ""
-    """The ground truth that changes the question, if there is any: `assertions`, `expectedResponse`."""
+    """Ground truth that changes the question: `assertions`, `expectedResponse`. Empty: none."""
     reference_ratings: Mapping[str, float] | None = None
-    """The scale of that other question; None: the same."""
+    """Scale of that question; None: the same."""
     only_skills: bool = False
     sees_all: bool = False
-    """Whether the judge also sees what came after the target."""
+    """Whether the judge sees what came after the target."""
     worse: str = ""
-    """The label whose worth is the user's to set; empty: all are fixed."""
+    """The label whose value the user may set; empty: all are fixed."""
 
 
 JUDGED = {
@@ -133,7 +129,7 @@ JUDGED = {
 
 
 def question_of(name: str, harmful_value: float) -> tuple[Question, Question | None]:
-    """What a built-in asks, and what it asks instead where its ground truth is given."""
+    """The question of a built-in evaluator, and the one with ground truth if it has one."""
     one = JUDGED[name]
     plain = plain_question(_text(name), scale_of(one, harmful_value))
     if not one.reference:
@@ -143,7 +139,7 @@ def question_of(name: str, harmful_value: float) -> tuple[Question, Question | N
 
 
 def scale_of(one: BuiltinEvaluator, harmful_value: float) -> Scale:
-    """Its scale, with what is worse worth what the user says."""
+    """Its scale, with the configured value of the worse label."""
     if not one.worse:
         return numerical(one.ratings)
     return numerical(

@@ -1,11 +1,8 @@
-"""Processes that run functions of the user's own, kept for as long as they are used.
+"""Evaluators written by users: Python functions and programs.
 
-Starting Python and importing a module takes longer than most functions, so a process serves many
-sessions. One that hangs, dies or eats its memory is ended with all it started, and only what it was
-doing is lost. Processes nobody has used for a while end by themselves, and all of them end with the
-event loop they belong to.
-
-Knows nothing of evaluators or scores.
+Starting Python and importing a module takes longer than most functions, so a function's process serves many
+sessions. One that hangs, dies or exceeds its memory is ended with everything it started; only its current
+target is lost. Idle processes end by themselves, and all end with their event loop.
 """
 
 import asyncio
@@ -32,9 +29,6 @@ from proctor.json_values import parse_json
 from proctor.processes import CouldNotStart, Program, started
 from proctor.score import Level, Score
 
-# Judge a session by a program of the user's own: the event as JSON on standard input, a score on output.
-
-
 TIMEOUT_SECONDS = 60.0
 
 
@@ -42,12 +36,12 @@ MOST_OUTPUT = 4 * 1024 * 1024
 
 
 MOST_SAID = 500
-"""Characters of its complaints in an error."""
+"""Characters of standard error in an error message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandEvaluator:
-    """A program that is started once for each target of its level."""
+    """A program that is started once per target; it reads the event as JSON and prints a score."""
 
     name: str
     level: Level
@@ -61,7 +55,7 @@ class CommandEvaluator:
 
     @property
     def digest(self) -> str:
-        """Changes with the command, and with each file of the working folder that it names."""
+        """Changes with the command, and with the files of the working folder that it names."""
         files = [self.folder / word for word in self.command if (self.folder / word).is_file()]
         texts = [sha256(file.read_bytes()).hexdigest() for file in files if not _is_installed(file)]
         return digest_of([self.level, list(self.command), texts])[:16]
@@ -82,7 +76,7 @@ class CommandEvaluator:
 
     async def _judged(self, evidence: Evidence, base: Any, target: EvaluationTarget) -> Score:
         about = Score(evaluator=self.name, level=target.level, target=target.id)
-        typed = json.dumps({**base, **event_target(evidence, target)}, default=str)
+        stdin = json.dumps({**base, **event_target(evidence, target)}, default=str)
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 async with started(
@@ -90,7 +84,7 @@ class CommandEvaluator:
                     folder=self.folder,
                     environment=self.environment,
                     attempt=self.attempt,
-                    typed=typed,
+                    typed=stdin,
                     grace_seconds=0.5,
                 ) as program:
                     output = await _output(program)
@@ -100,8 +94,8 @@ class CommandEvaluator:
         except CouldNotStart as problem:
             return failed(about, f"starting {self.command[0]}: {problem}", "CouldNotStart")
         if code:
-            said = complaints.strip()[-MOST_SAID:]
-            return failed(about, f"exit code {code}" + (f": {said}" if said else ""), "ExitCode")
+            message = complaints.strip()[-MOST_SAID:]
+            return failed(about, f"exit code {code}" + (f": {message}" if message else ""), "ExitCode")
         return _read(about, output)
 
 
@@ -115,7 +109,7 @@ async def _output(program: Program) -> str:
 
 
 def _read(about: Score, output: str) -> Score:
-    """All of the output as JSON, or its last line that is."""
+    """The score from the whole output as JSON, or from its last line of JSON."""
     for text in (output, *reversed(output.splitlines()[-20:])):
         if text.strip():
             try:
@@ -123,23 +117,23 @@ def _read(about: Score, output: str) -> Score:
             except ValueError:
                 continue
     shown = output.strip()[:200]
-    return failed(about, f"it printed no JSON: {shown}" if shown else "it printed nothing", INVALID)
+    return failed(about, f"it did not print JSON: {shown}" if shown else "it printed nothing", INVALID)
 
 
 def _is_installed(file: Path) -> bool:
-    """Whether a word of a command is a program of the system's, whose version is not ours to follow."""
+    """Whether a word of a command is a system program, whose content is not part of the digest."""
     return shutil.which(str(file)) == str(file) and str(file).startswith(("/usr/", "/bin/"))
 
 
 MOST_AT_ONCE = 4
-"""Processes for one function. More would only wait for the machine's cores."""
+"""Processes per function. More would only compete for cores."""
 
 
 IDLE_SECONDS = 30.0
 
 
 START_SECONDS = 30.0
-"""For a process to report; what the function's module does when imported counts as the function's time."""
+"""For a process to connect; importing the function's module counts as the function's time."""
 
 
 LONGEST_ANSWER = 4 * 1024 * 1024
@@ -147,41 +141,41 @@ LONGEST_ANSWER = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionJob:
-    """Which function is run, where, and with how much."""
+    """A function, with its folder, environment and memory limit."""
 
     function: str
     """`module:function`."""
     folder: Path
     environment: tuple[tuple[str, str], ...]
-    """All of it, in order: part of what tells one pool of processes from another."""
+    """Complete and sorted: part of the key of a process pool."""
     attempt: str
     megabytes: int
     version: str = ""
-    """What the function's file holds: a process that has loaded it sees no later change."""
+    """Digest of its source: a running process does not see later changes."""
 
 
 class ProcessDied(EvaluatorError):
-    """The function's process ended before it answered."""
+    """The process of the function exited before it answered."""
 
 
 class FunctionProcess:
-    """One process, for one function."""
+    """One process of one function."""
 
     def __init__(self, job: FunctionJob) -> None:
         self._job = job
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._over = asyncio.Event()
-        self._living = asyncio.create_task(self._live())
+        self._ended = asyncio.Event()
+        self._task = asyncio.create_task(self._run_process())
         self.retiring: asyncio.TimerHandle | None = None
 
     @property
     def is_alive(self) -> bool:
-        return not self._living.done() and not self._over.is_set()
+        return not self._task.done() and not self._ended.is_set()
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Tell it something that it does not answer."""
+        """Send a message that has no answer."""
         await asyncio.wait_for(asyncio.shield(self._ready()), START_SECONDS)
         assert self._writer is not None
         body = json.dumps(message, default=str).encode("utf-8", "replace")
@@ -192,7 +186,7 @@ class FunctionProcess:
             raise ProcessDied("the function's process ended") from gone
 
     async def answer(self) -> Any:
-        """The next thing it says."""
+        """The next answer."""
         assert self._reader is not None
         try:
             size = int(await self._reader.readline() or b"-1")
@@ -203,31 +197,31 @@ class FunctionProcess:
             raise ProcessDied("the function's process ended without an answer") from broken
 
     async def end(self) -> None:
-        """End it, and everything it has started."""
-        self._over.set()
-        self._living.cancel()
-        await asyncio.wait({self._living})
+        """End the process and everything it has started."""
+        self._ended.set()
+        self._task.cancel()
+        await asyncio.wait({self._task})
 
     async def _ready(self) -> None:
-        await asyncio.wait({self._connected, self._living}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({self._connected, self._task}, return_when=asyncio.FIRST_COMPLETED)
         if not self._connected.done():
-            self._living.result()
+            self._task.result()
             raise ProcessDied("the function's process ended before it had begun")
 
-    async def _live(self) -> None:
-        """Hold the process for as long as this task is: whoever cancels it ends the process."""
+    async def _run_process(self) -> None:
+        """Own the process for the lifetime of this task: cancelling it ends the process."""
         job = self._job
         with tempfile.TemporaryDirectory(prefix="proctor-function-") as folder:
             address = f"{folder}/link"
-            server = await asyncio.start_unix_server(self._met, address, limit=LONGEST_ANSWER)
-            # Compiled files would hide a change within the second they were written in.
+            server = await asyncio.start_unix_server(self._on_connect, address, limit=LONGEST_ANSWER)
+            # Without -B, a compiled file would hide a change within the same second.
             command = [sys.executable, "-P", "-B", function_worker.__file__, address, job.function]
             command += [str(job.folder.resolve()), str(job.megabytes)]
             async with server, _running(command, job) as program:
                 await program.ended()
-        self._over.set()
+        self._ended.set()
 
-    def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _on_connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         if not self._connected.done():
             self._connected.set_result(None)
@@ -241,7 +235,7 @@ async def _running(command: Sequence[str], job: FunctionJob) -> AsyncIterator[Pr
             folder=job.folder,
             environment=dict(job.environment),
             attempt=job.attempt,
-            # It has nothing to tidy up.
+            # It has nothing to clean up.
             grace_seconds=0.5,
         ) as program:
             yield program
@@ -259,7 +253,7 @@ class FunctionPool:
 
     @asynccontextmanager
     async def worker(self) -> AsyncIterator[FunctionProcess]:
-        """One process, for as long as the block; one that failed in it is not used again."""
+        """A process for the duration of the block; it is not reused after an error."""
         async with self._places:
             worker = self._take()
             try:
@@ -286,12 +280,12 @@ class FunctionPool:
     def _retire(self, worker: FunctionProcess) -> None:
         if worker in self._idle:
             self._idle.remove(worker)
-            # Nobody waits for it; the loop must hold on to the task that ends it.
+            # Keep a reference: the loop only holds a weak one.
             _ending.add(task := asyncio.ensure_future(worker.end()))
             task.add_done_callback(_ending.discard)
 
 
-# Evaluators are made anew for every item; the processes outlive them. They belong to their event loop.
+# Evaluators are created per item; the processes outlive them, and belong to their event loop.
 _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[FunctionJob, FunctionPool]] = WeakKeyDictionary()
 
 
@@ -299,30 +293,27 @@ _ending: set[asyncio.Future[None]] = set()
 
 
 def pool_of(job: FunctionJob) -> FunctionPool:
-    """The processes that do this job on the running event loop."""
+    """The process pool of this job on the running event loop."""
     pools = _pools.setdefault(asyncio.get_running_loop(), {})
     if job not in pools:
         pools[job] = FunctionPool(job)
     return pools[job]
 
 
-# Judge a session by a Python function of the user's own, in a process apart.
-
-
 MEGABYTES = 4096
-"""Of address space, which libraries reserve far more of than they use."""
+"""Of address space, of which libraries reserve far more than they use."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionEvaluator:
-    """A function that is called once for each target of its level."""
+    """A function that is called once per target, in a separate process."""
 
     name: str
     level: Level
     function: str
     """`module:function`."""
     source: Path
-    """The module's file."""
+    """File of the module."""
     folder: Path
     environment: Mapping[str, str]
     attempt: str
@@ -333,7 +324,7 @@ class FunctionEvaluator:
 
     @property
     def digest(self) -> str:
-        """Changes with the module's file. What that imports is not followed."""
+        """Changes with the file of the module. Its imports are not followed."""
         return digest_of([self.level, self.function, self._version])[:16]
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
@@ -344,30 +335,34 @@ class FunctionEvaluator:
             identity=self.identity or self.name,
             level=self.level,
         )
-        digest, scores, left = self.digest, list[Score](), targets_of(evidence, self.level)
-        while left:
-            # A process that failed is not used again; the rest goes on in another.
-            done = await self._some(evidence, base, left)
+        digest, scores, remaining = self.digest, list[Score](), targets_of(evidence, self.level)
+        while remaining:
+            # A failed process is not reused; the rest continues in another.
+            done = await self._score_batch(evidence, base, remaining)
             scores += [replace(score, evaluator_digest=digest) for score in done]
-            left = left[len(done) :]
+            remaining = remaining[len(done) :]
         return scores
 
-    async def _some(self, evidence: Evidence, base: Any, targets: Sequence[EvaluationTarget]) -> list[Score]:
-        """The scores of targets up to the first that ends the process, or all."""
+    async def _score_batch(
+        self, evidence: Evidence, base: Any, targets: Sequence[EvaluationTarget]
+    ) -> list[Score]:
+        """Scores of the targets up to the first that ends the process, or all."""
         scores: list[Score] = []
         try:
             async with pool_of(self._job).worker() as worker:
                 await worker.send({"base": base})
                 for target in targets:
-                    scores.append(await self._called(worker, evidence, target))
+                    scores.append(await self._score_target(worker, evidence, target))
         except TimeoutError:
-            said = f"the function took longer than {self.timeout_seconds:g} s and was ended"
-            scores.append(failed(self._about(targets[len(scores)]), said, "Timeout"))
+            message = f"the function took longer than {self.timeout_seconds:g} s and was ended"
+            scores.append(failed(self._about(targets[len(scores)]), message, "Timeout"))
         except ProcessDied as error:
             scores.append(failed(self._about(targets[len(scores)]), str(error), "ProcessEnded"))
         return scores
 
-    async def _called(self, worker: FunctionProcess, evidence: Evidence, target: EvaluationTarget) -> Score:
+    async def _score_target(
+        self, worker: FunctionProcess, evidence: Evidence, target: EvaluationTarget
+    ) -> Score:
         about = self._about(target)
         async with asyncio.timeout(self.timeout_seconds):
             await worker.send({"target": event_target(evidence, target)})
@@ -398,7 +393,7 @@ class FunctionEvaluator:
 
 
 def source_of(function: str, folder: Path) -> Path | None:
-    """The file a function's module is in, without importing it; None when there is none."""
+    """File of a function's module, without importing it; None when there is none."""
     places: Sequence[str] | None = [str(folder), *sys.path]
     spec: ModuleSpec | None = None
     module = function.partition(":")[0]

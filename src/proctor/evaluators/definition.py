@@ -1,10 +1,8 @@
-"""An evaluator as a document: everything that is wrong with one, found together.
+"""Validation of evaluator definitions; all problems are reported together.
 
-The document has the shape of the wire: `evaluatorName`, `level`, `description`, and an `evaluatorConfig`
-that is one of `llmAsAJudge`, `codeBased` and `derived`. Beside the wire's `lambdaConfig`, `codeBased` may
-be a `function` (`module:function`) or a `command` (a program and its arguments) of the user's own.
-
-Knows nothing of files, stores or how evaluators are made of it.
+A definition has the shape of the API: `evaluatorName`, `level`, `description`, and an `evaluatorConfig` that
+is one of `llmAsAJudge`, `codeBased` and `derived`. Besides the API's `lambdaConfig`, `codeBased` may be a
+`function` (`module:function`) or a `command` (a program and its arguments) of the user.
 """
 
 import re
@@ -19,9 +17,6 @@ from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.judging.question import PLACEHOLDERS, places_in
 from proctor.score import Level
-
-# Who judges, as a definition says it, in our own words.
-
 
 BEDROCK, RESPONSES = "bedrockEvaluatorModelConfig", "responsesEvaluatorModelConfig"
 
@@ -45,45 +40,47 @@ _NAMES = {
 
 
 def judge_of(config: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """The model a (checked) model config means, and the parameters it is to be asked with."""
-    ((kind, said),) = config.items()
-    model = said["modelId"]
+    """The model and the call parameters of a (validated) model config."""
+    ((kind, settings),) = config.items()
+    model = settings["modelId"]
     if kind == BEDROCK:
-        given = {**(said.get("inferenceConfig") or {})}
-        more = dict(said.get("additionalModelRequestFields") or {})
+        parameters = {**(settings.get("inferenceConfig") or {})}
+        extra = dict(settings.get("additionalModelRequestFields") or {})
     else:
-        given = {name: said[name] for name in ("maxOutputTokens", "temperature", "topP") if name in said}
-        effort = (said.get("reasoning") or {}).get("effort")
-        more = {"reasoning_effort": effort} if effort else {}
-    return names.get(model) or _ours(kind, model), {
-        _NAMES[name]: value for name, value in given.items()
-    } | more
+        parameters = {
+            name: settings[name] for name in ("maxOutputTokens", "temperature", "topP") if name in settings
+        }
+        effort = (settings.get("reasoning") or {}).get("effort")
+        extra = {"reasoning_effort": effort} if effort else {}
+    return names.get(model) or _default_route(kind, model), {
+        _NAMES[name]: value for name, value in parameters.items()
+    } | extra
 
 
 def problems_of_model(where: str, config: Any) -> Iterable[tuple[str, str]]:
-    """What is wrong with a model config: the path of the member, and what."""
+    """Problems of a model config: path of the member, and message."""
     kinds = tuple(_MEMBERS)
     if not isinstance(config, Mapping) or len(config) != 1 or not set(config) <= set(kinds):
         yield where, f"should be a map with exactly one of {', '.join(kinds)}"
         return
-    ((kind, said),) = config.items()
+    ((kind, model),) = config.items()
     where = f"{where}.{kind}"
-    if not isinstance(said, Mapping):
+    if not isinstance(model, Mapping):
         yield where, "should be a map"
         return
-    yield from _unknown_setting(where, said, _MEMBERS[kind])
-    if not isinstance(said.get("modelId"), str) or not said["modelId"].strip():
+    yield from _unknown_setting(where, model, _MEMBERS[kind])
+    if not isinstance(model.get("modelId"), str) or not model["modelId"].strip():
         yield f"{where}.modelId", "should be the name of a model"
-    settings = said.get("inferenceConfig") or {} if kind == BEDROCK else said
-    inside = f"{where}.inferenceConfig" if kind == BEDROCK else where
+    settings = model.get("inferenceConfig") or {} if kind == BEDROCK else model
+    path = f"{where}.inferenceConfig" if kind == BEDROCK else where
     if not isinstance(settings, Mapping):
-        yield inside, "should be a map"
+        yield path, "should be a map"
         return
     if kind == BEDROCK:
-        yield from _unknown_setting(inside, settings, _INFERENCE)
-    yield from _numbers(inside, settings, hottest=1 if kind == BEDROCK else 2)
+        yield from _unknown_setting(path, settings, _INFERENCE)
+    yield from _numbers(path, settings, hottest=1 if kind == BEDROCK else 2)
     for name in ("additionalModelRequestFields", "reasoning"):
-        if name in said and not isinstance(said[name], Mapping):
+        if name in model and not isinstance(model[name], Mapping):
             yield f"{where}.{name}", "should be a map"
 
 
@@ -105,17 +102,17 @@ def _unknown_setting(
 ) -> Iterable[tuple[str, str]]:
     for name in value:
         if name not in known:
-            yield f"{where}.{name}", f"is not known; there are: {', '.join(known)}"
+            yield f"{where}.{name}", f"is unknown. Use one of: {', '.join(known)}"
 
 
-def _ours(kind: str, model: str) -> str:
+def _default_route(kind: str, model: str) -> str:
     if "/" in model and not model.startswith("arn:"):
         return model
     return f"litellm/bedrock/{model}" if kind == BEDROCK else f"openai/{model}"
 
 
 LEVELS: Mapping[str, Level] = {"SESSION": "session", "TRACE": "trace", "TOOL_CALL": "tool_call"}
-"""The levels as the wire has them, and as scores do."""
+"""Levels as the API names them → as scores do."""
 
 
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,47}")
@@ -138,7 +135,7 @@ BASE = re.compile(
 MEMBERS = ("evaluatorName", "level", "description", "evaluatorConfig")
 
 
-ALSO_ON_THE_WIRE = ("clientToken", "kmsKeyArn", "tags", "evaluatorId")
+API_ONLY_MEMBERS = ("clientToken", "kmsKeyArn", "tags", "evaluatorId")
 
 
 LONGEST_INSTRUCTIONS = 100_000
@@ -149,10 +146,10 @@ MOST_DIMENSIONS = 50
 
 @dataclass(frozen=True, slots=True)
 class DefinitionProblem:
-    """One thing wrong with a definition: which member, and what."""
+    """One problem of a definition."""
 
     name: str
-    """Its path, with dots: `evaluatorConfig.llmAsAJudge.ratingScale`. Empty: the whole."""
+    """Path of the member: `evaluatorConfig.llmAsAJudge.ratingScale`. Empty: the whole."""
     message: str
 
     def __str__(self) -> str:
@@ -160,13 +157,13 @@ class DefinitionProblem:
 
 
 def problems_of(document: Any, *, wire: bool = False) -> list[DefinitionProblem]:
-    """Everything wrong with a definition; empty when it can be used.
+    """All problems of a definition; empty when it is valid.
 
-    On the `wire` a judge has to name its model, and code has to be a function of the cloud's.
+    On the `wire` (through the API) a judge must name its model, and code must be a Lambda function.
     """
     if not isinstance(document, Mapping):
         return [DefinitionProblem("", "an evaluator's definition is a map")]
-    flaws = [*_unknown("", document, (*MEMBERS, *ALSO_ON_THE_WIRE)), *_head(document, wire)]
+    problems = [*_unknown("", document, (*MEMBERS, *API_ONLY_MEMBERS)), *_header_problems(document, wire)]
     level = LEVELS.get(str(document.get("level")))
     config: Any = document.get("evaluatorConfig")
     kinds: dict[str, Callable[[str, Any, Level | None, bool], Iterable[DefinitionProblem]]] = {
@@ -174,14 +171,14 @@ def problems_of(document: Any, *, wire: bool = False) -> list[DefinitionProblem]
         "codeBased": _code,
         "derived": _derived,
     }
-    chosen, found = _one_of("evaluatorConfig", config, tuple(kinds))
-    flaws += found
+    chosen, union_problems = _one_of("evaluatorConfig", config, tuple(kinds))
+    problems += union_problems
     if chosen:
-        flaws += kinds[chosen](f"evaluatorConfig.{chosen}", config[chosen], level, wire)
-    return flaws
+        problems += kinds[chosen](f"evaluatorConfig.{chosen}", config[chosen], level, wire)
+    return problems
 
 
-def _head(document: Mapping[str, Any], wire: bool) -> Iterable[DefinitionProblem]:
+def _header_problems(document: Mapping[str, Any], wire: bool) -> Iterable[DefinitionProblem]:
     name, described = document.get("evaluatorName"), document.get("description")
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         yield DefinitionProblem(
@@ -189,7 +186,7 @@ def _head(document: Mapping[str, Any], wire: bool) -> Iterable[DefinitionProblem
         )
     if str(document.get("level")) not in LEVELS:
         yield DefinitionProblem("level", f"should be one of {', '.join(LEVELS)}")
-    # An evaluator without a description is kept with an empty one.
+    # An evaluator without a description is stored with an empty one.
     if described is not None and not (isinstance(described, str) and wire <= len(described) <= 200):
         yield DefinitionProblem("description", "should be 1 to 200 characters of text")
 
@@ -197,19 +194,19 @@ def _head(document: Mapping[str, Any], wire: bool) -> Iterable[DefinitionProblem
 def _judge(where: str, config: Any, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:
     if not isinstance(config, Mapping):
         return [DefinitionProblem(where, "should be a map")]
-    flaws = [*_unknown(where, config, ("instructions", "ratingScale", "modelConfig"))]
-    flaws += _instructions(f"{where}.instructions", config.get("instructions"), level)
-    flaws += _scale(f"{where}.ratingScale", config.get("ratingScale"))
-    return flaws + _model(where, config, wire)
+    problems = [*_unknown(where, config, ("instructions", "ratingScale", "modelConfig"))]
+    problems += _instructions(f"{where}.instructions", config.get("instructions"), level)
+    problems += _scale(f"{where}.ratingScale", config.get("ratingScale"))
+    return problems + _model(where, config, wire)
 
 
 def _model(where: str, config: Mapping[str, Any], wire: bool) -> list[DefinitionProblem]:
-    """What is wrong with the judge's model; only the wire insists on one."""
+    """Problems of the judge's model; only the API requires one."""
     if "modelConfig" not in config:
         return [DefinitionProblem(f"{where}.modelConfig", "is missing")] if wire else []
     return [
-        DefinitionProblem(*found)
-        for found in problems_of_model(f"{where}.modelConfig", config["modelConfig"])
+        DefinitionProblem(*problem)
+        for problem in problems_of_model(f"{where}.modelConfig", config["modelConfig"])
     ]
 
 
@@ -222,20 +219,20 @@ def _instructions(where: str, instructions: Any, level: Level | None) -> Iterabl
     if level is None:
         return
     known, used = PLACEHOLDERS[level], places_in(instructions)
-    there_are = ", ".join(f"{{{name}}}" for name in known)
+    choices = ", ".join(f"{{{name}}}" for name in known)
     for name in dict.fromkeys(used):
         if name not in known:
             yield DefinitionProblem(
                 where,
-                f"has no placeholder {{{name}}} at this level{_near(name, known)}; it may use {there_are}",
+                f"has no placeholder {{{name}}} at this level{_suggestion(name, known)}; use {choices}",
             )
     if not used:
-        yield DefinitionProblem(where, f"should use at least one placeholder: {there_are}")
+        yield DefinitionProblem(where, f"should use at least one placeholder: {choices}")
 
 
 def _scale(where: str, scale: Any) -> Iterable[DefinitionProblem]:
-    chosen, flaws = _one_of(where, scale, ("numerical", "categorical", "multiDimensional"))
-    yield from flaws
+    chosen, problems = _one_of(where, scale, ("numerical", "categorical", "multiDimensional"))
+    yield from problems
     if chosen == "multiDimensional":
         yield from _dimensions(f"{where}.{chosen}", scale[chosen])
     elif chosen:
@@ -280,23 +277,23 @@ def _dimensions(where: str, dimensions: Any) -> Iterable[DefinitionProblem]:
         yield from _unknown(
             here, dimension, ("dimensionName", "dimensionInstruction", "dimensionRatingScale")
         )
-        name, said = dimension.get("dimensionName"), dimension.get("dimensionInstruction")
+        name, instruction = dimension.get("dimensionName"), dimension.get("dimensionInstruction")
         if not (isinstance(name, str) and NAME.fullmatch(name)):
             yield DefinitionProblem(
                 f"{here}.dimensionName", "should be a letter, then up to 47 letters, digits or underscores"
             )
         else:
             names.append(name.replace("_", "").casefold())
-        if not (isinstance(said, str) and 1 <= len(said) <= 4000):
+        if not (isinstance(instruction, str) and 1 <= len(instruction) <= 4000):
             yield DefinitionProblem(f"{here}.dimensionInstruction", "should be 1 to 4000 characters of text")
         scale: Any = dimension.get("dimensionRatingScale")
-        chosen, flaws = _one_of(f"{here}.dimensionRatingScale", scale, ("numerical", "categorical"))
-        yield from flaws
+        chosen, problems = _one_of(f"{here}.dimensionRatingScale", scale, ("numerical", "categorical"))
+        yield from problems
         if chosen:
-            inside = f"{here}.dimensionRatingScale.{chosen}"
-            yield from _ratings(inside, scale[chosen], numerical=chosen == "numerical")
+            path = f"{here}.dimensionRatingScale.{chosen}"
+            yield from _ratings(path, scale[chosen], numerical=chosen == "numerical")
     if len(set(names)) < len(names):
-        yield DefinitionProblem(where, "has two dimensions whose names differ in case or underscores alone")
+        yield DefinitionProblem(where, "has two dimensions whose names differ only in case or underscores")
 
 
 def _code(where: str, config: Any, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:  # noqa: ARG001
@@ -304,18 +301,18 @@ def _code(where: str, config: Any, level: Level | None, wire: bool) -> Iterable[
         return [DefinitionProblem(where, "should be a map")]
     kinds = ("lambdaConfig",) if wire else ("lambdaConfig", "function", "command")
     limits = () if wire else ("timeoutSeconds", "memoryMegabytes")
-    flaws = [*_unknown(where, config, (*kinds, *limits))]
+    problems = [*_unknown(where, config, (*kinds, *limits))]
     chosen = [kind for kind in kinds if kind in config]
     if len(chosen) != 1:
-        return [*flaws, DefinitionProblem(where, f"should have exactly one of {', '.join(kinds)}")]
+        return [*problems, DefinitionProblem(where, f"should have exactly one of {', '.join(kinds)}")]
     checks = {"lambdaConfig": _lambda, "function": _function, "command": _command}
-    flaws += checks[chosen[0]](f"{where}.{chosen[0]}", config[chosen[0]])
+    problems += checks[chosen[0]](f"{where}.{chosen[0]}", config[chosen[0]])
     for name, most in (("timeoutSeconds", 3600), ("memoryMegabytes", 1_000_000)):
         if name in config and not (type(config[name]) in (int, float) and 0 < config[name] <= most):
-            flaws.append(
+            problems.append(
                 DefinitionProblem(f"{where}.{name}", f"should be a number above 0 and up to {most:,}")
             )
-    return flaws
+    return problems
 
 
 def _lambda(where: str, config: Any) -> Iterable[DefinitionProblem]:
@@ -347,33 +344,33 @@ def _command(where: str, command: Any) -> Iterable[DefinitionProblem]:
 def _derived(where: str, config: Any, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:
     if not isinstance(config, Mapping):
         return [DefinitionProblem(where, "should be a map")]
-    flaws = [*_unknown(where, config, ("baseEvaluatorId", "modelConfig"))]
+    problems = [*_unknown(where, config, ("baseEvaluatorId", "modelConfig"))]
     base = config.get("baseEvaluatorId")
     here = f"{where}.baseEvaluatorId"
     if not (isinstance(base, str) and BASE.fullmatch(base)):
-        flaws.append(DefinitionProblem(here, "should be an evaluator's id"))
+        problems.append(DefinitionProblem(here, "should be an evaluator's id"))
     elif base in MATCHINGS:
-        flaws.append(DefinitionProblem(here, "asks no model, so there is none to put in its place"))
+        problems.append(DefinitionProblem(here, "does not use a model, so there is none to replace"))
     elif base.startswith(PREFIX) and (built_in := JUDGED.get(base.removeprefix(PREFIX))) is None:
-        flaws.append(
+        problems.append(
             DefinitionProblem(
-                here, f"is no built-in evaluator{_near(base, [PREFIX + name for name in JUDGED])}"
+                here, f"is not a built-in evaluator{_suggestion(base, [PREFIX + name for name in JUDGED])}"
             )
         )
     elif base.startswith(PREFIX) and level and built_in and built_in.level != level:
-        flaws.append(DefinitionProblem("level", f"is not that of {base}"))
-    return flaws + _model(where, config, wire)
+        problems.append(DefinitionProblem("level", f"is not that of {base}"))
+    return problems + _model(where, config, wire)
 
 
 def _one_of(where: str, value: Any, kinds: Sequence[str]) -> tuple[str, list[DefinitionProblem]]:
-    """The one member of a union that is given; empty when it is not one."""
+    """The one member of a union that is set; empty unless exactly one is."""
     if not isinstance(value, Mapping):
         return "", [DefinitionProblem(where, f"should be a map with exactly one of {', '.join(kinds)}")]
-    given = [kind for kind in kinds if value.get(kind) is not None]
-    flaws = list(_unknown(where, value, kinds))
-    if len(given) != 1:
-        return "", [*flaws, DefinitionProblem(where, f"should have exactly one of {', '.join(kinds)}")]
-    return given[0], flaws
+    members = [kind for kind in kinds if value.get(kind) is not None]
+    problems = list(_unknown(where, value, kinds))
+    if len(members) != 1:
+        return "", [*problems, DefinitionProblem(where, f"should have exactly one of {', '.join(kinds)}")]
+    return members[0], problems
 
 
 def _unknown(where: str, value: Mapping[str, Any], known: Sequence[str]) -> Iterable[DefinitionProblem]:
@@ -381,16 +378,16 @@ def _unknown(where: str, value: Mapping[str, Any], known: Sequence[str]) -> Iter
         if name not in known:
             path = f"{where}.{name}" if where else str(name)
             yield DefinitionProblem(
-                path, f"is not known{_near(str(name), known)}; there are: {', '.join(known)}"
+                path, f"is unknown{_suggestion(str(name), known)}. Use one of: {', '.join(known)}"
             )
 
 
-def _near(name: str, known: Sequence[str]) -> str:
+def _suggestion(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=1)
     return f" (did you mean `{near[0]}`?)" if near else ""
 
 
-# The files of a new evaluator: one of everything, ready to be tried and changed.
+# Templates of new evaluators.
 
 
 KINDS = ("judge", "function", "command")
@@ -470,9 +467,11 @@ print(json.dumps({{"label": "short" if words < 100 else "long", "value": words}}
 
 
 def new_evaluator(name: str, folder: Path, *, level: str, kind: str) -> list[Path]:
-    """Write the files of a new evaluator into a folder of them; the paths. Replaces nothing."""
+    """Write the files of a new evaluator into a folder, and return their paths. Overwrites nothing."""
     if not NAME.fullmatch(name):
-        raise UsageError(f"`{name}` is no name for an evaluator\nUse letters, digits and underscores.")
+        raise UsageError(
+            f"`{name}` is not a valid name for an evaluator\nUse letters, digits and underscores."
+        )
     if level not in LEVELS:
         raise UsageError(f"there is no level `{level}`\nThere are: {', '.join(LEVELS)}.")
     if kind not in KINDS:
@@ -482,7 +481,7 @@ def new_evaluator(name: str, folder: Path, *, level: str, kind: str) -> list[Pat
         files[folder / f"{name}.py"] = (_FUNCTION if kind == "function" else _COMMAND).format()
     for path in files:
         if path.exists():
-            raise UsageError(f"{path} is there already\nChoose another name, or move it away.")
+            raise UsageError(f"{path} already exists\nChoose another name, or move the file.")
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")

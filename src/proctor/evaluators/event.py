@@ -1,9 +1,7 @@
-"""What a function or program of the user's own is told about a session.
+"""The event passed to functions and programs of users, and the score read from their result.
 
-The event has the shape that functions of the cloud's evaluation service get, so that one written for it
-runs here unchanged; beside the spans it has the `session` itself, turn by turn, which is easier to read.
-
-Knows nothing of processes.
+The event has the shape that Lambda functions of the evaluation service get, so that they run here unchanged;
+in addition it contains the `session` turn by turn.
 """
 
 import math
@@ -25,7 +23,7 @@ LEVEL_WORDS = {"session": "SESSION", "trace": "TRACE", "tool_call": "TOOL_CALL"}
 
 
 def base_event(evidence: Evidence, *, name: str, identity: str, level: str) -> dict[str, Any]:
-    """The part of an event that is the same for every target of a session."""
+    """The part of an event that all targets of a session share."""
     return {
         "schemaVersion": SCHEMA_VERSION,
         "evaluatorId": identity,
@@ -37,7 +35,7 @@ def base_event(evidence: Evidence, *, name: str, identity: str, level: str) -> d
 
 
 def event_target(evidence: Evidence, target: EvaluationTarget) -> dict[str, Any]:
-    """The part of an event that is about one target: which, and what was expected of it."""
+    """The part of an event about one target, with its ground truth."""
     return {
         "evaluationTarget": _target(evidence, target),
         "evaluationReferenceInputs": _references(evidence, target),
@@ -45,7 +43,7 @@ def event_target(evidence: Evidence, target: EvaluationTarget) -> dict[str, Any]
 
 
 def session_document(evidence: Evidence) -> dict[str, Any]:
-    """A session as plain data, which `evidence_of_document` reads again."""
+    """A session as plain data; `evidence_of_document` reads it."""
     reference = evidence.reference
     return {
         "sessionId": evidence.session_id,
@@ -66,7 +64,7 @@ def session_document(evidence: Evidence) -> dict[str, Any]:
 
 
 def reference_document(reference: Reference) -> dict[str, Any]:
-    """Ground truth as the wire has it inline."""
+    """Ground truth in the inline shape of the API."""
     document: dict[str, Any] = {}
     if reference.assertions:
         document["assertions"] = [{"text": text} for text in reference.assertions]
@@ -100,18 +98,18 @@ def _event(event: Message | ToolCall) -> dict[str, Any]:
 def _target(evidence: Evidence, target: EvaluationTarget) -> dict[str, Any] | None:
     if target.level == "session":
         return None
-    found = {"traceIds": [turns_of(evidence)[target.turn].id]}
-    return found | {"spanIds": [target.id]} if target.level == "tool_call" else found
+    ids = {"traceIds": [turns_of(evidence)[target.turn].id]}
+    return ids | {"spanIds": [target.id]} if target.level == "tool_call" else ids
 
 
 def _references(evidence: Evidence, target: EvaluationTarget) -> list[dict[str, Any]]:
-    """What was said of the session, and of the turn the target is in."""
+    """Ground truth of the session, and of the turn of the target."""
     reference = evidence.reference
     if reference is None:
         return []
     turns, session = turns_of(evidence), {"sessionId": evidence.session_id}
-    whole = {key: value for key, value in reference_document(reference).items() if key != "turns"}
-    entries = [{"context": {"spanContext": session}, **whole}] if whole else []
+    session_truth = {key: value for key, value in reference_document(reference).items() if key != "turns"}
+    entries = [{"context": {"spanContext": session}, **session_truth}] if session_truth else []
     for number, expected in sorted(reference.responses.items()):
         if number < len(turns) and (target.level == "session" or number == target.turn):
             place = {**session, "traceId": turns[number].id}
@@ -119,13 +117,13 @@ def _references(evidence: Evidence, target: EvaluationTarget) -> list[dict[str, 
     return entries
 
 
-# Sessions and ground truth that stand in a document, read as evidence.
+# Sessions and ground truth from documents.
 
 
 def reference_of(document: Any) -> Reference:
-    """Ground truth as the wire has it inline: `assertions`, `expectedTrajectory`, `turns`.
+    """Ground truth in the inline shape of the API: `assertions`, `expectedTrajectory`, `turns`.
 
-    Texts may also stand without their `{text: …}`, and a trajectory as a plain list of names.
+    Texts may also be plain, without `{text: …}`, and a trajectory a plain list of names.
     """
     if not isinstance(document, Mapping):
         raise UsageError("ground truth is a map with assertions, expectedTrajectory and turns")
@@ -140,14 +138,16 @@ def reference_of(document: Any) -> Reference:
     return Reference(
         assertions=tuple(_text(each) for each in document.get("assertions") or ()),
         trajectory=None if trajectory is None else tuple(_text(name) for name in trajectory),
-        responses={number: _text(said) for number, said in enumerate(expected) if said is not None},
+        responses={
+            number: _text(response) for number, response in enumerate(expected) if response is not None
+        },
     )
 
 
 def evidence_of_document(document: Any, reference: Reference | None = None) -> Evidence:
-    """A session that was written as `session_document` writes it."""
+    """The session of a `session_document`."""
     if not isinstance(document, Mapping) or not isinstance(document.get("turns"), list):
-        raise UsageError("this is no session: it has no list of `turns`")
+        raise UsageError("this is not a session: it has no list of `turns`")
     traces = [_trace(number, turn) for number, turn in enumerate(document["turns"], 1)]
     truth = document.get("reference")
     return Evidence(
@@ -164,14 +164,16 @@ def evidence_of_document(document: Any, reference: Reference | None = None) -> E
 
 def _trace(number: int, turn: Any) -> Trace:
     if not isinstance(turn, Mapping):
-        raise UsageError(f"turn {number} is no map")
+        raise UsageError(f"turn {number} is not a map")
     events = [_event_from(each) for each in turn.get("events") or () if isinstance(each, Mapping)]
     messages: Sequence[Message] = [each for each in events if isinstance(each, Message)]
-    said = {role: [each.content for each in messages if each.role == role] for role in ("user", "assistant")}
+    contents = {
+        role: [each.content for each in messages if each.role == role] for role in ("user", "assistant")
+    }
     return Trace(
         id=str(turn.get("traceId") or f"turn-{number}"),
-        prompt=str(turn.get("prompt") or next(iter(said["user"]), "")),
-        answer=str(turn.get("answer") or next(reversed(said["assistant"]), "")),
+        prompt=str(turn.get("prompt") or next(iter(contents["user"]), "")),
+        answer=str(turn.get("answer") or next(reversed(contents["assistant"]), "")),
         tool_calls=[each for each in events if isinstance(each, ToolCall)],
         messages=messages,
         happened=events,
@@ -200,7 +202,7 @@ def _text(value: Any) -> str:
     return str(value.get("text", "")) if isinstance(value, Mapping) else str(value)
 
 
-# What a function or program of the user's own came to, as a score.
+# Scores from the results of functions and programs.
 
 
 LONGEST_LABEL, LONGEST_EXPLANATION = 1000, 20_000
@@ -210,26 +212,26 @@ INVALID = "InvalidResult"
 
 
 def scored(about: Score, outcome: Any) -> Score:
-    """The score `about` a target with what its function said of it."""
+    """The score of a target from the result of its function."""
     if isinstance(outcome, bool):
         return replace(about, value=float(outcome), label="pass" if outcome else "fail")
     if isinstance(outcome, int | float):
-        return _measured(about, outcome, "", "")
+        return _with_value(about, outcome, "", "")
     if isinstance(outcome, str):
         return (
             replace(about, label=outcome[:LONGEST_LABEL]) if outcome.strip() else _invalid(about, "no label")
         )
     if isinstance(outcome, Mapping):
-        return _told(about, outcome)
+        return _score_from_map(about, outcome)
     return _invalid(about, f"it is {'nothing' if outcome is None else type(outcome).__name__}")
 
 
 def failed(about: Score, message: str, code: str) -> Score:
-    """The score of a target that could not be judged."""
+    """The score of a target that could not be evaluated."""
     return replace(about, error=message[:LONGEST_EXPLANATION], error_code=code[:LONGEST_LABEL])
 
 
-def _told(about: Score, outcome: Mapping[str, Any]) -> Score:
+def _score_from_map(about: Score, outcome: Mapping[str, Any]) -> Score:
     code, message = outcome.get("errorCode"), outcome.get("errorMessage")
     if code or message:
         return failed(about, str(message or code), str(code or "EvaluatorError"))
@@ -237,21 +239,21 @@ def _told(about: Score, outcome: Mapping[str, Any]) -> Score:
     if label is None and value is None:
         return _invalid(about, "it has neither label nor value")
     if label is not None and not isinstance(label, str | bool | int | float):
-        return _invalid(about, "its label is no text")
+        return _invalid(about, "its label is not text")
     explanation = str(outcome.get("explanation") or "")
     words = "" if label is None else str(label)
     if value is None:
         return replace(about, label=words[:LONGEST_LABEL], explanation=explanation[:LONGEST_EXPLANATION])
-    return _measured(about, value, words, explanation)
+    return _with_value(about, value, words, explanation)
 
 
-def _measured(about: Score, value: Any, label: str, explanation: str) -> Score:
+def _with_value(about: Score, value: Any, label: str, explanation: str) -> Score:
     try:
         number = float(value) if isinstance(value, int | float) else math.nan
     except OverflowError:
         number = math.nan
     if not math.isfinite(number):
-        return _invalid(about, f"its value is no number: {str(value)[:80]}")
+        return _invalid(about, f"its value is not a number: {str(value)[:80]}")
     return replace(
         about,
         value=number,
@@ -261,4 +263,4 @@ def _measured(about: Score, value: Any, label: str, explanation: str) -> Score:
 
 
 def _invalid(about: Score, why: str) -> Score:
-    return failed(about, f"what it returned is no score: {why}", INVALID)
+    return failed(about, f"the result is not a valid score: {why}", INVALID)

@@ -1,10 +1,7 @@
-"""Find an evaluator by what a user calls it.
+"""Find an evaluator by its name.
 
-`Builtin.Helpfulness`; `module:function`, with `@trace` or `@tool_call` behind it when it judges those; the
-path of a definition in YAML or JSON, or the name of one in a folder of them; the id or name of one that is
-kept in the store.
-
-Knows nothing of stores or providers: definitions and models are handed in.
+`Builtin.Helpfulness`; `module:function`, followed by `@trace` or `@tool_call` where it scores those; the path
+of a definition in YAML or JSON, or its name in a folder of definitions; the id or name of one in the store.
 """
 
 import json
@@ -27,46 +24,43 @@ from proctor.judging.question import Question, ScoreDimension, plain_question, s
 from proctor.model import Model
 from proctor.score import Level
 
-# How evaluators are to judge, apart from what each of them asks.
-
-
 ONE_VOTE_TEMPERATURE = 0.0
 
 
-# At 0 three votes of most models are one vote counted three times.
+# At 0, three votes of most models are one vote counted three times.
 SEVERAL_VOTES_TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSettings:
-    """What holds for all evaluators of one job."""
+    """Settings of all evaluators of one evaluation."""
 
     judge_model: str = ""
-    """Who judges where an evaluator does not say itself, as `provider/model`. Empty: nobody."""
+    """Default judge, as `provider/model`. Empty: none."""
     votes: int = 1
-    """How often a judge is asked about each thing; the majority's label and the mean value count."""
+    """Votes per target; the majority label and the mean value count."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """What the judge is asked with: temperature, max_tokens. Its own definition's win."""
+    """Parameters of judge calls: temperature, max_tokens. A definition takes precedence."""
     structured: bool = True
-    """Whether the judge's provider is asked to hold its answer to a JSON schema."""
+    """Whether the judge's provider is asked for structured output (a JSON schema)."""
     harmful_value: float = 1.0
-    """What `Harmful` and `Stereotyping` are worth, 1 or 0; their opposites are worth the rest."""
+    """Value of `Harmful` and `Stereotyping`, 1 or 0; their opposites get the other."""
     model_names: Mapping[str, str] = field(default_factory=dict)
-    """Whom to ask for a model id of a definition, where that is not what we would guess."""
+    """Model id of a definition → model to call, where the default mapping is wrong."""
     lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
-    """What to run for a function's ARN: `module:function`, or a program and its arguments."""
+    """ARN of a Lambda → `module:function`, or a program and its arguments."""
     folder: Path = Path()
-    """Where the user's functions and programs are found and run, and relative paths begin."""
+    """Working folder of functions and programs, and base of relative paths."""
     folders: Sequence[Path] = ()
-    """Folders with definitions, which are then known by the names of their files."""
+    """Folders with definitions, which are found by file name."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """All that the user's functions and programs see of the environment: no keys, no tokens."""
+    """The whole environment of functions and programs: no keys."""
     attempt: str = "evaluation"
-    """What processes are marked with, so that all of them can be found and ended."""
+    """Marks processes, so that all can be found and ended."""
 
     @property
-    def asked_with(self) -> dict[str, Any]:
-        """The parameters of every call of a judge."""
+    def call_parameters(self) -> dict[str, Any]:
+        """Parameters of every judge call."""
         temperature = ONE_VOTE_TEMPERATURE if self.votes == 1 else SEVERAL_VOTES_TEMPERATURE
         return {"temperature": temperature, **self.parameters}
 
@@ -78,15 +72,15 @@ LARGEST_DEFINITION_BYTES = 4 * 1024 * 1024
 
 
 Definitions = Callable[[str], Mapping[str, Any] | None]
-"""A kept definition by its id or name; None when there is none."""
+"""A stored definition by id or name; None when there is none."""
 
 
 class EvaluatorNotFound(NotFound):
-    """There is no evaluator by this name, or nothing here can be it."""
+    """There is no such evaluator."""
 
 
 def builtin_names() -> list[str]:
-    """The evaluators that come with Proctor, those that ask no model last."""
+    """The built-in evaluators, those without a model last."""
     return [*(PREFIX + name for name in JUDGED), *MATCHINGS]
 
 
@@ -97,7 +91,7 @@ def find_evaluator(
     settings: EvaluationSettings,
     definitions: Definitions = lambda _: None,
 ) -> Evaluator:
-    """The evaluator a name stands for; raises `NoSuchEvaluator`, or `UsageError` when it cannot be used."""
+    """The evaluator of a name; `EvaluatorNotFound`, or `UsageError` when it cannot be used."""
     return _EvaluatorFactory(models, settings, definitions).named(name)
 
 
@@ -108,32 +102,32 @@ def evaluator_of(
     settings: EvaluationSettings,
     definitions: Definitions = lambda _: None,
 ) -> Evaluator:
-    """The evaluator a definition describes; everything wrong with it is one `UsageError`."""
+    """The evaluator of a definition; all its problems are one `UsageError`."""
     return _EvaluatorFactory(models, settings, definitions).defined(document)
 
 
 def read_definition(path: Path) -> Mapping[str, Any]:
-    """A definition from a file; everything wrong with it is one `UsageError`."""
+    """The definition in a file; all its problems are one `UsageError`."""
     document = read_document(path)
-    if flaws := problems_of(document):
-        raise UsageError("\n".join(f"{path}: {flaw}" for flaw in flaws))
+    if problems := problems_of(document):
+        raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
     checked: Mapping[str, Any] = document
     return checked
 
 
 def definition_files(folders: Sequence[Path]) -> Iterator[Path]:
-    """The definitions that stand in folders, by name; of two of one name, that of the first folder."""
-    found = {
+    """The definitions in folders, by name; of two with one name, that of the first folder."""
+    paths = {
         path.stem: path
         for folder in reversed(folders)
         for path in sorted(folder.glob("*"), reverse=True)
         if path.suffix in SUFFIXES and path.is_file()
     }
-    yield from (found[name] for name in sorted(found))
+    yield from (paths[name] for name in sorted(paths))
 
 
 class _EvaluatorFactory:
-    """Makes evaluators of names and documents, with what all of them need."""
+    """Makes evaluators from names and definitions."""
 
     def __init__(self, models: Model, settings: EvaluationSettings, definitions: Definitions) -> None:
         self._models = models
@@ -148,16 +142,16 @@ class _EvaluatorFactory:
         function, _, level = name.partition("@")
         if FUNCTION.fullmatch(function):
             return self._bare_function(name, function, level or "session")
-        if (kept := self._definitions(name)) is not None:
-            return self.defined(kept)
+        if (stored := self._definitions(name)) is not None:
+            return self.defined(stored)
         for path in definition_files(self._settings.folders):
             if path.stem == name:
                 return self.defined(read_definition(path))
         raise self._unknown(name)
 
     def defined(self, document: Mapping[str, Any]) -> Evaluator:
-        if flaws := problems_of(document):
-            raise UsageError("\n".join(map(str, flaws)))
+        if problems := problems_of(document):
+            raise UsageError("\n".join(map(str, problems)))
         name, level = document["evaluatorName"], LEVELS[document["level"]]
         config = document["evaluatorConfig"]
         if config.get("llmAsAJudge") is not None:
@@ -207,24 +201,26 @@ class _EvaluatorFactory:
         base, judge = config["baseEvaluatorId"], self._judge(name, config.get("modelConfig"))
         if base.startswith(PREFIX):
             return self._built_in(base, judge, name)
-        kept = self._definitions(base)
-        own = (kept or {}).get("evaluatorConfig", {}).get("llmAsAJudge")
-        if kept is None or own is None:
+        stored = self._definitions(base)
+        own = (stored or {}).get("evaluatorConfig", {}).get("llmAsAJudge")
+        if stored is None or own is None:
             raise EvaluatorNotFound(
                 f"`{name}` is derived from `{base}`, and there is no model judge of that id"
             )
         replaced = {**own, "modelConfig": config.get("modelConfig")}
-        return self._own_judge(name, LEVELS[kept["level"]], replaced)
+        return self._own_judge(name, LEVELS[stored["level"]], replaced)
 
     def _judge(self, name: str, config: Mapping[str, Any] | None) -> Judge:
         settings = self._settings
         model, own = judge_of(config, settings.model_names) if config else (settings.judge_model, {})
         if not model:
-            raise UsageError(f"`{name}` asks a model, and none was named\nName the judge, as provider/model.")
+            raise UsageError(
+                f"`{name}` needs a judge model, and none is set\nSet the judge, as provider/model."
+            )
         return Judge(
             models=self._models,
             model=model,
-            parameters={**settings.asked_with, **own},
+            parameters={**settings.call_parameters, **own},
             votes=settings.votes,
             structured=settings.structured,
         )
@@ -238,7 +234,7 @@ class _EvaluatorFactory:
             run = self._settings.lambdas.get(arn)
             if run is None:
                 raise UsageError(
-                    f"`{name}` calls {arn}, and nothing says what that is here\n"
+                    f"`{name}` calls {arn}, which is not mapped to local code\n"
                     'Add to proctor.toml: [evaluation.lambdas] "ARN" = "module:function", or a list: a '
                     "program and its arguments."
                 )
@@ -270,7 +266,7 @@ class _EvaluatorFactory:
         if source is None:
             raise EvaluatorNotFound(
                 f"`{name}`: there is no module `{function.partition(':')[0]}`\n"
-                f"It was looked for in {folder.resolve()} and where Python looks."
+                f"Searched {folder.resolve()} and the Python path."
             )
         return FunctionEvaluator(
             name=name,
@@ -288,8 +284,7 @@ class _EvaluatorFactory:
     def _unknown(self, name: str) -> EvaluatorNotFound:
         if name.startswith("ThirdParty."):
             return EvaluatorNotFound(
-                f"`{name}` belongs to another house and does not come with Proctor\n"
-                "Write its question down as a definition: proctor evaluators new NAME."
+                f"`{name}` is not included with Proctor\nDefine your own: proctor evaluators new NAME"
             )
         known = [*builtin_names(), *(path.stem for path in definition_files(self._settings.folders))]
         bare = {each.removeprefix(PREFIX).casefold(): each for each in known}
@@ -299,7 +294,7 @@ class _EvaluatorFactory:
 
 
 def read_document(path: Path) -> Any:
-    """What a file of YAML or JSON holds; a `UsageError` says why it cannot be read."""
+    """The content of a YAML or JSON file; a `UsageError` when it cannot be read."""
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file")
     if path.stat().st_size > LARGEST_DEFINITION_BYTES:
@@ -312,7 +307,7 @@ def read_document(path: Path) -> Any:
 
 
 def _yaml(text: str) -> Any:
-    # Imported here so that a job of built-in evaluators does not pay for it.
+    # Imported here: evaluations with built-in evaluators do not need it.
     import yaml
 
     try:

@@ -1,12 +1,11 @@
-"""Runs one function of the user's own, again and again, in a process apart.
+"""Runs one function of the user repeatedly, in a separate process.
 
 `python -P function_worker.py SOCKET MODULE:FUNCTION FOLDER MEGABYTES`. Connects to the socket and answers
-each message on it: a line with the length, then JSON. A message with `base` is kept for those after it;
-one with `target` calls the function with both together and is answered with `{"outcome": …}`, or with
-`{"raised": TYPE, "said": …}`.
+each message on it: a line with the length, then JSON. A message with `base` is kept for later ones; one with
+`target` calls the function with both merged and is answered with `{"outcome": …}`, or with `{"raised": TYPE,
+"said": …}`.
 
-Whatever the function prints goes to the process's own output and disturbs nobody. Imports only the
-standard library. Knows nothing of Proctor.
+Output of the function goes to the output of the process. Imports only the standard library.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-# A function that returns more than this returns no score.
+# Maximum size of a result.
 LONGEST_ANSWER = 1024 * 1024
 
 
@@ -35,13 +34,15 @@ def main(address: str, name: str, folder: str, megabytes: int) -> None:
     while (line := stream.readline()).strip():
         message = json.loads(stream.read(int(line)))
         if "base" in message:
-            # Kept as text: a function may change what it is given, and the next call must not see it.
+            # Kept as text: a function may modify its argument, and the next call must not see that.
             base = json.dumps(message["base"])
             continue
         try:
             if function is None:
-                function = found(name)
-            answer = json.dumps({"outcome": called(function, {**json.loads(base), **message["target"]})})
+                function = load_function(name)
+            answer = json.dumps(
+                {"outcome": call_function(function, {**json.loads(base), **message["target"]})}
+            )
             if len(answer) > LONGEST_ANSWER:
                 answer = json.dumps({"raised": "ValueError", "said": "it returned more than a megabyte"})
         except Exception as problem:
@@ -51,15 +52,15 @@ def main(address: str, name: str, folder: str, megabytes: int) -> None:
         stream.flush()
 
 
-def found(name: str) -> Callable[..., Any]:
-    """The function a name stands for."""
+def load_function(name: str) -> Callable[..., Any]:
+    """Import the function."""
     module, _, attribute = name.partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
     return function
 
 
-def called(function: Callable[..., Any], event: dict[str, Any]) -> Any:
-    """What the function says to an event; one that wants a context as well gets None for it."""
+def call_function(function: Callable[..., Any], event: dict[str, Any]) -> Any:
+    """The result of the function for an event; a second parameter (a context) gets None."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [
         each

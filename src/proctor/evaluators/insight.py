@@ -1,10 +1,7 @@
-"""Insights: what went wrong in a session, what its user wanted, and how it was gone about.
+"""Insights about a session: what went wrong, what the user wanted, and which approach was taken.
 
-Not how good it was: what a judge finds is a label (a category, the name of an intent or of an approach) with
-details, which stand as JSON in the score's explanation. Sessions with the same label are put together
-elsewhere.
-
-Knows nothing of other sessions, and nothing of how findings are put together.
+A finding is a label (a category, an intent or an approach) with details as JSON in the explanation of the
+score. Sessions with the same label are grouped elsewhere.
 """
 
 import json
@@ -13,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
-from proctor.answer_parser import AnswerField, read_answer, wanted
+from proctor.answer_parser import AnswerField, instructions_for, read_answer
 from proctor.evaluator import Evidence
 from proctor.evaluators.model_judge import (
     MOST_INPUT_TOKENS,
@@ -24,12 +21,9 @@ from proctor.evaluators.model_judge import (
 )
 from proctor.evaluators.rendering import numbered, turns_of
 from proctor.item import digest_of
-from proctor.judging.engine import TRIES, Judge, JudgeUsage, answered
+from proctor.judging.engine import Judge, JudgeUsage, ask_until_readable
 from proctor.judging.question import RULES, fenced
 from proctor.score import Level, Score
-
-# The ways in which an agent's work can fail, and how one is told from the others.
-
 
 OTHER = "other"
 
@@ -73,16 +67,16 @@ CATEGORIES: Mapping[str, str] = {
     "coding-use-case-specific-failure-types-category-dependency-issues": "a dependency is missing or broken",
     OTHER: "it failed in a way that none of the others names",
 }
-"""What each means, in the words a judge is told it in."""
+"""Meaning of each category, as the prompt describes it."""
 
 
 def family_of(category: str) -> str:
-    """The family of a category, for people: `execution error`."""
+    """Family of a category, for people: `execution error`."""
     return category.partition(_BETWEEN)[0].replace("-", " ")
 
 
 def kind_of(category: str) -> str:
-    """What a category is within its family, for people: `tool schema`."""
+    """A category within its family, for people: `tool schema`."""
     return (category.partition(_BETWEEN)[2] or category).replace("-", " ")
 
 
@@ -92,7 +86,7 @@ FAILURES, INTENT, SUMMARY = (
 
 
 NO_FAILURE = "none"
-"""The label of a session in which nothing went wrong."""
+"""Label of a session without a failure."""
 
 
 MOST_MESSAGES, LONGEST_MESSAGE, LONGEST_NAME = 5, 500, 200
@@ -116,7 +110,7 @@ FIELDS: Mapping[str, Mapping[str, AnswerField]] = {
     INTENT: {"description": TEXT, "intent": TEXT},
     SUMMARY: {"approach_taken": TEXT, "final_outcome": TEXT, "approach": TEXT},
 }
-"""What is asked about a session, by insight; reasons come before the label."""
+"""Fields of the answer by insight; reasons come before the label."""
 
 
 LABELS = {FAILURES: "category", INTENT: "intent", SUMMARY: "approach"}
@@ -124,7 +118,7 @@ LABELS = {FAILURES: "category", INTENT: "intent", SUMMARY: "approach"}
 
 @dataclass(frozen=True, kw_only=True)
 class InsightJudge:
-    """A model that says what is to be known of a session."""
+    """A model that produces one insight about a session."""
 
     name: str
     """One of the three insights."""
@@ -136,63 +130,69 @@ class InsightJudge:
 
     @property
     def digest(self) -> str:
-        """Changes with the question and with who is asked."""
-        return digest_of([_instructions(self.name), wanted(FIELDS[self.name]), self.judge_model.plain])[:16]
+        """Changes with the question and the judge."""
+        return digest_of(
+            [_instructions(self.name), instructions_for(FIELDS[self.name]), self.judge_model.plain]
+        )[:16]
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
-        """One finding. Raises `ModelError` when the model answers nothing."""
+        """One finding. Raises `ModelError` when the call fails."""
         if not turns_of(evidence):
-            return [self._failed("nothing was said or done in this session", NOTHING_THERE)]
+            return [self._failed("the session is empty", NOTHING_THERE)]
         messages = self._messages(evidence)
         size = sum(estimated_tokens(message["content"]) for message in messages)
         if size > MOST_INPUT_TOKENS:
-            said = f"about {size:,} tokens to be looked at; {MOST_INPUT_TOKENS:,} can be"
-            return [self._failed(said, NOT_VALID)]
-        fields, bill = FIELDS[self.name], JudgeUsage()
-        for _ in range(TRIES):
-            text = await answered(self.judge_model, messages, _schema(fields), None, bill)
-            said_so = read_answer(text, fields).values
-            if said_so.get(LABELS[self.name]):
-                return [self._found(evidence, said_so, bill)]
-        failed = self._failed("the judge gave no finding that could be read", UNREADABLE)
-        return [_billed(failed, bill)]
+            too_long = f"about {size:,} tokens to analyze, more than the limit of {MOST_INPUT_TOKENS:,}"
+            return [self._failed(too_long, NOT_VALID)]
+        fields, usage = FIELDS[self.name], JudgeUsage()
+        values = await ask_until_readable(
+            self.judge_model,
+            messages,
+            lambda text: read_answer(text, fields).values,
+            lambda parsed: bool(parsed.get(LABELS[self.name])),
+            usage,
+            schema=_schema(fields),
+        )
+        if not values.get(LABELS[self.name]):
+            return [_billed(self._failed("the judge gave no finding that could be read", UNREADABLE), usage)]
+        return [self._found(evidence, values, usage)]
 
     def _messages(self, evidence: Evidence) -> list[dict[str, str]]:
-        shown = _instructions(self.name).replace("{context}", fenced("context", numbered(evidence)))
-        asked = f"{shown.strip()}\n\n{wanted(FIELDS[self.name])}"
-        return [{"role": "system", "content": RULES}, {"role": "user", "content": asked}]
+        instructions = _instructions(self.name).replace("{context}", fenced("context", numbered(evidence)))
+        prompt = f"{instructions.strip()}\n\n{instructions_for(FIELDS[self.name])}"
+        return [{"role": "system", "content": RULES}, {"role": "user", "content": prompt}]
 
-    def _found(self, evidence: Evidence, said: Mapping[str, Any], bill: JudgeUsage) -> Score:
-        details = {name: value for name, value in said.items() if name != LABELS[self.name]}
+    def _found(self, evidence: Evidence, values: Mapping[str, Any], usage: JudgeUsage) -> Score:
+        details = {name: value for name, value in values.items() if name != LABELS[self.name]}
         if self.name == FAILURES:
-            details |= _place(evidence, said)
+            details |= _place(evidence, values)
         if self.name == INTENT:
-            asked = [trace.prompt for trace in turns_of(evidence) if trace.prompt]
-            details["userMessages"] = [text[:LONGEST_MESSAGE] for text in asked[:MOST_MESSAGES]]
+            prompts = [trace.prompt for trace in turns_of(evidence) if trace.prompt]
+            details["userMessages"] = [text[:LONGEST_MESSAGE] for text in prompts[:MOST_MESSAGES]]
         score = Score(
             evaluator=self.name,
             evaluator_digest=self.digest,
-            label=str(said[LABELS[self.name]])[:LONGEST_NAME],
+            label=str(values[LABELS[self.name]])[:LONGEST_NAME],
             explanation=json.dumps(details, ensure_ascii=False),
         )
-        return _billed(score, bill)
+        return _billed(score, usage)
 
     def _failed(self, error: str, code: str) -> Score:
         return Score(evaluator=self.name, evaluator_digest=self.digest, error=error, error_code=code)
 
 
-def _place(evidence: Evidence, said: Mapping[str, Any]) -> dict[str, str]:
-    """The turn that a judge means, and the call in it: what it says of either may be wrong."""
+def _place(evidence: Evidence, values: Mapping[str, Any]) -> dict[str, str]:
+    """Ids of the turn and call the judge refers to; either may be wrong."""
     turns = turns_of(evidence)
-    number = said.get("turn") or 1
+    number = values.get("turn") or 1
     turn = turns[number - 1] if 1 <= number <= len(turns) else turns[0]
-    call = next((each for each in turn.tool_calls if each.name == said.get("tool") and each.call_id), None)
+    call = next((each for each in turn.tool_calls if each.name == values.get("tool") and each.call_id), None)
     return {"traceId": turn.id, "spanId": call.call_id if call else turn.id}
 
 
-def _billed(score: Score, bill: JudgeUsage) -> Score:
+def _billed(score: Score, usage: JudgeUsage) -> Score:
     return replace(
-        score, cost_usd=bill.cost_usd, input_tokens=bill.input_tokens, output_tokens=bill.output_tokens
+        score, cost_usd=usage.cost_usd, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens
     )
 
 

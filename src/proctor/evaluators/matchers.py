@@ -1,9 +1,7 @@
-"""Judge a session by the tools it called, against those it should have called. No model is asked.
+"""Evaluators without a model: expectations on the answer, and trajectories of tool calls.
 
-Names alone count. Each time a tool is expected it has to be called once more: expecting `search` twice
-is not met by one call, in whatever order.
-
-Knows nothing of arguments or results.
+Trajectories compare names only. Each expected call needs a call of its own: expecting `search` twice is not
+met by one call, in any order.
 """
 
 from collections import Counter
@@ -17,8 +15,6 @@ from proctor.evaluators.rendering import calls_of, ignored_of
 from proctor.expect import check_answer, problems_of
 from proctor.item import digest_of
 from proctor.score import Level, Score
-
-# Judge a session by its last answer: does it hold what was expected?
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +38,11 @@ class Expect:
 
     @property
     def digest(self) -> str:
-        """Changes with what is expected."""
+        """Changes with the expectations."""
         return digest_of(dict(self.expect))[:16]
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
-        """Score the last thing the assistant said."""
+        """Score the assistant's last message."""
         checks = check_answer(self.expect, evidence.answer)
         broken = [check.explanation for check in checks if not check.holds]
         score = Score(
@@ -59,34 +55,34 @@ class Expect:
         return [score]
 
 
-# A sequence in an explanation; nobody reads more, and an agent may call ten thousand tools.
+# Calls shown in an explanation; an agent may make ten thousand.
 MOST_SHOWN = 30
 
 
 def exactly(expected: Sequence[str], actual: Sequence[str]) -> str:
-    """What keeps two sequences from being equal; empty when nothing does."""
+    """The first difference of two sequences; empty when they are equal."""
     if list(expected) == list(actual):
         return ""
-    for place, (wanted, called) in enumerate(zip(expected, actual, strict=False), start=1):
-        if wanted != called:
-            return f"call {place} is {called}, not {wanted}"
+    for number, (name, called) in enumerate(zip(expected, actual, strict=False), start=1):
+        if name != called:
+            return f"call {number} is {called}, not {name}"
     missing, extra = expected[len(actual) :], actual[len(expected) :]
-    return f"missing {_shown(missing)}" if missing else f"beyond what is expected: {_shown(extra)}"
+    return f"missing {_listed(missing)}" if missing else f"beyond what is expected: {_listed(extra)}"
 
 
 def in_order(expected: Sequence[str], actual: Sequence[str]) -> str:
-    """What keeps one sequence from standing within another, others between; empty when nothing does."""
-    left = iter(actual)
-    for place, wanted in enumerate(expected, start=1):
-        if wanted not in left:
-            return f"{wanted}, number {place} of the expected, is not called after those before it"
+    """Why one sequence is not a subsequence of the other; empty when it is."""
+    remaining = iter(actual)
+    for number, name in enumerate(expected, start=1):
+        if name not in remaining:
+            return f"{name}, number {number} of the expected, is not called after those before it"
     return ""
 
 
 def any_order(expected: Sequence[str], actual: Sequence[str]) -> str:
-    """Which expected calls are missing; empty when none is."""
+    """The expected calls that are missing; empty when none is."""
     missing = Counter(expected) - Counter(actual)
-    return f"missing {_shown(sorted(missing.elements()))}" if missing else ""
+    return f"missing {_listed(sorted(missing.elements()))}" if missing else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +100,7 @@ MATCHINGS = {
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryMatcher:
-    """Yes or no: were the expected tools called?"""
+    """Whether the expected tools were called."""
 
     name: str
     """One of `MATCHINGS`."""
@@ -115,11 +111,11 @@ class TrajectoryMatcher:
 
     @property
     def digest(self) -> str:
-        """Changes with what is compared, and with how."""
+        """Changes with the comparison."""
         return digest_of([self.name, "names", "each expected call once"])[:16]
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
-        """One score; without an expected trajectory, one that says it is missing."""
+        """One score; an error when there is no expected trajectory."""
         expected = evidence.reference.trajectory if evidence.reference else None
         ignored = ignored_of(evidence, ("expectedTrajectory",))
         if expected is None:
@@ -135,21 +131,21 @@ class TrajectoryMatcher:
         actual = [call.name for call in calls_of(evidence)]
         matching = MATCHINGS[self.name]
         difference = matching.differs(expected, actual)
-        told = difference or "everything expected was called as expected"
-        compared = f"Expected {_shown(expected)}, called {_shown(actual)}."
+        result = difference or "everything expected was called as expected"
+        compared = f"Expected {_listed(expected)}, called {_listed(actual)}."
         return [
             Score(
                 evaluator=self.name,
                 evaluator_digest=self.digest,
                 value=0.0 if difference else 1.0,
                 label="No" if difference else "Yes",
-                explanation=f"{matching.words}: {told}. {compared}",
+                explanation=f"{matching.words}: {result}. {compared}",
                 ignored=ignored,
             )
         ]
 
 
-def _shown(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(name[:100] for name in names[:MOST_SHOWN])
     more = f", … {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
     return f"[{shown}{more}]"

@@ -1,9 +1,7 @@
-"""Judge a session by asking a model, with a scale of labels.
+"""Evaluators that ask a model judge, on a scale of labels.
 
-Used for the built-in evaluators and for those that users define: only the question differs. Where a
-question needs ground truth, there may be another for when there is none.
-
-Knows nothing of providers or of where definitions come from.
+Built-in and custom evaluators differ only in their question. A question that needs ground truth may have an
+alternative for sessions without it.
 """
 
 import asyncio
@@ -27,11 +25,11 @@ from proctor.judging.question import OF_GROUND_TRUTH, OF_SKILLS, Question, messa
 from proctor.score import Level, Score
 
 MOST_INPUT_TOKENS = 200_000
-"""What may be asked about one target; the interface's own limit."""
+"""Maximum prompt size of one target; the API's own limit."""
 
 
 AT_ONCE = 4
-"""Targets of one session that are judged at the same time."""
+"""Targets of one session that are scored concurrently."""
 
 
 ERROR_CODES = {"rate_limit": "ThrottlingException", "bad_request": "ValidationException"}
@@ -39,59 +37,61 @@ ERROR_CODES = {"rate_limit": "ThrottlingException", "bad_request": "ValidationEx
 
 @dataclass(frozen=True, kw_only=True)
 class ModelJudge:
-    """A question about each target of a level, put to a model."""
+    """A question about each target of a level, answered by a model."""
 
     name: str
     level: Level
     judge_model: Judge
     question: Question
     with_reference: Question | None = None
-    """Asked instead where the ground truth it shows is given."""
+    """Asked instead where its ground truth is available."""
     only_skills: bool = False
-    """Whether only tool calls that loaded a skill are judged."""
+    """Whether only tool calls that loaded a skill are scored."""
     sees_all: bool = False
-    """Whether the judge also sees what came after the target."""
+    """Whether the judge sees what came after the target."""
 
     @property
     def digest(self) -> str:
-        """Changes with the questions, their scales, and who is asked how often."""
+        """Changes with the questions, their scales, the judge and its votes."""
         other = self.with_reference.plain if self.with_reference else None
         return digest_of([self.level, self.question.plain, other, self.judge_model.plain])[:16]
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
-        """A score for each target and dimension. Raises `ModelError` when the model answers nothing."""
-        places, failures = asyncio.Semaphore(AT_ONCE), list[ModelError]()
+        """A score for each target and dimension. Raises `ModelError` when every call failed."""
+        slots, failures = asyncio.Semaphore(AT_ONCE), list[ModelError]()
 
-        async def judged(target: EvaluationTarget, skill: Skill | None) -> list[Score]:
-            async with places:
+        async def score_target(target: EvaluationTarget, skill: Skill | None) -> list[Score]:
+            async with slots:
                 try:
-                    return await self._judged(evidence, target, skill)
+                    return await self._score_target(evidence, target, skill)
                 except ModelError as error:
                     failures.append(error)
                     return [self._failed(evidence, target, str(error), _code(error))]
 
-        wanted = self._targets(evidence)
+        targets = self._targets(evidence)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(judged(target, skill)) for target, skill in wanted]
+                tasks = [group.create_task(score_target(target, skill)) for target, skill in targets]
         except BaseExceptionGroup as group_error:
             raise group_error.exceptions[0] from group_error
-        if failures and len(failures) == len(wanted):
+        if failures and len(failures) == len(targets):
             raise failures[0]
         return [score for task in tasks for score in task.result()]
 
     def _targets(self, evidence: Evidence) -> list[tuple[EvaluationTarget, Skill | None]]:
-        found = targets_of(evidence, self.level)
+        targets = targets_of(evidence, self.level)
         if self.level != "tool_call":
-            return [(target, None) for target in found]
+            return [(target, None) for target in targets]
         turns = turns_of(evidence)
-        skilled = [(target, skill_of(evidence, turns[target.turn], target.call)) for target in found]
+        with_skills = [(target, skill_of(evidence, turns[target.turn], target.call)) for target in targets]
         needs_skill = self.only_skills or not self.question.places.isdisjoint(OF_SKILLS)
-        return [(target, skill) for target, skill in skilled if skill or not needs_skill]
+        return [(target, skill) for target, skill in with_skills if skill or not needs_skill]
 
-    async def _judged(self, evidence: Evidence, target: EvaluationTarget, skill: Skill | None) -> list[Score]:
+    async def _score_target(
+        self, evidence: Evidence, target: EvaluationTarget, skill: Skill | None
+    ) -> list[Score]:
         if not turns_of(evidence):
-            return [self._failed(evidence, target, "nothing was said or done in this session", NOTHING_THERE)]
+            return [self._failed(evidence, target, "the session is empty", NOTHING_THERE)]
         pieces = pieces_of(evidence, target, skill, sees_all=self.sees_all)
         question = self._question(pieces)
         if missing := sorted(question.places - pieces.keys()):
@@ -99,11 +99,11 @@ class ModelJudge:
             return [self._failed(evidence, target, f"needs {names}, which was not given", NOT_VALID)]
         messages = messages_of(question, pieces)
         if (size := sum(estimated_tokens(message["content"]) for message in messages)) > MOST_INPUT_TOKENS:
-            said = f"about {size:,} tokens to be judged; {MOST_INPUT_TOKENS:,} can be"
-            return [self._failed(evidence, target, said, NOT_VALID)]
-        bill = JudgeUsage()
-        found = await verdicts(self.judge_model, question, messages, bill)
-        return self._scores(evidence, target, question, found, bill)
+            message = f"about {size:,} tokens to score, more than the limit of {MOST_INPUT_TOKENS:,}"
+            return [self._failed(evidence, target, message, NOT_VALID)]
+        usage = JudgeUsage()
+        verdict_by_dimension = await verdicts(self.judge_model, question, messages, usage)
+        return self._scores(evidence, target, question, verdict_by_dimension, usage)
 
     def _question(self, pieces: Mapping[str, str]) -> Question:
         other = self.with_reference
@@ -114,17 +114,19 @@ class ModelJudge:
         evidence: Evidence,
         target: EvaluationTarget,
         question: Question,
-        found: Mapping[str, DimensionVerdict],
-        bill: JudgeUsage,
+        verdict_by_dimension: Mapping[str, DimensionVerdict],
+        usage: JudgeUsage,
     ) -> list[Score]:
         about = replace(self._about(target), ignored=ignored_of(evidence, question.uses))
-        scores = [_scored(about, dimension, verdict) for dimension, verdict in found.items()]
-        # Money and tokens are of the call, which all dimensions share: they are told once.
+        scores = [
+            _dimension_score(about, dimension, verdict) for dimension, verdict in verdict_by_dimension.items()
+        ]
+        # Cost and tokens belong to the call, which all dimensions share: they are set once.
         first = replace(
             scores[0],
-            cost_usd=bill.cost_usd,
-            input_tokens=bill.input_tokens,
-            output_tokens=bill.output_tokens,
+            cost_usd=usage.cost_usd,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
         )
         return [first, *scores[1:]]
 
@@ -143,7 +145,7 @@ NOT_VALID, NOTHING_THERE, UNREADABLE = (
 )
 
 
-def _scored(about: Score, dimension: str, verdict: DimensionVerdict) -> Score:
+def _dimension_score(about: Score, dimension: str, verdict: DimensionVerdict) -> Score:
     if verdict.error:
         return replace(about, dimension=dimension, error=verdict.error, error_code=UNREADABLE)
     return replace(
@@ -157,7 +159,7 @@ def _scored(about: Score, dimension: str, verdict: DimensionVerdict) -> Score:
 
 
 def estimated_tokens(text: str) -> int:
-    """About how many tokens a text is: four letters each, and every letter beyond ASCII one of its own."""
+    """Estimated tokens of a text: four ASCII characters each, and one for every other character."""
     if text.isascii():
         return len(text) // 4
     beyond = sum(not letter.isascii() for letter in text)

@@ -1,17 +1,16 @@
-"""Who judges in a job: evaluators found by name, and kept as they were when the job began.
+"""Resolves evaluators by name, and lists those that can be named.
 
-A definition from a file or from the store is copied into the job, so that changing it later changes
-nothing about a job that is under way. A function cannot be copied: if its source has changed since, its
-digest tells, and the items that are left say so.
-
-Knows nothing of sessions or of how results are kept.
+A definition from a file or from the store is copied into the evaluation, so that changing it later changes
+nothing about an evaluation that has begun. A function cannot be copied: if its source has changed since, its
+digest differs, and the items that are left fail.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from proctor.errors import UsageError
 from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.evaluators import (
     EvaluationSettings,
@@ -20,48 +19,55 @@ from proctor.evaluators import (
     find_evaluator,
     read_definition,
 )
+from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.find import SUFFIXES
+from proctor.evaluators.matchers import MATCHINGS
 from proctor.model import Model
 
 Definitions = Callable[[str], Mapping[str, Any] | None]
-"""A kept definition by its id or name; None when there is none."""
+"""A stored definition by its id or name; None when there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatorRegistry:
-    """Where evaluators are looked for, and what those of the user's own may see."""
+    """Looks up evaluators in a folder, in folders of definitions, and in the store."""
 
     folder: Path
-    """Where relative paths begin, and functions and programs are found and run."""
+    """Where relative paths begin, and functions and programs are run."""
     environment: Mapping[str, str]
-    """Of the user's own functions and programs: no keys, no tokens."""
+    """Of user-defined functions and programs: no keys, no tokens."""
     definitions: Definitions = lambda _: None
-    """What is kept in the store."""
+    """Definitions of the store."""
     folders: Sequence[Path] = ()
     lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     mark: str = "evaluation"
-    """What processes are marked with, so that all of them can be found and ended."""
+    """Label of the processes they start, by which all of them can be found and ended."""
+
+    objects: Mapping[str, Evaluator] = field(default_factory=dict)
+    """Evaluators that are objects of this process, by name."""
 
     def copies(self, names: Sequence[str]) -> dict[str, Any]:
-        """The definitions that names stand for now, with those they are derived from."""
+        """The current definitions of these names, with those they are derived from."""
         copied: dict[str, Any] = {}
-        wanted = list(names)
-        while wanted:
-            name = wanted.pop()
+        pending = list(names)
+        while pending:
+            name = pending.pop()
             document = None if name in copied else self._document(name)
             if document is not None:
                 copied[name] = dict(document)
                 derived = (document.get("evaluatorConfig") or {}).get("derived") or {}
-                wanted += [derived["baseEvaluatorId"]] if derived.get("baseEvaluatorId") else []
+                pending += [derived["baseEvaluatorId"]] if derived.get("baseEvaluatorId") else []
         return copied
 
     def finder(self, copies: Mapping[str, Any]) -> FindEvaluator:
-        """Finds evaluators for attempts: as they were copied, else by name."""
+        """Finds evaluators for attempts: the copied definition, else by name."""
 
         def definitions(name: str) -> Mapping[str, Any] | None:
             return copies.get(name) or self.definitions(name)
 
         def find(name: str, settings: Mapping[str, Any], models: Model) -> Evaluator:
+            if name in self.objects:
+                return self.objects[name]
             asked = self._settings(settings)
             if name in copies:
                 return evaluator_of(copies[name], models=models, settings=asked, definitions=definitions)
@@ -78,15 +84,131 @@ class EvaluatorRegistry:
         files = definition_files(self.folders)
         return next((read_definition(path) for path in files if path.stem == name), None)
 
-    def _settings(self, asked: Mapping[str, Any]) -> EvaluationSettings:
+    def _settings(self, options: Mapping[str, Any]) -> EvaluationSettings:
         return EvaluationSettings(
-            judge_model=asked.get("judge", ""),
-            votes=asked.get("votes", 1),
-            parameters=asked.get("parameters", {}),
-            harmful_value=asked.get("harmfulValue", 1.0),
+            judge_model=options.get("judge", ""),
+            votes=options.get("votes", 1),
+            parameters=options.get("parameters", {}),
+            harmful_value=options.get("harmfulValue", 1.0),
             lambdas=self.lambdas,
             folder=self.folder,
             folders=self.folders,
             environment=self.environment,
             attempt=self.mark,
         )
+
+
+KINDS = {"llmAsAJudge": "judge", "codeBased": "code", "derived": "derived"}
+"""Kinds of definitions, as people read them."""
+YES_NO = {"Yes": 1.0, "No": 0.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorListing:
+    """An evaluator that can be named."""
+
+    name: str
+    """As scores have it."""
+    id: str
+    """As requests name it."""
+    level: str = ""
+    """`session`, `trace` or `tool_call`; empty when the definition is invalid."""
+    kind: str = ""
+    """`judge`, `program`, `code` or `derived`; empty when the definition is invalid."""
+    judges: str = ""
+    """What it evaluates."""
+    path: Path | None = None
+    """The file of its definition; None: built in, or in the store."""
+    is_stored: bool = False
+    asks_model: bool = False
+    reference: str = ""
+    """The member of the ground truth that it uses; empty: none."""
+    ratings: Mapping[str, float | None] = field(default_factory=dict)
+    """Its labels and their values; empty: unknown, or any."""
+    problem: str = ""
+    """Why it cannot be used; empty when it can."""
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether it comes with Proctor."""
+        return self.path is None and not self.is_stored
+
+    def source(self, file: str) -> str:
+        """Where it comes from; `file` is the name of its file."""
+        return file if self.path else "the store" if self.is_stored else "Proctor"
+
+
+def list_evaluators(
+    folders: Sequence[Path], stored: Iterable[Mapping[str, Any]]
+) -> Iterator[EvaluatorListing]:
+    """Every evaluator that can be named: built-in ones, those in folders of definitions, stored ones."""
+    yield from map(builtin_listing, [*(PREFIX + name for name in JUDGED), *MATCHINGS])
+    for path in definition_files(folders):
+        try:
+            yield definition_listing(read_definition(path), id_=path.stem, path=path)
+        except UsageError as error:
+            problem = str(error).partition("\n")[0]
+            yield EvaluatorListing(name=path.stem, id=path.stem, path=path, problem=problem)
+    for row in stored:
+        yield EvaluatorListing(
+            name=row["name"],
+            id=row["id"],
+            level=row["level"].lower(),
+            kind=KINDS[row["kind"]],
+            asks_model=row["kind"] != "codeBased",
+            is_stored=True,
+            judges=row["description"],
+        )
+
+
+def builtin_listing(name: str) -> EvaluatorListing:
+    """A built-in evaluator, by its whole name."""
+    if name in MATCHINGS:
+        return EvaluatorListing(
+            name=name,
+            id=name,
+            level="session",
+            kind="program",
+            judges=f"{MATCHINGS[name].words} of tool names",
+            reference="expectedTrajectory",
+            ratings=YES_NO,
+        )
+    one = JUDGED[name.removeprefix(PREFIX)]
+    return EvaluatorListing(
+        name=name,
+        id=name,
+        level=one.level,
+        kind="judge",
+        judges=one.judges,
+        asks_model=True,
+        reference=one.reference,
+        ratings=one.ratings,
+    )
+
+
+def definition_listing(
+    document: Mapping[str, Any], *, id_: str, path: Path | None = None
+) -> EvaluatorListing:
+    """The evaluator of a checked definition."""
+    kind = next(each for each in KINDS if document["evaluatorConfig"].get(each) is not None)
+    return EvaluatorListing(
+        name=document["evaluatorName"],
+        id=id_,
+        level=document["level"].lower(),
+        kind=KINDS[kind],
+        judges=document.get("description") or "",
+        path=path,
+        asks_model=kind != "codeBased",
+        ratings=ratings_of(document),
+    )
+
+
+def ratings_of(document: Mapping[str, Any], dimension: str = "") -> dict[str, float | None]:
+    """The labels of a definition, or of one of its dimensions, with their values."""
+    judge = (document.get("evaluatorConfig") or {}).get("llmAsAJudge") or {}
+    scale = judge.get("ratingScale") or {}
+    for each in scale.get("multiDimensional") or ():
+        if each.get("dimensionName") == dimension:
+            scale = each.get("dimensionRatingScale") or {}
+    entries = scale.get("numerical") or scale.get("categorical") or ()
+    return {entry["label"]: entry.get("value") for entry in entries}

@@ -1,10 +1,5 @@
-"""A session as a judge reads it: lines of `User:`, `Assistant:`, `Action:` and `Tool:`.
-
-What agents and users wrote may itself give orders, also to a judge. Each piece of it stands between
-marks that carry a digest of the piece, so that nothing in it can close them.
-
-Knows nothing of questions or models.
-"""
+"""A session as judges see it: lines of `User:`, `Assistant:`, `Action:` and `Tool:`; and the targets to
+score."""
 
 import json
 import re
@@ -16,11 +11,8 @@ from proctor.evaluator import Evidence, Reference, Trace
 from proctor.score import Level
 from proctor.session import Message, ToolCall
 
-# Which tool calls of a session loaded a skill, and what each skill says.
-
-
 LOADERS = frozenset({"skill", "skills", "loadskill", "useskill", "invokeskill", "activateskill", "readskill"})
-"""Names of tools that load a skill, as they are without case, `_` and `-`."""
+"""Names of tools that load a skill, normalized (no case, `_` or `-`)."""
 
 
 NAMED_BY = ("skill", "skill_name", "skillName", "name", "command")
@@ -31,36 +23,36 @@ _FILE = re.compile(r"([^/\\\s\"']+)[/\\]SKILL\.md\b")
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A skill that was loaded."""
+    """A loaded skill."""
 
     name: str
     content: str
-    """What it told the agent to do: the result of loading it."""
+    """Its instructions: the result of loading it."""
     offered: str = ""
-    """What is known of the skills there were; empty when nothing is."""
+    """Description of the available skills; empty when unknown."""
 
 
 def skill_of(evidence: Evidence, trace: Trace, place: int) -> Skill | None:
-    """The skill that a call loaded; None for any other call."""
+    """The skill that a call loaded; None for other calls."""
     call = trace.tool_calls[place]
     name = _loaded(call)
     return Skill(name, call.result, _offered(evidence)) if name else None
 
 
 def _loaded(call: ToolCall) -> str:
-    if _bare(call.name) in LOADERS:
-        named = [call.args[key] for key in NAMED_BY if isinstance(call.args.get(key), str)]
-        return named[0] if named else call.name
+    if _normalized(call.name) in LOADERS:
+        names = [call.args[key] for key in NAMED_BY if isinstance(call.args.get(key), str)]
+        return names[0] if names else call.name
     for value in call.args.values():
-        found = _FILE.search(value) if isinstance(value, str) else None
-        if found:
-            return found[1]
+        match = _FILE.search(value) if isinstance(value, str) else None
+        if match:
+            return match[1]
     return ""
 
 
 def _offered(evidence: Evidence) -> str:
     """Skills are listed in the description of the tool that loads them, or in the system prompt."""
-    described = [_text(tool) for tool in evidence.tools if _bare(str(tool.get("name", ""))) in LOADERS]
+    described = [_text(tool) for tool in evidence.tools if _normalized(str(tool.get("name", ""))) in LOADERS]
     if described:
         return "\n".join(described)
     return evidence.system_prompt if "skill" in evidence.system_prompt.casefold() else ""
@@ -70,34 +62,34 @@ def _text(tool: Mapping[str, Any]) -> str:
     return str(tool.get("description") or "")
 
 
-def _bare(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold()
 
 
-# What is to be judged in a session at each level: the session, its turns, or its tool calls.
+# Targets of each level: the session, its turns, or its tool calls.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationTarget:
-    """One thing to be judged, and where in the session it stands."""
+    """One target of an evaluator, with its position in the session."""
 
     level: Level
     id: str = ""
-    """The trace's or the call's; empty for the session."""
+    """Id of the trace or call; empty for the session."""
     turn: int = -1
-    """The number of its turn, from 0; -1 for the session."""
+    """Number of its turn, from 0; -1 for the session."""
     call: int = -1
-    """The number of its call within the turn, from 0; -1 above that level."""
+    """Number of its call within the turn, from 0; -1 otherwise."""
 
 
 def turns_of(evidence: Evidence) -> Sequence[Trace]:
-    """The turns of a session; one that knows of none has what was said in it as its only one."""
+    """The turns of a session; without any, its messages and calls as one turn."""
     if evidence.traces or not (evidence.messages or evidence.tool_calls):
         return evidence.traces
-    asked = [message.content for message in evidence.messages if message.role == "user"]
+    prompts = [message.content for message in evidence.messages if message.role == "user"]
     only = Trace(
         id="turn-1",
-        prompt=asked[0] if asked else "",
+        prompt=prompts[0] if prompts else "",
         answer=evidence.answer,
         tool_calls=evidence.tool_calls,
         messages=evidence.messages,
@@ -106,12 +98,12 @@ def turns_of(evidence: Evidence) -> Sequence[Trace]:
 
 
 def calls_of(evidence: Evidence) -> Sequence[ToolCall]:
-    """Every tool call of a session, oldest first."""
+    """All tool calls of a session, oldest first."""
     return evidence.tool_calls or [call for trace in evidence.traces for call in trace.tool_calls]
 
 
 def targets_of(evidence: Evidence, level: Level) -> list[EvaluationTarget]:
-    """What is to be judged, oldest first; only what was asked for, where that was said."""
+    """The targets of a level, oldest first, restricted to those selected in the evidence."""
     if level == "session":
         return [EvaluationTarget(level=level)]
     turns = list(enumerate(turns_of(evidence)))

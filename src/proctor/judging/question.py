@@ -1,9 +1,7 @@
-"""A session as a judge reads it: lines of `User:`, `Assistant:`, `Action:` and `Tool:`.
+"""Questions to model judges: instructions with placeholders, and rating scales.
 
-What agents and users wrote may itself give orders, also to a judge. Each piece of it stands between
-marks that carry a digest of the piece, so that nothing in it can close them.
-
-Knows nothing of questions or models.
+Text of agents and users may contain instructions to the judge. Each piece is enclosed in marks that contain
+its digest, so that nothing inside can close them.
 """
 
 import re
@@ -16,27 +14,24 @@ from proctor.score import Level
 
 
 def fenced(name: str, text: str) -> str:
-    """Text of others between marks that it cannot hold itself."""
+    """Untrusted text between marks that it cannot contain."""
     mark = f"{name}-{digest_of(text)[:10]}"
     return f"<{mark}>\n{text}\n</{mark}>"
 
 
-# What a judge may answer: labels, what each means, and what it is worth.
-
-
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """One possible answer."""
+    """One possible rating."""
 
     label: str
     value: float | None = None
-    """None: a label and no more."""
+    """None on a categorical scale."""
     definition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """All possible answers to one question."""
+    """All possible ratings."""
 
     ratings: tuple[Rating, ...]
 
@@ -50,44 +45,44 @@ class Scale:
 
     @property
     def plain(self) -> list[list[Any]]:
-        """What a digest is made from."""
+        """Its part of an evaluator's digest."""
         return [[rating.label, rating.value, rating.definition] for rating in self.ratings]
 
     @property
     def words(self) -> str:
-        """The scale as a judge reads it."""
+        """The scale as the prompt describes it."""
         return "\n".join(
             f"- {rating.label}" + (f": {rating.definition}" if rating.definition else "")
             for rating in self.ratings
         )
 
-    def read(self, said: str) -> Rating | None:
-        """The rating a judge means; None when it names none, or several."""
-        said = said.strip().strip("\"'`.").casefold()
-        exact = [rating for rating in self.ratings if rating.label.casefold() == said]
+    def parse(self, answer: str) -> Rating | None:
+        """The rating an answer names; None when it names none, or several."""
+        answer = answer.strip().strip("\"'`.").casefold()
+        exact = [rating for rating in self.ratings if rating.label.casefold() == answer]
         if exact:
             return exact[0]
-        if (worth := _number(said)) is not None:
+        if (worth := _number(answer)) is not None:
             same = [rating for rating in self.ratings if rating.value == worth]
             return same[0] if len(same) == 1 else None
-        named = [rating for rating in self.ratings if _stands_in(rating.label, said)]
-        # `not harmful` also names `harmful`; the longer label is the one that was meant.
+        mentioned = [rating for rating in self.ratings if _mentions(rating.label, answer)]
+        # `not harmful` contains `harmful`; the longer label is meant.
         longest = [
             rating
-            for rating in named
-            if not any(rating is not other and _stands_in(rating.label, other.label) for other in named)
+            for rating in mentioned
+            if not any(rating is not other and _mentions(rating.label, other.label) for other in mentioned)
         ]
         return longest[0] if len(longest) == 1 else None
 
 
 def numerical(ratings: Mapping[str, float], definitions: Mapping[str, str] | None = None) -> Scale:
-    """A scale whose labels are worth something."""
-    told = definitions or {}
-    return Scale(tuple(Rating(label, value, told.get(label, "")) for label, value in ratings.items()))
+    """A scale whose labels have values."""
+    meanings = definitions or {}
+    return Scale(tuple(Rating(label, value, meanings.get(label, "")) for label, value in ratings.items()))
 
 
 def scale_of(document: Mapping[str, Sequence[Mapping[str, Any]]]) -> Scale:
-    """The scale of a (checked) rating scale in a definition: `numerical` or `categorical`."""
+    """The scale of a (validated) definition: `numerical` or `categorical`."""
     entries = document.get("numerical") or document.get("categorical") or ()
     return Scale(
         tuple(
@@ -101,15 +96,12 @@ def scale_of(document: Mapping[str, Sequence[Mapping[str, Any]]]) -> Scale:
     )
 
 
-def _number(said: str) -> float | None:
-    return float(said) if re.fullmatch(r"-?\d+(\.\d+)?", said) else None
+def _number(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else None
 
 
-def _stands_in(label: str, text: str) -> bool:
+def _mentions(label: str, text: str) -> bool:
     return bool(re.search(rf"(?<!\w){re.escape(label.casefold())}(?!\w)", text.casefold()))
-
-
-# What a judge is asked about one thing: instructions with places for the material, and a scale.
 
 
 PLACEHOLDERS: Mapping[Level, tuple[str, ...]] = {
@@ -123,7 +115,7 @@ PLACEHOLDERS: Mapping[Level, tuple[str, ...]] = {
         *("invoked_skill", "skill_content", "available_skills", "user_message"),
     ),
 }
-"""What instructions of each level may ask to see."""
+"""Placeholders that instructions of each level may use."""
 
 
 OF_GROUND_TRUTH = {
@@ -131,7 +123,7 @@ OF_GROUND_TRUTH = {
     "expected_tool_trajectory": "expectedTrajectory",
     "expected_response": "expectedResponse",
 }
-"""The places that ground truth goes to, and what the truth is called."""
+"""Placeholders filled from ground truth → its name there."""
 
 
 OF_SKILLS = ("invoked_skill", "skill_content", "available_skills")
@@ -150,7 +142,7 @@ RULES = (
 
 @dataclass(frozen=True, slots=True)
 class ScoreDimension:
-    """One part of a verdict."""
+    """One dimension of a verdict."""
 
     name: str
     """Empty for a plain scale."""
@@ -160,31 +152,31 @@ class ScoreDimension:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Instructions, and the scale or scales of the verdict."""
+    """Instructions, and one or more scales."""
 
     instructions: str
     dimensions: tuple[ScoreDimension, ...]
 
     @property
     def places(self) -> frozenset[str]:
-        """The names in braces, known or not."""
+        """The placeholders in it, known or not."""
         return frozenset(places_in(self.instructions))
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """The ground truth that it shows the judge."""
+        """The ground truth that the judge sees."""
         return tuple(truth for place, truth in OF_GROUND_TRUTH.items() if place in self.places)
 
     @property
     def plain(self) -> list[Any]:
-        """What a digest is made from."""
+        """Its part of an evaluator's digest."""
         scales = [[each.name, each.instruction, each.scale.plain] for each in self.dimensions]
         return [RULES, self.instructions, scales]
 
 
 def places_in(instructions: str) -> list[str]:
-    """The names that stand in braces in instructions."""
-    return [found["place"] for found in _PLACE.finditer(instructions) if found["place"]]
+    """The placeholders in instructions."""
+    return [match["place"] for match in _PLACE.finditer(instructions) if match["place"]]
 
 
 def plain_question(instructions: str, scale: Scale) -> Question:
@@ -193,19 +185,19 @@ def plain_question(instructions: str, scale: Scale) -> Question:
 
 
 def messages_of(question: Question, pieces: Mapping[str, str]) -> list[dict[str, str]]:
-    """What the judge is sent; every place of the question must be among the pieces."""
+    """The messages to the judge; `pieces` must contain every placeholder."""
 
-    def shown(found: re.Match[str]) -> str:
-        name = found["place"]
-        return fenced(name, pieces[name]) if name else "{" + found["literal"] + "}"
+    def replacement(match: re.Match[str]) -> str:
+        name = match["place"]
+        return fenced(name, pieces[name]) if name else "{" + match["literal"] + "}"
 
-    filled = _PLACE.sub(shown, question.instructions.strip())
-    asked = "\n\n".join([filled, *_scales(question.dimensions), _form(question.dimensions)])
-    return [{"role": "system", "content": RULES}, {"role": "user", "content": asked}]
+    filled = _PLACE.sub(replacement, question.instructions.strip())
+    prompt = "\n\n".join([filled, *_scales(question.dimensions), _form(question.dimensions)])
+    return [{"role": "system", "content": RULES}, {"role": "user", "content": prompt}]
 
 
 def schema_of(question: Question) -> dict[str, Any]:
-    """The JSON schema of a verdict, for providers that hold an answer to one."""
+    """The JSON schema of a verdict, for providers that support structured output."""
     properties: dict[str, Any] = {}
     for dimension in question.dimensions:
         reasoning, score = fields_of(dimension)
@@ -220,7 +212,7 @@ def schema_of(question: Question) -> dict[str, Any]:
 
 
 def fields_of(dimension: ScoreDimension) -> tuple[str, str]:
-    """What the reasons and the rating of a dimension are called in a verdict."""
+    """Names of the reasoning and the rating of a dimension in a verdict."""
     prefix = f"{dimension.name}_" if dimension.name else ""
     return f"{prefix}reasoning", f"{prefix}score"
 

@@ -1,9 +1,7 @@
-"""Post a body to a provider and get the answer, waiting and trying again as far as that is sensible.
+"""HTTP client of model providers, with retries and rate limits.
 
-One session with many connections serves a whole batch. What a provider refuses, breaks off or
-garbles becomes a `ModelError` whose reason says what to do about it; no key is in its words.
-
-Knows nothing of wire formats, prices or records.
+One session with many connections serves a whole batch. Every failure is a `ModelError` whose reason says what
+to do about it; error messages contain no keys.
 """
 
 import asyncio
@@ -18,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from proctor.errors import ModelError, RateLimited
 from proctor.lazy_import import load
-from proctor.models.errors import RetryableError, clean, parsed, refusal
+from proctor.models.errors import RetryableError, clean, error_of, parse_answer
 from proctor.models.providers import Endpoint
-from proctor.models.rate_limits import UNTOLD_TRIES, RatePools, spent_window_seconds
+from proctor.models.rate_limits import TRIES_WITHOUT_HINT, RatePools, spent_window_seconds
 
 if TYPE_CHECKING:
     import aiohttp
@@ -29,20 +27,20 @@ T = TypeVar("T")
 
 
 Waited = Callable[[float], None]
-"""Called with the seconds about to be waited, so that a time limit can be put off by them."""
+"""Called with the seconds about to be waited, so that a time limit can be extended by them."""
 
 
-# The longest whole answer worth reading; a million tokens of text stay below it.
+# Maximum size of an answer; a million tokens of text stay below it.
 LARGEST_ANSWER_BYTES = 32 * 1024 * 1024
 
 
-# Each token of a stream comes in a wrapping of a hundred bytes and more.
-LARGEST_FLOW_BYTES = 256 * 1024 * 1024
+# Each token of a stream is wrapped in a hundred bytes or more.
+LARGEST_STREAM_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRetryPolicy:
-    """How long a provider is waited for, and how often it is asked again."""
+    """Timeouts and retries of one call."""
 
     total_seconds: float = 1800
     connect_seconds: float = 30
@@ -50,7 +48,7 @@ class CallRetryPolicy:
     """Without a byte. A model that reasons for long sends nothing until it has finished."""
     tries: int = 5
     most_waiting_seconds: float = 60
-    """For all pauses of one call together; a longer `Retry-After` is for the batch to sit out."""
+    """Sum of the pauses of one call; the batch waits out a longer `Retry-After`."""
     first_pause_seconds: float = 0.5
 
 
@@ -59,31 +57,31 @@ QUOTA_HEADERS = (
     *("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-tokens-remaining"),
     *("ratelimit-remaining", "x-ratelimit-remaining"),
 )
-"""Looked for before all headers are read: most answers have none of them."""
+"""Checked before all headers are parsed: most responses have none of them."""
 
 
 class HttpResponse(NamedTuple):
-    """An answer as it came, and what it took."""
+    """A parsed answer, its body and its timing."""
 
     answer: Mapping[str, Any]
     body: bytes
     latency_ms: float
-    """Of the try that succeeded."""
+    """Of the successful try."""
     waiting_ms: float
 
 
 class CallTarget(NamedTuple):
-    """Everything about a call that is the same for all calls of one model."""
+    """What all calls of one model have in common."""
 
     endpoint: Endpoint
     url: str
     headers: Mapping[str, str]
-    is_near: bool = False
+    is_local: bool = False
     """Whether it is on this machine."""
 
     @property
     def pool(self) -> str:
-        """What its calls are limited together with."""
+        """Name of the rate limit pool of its calls."""
         return f"{self.endpoint.provider}/{self.endpoint.model}"
 
 
@@ -92,15 +90,16 @@ class Client:
 
     def __init__(
         self,
-        patience: CallRetryPolicy | None = None,
+        policy: CallRetryPolicy | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
         jitter: Callable[[], float] = random.random,
         pools: RatePools | None = None,
     ) -> None:
-        """With `pools`, all calls to one model share a limit that is found out, and a provider that
-        says 429 is waited for as long as it takes; without them such a call fails after a while."""
-        self._patience = patience or CallRetryPolicy()
+        """With `pools`, all calls to one model share an adaptive rate limit, and a 429 is waited out;
+        without, such a call fails after its retries.
+        """
+        self._policy = policy or CallRetryPolicy()
         self._clock = clock
         self._jitter = jitter
         self._pools = pools
@@ -109,75 +108,77 @@ class Client:
         self._failures: tuple[type[Exception], ...] = ()
 
     async def post(self, target: CallTarget, body: bytes, waited: Waited | None = None) -> HttpResponse:
-        """Get the answer to `body`, or raise the `ModelError` that says why there is none."""
-        (answer, raw), tries = await self._patiently(self._once, target, body, waited)
-        self._leave(target, tries)
-        return HttpResponse(answer, raw, (self._clock() - tries.started) * 1000, tries.waited_seconds * 1000)
+        """Send `body` and return the answer, or raise a `ModelError`."""
+        (answer, raw), progress = await self._with_retries(self._post_once, target, body, waited)
+        self._release_slot(target, progress)
+        return HttpResponse(
+            answer, raw, (self._clock() - progress.started) * 1000, progress.waited_seconds * 1000
+        )
 
     async def open(self, target: CallTarget, body: bytes, waited: Waited | None = None) -> "ResponseStream":
-        """Have `body` answered piece by piece; whoever calls this closes the flow.
+        """Send `body` and return the response as a stream, which the caller closes.
 
-        As patient as `post` before the first byte, and not after it. A refusal that stands is a
-        flow too, with its status; a `ModelError` is raised when there was no answer at all.
+        Retries like `post` before the first byte, not after it. A final error response is a stream too, with
+        its status; a `ModelError` is raised when there was no response at all.
         """
-        flow, tries = await self._patiently(self._begin, target, body, waited)
-        flow.started, flow.waited_seconds = tries.started, tries.waited_seconds
-        if flow.refusal:
-            self._leave(target, tries)
+        stream, progress = await self._with_retries(self._post_stream, target, body, waited)
+        stream.started, stream.waited_seconds = progress.started, progress.waited_seconds
+        if stream.refusal:
+            self._release_slot(target, progress)
         else:
-            flow.leave = partial(self._leave, target, tries)
-        return flow
+            stream.release = partial(self._release_slot, target, progress)
+        return stream
 
-    def _leave(self, target: CallTarget, tries: "_Tries") -> None:
-        if self._pools and tries.has_place:
-            tries.has_place = False
+    def _release_slot(self, target: CallTarget, progress: "_CallProgress") -> None:
+        if self._pools and progress.has_slot:
+            progress.has_slot = False
             self._pools.pool(target.pool).answered()
 
-    async def _patiently(
+    async def _with_retries(
         self,
-        once: Callable[["aiohttp.ClientSession", CallTarget, bytes], Awaitable[T]],
+        send: Callable[["aiohttp.ClientSession", CallTarget, bytes], Awaitable[T]],
         target: CallTarget,
         body: bytes,
         waited: Waited | None,
-    ) -> "tuple[T, _Tries]":
+    ) -> "tuple[T, _CallProgress]":
         session = self._session or self._open()
-        tries = _Tries()
-        pool = self._pools.pool(target.pool, is_near=target.is_near) if self._pools else None
-        number = 1
+        progress = _CallProgress()
+        pool = self._pools.pool(target.pool, is_local=target.is_local) if self._pools else None
+        attempt = 1
         while True:
             if pool:
-                place = await pool.enter(waited)
-                tries.waited_seconds += place.waited_seconds
-                tries.has_place = True
-            tries.started = self._clock()
+                slot = await pool.enter(waited)
+                progress.waited_seconds += slot.waited_seconds
+                progress.has_slot = True
+            progress.started = self._clock()
             try:
-                return await once(session, target, body), tries
-            except RetryableError as again:
-                tries.has_place = False
-                if pool and isinstance(again.error, RateLimited):
-                    pool.refused(place, again.retry_after_seconds)
-                    tries.untold += again.retry_after_seconds is None
-                    if tries.untold < UNTOLD_TRIES:
+                return await send(session, target, body), progress
+            except RetryableError as failure:
+                progress.has_slot = False
+                if pool and isinstance(failure.error, RateLimited):
+                    pool.refused(slot, failure.retry_after_seconds)
+                    progress.without_hint += failure.retry_after_seconds is None
+                    if progress.without_hint < TRIES_WITHOUT_HINT:
                         continue
                 elif pool:
                     pool.failed()
-                pause = self._pause(number, again.retry_after_seconds)
-                most = self._patience.most_waiting_seconds
-                if number == self._patience.tries or tries.paused_seconds + pause > most:
-                    if again.standing is not None:
-                        return again.standing, tries
-                    raise again.error from again.__cause__
+                pause = self._pause(attempt, failure.retry_after_seconds)
+                most = self._policy.most_waiting_seconds
+                if attempt == self._policy.tries or progress.paused_seconds + pause > most:
+                    if failure.response is not None:
+                        return failure.response, progress
+                    raise failure.error from failure.__cause__
             except BaseException:
-                tries.has_place = False
+                progress.has_slot = False
                 if pool:
                     pool.failed()
                 raise
             if waited is not None:
                 waited(pause)
             await asyncio.sleep(pause)
-            tries.paused_seconds += pause
-            tries.waited_seconds += pause
-            number += 1
+            progress.paused_seconds += pause
+            progress.waited_seconds += pause
+            attempt += 1
 
     async def close(self) -> None:
         """Close all connections."""
@@ -187,51 +188,51 @@ class Client:
 
     @staticmethod
     def get_ready() -> None:
-        """Load the library for HTTP before the first call, which else waits for it with all beside it."""
+        """Load the HTTP library ahead of the first call, which would block the event loop for it."""
         load("aiohttp")
 
     def _open(self) -> "aiohttp.ClientSession":
         self.get_ready()
-        # Imported here because it costs a tenth of a second that scripted batches need not pay.
+        # Imported here: it takes a tenth of a second that batches of scripted models need not spend.
         import aiohttp
 
-        patience = self._patience
+        policy = self._policy
         self._malformed = (ValueError, aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)
         self._failures = (aiohttp.ClientError, OSError, TimeoutError)
         self._session = aiohttp.ClientSession(
-            # How much runs at once is for the batch to decide, so no limit here.
+            # No limit here: the pools and the batch limit concurrency.
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
             timeout=aiohttp.ClientTimeout(
-                total=patience.total_seconds,
-                sock_connect=patience.connect_seconds,
-                sock_read=patience.silence_seconds,
+                total=policy.total_seconds,
+                sock_connect=policy.connect_seconds,
+                sock_read=policy.silence_seconds,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         return self._session
 
-    async def _once(
+    async def _post_once(
         self, session: "aiohttp.ClientSession", target: CallTarget, body: bytes
     ) -> tuple[Mapping[str, Any], bytes]:
-        with self._told(target.endpoint):
-            # A redirect would carry the key to an address nobody has agreed to.
+        with self._translate_errors(target.endpoint):
+            # A redirect would send the key to an unknown address.
             async with session.post(
                 target.url, data=body, headers=target.headers, allow_redirects=False
             ) as response:
                 raw = await _read(response, target.endpoint)
-                self._heed(target, response.headers)
+                self._apply_quota_headers(target, response.headers)
                 if response.status == 200:
-                    return parsed(raw, target.endpoint), raw
-                raise refusal(response.status, response.headers, raw, target.endpoint)
+                    return parse_answer(raw, target.endpoint), raw
+                raise error_of(response.status, response.headers, raw, target.endpoint)
 
-    async def _begin(
+    async def _post_stream(
         self, session: "aiohttp.ClientSession", target: CallTarget, body: bytes
     ) -> "ResponseStream":
-        with self._told(target.endpoint):
+        with self._translate_errors(target.endpoint):
             response = await session.post(
                 target.url, data=body, headers=target.headers, allow_redirects=False
             )
-            self._heed(target, response.headers)
+            self._apply_quota_headers(target, response.headers)
             try:
                 if response.status == 200:
                     return ResponseStream(self, target.endpoint, response)
@@ -241,58 +242,58 @@ class Client:
                 raise
             response.release()
         refused = ResponseStream(self, target.endpoint, response, raw)
-        error = refusal(response.status, response.headers, raw, target.endpoint)
+        error = error_of(response.status, response.headers, raw, target.endpoint)
         if isinstance(error, RetryableError):
-            error.standing = refused
+            error.response = refused
             raise error
         return refused
 
-    def _heed(self, target: CallTarget, headers: Mapping[str, str]) -> None:
-        """Hold the pool when an answer says that a usage window is spent."""
+    def _apply_quota_headers(self, target: CallTarget, headers: Mapping[str, str]) -> None:
+        """Hold the pool when the headers report an exhausted usage window."""
         if self._pools and any(name in headers for name in QUOTA_HEADERS):
             pause = spent_window_seconds(headers, datetime.now(UTC))
             if pause:
                 self._pools.pool(target.pool).hold(pause)
 
     @contextmanager
-    def _told(self, endpoint: Endpoint) -> Iterator[None]:
-        """Say what went wrong with a connection in words that hold no key."""
+    def _translate_errors(self, endpoint: Endpoint) -> Iterator[None]:
+        """Turn connection errors into errors whose message contains no key."""
         try:
             yield
         except self._malformed:
-            # An address or a header that cannot be sent. Its text may hold the key, so it is not shown.
-            said = f"{endpoint.provider} cannot be asked: its base URL or its key is malformed"
-            raise ModelError(said, reason="bad_request") from None
+            # An invalid address or header. Its message may contain the key, so it is not shown.
+            message = f"{endpoint.provider} cannot be called: its base URL or its key is malformed"
+            raise ModelError(message, reason="bad_request") from None
         except self._failures as failure:
-            said = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
-            error = ModelError(f"{endpoint.provider} did not answer: {clean(said, endpoint)}")
+            message = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
+            error = ModelError(f"{endpoint.provider} did not answer: {clean(message, endpoint)}")
             raise RetryableError(error) from failure
 
-    def _pause(self, number: int, retry_after_seconds: float | None) -> float:
-        """Twice as long each time, and spread out so that a thousand calls do not return at once."""
+    def _pause(self, attempt: int, retry_after_seconds: float | None) -> float:
+        """Exponential backoff with jitter, so that a thousand calls do not return at once."""
         if retry_after_seconds is not None:
             return retry_after_seconds + 0.1 * self._jitter() * retry_after_seconds
-        return self._patience.first_pause_seconds * 2.0 ** (number - 1) * (0.5 + self._jitter())
+        return self._policy.first_pause_seconds * 2.0 ** (attempt - 1) * (0.5 + self._jitter())
 
 
 @dataclass(slots=True)
-class _Tries:
-    """How a call went until it was answered."""
+class _CallProgress:
+    """Timing and state of one call over its tries."""
 
     started: float = 0.0
     """When the last try began."""
     waited_seconds: float = 0.0
-    """For a place, and between tries."""
-    has_place: bool = False
-    """Whether a place in the pool is still to be given back."""
+    """For a slot, and between tries."""
+    has_slot: bool = False
+    """Whether a slot of the pool has to be released."""
     paused_seconds: float = 0.0
-    """Between tries alone."""
-    untold: int = 0
-    """How often it was refused without a word about when to come back."""
+    """Between tries only."""
+    without_hint: int = 0
+    """Number of 429 responses without a `Retry-After`."""
 
 
 class ResponseStream:
-    """An answer that is still arriving, or a refusal that has arrived whole."""
+    """A response that is still arriving, or a complete error response."""
 
     def __init__(
         self,
@@ -308,49 +309,49 @@ class ResponseStream:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self.started = 0.0
-        """When the try that is being answered began, on the client's clock."""
+        """Start of the answered try, on the client's clock."""
         self.waited_seconds = 0.0
-        self.leave: Callable[[], None] | None = None
-        """Gives its place in the pool back, once."""
+        self.release: Callable[[], None] | None = None
+        """Releases its slot of the pool, once."""
 
     @property
     def refusal(self) -> bytes:
-        """The body of a refusal; empty while an answer is arriving."""
+        """The body of an error response; empty while an answer is arriving."""
         return self._refused or b""
 
     @property
     def latency_ms(self) -> float:
-        """The time the try has taken so far."""
+        """Duration of the try so far."""
         return (self._client._clock() - self.started) * 1000
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The bytes as they arrive; a `ModelError` when they stop too early or never end."""
+        """The bytes as they arrive; a `ModelError` when the stream breaks off or exceeds its maximum size."""
         if self._refused is not None:
             yield self._refused
             return
         size = 0
         try:
-            with self._client._told(self._endpoint):
+            with self._client._translate_errors(self._endpoint):
                 while chunk := await self._response.content.readany():
                     size += len(chunk)
-                    if size > LARGEST_FLOW_BYTES:
-                        sent = f"{self._endpoint.provider} sent more than {LARGEST_FLOW_BYTES >> 20} MiB"
+                    if size > LARGEST_STREAM_BYTES:
+                        sent = f"{self._endpoint.provider} sent more than {LARGEST_STREAM_BYTES >> 20} MiB"
                         raise ModelError(sent)
                     yield chunk
         except RetryableError as broken:
             raise ModelError(str(broken.error).replace("did not answer", "broke off")) from broken
 
     def close(self) -> None:
-        """Be done with it. What has not arrived is not waited for: the connection is closed."""
+        """Close it, without waiting for what has not arrived."""
         if self._refused is None:
             self._response.close()
-        if self.leave:
-            self.leave()
-            self.leave = None
+        if self.release:
+            self.release()
+            self.release = None
 
 
 async def _read(response: "aiohttp.ClientResponse", endpoint: Endpoint) -> bytes:
-    """The whole body, unless it is larger than any answer could be."""
+    """The whole body, up to the maximum size of an answer."""
     read = response.content.readany
     body = await read()
     if response.content.at_eof():

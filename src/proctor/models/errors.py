@@ -1,8 +1,6 @@
-"""What a provider's refusal means: wait and ask again, or an error with the reason of it.
+"""Classify a provider's error responses: retry, or a `ModelError` with its reason.
 
-Providers repeat keys in their errors, whole or half hidden; no word that leaves here holds one.
-
-Knows nothing of connections, nor how often anything is tried.
+Providers repeat keys in their errors, whole or partly masked; no message from here contains one.
 """
 
 import json
@@ -18,13 +16,13 @@ from proctor.models.providers import Endpoint
 CLIPPED_ERROR_CHARACTERS = 500
 
 
-# Keys as the usual providers shape them, and what is half hidden by asterisks; not the words "key provided".
+# Keys as common providers shape them, and partly masked ones; not the words "key provided".
 KEY_SHAPES = re.compile(
     r"\b(?:sk|pk|gsk|xai|rk|key)[-_][\w*.-]{6,}|\bBearer [\w*.-]{6,}|[\w.-]+\*{3,}[\w*.-]*"
 )
 
 
-# As OpenAI says it with status 429, and Anthropic with 400; others have status 402.
+# OpenAI sends these with status 429, Anthropic with 400; other providers use 402.
 EMPTY_ACCOUNT = (b"insufficient_quota", b"credit balance is too low")
 
 
@@ -32,62 +30,66 @@ NUMBER = re.compile(r"\s*\d{1,9}(\.\d{0,9})?\s*")
 
 
 class RetryableError(Exception):
-    """This try failed in a way that another may not."""
+    """A failed try that may succeed when repeated."""
 
     def __init__(self, error: ModelError, retry_after_seconds: float | None = None) -> None:
         super().__init__(str(error))
         self.error = error
         self.retry_after_seconds = retry_after_seconds
-        self.standing: Any = None
-        """What to hand on instead of the error when there is no other try; None: the error it is."""
+        self.response: Any = None
+        """Response to return when no try is left; None: raise `error`."""
 
 
-def parsed(raw: bytes, endpoint: Endpoint) -> Mapping[str, Any]:
-    """An answer's JSON object; a `ModelError` when it is none, or only looks like an answer."""
+def parse_answer(raw: bytes, endpoint: Endpoint) -> Mapping[str, Any]:
+    """The JSON object of an answer; a `ModelError` when it is not an object, or is an error in disguise."""
     try:
         answer = parse_json(raw)
     except ValueError as cause:
         began = clean(raw[:200].decode(errors="replace"), endpoint)
-        raise ModelError(f"{endpoint.provider} answered no JSON; it began {began!r}") from cause
+        raise ModelError(
+            f"{endpoint.provider} did not answer with JSON; the answer began {began!r}"
+        ) from cause
     if not isinstance(answer, dict):
-        raise ModelError(f"{endpoint.provider} answered JSON that is no object")
-    # OpenRouter reports some failures of the provider behind it with status 200.
+        raise ModelError(f"{endpoint.provider} answered with JSON that is not an object")
+    # OpenRouter reports some failures of upstream providers with status 200.
     if (error := answer.get("error")) and not (answer.get("choices") or answer.get("content")):
-        said = clean(json.dumps(error, ensure_ascii=False), endpoint)
-        raise ModelError(f"{endpoint.provider} answered with an error: {said}")
+        details = clean(json.dumps(error, ensure_ascii=False), endpoint)
+        raise ModelError(f"{endpoint.provider} answered with an error: {details}")
     return answer
 
 
-def refusal(status: int, headers: Mapping[str, str], raw: bytes, endpoint: Endpoint) -> Exception:
-    """What to raise for a status that is no success: `Again` when another try may fare better."""
-    said = f"{endpoint.provider} answered {status} for {endpoint.model}: {_said(raw, endpoint)}"
+def error_of(status: int, headers: Mapping[str, str], raw: bytes, endpoint: Endpoint) -> Exception:
+    """The exception for an unsuccessful status: a `RetryableError` when another try may succeed."""
+    message = (
+        f"{endpoint.provider} answered {status} for {endpoint.model}: {_provider_message(raw, endpoint)}"
+    )
     if status == 402 or (status < 500 and any(word in raw for word in EMPTY_ACCOUNT)):
-        # Waiting does not fill it.
-        return ModelError(said, reason="quota")
+        # An empty account does not fill by waiting.
+        return ModelError(message, reason="quota")
     if status == 429:
         wait = _retry_after(headers)
-        return RetryableError(RateLimited(said, retry_after_seconds=wait), wait)
+        return RetryableError(RateLimited(message, retry_after_seconds=wait), wait)
     if status in (401, 403):
         hint = f" (the key is taken from {endpoint.key_variable})" if endpoint.key_variable else ""
-        return ModelError(said + hint, reason="auth")
+        return ModelError(message + hint, reason="auth")
     if status >= 500 or status == 408:
-        return RetryableError(ModelError(said), _retry_after(headers))
-    return ModelError(said, reason="bad_request")
+        return RetryableError(ModelError(message), _retry_after(headers))
+    return ModelError(message, reason="bad_request")
 
 
-def _said(raw: bytes, endpoint: Endpoint) -> str:
-    """The provider's own words, where the body has the usual shape; else how the body begins."""
+def _provider_message(raw: bytes, endpoint: Endpoint) -> str:
+    """The provider's own message where the body has the usual shape, else how the body begins."""
     text = raw[: 64 * 1024].decode(errors="replace")
     try:
         error = parse_json(text)["error"]
         text = error if isinstance(error, str) else str(error["message"])
     except (ValueError, LookupError, TypeError):
         pass
-    return clean(text, endpoint) or "nothing said"
+    return clean(text, endpoint) or "no details"
 
 
 def clean(text: str, endpoint: Endpoint) -> str:
-    """Short enough for a table, one line, and without the key, which some providers repeat."""
+    """Text for an error message: one line, clipped, without keys."""
     if endpoint.key:
         text = text.replace(endpoint.key, "[key]")
     text = KEY_SHAPES.sub("[key]", " ".join(text[: 4 * CLIPPED_ERROR_CHARACTERS].split()))
@@ -95,21 +97,21 @@ def clean(text: str, endpoint: Endpoint) -> str:
 
 
 def without_key(raw: bytes, endpoint: Endpoint) -> bytes:
-    """A body that may be handed on: whole, but without the key it was asked with."""
+    """A response body without the key it was requested with."""
     key = endpoint.key.encode()
     return raw.replace(key, b"[key]") if key and key in raw else raw
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait as the provider wants it, given in seconds or as a date; None: not said."""
+    """Seconds until a retry, from `retry-after-ms` or `Retry-After` (seconds or date); None: not given."""
     try:
-        milliseconds, wanted = headers.get("retry-after-ms", ""), headers.get("Retry-After", "")
+        milliseconds, value = headers.get("retry-after-ms", ""), headers.get("Retry-After", "")
         if NUMBER.fullmatch(milliseconds):
             return float(milliseconds) / 1000
-        if NUMBER.fullmatch(wanted):
-            return float(wanted)
-        # Counted on the provider's own clock: ours may be wrong.
-        until, now = parsedate_to_datetime(wanted), parsedate_to_datetime(headers["Date"])
+        if NUMBER.fullmatch(value):
+            return float(value)
+        # Relative to the provider's clock: ours may be wrong.
+        until, now = parsedate_to_datetime(value), parsedate_to_datetime(headers["Date"])
         return max(0.0, (until - now).total_seconds())
     except (ValueError, TypeError, KeyError):
         return None

@@ -1,9 +1,7 @@
-"""What a call costs, and where that price came from.
+"""Price of a call, with its source.
 
-A price the user declared wins; names that cost nothing are free; the rest is looked up in the
-table of genai-prices that is installed. A model nobody has a price for costs *unknown*, never 0.
-
-Knows nothing of providers' answers or of budgets.
+A declared price wins; free providers cost nothing; the rest is looked up in the installed genai-prices table.
+The cost of a model without a known price is unknown (None), never 0.
 """
 
 import re
@@ -37,16 +35,16 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a model's tokens cost."""
+    """Price of a model."""
 
     source: str
     """`plan`, `free`, or the table and its version."""
     rates: Rates
     dearer: tuple[tuple[int, Rates], ...] = ()
-    """(input tokens, the rates for a call with more than that), smallest first."""
+    """(input tokens, rates of calls with more), smallest first."""
 
     def for_call(self, usage: Usage) -> tuple[float, Mapping[str, float]]:
-        """The cost of one call in USD, and the rates that made it."""
+        """Cost of one call in USD, and the rates used."""
         rates = self.rates
         for start, higher in self.dearer:
             if usage.input_tokens > start:
@@ -67,7 +65,7 @@ FREE = Price("free", Rates(0.0, 0.0, 0.0, 0.0))
 def price_call(
     name: str, usage: Usage, declared: Mapping[str, Mapping[str, float]], *, at: datetime
 ) -> tuple[float | None, str, Mapping[str, float]]:
-    """Say what a call of `provider/model` cost: USD (None: unknown), the source, the rates used."""
+    """Price a call of `provider/model`: USD (None: unknown), the source, the rates used."""
     price = price_of(name, declared, at=at)
     if price is None:
         return None, "", {}
@@ -76,20 +74,20 @@ def price_call(
 
 
 def price_of(name: str, declared: Mapping[str, Mapping[str, float]], *, at: datetime) -> Price | None:
-    """The price of `provider/model` at a moment; None when nobody knows it."""
+    """The price of `provider/model` at a date; None: unknown."""
     provider, _, model = name.partition("/")
     for each in (name, model):
         if each in declared:
             return _declared(declared[each])
     if provider in FREE_PROVIDERS or name.endswith(":free"):
         return FREE
-    return _from_table(provider, model, at)
+    return _table_price(provider, model, at)
 
 
 def listed_price(provider: str, model: str, *, at: datetime) -> Price | None:
-    """The price of a model that somebody else asked, under the names they have; None when nobody knows it.
+    """The list price of a model that another tool called; None: unknown.
 
-    Without a provider the model's name may hold it (`openai/gpt-4o`), or be one that only one provider has.
+    Without a provider, the name may contain it (`openai/gpt-4o`), or be one that only one provider has.
     """
     if not provider and "/" in model:
         return price_of(model, {}, at=at)
@@ -103,17 +101,17 @@ def _declared(rates: Mapping[str, float]) -> Price:
 
 
 @lru_cache(maxsize=1024)
-def _from_table(provider: str, model: str, at: datetime) -> Price | None:
-    # Imported here because the table takes a third of a second to load, and most commands price nothing.
+def _table_price(provider: str, model: str, at: datetime) -> Price | None:
+    # Imported here: the table takes a third of a second to load, and most commands price nothing.
     from genai_prices.data_snapshot import get_snapshot
 
     try:
-        _, found = get_snapshot().find_provider_model(
+        _, model_info = get_snapshot().find_provider_model(
             model, None, TABLE_PROVIDERS.get(provider, provider) or None, None
         )
     except LookupError:
         return None
-    listed = found.get_prices(at)
+    listed = model_info.get_prices(at)
     if getattr(listed, "input_mtok", None) is None or getattr(listed, "output_mtok", None) is None:
         return None
     starts = sorted({tier.start for price in vars(listed).values() for tier in getattr(price, "tiers", ())})
@@ -136,7 +134,7 @@ def _rates(listed: Any, input_tokens: int) -> Rates:
 
 
 def _rate(price: Any, input_tokens: int) -> float:
-    """A rate may rise with the size of the prompt; the highest step reached holds for every token."""
+    """A rate may rise with the prompt size; the highest tier reached applies to all tokens."""
     rate = getattr(price, "base", price)
     for tier in getattr(price, "tiers", ()):
         if input_tokens > tier.start:
@@ -144,18 +142,18 @@ def _rate(price: Any, input_tokens: int) -> float:
     return float(rate)
 
 
-# What a call could cost at most, before anyone has counted its tokens.
+# Worst case of a call, before its tokens are known.
 
 
-# English has four letters a token, program text three, and Chinese one character of three bytes.
-BYTES_A_TOKEN = 3
+# English has four letters per token, source code three, and Chinese one character of three bytes.
+BYTES_PER_TOKEN = 3
 
 
-# The most that a picture has been seen to cost; its bytes say nothing about it.
-TOKENS_A_PICTURE = 2000
+# Highest cost of an image seen so far; its size in bytes says nothing about it.
+TOKENS_PER_IMAGE = 2000
 
 
-PICTURE_KEYS = ("data", "image_url", "url")
+IMAGE_KEYS = ("data", "image_url", "url")
 
 
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
@@ -170,25 +168,25 @@ USUAL_LIMITS = (
     (r"gemini-[2-9]", 65_536),
     (r"", 16_384),
 )
-"""The longest answers of families of models, for requests that name no limit."""
+"""Maximum answer length of model families, for requests without a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendingRequest:
-    """What a call could cost at most, asked before it is made."""
+    """Worst-case cost of a call, before it is made."""
 
     model: str
     input_tokens: int
-    """Estimated from the size of the request, rather too many than too few."""
+    """Estimated from the size of the request, rather too high than too low."""
     output_tokens: int
-    """The most the answer may have: as the client said, or as such models usually allow."""
+    """The maximum: as requested, or as such models allow."""
     input_usd: float | None
-    """None: nobody knows the price."""
+    """None: the price is unknown."""
     output_usd_per_token: float | None
 
     @property
     def cost_usd(self) -> float | None:
-        """All of it together; None: nobody knows the price."""
+        """The total; None: the price is unknown."""
         if self.input_usd is None or self.output_usd_per_token is None:
             return None
         return self.input_usd + self.output_tokens * self.output_usd_per_token
@@ -196,56 +194,56 @@ class SpendingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """The answer to a `SpendingRequest`."""
+    """The response to a `SpendingRequest`."""
 
     refused: str = ""
     """Why the call may not be made; empty: it may."""
     most_output_tokens: int | None = None
-    """The answer may have so many tokens at most. None: as many as were asked for."""
+    """Lowered maximum length of the answer. None: as requested."""
     settle: Callable[[float | None], None] | None = None
-    """Called once with what the call came to, after it was recorded; None: the price is unknown."""
+    """Called once with the call's cost after it was recorded; None: the price is unknown."""
 
 
 def usual_limit(model: str) -> int:
-    """How many tokens an answer of `model` has at most, when nobody said."""
+    """Maximum answer length of `model` when the request sets none."""
     name = model.rpartition("/")[2]
     return next(limit for family, limit in USUAL_LIMITS if re.match(family, name))
 
 
-def most_it_can_cost(model: str, body: Any, output_limit: int | None, price: Price | None) -> SpendingRequest:
+def worst_case_of(model: str, body: Any, output_limit: int | None, price: Price | None) -> SpendingRequest:
     """The worst case of one call."""
     tokens = estimated_tokens(body)
-    spent_on_input = spent_on_output = None
+    input_usd = output_usd = None
     if price is not None:
-        # A cache is written at the dearest rate of all.
-        written = price.for_call(Usage(input_tokens=tokens, cache_write_tokens=tokens))[0]
-        spent_on_input = max(written, price.for_call(Usage(input_tokens=tokens))[0])
+        # Writing to the cache has the highest rate.
+        cached = price.for_call(Usage(input_tokens=tokens, cache_write_tokens=tokens))[0]
+        input_usd = max(cached, price.for_call(Usage(input_tokens=tokens))[0])
         rates = price.for_call(Usage(input_tokens=tokens))[1]
-        spent_on_output = rates["output"] / 1e6
+        output_usd = rates["output"] / 1e6
     return SpendingRequest(
         model=model,
         input_tokens=tokens,
         output_tokens=output_limit or usual_limit(model),
-        input_usd=spent_on_input,
-        output_usd_per_token=spent_on_output,
+        input_usd=input_usd,
+        output_usd_per_token=output_usd,
     )
 
 
 def output_limit(parameters: Mapping[str, Any]) -> int | None:
-    """How many tokens the parameters of a request allow its answer; None: they do not say."""
-    found = [parameters.get(name) for name in OUTPUT_LIMITS]
-    return next((limit for limit in found if isinstance(limit, int) and limit > 0), None)
+    """Maximum answer length that the parameters set; None: they do not."""
+    limits = [parameters.get(name) for name in OUTPUT_LIMITS]
+    return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
 
 
 def with_output_limit(parameters: Mapping[str, Any], limit: int) -> dict[str, Any]:
-    """The same parameters with a shorter answer."""
+    """The parameters with a lower maximum answer length."""
     name = next((name for name in OUTPUT_LIMITS if parameters.get(name)), OUTPUT_LIMITS[-1])
     return {**parameters, name: limit}
 
 
 def estimated_tokens(body: Any) -> int:
-    """About how many tokens a request has, rather too many than too few."""
-    return _size(body) // BYTES_A_TOKEN + 1
+    """Estimated tokens of a request, rather too many than too few."""
+    return _size(body) // BYTES_PER_TOKEN + 1
 
 
 def _size(value: Any) -> int:
@@ -257,8 +255,8 @@ def _size(value: Any) -> int:
         elif isinstance(each, Mapping):
             for key, below in each.items():
                 size += len(key) + 4
-                if key in PICTURE_KEYS and isinstance(below, str) and _is_picture(below):
-                    size += TOKENS_A_PICTURE * BYTES_A_TOKEN
+                if key in IMAGE_KEYS and isinstance(below, str) and _is_image(below):
+                    size += TOKENS_PER_IMAGE * BYTES_PER_TOKEN
                 else:
                     waiting.append(below)
         elif isinstance(each, list | tuple):
@@ -268,5 +266,5 @@ def _size(value: Any) -> int:
     return size
 
 
-def _is_picture(text: str) -> bool:
+def _is_image(text: str) -> bool:
     return text.startswith("data:") or (len(text) > 1000 and " " not in text[:1000])

@@ -1,11 +1,10 @@
-"""Which provider a model's name means, and how that provider is reached.
+"""Resolve a model's name to a provider and its endpoint.
 
-A name is `provider/model`. A bare name that only one provider has (`gpt-4o`, `claude-sonnet-4-5`)
-finds its provider; a provider nobody has heard of works when the environment says where it is
-(`ACME_BASE_URL`); what is left goes to `PROCTOR_DEFAULT_PROVIDER`, whole. A key may be in a variable of
-another name than usual, when `ACME_KEY_VARIABLE` says in which.
+A name is `provider/model`. A bare name that only one provider has (`gpt-4o`, `claude-sonnet-4-5`) resolves to
+it; an unknown provider works when `ACME_BASE_URL` is set; everything else goes to `PROCTOR_DEFAULT_PROVIDER`.
+`ACME_KEY_VARIABLE` names the variable that holds a key.
 
-Opens no connection, and reads no environment but the mapping it is handed.
+Opens no connection, and reads no environment but the mapping it is given.
 """
 
 import difflib
@@ -24,19 +23,19 @@ Wire = Literal["openai", "anthropic"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A service that answers for many models."""
+    """A service that serves many models."""
 
     base_url: str
     wire: Wire = "openai"
-    """Which of the two formats it speaks."""
+    """Its wire format."""
     base_variables: tuple[str, ...] = ()
-    """Where the user may say that it is elsewhere; the first that is set counts."""
+    """Variables that override the address; the first that is set counts."""
     key_variables: tuple[str, ...] = ()
-    """Where its key is found; the first that is set counts."""
+    """Variables that hold the key; the first that is set counts."""
     needs_key: bool = True
-    """Whether it never answers without one, unless it is on this machine."""
+    """Whether a key is required, except on this machine."""
     also_speaks: tuple[str, ...] = ()
-    """Formats it understands besides, in which a client can be passed through to it untranslated."""
+    """Further formats it accepts, in which requests can be passed through unchanged."""
 
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -47,7 +46,7 @@ PROVIDERS: Mapping[str, Provider] = {
         key_variables=("ANTHROPIC_API_KEY",),
     ),
     "azure": Provider(
-        # Every customer has an address of their own.
+        # Each customer has an own address.
         base_url="",
         base_variables=("AZURE_OPENAI_ENDPOINT",),
         key_variables=("AZURE_OPENAI_API_KEY",),
@@ -120,7 +119,7 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 BESIDES = ("scripted", "replay", "litellm")
-"""Beginnings of names that no provider of ours answers to."""
+"""Prefixes of names that are not providers."""
 
 
 BARE_NAMES = (
@@ -129,11 +128,11 @@ BARE_NAMES = (
     (r"gemini-", "gemini"),
     (r"grok-", "xai"),
 )
-"""Families of names that one provider alone gives to its models."""
+"""Families of model names that only one provider uses."""
 
 
 ANYONE = ("groq", "lmstudio", "ollama", "openrouter", "together", "vllm")
-"""Providers of models whose weights anyone may serve."""
+"""Providers of open-weight models."""
 
 
 SHARED_NAMES = (
@@ -144,7 +143,7 @@ SHARED_NAMES = (
         ANYONE,
     ),
 )
-"""Families of names that several give to their models, so that a bare one says too little."""
+"""Families of model names that several providers use, so that a bare one is ambiguous."""
 
 
 THROUGH_LITELLM = ("bedrock", "sagemaker", "vertex_ai", "watsonx")
@@ -152,40 +151,37 @@ THROUGH_LITELLM = ("bedrock", "sagemaker", "vertex_ai", "watsonx")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where one model is asked, and with which key."""
+    """Address and key of one model."""
 
     provider: str
     model: str
-    """What the provider itself calls it."""
+    """The provider's own name of it."""
     base_url: str
     wire: Wire
     key: str = field(default="", repr=False)
     key_variable: str = ""
-    """The variable a key is looked for in."""
+    """The variable that holds the key."""
     needs_key: bool = True
-    """Whether it never answers without a key, unless it is on this machine."""
+    """Whether a key is required, except on this machine."""
     also_speaks: tuple[str, ...] = ()
     api_version: str = ""
     """Azure's; empty: its newer interface, which has none."""
 
     @property
     def speaks(self) -> tuple[str, ...]:
-        """The formats it can be asked in, the usual one first."""
+        """The formats it accepts, its usual one first."""
         return ("messages" if self.wire == "anthropic" else "chat", *self.also_speaks)
 
     @property
     def missing_key(self) -> str | None:
-        """The variable to set before this can be asked; None when nothing is missing.
-
-        A server on this machine is asked without a key, whatever its provider.
-        """
+        """The variable to set before it can be called; None: nothing is missing, or it is on this machine."""
         if self.key or not self.needs_key or is_loopback(self.base_url):
             return None
         return self.key_variable
 
 
 def find_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
-    """Say where `name` is asked; raise `NotFound` with the names there are when nobody has it."""
+    """The endpoint of a model; a `NotFound` lists the providers there are."""
     prefix, slash, rest = name.partition("/")
     if slash and rest and (provider := _provider(prefix, environment)):
         return _endpoint(prefix, provider, rest, environment)
@@ -194,32 +190,32 @@ def find_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
             if re.match(family, name):
                 return _endpoint(owner, PROVIDERS[owner], name, environment)
     if (fallback := environment.get("PROCTOR_DEFAULT_PROVIDER")) and name:
-        found = _provider(fallback, environment)
-        if found is None:
+        provider = _provider(fallback, environment)
+        if provider is None:
             raise NotFound(f"PROCTOR_DEFAULT_PROVIDER: {_unknown_provider(fallback)}")
-        return _endpoint(fallback, found, name, environment)
+        return _endpoint(fallback, provider, name, environment)
     raise NotFound(_unknown_model(name))
 
 
 def is_loopback(url: str) -> bool:
-    """Whether `url` is on this machine, so that no key leaves it and none is needed."""
+    """Whether `url` is on this machine, so that no key is needed and none leaves it."""
     try:
         host = urlsplit(url).hostname or ""
         if host == "localhost" or host.endswith(".localhost"):
             return True
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        # No address of a machine, or no address at all, which is said when it is asked.
+        # Not an IP address, or not an address at all, which the call will report.
         return False
 
 
 def variable_prefix(name: str) -> str:
-    """How the variables of a provider begin: `ACME_AI` for `acme-ai`."""
+    """Prefix of a provider's environment variables: `ACME_AI` for `acme-ai`."""
     return re.sub(r"\W", "_", name).upper()
 
 
 def base_variable(name: str) -> str:
-    """The variable that says where a provider is."""
+    """The variable with a provider's address."""
     known = PROVIDERS.get(name)
     return known.base_variables[0] if known else f"{variable_prefix(name)}_BASE_URL"
 
@@ -249,7 +245,7 @@ def _endpoint(name: str, provider: Provider, model: str, environment: Mapping[st
     return Endpoint(
         provider=name,
         model=model,
-        base_url=_tidy(name, base) if base else provider.base_url,
+        base_url=_normalized(name, base) if base else provider.base_url,
         wire=provider.wire,
         key=environment.get(key_variable, "").strip(),
         key_variable=key_variable,
@@ -259,8 +255,8 @@ def _endpoint(name: str, provider: Provider, model: str, environment: Mapping[st
     )
 
 
-def _tidy(provider: str, url: str) -> str:
-    """Users write what other programs accept: `0.0.0.0:11434`, a trailing slash, `/v1` or not."""
+def _normalized(provider: str, url: str) -> str:
+    """Normalize an address: add a scheme, drop a trailing slash, and `/v1` where it is not expected."""
     url = url.strip().rstrip("/")
     if provider == "ollama":
         return _ollama_url(url)
@@ -274,11 +270,11 @@ def _tidy(provider: str, url: str) -> str:
 
 
 def _ollama_url(written: str) -> str:
-    """OLLAMA_HOST as Ollama reads it: any part may be missing; after a scheme its own port is meant."""
+    """OLLAMA_HOST by Ollama's own rules: any part may be missing; a scheme implies its own port."""
     scheme, has_scheme, rest = written.rpartition("://")
     address, _, path = rest.partition("/")
     host, port = _host_and_port(address)
-    # It is also the address the server listens on; one cannot connect to "any".
+    # OLLAMA_HOST is also the address the server listens on; "any" is not one to connect to.
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
     port = port or ("" if has_scheme else "11434")
     below = f"/{path}".removesuffix("/v1").rstrip("/")
@@ -287,7 +283,7 @@ def _ollama_url(written: str) -> str:
 
 def _host_and_port(address: str) -> tuple[str, str]:
     if address.count(":") > 1 and not address.startswith("["):
-        # An address of the sixth version by itself.
+        # A bare IPv6 address.
         return f"[{address}]", ""
     host, colon, port = address.rpartition(":")
     return (host, port) if colon and not port.endswith("]") else (address, "")
@@ -296,15 +292,15 @@ def _host_and_port(address: str) -> tuple[str, str]:
 def _unknown_model(name: str) -> str:
     prefix, slash, rest = name.partition("/")
     if slash and not rest and prefix in PROVIDERS:
-        return f"`{name}` names no model\nWrite `provider/model`."
+        return f"`{name}` does not name a model\nWrite `provider/model`."
     if prefix in THROUGH_LITELLM:
         return f"`{prefix}` is reached through the library litellm: write `litellm/{name}`"
     problem = _unknown_provider(prefix) if slash else f"no provider has a model `{name}`"
     for family, owners in SHARED_NAMES:
         if not slash and re.match(family, name):
             choices = ", ".join(f"`{owner}/{name}`" for owner in owners)
-            several = f"`{name}` may be any of several models: {choices}"
-            return f"{several}\nWrite which one, as its provider spells it."
+            several = f"`{name}` is ambiguous: {choices}"
+            return f"{several}\nWrite one of these, as its provider spells it."
     providers = ", ".join([*sorted(PROVIDERS), *BESIDES])
     return (
         f"{problem}\nWrite `provider/model`; providers: {providers}. "

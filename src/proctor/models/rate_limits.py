@@ -1,12 +1,8 @@
-"""How many calls a provider takes at once, found out by asking and shared by everyone.
+"""Adaptive limits on concurrent calls, one pool per provider and model, shared by all items.
 
-Each provider and model has one pool for all items together. It begins generously (with all there is
-where the user declared a limit, or the server is on this machine), is cut when the
-provider says 429, and grows again only while it is full and nothing goes wrong. A provider that
-says when to come back is not asked before; a usage window that is spent holds the pool until it
-opens again, and nobody's attempt fails of it.
-
-Knows nothing of HTTP, wire formats or stores.
+A pool starts high (at its maximum where the user declared a limit or the server is local), shrinks on a 429,
+and grows again only while it is full and nothing fails. `Retry-After` and exhausted usage windows hold the
+pool; no attempt fails because of them.
 """
 
 import asyncio
@@ -28,15 +24,15 @@ Waited = Callable[[float], None]
 
 
 SLICE_SECONDS = 1.0
-"""A wait of unknown length is told in slices, and corrected when it is over."""
+"""A wait of unknown length is reported in slices, and corrected when it is over."""
 
 
-UNTOLD_TRIES = 20
-"""A provider that keeps saying 429 and never says until when is given up after so many tries."""
+TRIES_WITHOUT_HINT = 20
+"""Give up after this many 429 responses without a `Retry-After`."""
 
 
-# Thirty years: no usage window is so long, and all moments since 2000 are later.
-_FIRST_MOMENT = 946_684_800
+# Thirty years in seconds: no usage window is as long, and all Unix times since 2000 are greater.
+_FIRST_TIMESTAMP = 946_684_800
 
 
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,9})?")
@@ -49,77 +45,77 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How a pool looks for its limit."""
+class RatePolicy:
+    """How a pool searches for its limit."""
 
     first: int = 200
-    """Calls at once to begin with. Fewer would cost a batch of long calls its first seconds."""
+    """Initial number of concurrent calls. Fewer would cost a batch of long calls its first seconds."""
     most: int = 10_000
-    leap: float = 4.0
-    """How it grows until the first 429."""
-    leap_seconds: float = 0.25
-    """How long a full pool waits for one before it grows: a provider that minds says so at once, long
-    before the first answer is there."""
-    cut: float = 0.8
-    creep: float = 0.05
-    """How it grows after that."""
+    growth: float = 4.0
+    """Growth factor until the first 429."""
+    growth_seconds: float = 0.25
+    """How long a full pool waits for a 429 before it grows: providers send it at once, long before the first
+    answer."""
+    cut_factor: float = 0.8
+    cautious_growth: float = 0.05
+    """Relative growth after the first 429."""
     saturation: float = 0.8
-    """A pool that is emptier than this learns nothing from its success."""
+    """A pool used less than this learns nothing from its successes."""
     longest_pause_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolState:
-    """A pool as one sees it from outside."""
+    """A snapshot of a pool."""
 
     name: str
     limit: int
-    """Calls at once that this process may have under way."""
+    """Concurrent calls allowed to this process."""
     limit_of_all: float
-    """The same for all processes together."""
+    """Concurrent calls allowed to all processes together."""
     in_use: int
     waiting: int
     calls: int
     limited: int
-    """How often the provider said 429."""
+    """Number of 429 responses."""
     waited_seconds: float
-    """All calls together."""
+    """Sum over all calls."""
     held_seconds: float
-    """Until the pool lets calls through again; 0 when it does."""
+    """Until the pool admits calls again; 0 when it does."""
     cut_seconds_ago: float | None
-    """Since the provider last said 429; None: it never did."""
+    """Since the last 429; None: there was none."""
 
 
 class Slot(NamedTuple):
-    """A place in a pool, taken by one call."""
+    """A slot of a pool, held by one call."""
 
     waited_seconds: float
-    """How long it took to get it."""
+    """How long the call waited for it."""
     era: int
-    """How often the limit had been cut by then: calls of one era are refused together, and cut it once."""
+    """Number of cuts so far: calls of one era that are limited together cut the limit once."""
 
 
 class RatePool:
     """The calls to one provider and model. Use it on one event loop."""
 
     def __init__(
-        self, name: str, pace: Pace | None = None, *, clock: Callable[[], float] = time.monotonic
+        self, name: str, policy: RatePolicy | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.name = name
         self.share = 1.0
-        """The part of the limit that is this process's; others on the same store have the rest."""
-        self.limit: float = (pace or Pace()).first
-        self._pace = pace or Pace()
+        """This process's share of the limit; other processes on the same store have the rest."""
+        self.limit: float = (policy or RatePolicy()).first
+        self._policy = policy or RatePolicy()
         self._clock = clock
         self._in_use = 0
         self._peak = 0
-        self._clean = 0
-        self._leaping = True
-        self._leap: asyncio.TimerHandle | None = None
+        self._successes = 0
+        self._probing = True
+        self._growth_timer: asyncio.TimerHandle | None = None
         self._cut_at = -math.inf
         self._era = 0
         self._held_until = -math.inf
-        self._untold = 0
+        self._cuts_without_hint = 0
         self._queue: deque[asyncio.Future[None]] = deque()
         self._calls = 0
         self._limited = 0
@@ -127,10 +123,10 @@ class RatePool:
 
     @property
     def state(self) -> PoolState:
-        """What it looks like now."""
+        """A snapshot."""
         return PoolState(
             name=self.name,
-            limit=self._places,
+            limit=self._slots,
             limit_of_all=self.limit,
             in_use=self._in_use,
             waiting=len(self._queue),
@@ -141,17 +137,17 @@ class RatePool:
             cut_seconds_ago=self._clock() - self._cut_at if self._limited else None,
         )
 
-    async def call(self, ask: Callable[[], Awaitable[T]], waited: Waited | None = None) -> T:
-        """Ask when there is a place, and again as often as the provider says it is too much."""
-        untold = 0
+    async def call(self, send: Callable[[], Awaitable[T]], waited: Waited | None = None) -> T:
+        """Call `send` in a slot, and retry as long as it is rate limited."""
+        without_hint = 0
         while True:
-            place = await self.enter(waited)
+            slot = await self.enter(waited)
             try:
-                answer = await ask()
+                answer = await send()
             except RateLimited as error:
-                self.refused(place, error.retry_after_seconds)
-                untold += error.retry_after_seconds is None
-                if untold >= UNTOLD_TRIES:
+                self.refused(slot, error.retry_after_seconds)
+                without_hint += error.retry_after_seconds is None
+                if without_hint >= TRIES_WITHOUT_HINT:
                     raise
             except BaseException:
                 self.failed()
@@ -161,131 +157,135 @@ class RatePool:
                 return answer
 
     async def enter(self, waited: Waited | None = None) -> Slot:
-        """Wait for a place and take it. Give it back in one of three ways."""
+        """Wait for a slot and take it. Return it with `answered`, `failed` or `refused`."""
         if self._is_open and not self._queue:
-            self._take()
+            self._acquire()
             return Slot(0.0, self._era)
-        took = await self._queue_up(waited)
+        took = await self._wait_for_slot(waited)
         return Slot(took, self._era)
 
     def answered(self) -> None:
-        """The provider has answered: give the place back."""
+        """Return a slot after a successful call."""
         self._succeed()
-        self._leave()
+        self._release()
 
     def failed(self) -> None:
-        """It has not, for another reason than its limits: no reason to ask less, and none to ask more."""
-        self._clean = 0
-        self._leave()
+        """Return a slot after a failure that says nothing about the limit."""
+        self._successes = 0
+        self._release()
 
-    def refused(self, place: Slot, retry_after_seconds: float | None) -> None:
-        """It said that this was too much: ask less, and nobody before it said."""
-        self._cut(place, retry_after_seconds)
-        self._leave()
+    def refused(self, slot: Slot, retry_after_seconds: float | None) -> None:
+        """Return a slot after a 429: lower the limit and hold the pool."""
+        self._cut(slot, retry_after_seconds)
+        self._release()
 
     def hold(self, seconds: float) -> None:
-        """Let no call through for so long: the provider said so, or another process heard it."""
+        """Admit no call for this long, as the provider or another process reported."""
         until = self._clock() + seconds
         if until > self._held_until:
             self._held_until = until
             asyncio.get_running_loop().call_later(seconds, self._admit)
 
     def agree(self, limit: float, share: float) -> None:
-        """Take over what the processes on this store have found out together."""
+        """Adopt the limit and share that the processes on this store have agreed on."""
         if limit < self.limit:
-            # Someone was refused there: from now on it is crept past, by this process too.
-            self._leaping = False
-        self.limit = max(1.0, min(limit, self._pace.most))
+            # Another process was rate limited: from now on this one grows cautiously too.
+            self._probing = False
+        self.limit = max(1.0, min(limit, self._policy.most))
         self.share = share
         self._admit()
 
     @property
-    def _places(self) -> int:
+    def _slots(self) -> int:
         return max(1, int(self.limit * self.share))
 
     @property
     def _is_open(self) -> bool:
-        return self._in_use < self._places and self._clock() >= self._held_until
+        return self._in_use < self._slots and self._clock() >= self._held_until
 
-    async def _queue_up(self, waited: Waited | None) -> float:
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(place)
+    async def _wait_for_slot(self, waited: Waited | None) -> float:
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(slot)
         self._admit()
-        self._expect_refusal()
-        began = self._clock()
+        self._schedule_growth()
+        started = self._clock()
         try:
-            await _in_slices(place, began, self._clock, waited)
+            await _wait_in_slices(slot, started, self._clock, waited)
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
-                self._leave()
-            elif place in self._queue:
-                self._queue.remove(place)
+            if slot.done() and not slot.cancelled():
+                self._release()
+            elif slot in self._queue:
+                self._queue.remove(slot)
             raise
         finally:
-            took = self._clock() - began
-            self._waited += took
-        return took
+            seconds = self._clock() - started
+            self._waited += seconds
+        return seconds
 
-    def _expect_refusal(self) -> None:
-        """Grow before long, unless the provider says by then that what it has is too much."""
-        if self._leaping and self._leap is None and self._queue:
+    def _schedule_growth(self) -> None:
+        """Grow soon, unless a 429 arrives by then."""
+        if self._probing and self._growth_timer is None and self._queue:
             loop = asyncio.get_running_loop()
-            self._leap = loop.call_later(self._pace.leap_seconds, self._leap_unrefused, self._limited)
+            self._growth_timer = loop.call_later(
+                self._policy.growth_seconds, self._grow_unless_limited, self._limited
+            )
 
-    def _leap_unrefused(self, limited: int) -> None:
-        self._leap = None
-        if self._leaping and self._limited == limited and self._in_use >= self._places:
-            self.limit = min(self._pace.most, self.limit * self._pace.leap)
+    def _grow_unless_limited(self, limited: int) -> None:
+        self._growth_timer = None
+        if self._probing and self._limited == limited and self._in_use >= self._slots:
+            self.limit = min(self._policy.most, self.limit * self._policy.growth)
             self._admit()
-        self._expect_refusal()
+        self._schedule_growth()
 
-    def _take(self) -> None:
+    def _acquire(self) -> None:
         self._in_use += 1
         self._calls += 1
         self._peak = max(self._peak, self._in_use)
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         self._in_use -= 1
         if self._queue:
             self._admit()
 
     def _admit(self) -> None:
         while self._queue and self._is_open:
-            place = self._queue.popleft()
-            if not place.done():
-                self._take()
-                place.set_result(None)
+            slot = self._queue.popleft()
+            if not slot.done():
+                self._acquire()
+                slot.set_result(None)
 
     def _succeed(self) -> None:
-        self._untold = 0
-        self._clean += 1
-        round_ends = self._places / 2 if self._leaping else self._places
-        if self._clean < round_ends:
+        self._cuts_without_hint = 0
+        self._successes += 1
+        round_ends = self._slots / 2 if self._probing else self._slots
+        if self._successes < round_ends:
             return
-        full = self._peak >= self._pace.saturation * self._places
-        self._clean, self._peak = 0, self._in_use
+        full = self._peak >= self._policy.saturation * self._slots
+        self._successes, self._peak = 0, self._in_use
         if full:
             grown = (
-                self.limit * self._pace.leap
-                if self._leaping
-                else self.limit + max(1, self.limit * self._pace.creep)
+                self.limit * self._policy.growth
+                if self._probing
+                else self.limit + max(1, self.limit * self._policy.cautious_growth)
             )
-            self.limit = min(self._pace.most, grown)
+            self.limit = min(self._policy.most, grown)
 
-    def _cut(self, place: Slot, retry_after_seconds: float | None) -> None:
+    def _cut(self, slot: Slot, retry_after_seconds: float | None) -> None:
         self._limited += 1
-        self._clean = 0
-        self._leaping = False
+        self._successes = 0
+        self._probing = False
         self._cut_at = self._clock()
-        is_first = place.era == self._era
+        is_first = slot.era == self._era
         if is_first:
             self._era += 1
-            # What was really in use, not what would have been allowed, was too much.
-            self.limit = max(1.0, min(self.limit, self._in_use / self.share) * self._pace.cut)
+            # What was in use, not what would have been allowed, was too much.
+            self.limit = max(1.0, min(self.limit, self._in_use / self.share) * self._policy.cut_factor)
         if retry_after_seconds is None:
-            # Many that are refused together say it once: each counted, they would hold the pool for a minute.
-            self._untold += is_first
-            retry_after_seconds = min(self._pace.longest_pause_seconds, 0.5 * 2.0 ** min(self._untold, 10))
+            # Calls limited together count once: counted each, they would hold the pool for a minute.
+            self._cuts_without_hint += is_first
+            retry_after_seconds = min(
+                self._policy.longest_pause_seconds, 0.5 * 2.0 ** min(self._cuts_without_hint, 10)
+            )
         self.hold(retry_after_seconds)
 
 
@@ -294,40 +294,42 @@ class RatePools:
 
     def __init__(
         self,
-        pace: Pace | None = None,
+        policy: RatePolicy | None = None,
         *,
         most: Mapping[str, int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`most` are the user's own limits, by provider and model or by provider alone."""
-        self._pace = pace or Pace()
+        """`most` are declared limits, by provider and model or by provider."""
+        self._policy = policy or RatePolicy()
         self._most = most or {}
         self._clock = clock
         self._pools: dict[str, RatePool] = {}
 
-    def pool(self, name: str, *, is_near: bool = False) -> RatePool:
-        """The pool of one provider and model; `is_near` when it is on this machine."""
+    def pool(self, name: str, *, is_local: bool = False) -> RatePool:
+        """The pool of one provider and model; `is_local` when it is on this machine."""
         if name not in self._pools:
             declared = self.declared(name)
-            most = declared or self._pace.most
-            # Neither who told us a limit nor a server of their own has to be felt for one: a batch of a
-            # thousand calls at once would wait half a second for that.
-            first = most if declared or is_near else min(self._pace.first, most)
-            self._pools[name] = RatePool(name, replace(self._pace, first=first, most=most), clock=self._clock)
+            most = declared or self._policy.most
+            # No probing when the limit is declared or the server is local: a batch of a thousand parallel
+            # calls would wait half a second for it.
+            first = most if declared or is_local else min(self._policy.first, most)
+            self._pools[name] = RatePool(
+                name, replace(self._policy, first=first, most=most), clock=self._clock
+            )
         return self._pools[name]
 
     def declared(self, name: str) -> int | None:
-        """The user's own limit of a provider and model; None: there is none."""
+        """The declared limit of a provider and model; None: there is none."""
         return self._most.get(name) or self._most.get(name.partition("/")[0])
 
     @property
     def states(self) -> list[PoolState]:
-        """Every pool as it looks now."""
+        """Snapshots of all pools."""
         return [pool.state for pool in self._pools.values()]
 
 
 def spent_window_seconds(headers: Mapping[str, str], now: datetime) -> float | None:
-    """How long until a spent usage window opens again, from a provider's headers; None: none is spent."""
+    """Seconds until an exhausted usage window resets, from response headers; None: none is exhausted."""
     pauses = []
     for name, left in headers.items():
         lower = name.lower()
@@ -339,22 +341,21 @@ def spent_window_seconds(headers: Mapping[str, str], now: datetime) -> float | N
 
 
 def _sibling(headers: Mapping[str, str], remaining: str) -> str:
-    wanted = remaining.replace("remaining", "reset")
-    return next((name for name in headers if name.lower() == wanted), "")
+    reset = remaining.replace("remaining", "reset")
+    return next((name for name in headers if name.lower() == reset), "")
 
 
 def _duration(text: str, now: datetime) -> float | None:
-    """Seconds, from `6m0s`, `12.5`, or a moment: `2026-11-15T08:00:00Z`, or seconds since 1970, or
-    thousandths of them."""
+    """Seconds from `6m0s`, `12.5`, an ISO 8601 time, or a Unix time in seconds or milliseconds."""
     text = text.strip()
     if parts := _PARTS.findall(text):
         return sum(float(number) * _SECONDS[unit] for number, unit in parts)
     if _NUMBER.fullmatch(text):
         number = float(text)
-        if number < _FIRST_MOMENT:
+        if number < _FIRST_TIMESTAMP:
             return number
-        moment = number / 1000 if number >= 1000 * _FIRST_MOMENT else number
-        return max(0.0, moment - now.timestamp())
+        timestamp = number / 1000 if number >= 1000 * _FIRST_TIMESTAMP else number
+        return max(0.0, timestamp - now.timestamp())
     try:
         until = datetime.fromisoformat(text)
     except ValueError:
@@ -362,16 +363,16 @@ def _duration(text: str, now: datetime) -> float | None:
     return max(0.0, ((until if until.tzinfo else until.replace(tzinfo=UTC)) - now).total_seconds())
 
 
-async def _in_slices(
-    place: "asyncio.Future[None]", began: float, clock: Callable[[], float], waited: Waited | None
+async def _wait_in_slices(
+    slot: "asyncio.Future[None]", started: float, clock: Callable[[], float], waited: Waited | None
 ) -> None:
-    told = 0.0
+    reported = 0.0
     try:
-        while not place.done():
+        while not slot.done():
             if waited:
                 waited(SLICE_SECONDS)
-                told += SLICE_SECONDS
-            await asyncio.wait([place], timeout=SLICE_SECONDS)
+                reported += SLICE_SECONDS
+            await asyncio.wait([slot], timeout=SLICE_SECONDS)
     finally:
         if waited:
-            waited(clock() - began - told)
+            waited(clock() - started - reported)

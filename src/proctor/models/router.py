@@ -1,25 +1,23 @@
-"""Ask any model by name: find who has it, ask, price the call, and record it.
+"""Ask any model by name: find its provider, send the request, price and record the call.
 
-The one place where a model's name, its key, its price and its wire format meet. Keys come in with
-the environment and go out in request headers; they are in no record.
-
-Knows nothing of batches, budgets or the store.
+Keys come in with the environment and leave in request headers only; no record contains one.
 """
 
+from __future__ import annotations
+
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from proctor.errors import ModelError, UsageError
 from proctor.model import Answer, Model, Request
-from proctor.models import anthropic, local, openai, recording, routes, scripted
-from proctor.models.client import CallTarget, Client, Waited
-from proctor.models.prices import FREE, Price, SpendingRequest, most_it_can_cost, output_limit, price_of
-from proctor.models.providers import Endpoint, find_endpoint, is_loopback
+from proctor.models import routes, scripted
+from proctor.models.prices import FREE, Price, SpendingRequest, output_limit, price_of, worst_case_of
 from proctor.models.rate_limits import RatePools
-from proctor.models.recording import RecordedTake, Recording, Replay, ReplayedTake, find_recording
 from proctor.models.routes import (
     LitellmRoute,
     LocalRoute,
@@ -27,33 +25,38 @@ from proctor.models.routes import (
     ReplayRoute,
     Route,
     ScriptedRoute,
-    recorded,
-    replayed,
+    answer_recorded,
+    answer_replayed,
 )
 from proctor.models.scripted import find_script
-from proctor.models.wire import WireFormat
 
-WIRES: Mapping[str, WireFormat] = {"openai": openai, "anthropic": anthropic}
+if TYPE_CHECKING:
+    from proctor.agent import Access
+    from proctor.models.client import Client, Waited
+    from proctor.models.gateway.access import Caller
+    from proctor.models.gateway.server import Gateway
+    from proctor.models.local import LocalServer
+    from proctor.models.providers import Endpoint
+    from proctor.models.recording import RecordedTake, ReplayedTake, Tape
+    from proctor.models.wire import WireFormat
 
+    Take = RecordedTake | ReplayedTake
 
-Tape = Recording | Replay
-"""A file that traffic is kept in, or had again from."""
-
-
-Take = RecordedTake | ReplayedTake
+MOCK_PREFIXES = (scripted.PREFIX, "replay/")
+"""Models that are scripted or replayed; reports mark their results."""
 
 
 Say = Callable[[str], None]
-"""Told what a reader of the session should know."""
+"""Called with a note for the session."""
 
 
 def is_stand_in(model: str) -> bool:
-    """Whether `model` only rehearses; a report that shows its results must say so."""
-    return model.startswith((scripted.PREFIX, recording.PREFIX))
+    """Whether `model` is a mock (scripted or replayed); reports mark its results."""
+    return model.startswith(MOCK_PREFIXES)
 
 
 class ModelRouter:
-    """Every model there is, for one batch. Use it on one event loop; close it at the end."""
+    """All models, for one batch. Use it on one event loop; close it at the end."""
 
     def __init__(
         self,
@@ -68,32 +71,47 @@ class ModelRouter:
         needs_prices: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`folders` are searched for scripts; `prices` are the user's own; `keep_bodies` records
-        what went over the wire word for word, which repeats what the messages say; a `tape` records
-        all traffic or answers in its place, and is the caller's to close; with `needs_prices` a model
-        that nobody can price cannot be asked."""
+        """`folders` are searched for scripts; `prices` are declared prices; `keep_bodies` records the bodies
+        of requests and responses; `tape` records or replays all traffic and is closed by the caller; with
+        `needs_prices`, `check` rejects models without a known price.
+        """
         self._environment = environment
         self.folders = tuple(folders)
-        """Where scripts are looked for."""
+        """Searched for scripts."""
         self._needs_prices = needs_prices
         self._declared = prices or {}
         self.pools = pools or RatePools()
-        """How much may be asked of each provider and model at once."""
-        self.client = client or Client(pools=pools)
+        """Limits on concurrent calls, by provider and model."""
+        self._client = client
+        self._given_pools = pools
         self.tape = tape
         self._keep_bodies = keep_bodies
-        # Prices depend on the day; one batch has the prices of the day it began.
+        # Prices depend on the date; a batch uses those of its start.
         self._priced_at = now()
         self._routes: dict[str, Route] = {}
-        self._local = local.LocalServer(environment)
-        self._said: set[tuple[str, str]] = set()
-        self._unwatched = self.watched(None)
+        self._local: LocalServer | None = None
+        self._reported: set[tuple[str, str]] = set()
+        self._plain = self.for_attempt(None)
+
+    @property
+    def client(self) -> Client:
+        """The HTTP client, made when it is first needed."""
+        if self._client is None:
+            from proctor.models.client import Client
+
+            self._client = Client(pools=self._given_pools)
+        return self._client
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether a recording answers in place of the models."""
+        return self.tape is not None and self.tape.replays
 
     async def answer(self, request: Request) -> Answer:
         """Answer, or raise a `ModelError`. When cancelled, close the connection."""
-        return await self._unwatched.answer(request)
+        return await self._plain.answer(request)
 
-    def watched(
+    def for_attempt(
         self,
         waited: Waited | None,
         *,
@@ -101,72 +119,83 @@ class ModelRouter:
         volatile: Sequence[str] = (),
         say: Say | None = None,
     ) -> Model:
-        """The same models, for one attempt that wants to know how long it is made to wait.
+        """The same models, for one attempt.
 
-        `waited` is called with the seconds before each pause begins, in time to put off a limit.
-        On a tape its calls stand under `item_id`; `volatile` texts are its own folders and ids. `say`
-        is told where it departs from a recording, and which parameters its provider does not take.
+        `waited` is called with the seconds before each pause, so that a time limit can be extended. Recorded
+        calls are filed under `item_id`; `volatile` are the folders and ids of this attempt. `say` receives
+        recording mismatches and parameters that the provider does not support.
         """
         take = self.tape.take(item_id, "process", volatile) if self.tape else None
-        return _AttemptModels(self, waited, take, say)
+        return _AttemptModel(self, waited, take, say)
 
     def route(self, model: str) -> Route:
-        """How `model` is asked, for someone at work; a name nobody has is a `ModelError`."""
-        return self._found(model)
+        """The route of `model`; a `ModelError` when there is none."""
+        return self._route_of_request(model)
 
     async def reached(self, model: str) -> Route:
-        """As `route`, with its server started where that is for us to do."""
-        route = self._found(model)
+        """Like `route`, with the local server started where it needs one."""
+        route = self._route_of_request(model)
         return await route.reached() if isinstance(route, LocalRoute) else route
 
     def check(self, model: str) -> None:
-        """Raise `NotFound` or `UsageError` when `model` cannot be asked at all; ask nothing."""
-        if isinstance(self.tape, Replay):
+        """Raise `NotFound` or `UsageError` when `model` cannot be called; makes no request."""
+        if self.is_replayed:
             return
         route = self._route(model)
         if self._needs_prices and route.price is None:
             raise UsageError(
-                f"the price of {model} is not known, so the budget of the store cannot be held\n"
+                f"the price of {model} is unknown, so the store-wide budget cannot be enforced\n"
                 f'Declare it in proctor.toml:  [prices."{model}"]  input = 1.0  output = 2.0  '
                 "(USD per million tokens)."
             )
 
     def missing_key(self, model: str) -> str | None:
-        """The variable that has to be set before `model` can be asked; None when nothing is missing."""
-        if is_stand_in(model) or model.startswith(routes.PREFIX) or isinstance(self.tape, Replay):
+        """The environment variable to set before `model` can be called; None: nothing is missing."""
+        keyless = (routes.PREFIX, routes.PYTHON_PREFIX)
+        if is_stand_in(model) or model.startswith(keyless) or self.is_replayed:
             return None
+        from proctor.models.providers import find_endpoint
+
         return find_endpoint(model, self._environment).missing_key
 
     def has_price(self, model: str) -> bool:
-        """Whether calls of `model` can be priced, without which no budget can be kept."""
-        return isinstance(self.tape, Replay) or self._route(model).price is not None
+        """Whether the price of `model` is known, which a budget requires."""
+        return self.is_replayed or self._route(model).price is not None
 
     def worst_case(self, request: Request) -> SpendingRequest:
-        """What a call could cost at most; one that nobody can price, or make, could cost anything."""
-        if isinstance(self.tape, Replay):
-            return most_it_can_cost(request.model, "", None, FREE)
-        route = self._found(request.model)
+        """Worst-case cost of a call; unknown when the model has no price or no route."""
+        if self.is_replayed:
+            return worst_case_of(request.model, "", None, FREE)
+        route = self._route_of_request(request.model)
         limit = output_limit(request.parameters)
         if limit is None and route.endpoint and route.endpoint.wire == "anthropic":
+            from proctor.models import anthropic
+
             limit = anthropic.DEFAULT_MAX_TOKENS
         body = (request.messages, request.tools, request.parameters)
-        return most_it_can_cost(request.model, body, limit, route.price)
+        return worst_case_of(request.model, body, limit, route.price)
 
     def get_ready(self) -> None:
-        """Load what the models that were checked need to be asked. Call it before anything runs."""
+        """Load what the checked models need, before anything runs."""
         if any(route.endpoint for route in self._routes.values()):
             self.client.get_ready()
 
+    def add_route(self, model: str, route: Route) -> None:
+        """Answer this model by a route of the caller's."""
+        self._routes[model] = route
+
     async def close(self) -> None:
         """Close all connections."""
-        await self.client.close()
-        await self._local.close()
+        if self._client is not None:
+            await self._client.close()
+        if self._local is not None:
+            await self._local.close()
         for route in self._routes.values():
             if isinstance(route, ReplayRoute):
                 route.replay.close()
 
-    def _found(self, model: str) -> Route:
-        """As `_route`, for someone who is already at work and cannot be told to write it differently."""
+    def _route_of_request(self, model: str) -> Route:
+        """Like `_route`, but an unknown name is a `ModelError`: the batch is already running."""
         route = self._routes.get(model)
         if route is not None:
             return route
@@ -178,17 +207,25 @@ class ModelRouter:
     def _route(self, model: str) -> Route:
         route = self._routes.get(model)
         if route is None:
-            route = self._routes[model] = self._made(model)
+            route = self._routes[model] = self._create_route(model)
         return route
 
-    def _made(self, model: str) -> Route:
+    def _create_route(self, model: str) -> Route:
         if model.startswith(scripted.PREFIX):
             return ScriptedRoute(find_script(model, self.folders), self._price(model))
-        if model.startswith(recording.PREFIX):
+        # What a kind of route needs is loaded with the first of it.
+        if model.startswith("replay/"):
+            from proctor.models.recording import find_recording
+
             return ReplayRoute(find_recording(model, self.folders), self._price(model))
         if model.startswith(routes.PREFIX):
             price = self._price(model) or self._price(model.removeprefix(routes.PREFIX))
-            return LitellmRoute(routes.load(), price)
+            return LitellmRoute(routes.load_litellm(), price)
+        if model.startswith(routes.PYTHON_PREFIX):
+            return routes.CallableRoute(routes.imported_function(model))
+        from proctor.models import local
+        from proctor.models.providers import find_endpoint
+
         endpoint = find_endpoint(model, self._environment)
         declared = self._declared
         if model in declared:
@@ -201,28 +238,35 @@ class ModelRouter:
             def at(url: str) -> RemoteRoute:
                 return self._remote(replace(endpoint, base_url=url), find_price)
 
+            if self._local is None:
+                self._local = local.LocalServer(self._environment)
             return LocalRoute(self._local, at, find_price())
         return self._remote(endpoint, find_price)
 
     def _remote(self, endpoint: Endpoint, find_price: Callable[[], Price | None]) -> RemoteRoute:
-        wire = WIRES[endpoint.wire]
-        is_near = is_loopback(endpoint.base_url)
-        target = CallTarget(endpoint, wire.url(endpoint), wire.headers(endpoint), is_near)
+        from proctor.models import anthropic, openai
+        from proctor.models.client import CallTarget
+        from proctor.models.providers import is_loopback
+
+        wires: Mapping[str, WireFormat] = {"openai": openai, "anthropic": anthropic}
+        wire = wires[endpoint.wire]
+        is_local = is_loopback(endpoint.base_url)
+        target = CallTarget(endpoint, wire.url(endpoint), wire.headers(endpoint), is_local)
         return RemoteRoute(self.client, wire, target, find_price, self._keep_bodies)
 
     def _price(self, model: str) -> Price | None:
         return price_of(model, self._declared, at=self._priced_at)
 
-    def _say_not_sent(self, request: Request, route: Route, say: Say) -> None:
-        """Tell once of a batch which parameters a provider has no place for."""
+    def _report_not_sent(self, request: Request, route: Route, say: Say) -> None:
+        """Note once per batch which parameters a provider does not support."""
         for name in route.not_sent(request):
-            if (request.model, name) not in self._said:
-                self._said.add((request.model, name))
+            if (request.model, name) not in self._reported:
+                self._reported.add((request.model, name))
                 say(f"{request.model} was not sent `{name}`: {route.provider} does not take it")
 
 
-class _AttemptModels:
-    """The models as one attempt has them: it waits, is recorded and is told things by itself."""
+class _AttemptModel:
+    """The models as one attempt uses them, with its own waiting, recording and notes."""
 
     def __init__(
         self, models: ModelRouter, waited: Waited | None, take: Take | None, say: Say | None
@@ -233,15 +277,46 @@ class _AttemptModels:
         self._say = say or _nothing
 
     async def answer(self, request: Request) -> Answer:
-        if isinstance(self._take, ReplayedTake):
-            return replayed(self._take, request, self._say)
-        route = self._models._found(request.model)
+        if self._take is not None and self._take.replays is True:
+            return answer_replayed(self._take, request, self._say)
+        route = self._models._route_of_request(request.model)
         if request.parameters or request.seed is not None:
-            self._models._say_not_sent(request, route, self._say)
+            self._models._report_not_sent(request, route, self._say)
         if self._take is None:
             return await route.answer(request, self._waited)
-        return await recorded(self._take, request, route, self._waited)
+        return await answer_recorded(self._take, request, route, self._waited)
 
 
 def _nothing(_: str) -> None:
     return None
+
+
+class LazyGateway:
+    """The gateway of one run, started when the first agent needs it. Use it on one event loop; close it."""
+
+    def __init__(self, models: ModelRouter) -> None:
+        self._models = models
+        self._gateway: Gateway | None = None
+        self._starting = asyncio.Lock()
+
+    async def open(self, caller: Caller) -> Access:
+        """Give an attempt access to models over HTTP."""
+        async with self._starting:
+            if self._gateway is None:
+                # Loaded here: it takes a third of a second that few runs need.
+                from proctor.models.gateway.server import Gateway
+
+                gateway = Gateway(self._models)
+                await gateway.start()
+                self._gateway = gateway
+        return self._gateway.open(caller)
+
+    def shut(self, token: str) -> None:
+        """Revoke the access. When this returns, all calls of the attempt have been recorded."""
+        if self._gateway is not None:
+            self._gateway.shut(token)
+
+    async def close(self) -> None:
+        """Revoke every access and stop listening."""
+        if self._gateway is not None:
+            await self._gateway.close()

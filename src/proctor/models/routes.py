@@ -1,99 +1,103 @@
-"""The ways a model can be asked: over the wire, from a script, a recording, a server of ours, or litellm.
+"""The ways to call a model: over HTTP, from a script, a recording, a local server, or litellm.
 
-Each answers a request in our own words and prices the call; the model's name has been resolved.
-
-Knows nothing of names, environments or the store.
+Each answers a `Request` and prices the call; the name of the model has been resolved.
 """
 
+from __future__ import annotations
+
 import asyncio
+import inspect
 import json
 import time
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.errors import ModelError, RateLimited, UsageError
 from proctor.model import Answer, Request, ToolRequest
-from proctor.models import openai
-from proctor.models.client import CallTarget, Client, Waited
-from proctor.models.errors import clean
-from proctor.models.local import LocalServer
-from proctor.models.prices import Price
-from proctor.models.providers import Endpoint
-from proctor.models.recording import IN_PROCESS, Exchange, RecordedTake, Replay, ReplayedTake
-from proctor.models.scripted import ScriptedModel
-from proctor.models.wire import WireAnswer, WireFormat
+from proctor.models.prices import FREE, Price
+from proctor.models.wire import WireAnswer
 from proctor.session import ModelCall, Usage
 
-# Ask the long tail of providers through litellm, for those who have installed it.
-
+if TYPE_CHECKING:
+    from proctor.models.client import CallTarget, Client, Waited
+    from proctor.models.local import LocalServer
+    from proctor.models.providers import Endpoint
+    from proctor.models.recording import RecordedTake, Replay, ReplayedTake
+    from proctor.models.scripted import ScriptedModel
+    from proctor.models.wire import WireFormat
 
 PREFIX = "litellm/"
+PYTHON_PREFIX = "python/"
+"""Models that are Python functions."""
 
 
-def load() -> Any:
-    """The library itself; a `UsageError` says how to get it when it is missing."""
+def load_litellm() -> Any:
+    """The library; a `UsageError` says how to install it."""
     try:
-        # Imported here because it takes more than four seconds and is an extra.
+        # Imported here: it takes more than four seconds, and is an optional dependency.
         return import_module("litellm")
     except ImportError as cause:
         raise UsageError("`litellm/…` models need the library litellm: install `proctor[litellm]`") from cause
 
 
-async def ask(library: Any, request: Request) -> WireAnswer:
-    """Ask, and read the answer, which comes in the shape of chat completions."""
-    asked: dict[str, Any] = {key: value for key, value in request.parameters.items() if key != "stream"}
-    asked |= {"model": request.model.removeprefix(PREFIX), "messages": list(request.messages)}
+async def _call_litellm(library: Any, request: Request) -> WireAnswer:
+    """Send a request; litellm answers in the shape of chat completions."""
+    arguments: dict[str, Any] = {key: value for key, value in request.parameters.items() if key != "stream"}
+    arguments |= {"model": request.model.removeprefix(PREFIX), "messages": list(request.messages)}
     if request.tools:
-        asked["tools"] = list(request.tools)
+        arguments["tools"] = list(request.tools)
     if request.seed is not None:
-        asked["seed"] = request.seed
+        arguments["seed"] = request.seed
     try:
-        answer = await library.acompletion(**asked)
+        answer = await library.acompletion(**arguments)
     except asyncio.CancelledError:
         raise
     except Exception as failure:
         raise _attributed(failure) from failure
     try:
+        # Loaded here, as everything that speaks to providers: a run on scripted models needs none of it.
+        from proctor.models import openai
+
         return openai.read(answer.model_dump())
     except (LookupError, TypeError, AttributeError) as cause:
-        raise ModelError("litellm answered in no known shape") from cause
+        raise ModelError("litellm answered in an unknown format") from cause
 
 
 def _attributed(failure: Exception) -> ModelError:
-    """Its errors carry the provider's status; its words may carry a key, so only the type is said."""
+    """A litellm error as a `ModelError`. Its message may contain a key, so only its type is shown."""
     status = getattr(failure, "status_code", None)
-    said = f"litellm: {type(failure).__name__}" + (f" ({status})" if status else "")
+    message = f"litellm: {type(failure).__name__}" + (f" ({status})" if status else "")
     if status == 429:
-        return RateLimited(said)
+        return RateLimited(message)
     reasons = {400: "bad_request", 401: "auth", 403: "auth", 404: "bad_request", 422: "bad_request"}
-    return ModelError(said, reason=reasons.get(status or 0))
+    return ModelError(message, reason=reasons.get(status or 0))
 
 
-# Compact and with letters as they are: half the bytes of the default for most languages.
+# Compact and unescaped: half the bytes of the default for most languages.
 encode = partial(json.dumps, separators=(",", ":"), ensure_ascii=False)
 
 
 class Route(Protocol):
-    """How one model is asked."""
+    """How one model is called."""
 
     provider: str
     endpoint: Endpoint | None
-    """Where it is asked over HTTP; None when it is not."""
+    """Its HTTP endpoint; None when it has none."""
 
     @property
     def price(self) -> Price | None:
-        """What its calls cost; None: nobody knows. May take a moment the first time."""
+        """Price of its calls; None: unknown. May take a moment the first time."""
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer: ...
 
     def not_sent(self, request: Request) -> tuple[str, ...]:
-        """Which of the request's parameters will not be sent."""
+        """Names of parameters of the request that will not be sent."""
 
 
 class ScriptedRoute:
-    """Asks the rules of a file."""
+    """Answers from the rules of a script."""
 
     provider = "scripted"
     endpoint: Endpoint | None = None
@@ -112,8 +116,57 @@ class ScriptedRoute:
         return ()
 
 
+class CallableRoute:
+    """Calls a Python function: `function(request)` returns the text of the answer, or an `Answer`."""
+
+    provider = "python"
+    endpoint: Endpoint | None = None
+
+    def __init__(self, function: Callable[[Request], Any]) -> None:
+        self._function = function
+        self.price: Price | None = FREE
+
+    async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
+        """Call the function; a synchronous one runs in a thread. An exception is a `ModelError`."""
+        started = time.perf_counter()
+        try:
+            if inspect.iscoroutinefunction(self._function):
+                result = await self._function(request)
+            else:
+                result = await asyncio.to_thread(self._function, request)
+                if inspect.isawaitable(result):
+                    result = await result
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(f"{request.model}: {type(error).__name__}: {error}") from error
+        if isinstance(result, Answer):
+            return result
+        latency = (time.perf_counter() - started) * 1000
+        call = ModelCall(model=request.model, provider=self.provider, cost_usd=0.0, latency_ms=latency)
+        return Answer(text="" if result is None else str(result), call=call)
+
+    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it is handed everything)
+        return ()
+
+
+def imported_function(name: str) -> Callable[[Request], Any]:
+    """The function that `python/module:function` names."""
+    module, colon, path = name.removeprefix(PYTHON_PREFIX).partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"there is no model {name}: {error}\nWrite python/module:function.") from error
+    if not colon or not callable(found):
+        raise UsageError(f"{name} is not a function\nWrite python/module:function.")
+    function: Callable[[Request], Any] = found
+    return function
+
+
 class LitellmRoute:
-    """Asks whoever litellm knows."""
+    """Calls a provider through litellm."""
 
     provider = "litellm"
     endpoint: Endpoint | None = None
@@ -124,7 +177,7 @@ class LitellmRoute:
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it waits by itself)
         started = time.perf_counter()
-        reading = await ask(self._library, request)
+        reading = await _call_litellm(self._library, request)
         latency = (time.perf_counter() - started) * 1000
         return priced(request.model, self, reading, latency, 0.0)
 
@@ -133,7 +186,7 @@ class LitellmRoute:
 
 
 class ReplayRoute:
-    """Asks a recording, whoever made it."""
+    """Answers from a recording."""
 
     provider = "replay"
     endpoint: Endpoint | None = None
@@ -144,20 +197,20 @@ class ReplayRoute:
         self.price = price
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
-        return replayed(self._take, request, _nothing)
+        return answer_replayed(self._take, request, _ignore)
 
     def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (nothing is sent at all)
         return ()
 
 
 class LocalRoute:
-    """Asks a server of ours on this machine, which is started first."""
+    """Calls a local server, which it starts first."""
 
     provider = "local"
     endpoint: Endpoint | None = None
 
     def __init__(
-        self, server: LocalServer, remote: "Callable[[str], RemoteRoute]", price: Price | None
+        self, server: LocalServer, remote: Callable[[str], RemoteRoute], price: Price | None
     ) -> None:
         """`remote` makes the route to its address."""
         self._server = server
@@ -165,8 +218,8 @@ class LocalRoute:
         self._made: RemoteRoute | None = None
         self.price = price
 
-    async def reached(self) -> "RemoteRoute":
-        """The way to it, once it answers."""
+    async def reached(self) -> RemoteRoute:
+        """The route to the server, once it answers."""
         url = await self._server.url()
         if self._made is None:
             self._made = self._remote(url)
@@ -180,7 +233,7 @@ class LocalRoute:
 
 
 class RemoteRoute:
-    """Asks a provider over HTTP."""
+    """Calls a provider over HTTP."""
 
     def __init__(
         self,
@@ -205,13 +258,13 @@ class RemoteRoute:
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:
         if self._pricing is None:
-            # The table of prices takes a third of a second to load: time that the first call has anyway.
+            # The price table takes a third of a second to load: done while the first call is running.
             self._pricing = asyncio.create_task(asyncio.to_thread(lambda: self.price))
         endpoint = self._target.endpoint
         if missing := endpoint.missing_key:
             raise ModelError(f"{request.model} needs a key: set {missing}", reason="auth")
         try:
-            # Half characters, which a model or a file may hold, are no reason not to ask.
+            # Lone surrogates, which a model or a file may contain, do not stop a request.
             sent = encode(self._wire.body(request, endpoint)).encode("utf-8", "replace")
         except (ValueError, TypeError, KeyError, AttributeError) as cause:
             raise ModelError(f"the request cannot be sent: {cause!r}", reason="bad_request") from cause
@@ -219,8 +272,12 @@ class RemoteRoute:
         try:
             reading = self._wire.read(posted.answer)
         except (LookupError, TypeError, AttributeError) as cause:
+            from proctor.models.errors import clean
+
             began = clean(posted.body[:200].decode(errors="replace"), endpoint)
-            raise ModelError(f"{self.provider} answered in no known shape; it began {began!r}") from cause
+            raise ModelError(
+                f"{self.provider} answered in an unknown format; the answer began {began!r}"
+            ) from cause
         if not self._pricing.done():
             await asyncio.wait([self._pricing])
         bodies = (sent.decode(), posted.body.decode(errors="replace")) if self._keep_bodies else ("", "")
@@ -239,7 +296,7 @@ def priced(
     request: str = "",
     response: str = "",
 ) -> Answer:
-    """An answer with the record of its call, at the price of its route."""
+    """An answer with its call, at the price of the route."""
     price = route.price
     cost, rates = price.for_call(reading.usage) if price else (None, {})
     call = ModelCall(
@@ -262,13 +319,17 @@ def priced(
     )
 
 
-async def recorded(take: RecordedTake, request: Request, route: Route, waited: Waited | None) -> Answer:
-    """Ask, and keep the exchange, also when it fails."""
+async def answer_recorded(
+    take: RecordedTake, request: Request, route: Route, waited: Waited | None
+) -> Answer:
+    """Send the request and record the exchange, also when it fails."""
+    from proctor.models.recording import IN_PROCESS, Exchange
+
     number = take.begin()
     outcome: dict[str, Any] = {}
     try:
         answer = await route.answer(request, waited)
-        outcome = _plain(answer)
+        outcome = _plain_answer(answer)
         return answer
     except ModelError as error:
         outcome = {"error": str(error), "reason": error.reason}
@@ -283,7 +344,7 @@ async def recorded(take: RecordedTake, request: Request, route: Route, waited: W
                 wire=IN_PROCESS,
                 operation="answer",
                 model=request.model,
-                request=_asked(request),
+                request=_plain_request(request),
                 status=200 if "text" in outcome else 502,
                 chunks=(encode(outcome).encode("utf-8", "replace"),),
                 whole=outcome.get("reason") != "cancelled",
@@ -291,12 +352,14 @@ async def recorded(take: RecordedTake, request: Request, route: Route, waited: W
         )
 
 
-def replayed(take: ReplayedTake, request: Request, say: Callable[[str], None]) -> Answer:
-    """The answer that was recorded; `say` is told where the attempt departs from the recording."""
-    found = take.find(IN_PROCESS, "answer", request.model, _asked(request))
-    if found.departure:
-        say(found.departure)
-    outcome = json.loads(b"".join(found.exchange.chunks))
+def answer_replayed(take: ReplayedTake, request: Request, say: Callable[[str], None]) -> Answer:
+    """The recorded answer; `say` receives a mismatch with the recording."""
+    from proctor.models.recording import IN_PROCESS
+
+    match = take.find(IN_PROCESS, "answer", request.model, _plain_request(request))
+    if match.mismatch:
+        say(match.mismatch)
+    outcome = json.loads(b"".join(match.exchange.chunks))
     if "text" not in outcome:
         if outcome["reason"] == RateLimited.reason:
             raise RateLimited(outcome["error"])
@@ -309,14 +372,14 @@ def replayed(take: ReplayedTake, request: Request, say: Callable[[str], None]) -
         price_source="free",
         latency_ms=0.0,
     )
-    wanted = tuple(ToolRequest(**each) for each in outcome["tool_requests"])
+    tool_requests = tuple(ToolRequest(**each) for each in outcome["tool_requests"])
     return Answer(
-        text=outcome["text"], call=call, tool_requests=wanted, finish_reason=outcome["finish_reason"]
+        text=outcome["text"], call=call, tool_requests=tool_requests, finish_reason=outcome["finish_reason"]
     )
 
 
-def _asked(request: Request) -> Mapping[str, Any]:
-    """A request as plain data, as it will be read back."""
+def _plain_request(request: Request) -> Mapping[str, Any]:
+    """A request as JSON, as recordings store it."""
     return {
         "model": request.model,
         "messages": list(request.messages),
@@ -326,7 +389,7 @@ def _asked(request: Request) -> Mapping[str, Any]:
     }
 
 
-def _plain(answer: Answer) -> dict[str, Any]:
+def _plain_answer(answer: Answer) -> dict[str, Any]:
     usage = answer.call.usage
     return {
         "text": answer.text,
@@ -338,5 +401,5 @@ def _plain(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _nothing(_: str) -> None:
+def _ignore(_: str) -> None:
     return None

@@ -10,10 +10,10 @@ r"""A model that answers from rules in a file: the same request always gets the 
       - tool: {name: run, arguments: {command: make}}
         usage: {input_tokens: 900, output_tokens: 12}
 
-The first rule that fits answers. A reply may hold {prompt}, {model}, {seed} and the groups of its
+The first matching rule answers. A reply may contain {prompt}, {model}, {seed} and the groups of its
 `match`: {0}, {1}, … or {name}. Tokens are counted as a quarter of the characters unless given.
 
-A stand-in: every report names it as one. Knows nothing of prices or networks.
+A mock: every report marks its results as such.
 """
 
 import asyncio
@@ -54,10 +54,10 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedRule:
-    """When to say what."""
+    """When to answer, and with what."""
 
     match: re.Pattern[str] | None = None
-    """None: fits every message."""
+    """None: matches every message."""
     after: int = 0
     replies: tuple[str, ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
@@ -66,7 +66,7 @@ class ScriptedRule:
 
 @dataclass(slots=True, kw_only=True)
 class ScriptedModel:
-    """The rules of one file, and how often they were asked."""
+    """The rules of one script."""
 
     name: str
     rules: tuple[ScriptedRule, ...]
@@ -77,44 +77,44 @@ class ScriptedModel:
     calls: int = field(default=0, init=False)
 
     async def read(self, request: Request) -> WireAnswer:
-        """Answer from the first rule that fits; none is a `ModelError` that says so."""
+        """Answer from the first matching rule; a `ModelError` when none matches."""
         self.calls += 1
         if self.latency_seconds:
             await asyncio.sleep(self.latency_seconds)
         if self.fail_every and self.calls % self.fail_every == 0:
-            said = f"{self.name} answered {self.fail_status}, as its script says"
-            raise RateLimited(said) if self.fail_status == 429 else ModelError(said)
+            message = f"{self.name} answered {self.fail_status}, as its script specifies"
+            raise RateLimited(message) if self.fail_status == 429 else ModelError(message)
         prompt = _last_user_message(request.messages)
         answered = sum(message["role"] == "assistant" for message in request.messages)
         for rule in self.rules:
-            found = rule.match.search(prompt) if rule.match else None
-            if answered >= rule.after and (found or rule.match is None):
-                return _reading(rule, request, prompt, found)
-        raise ModelError(f"no rule of {self.name} fits {prompt[:80]!r}", reason="bad_request")
+            match = rule.match.search(prompt) if rule.match else None
+            if answered >= rule.after and (match or rule.match is None):
+                return _answer_of(rule, request, prompt, match)
+        raise ModelError(f"no rule of {self.name} matches {prompt[:80]!r}", reason="bad_request")
 
 
 def find_script(model: str, folders: Iterable[Path]) -> ScriptedModel:
-    """The script `scripted/NAME` means: one of ours, or NAME(.yaml) in one of the folders."""
+    """The script of `scripted/NAME`: a built-in one, or NAME(.yaml) in one of the folders."""
     name = model.removeprefix(PREFIX)
     if name in BUILT_IN:
-        return scripted(model, BUILT_IN[name])
+        return parse_script(model, BUILT_IN[name])
     searched = list(folders)
     for folder in searched:
         for candidate in (folder / name, folder / f"{name}.yaml", folder / f"{name}.yml"):
             # A plan may come from someone else; its models stay beside it.
             if candidate.is_file() and candidate.resolve().is_relative_to(folder.resolve()):
-                return scripted(model, _load(candidate))
+                return parse_script(model, _load(candidate))
     places = ", ".join(map(str, searched)) or "no folder"
     raise NotFound(f"there is no script `{name}` in {places}\nBuilt in: {', '.join(sorted(BUILT_IN))}.")
 
 
-def scripted(model: str, script: Any) -> ScriptedModel:
-    """Make a model of parsed rules; a mistake in them is a `UsageError` that names it."""
+def parse_script(model: str, script: Any) -> ScriptedModel:
+    """A model from parsed rules; a mistake in them is a `UsageError`."""
     if isinstance(script, list):
         script = {"rules": script}
     if not isinstance(script, Mapping) or not isinstance(script.get("rules"), list) or not script["rules"]:
         raise UsageError(f"{model}: a script is a list of rules, or a map with `rules:`")
-    _known(model, script, SCRIPT_KEYS)
+    _check_keys(model, script, SCRIPT_KEYS)
     failures = script.get("failures") or {}
     try:
         return ScriptedModel(
@@ -132,8 +132,8 @@ def scripted(model: str, script: Any) -> ScriptedModel:
 
 def _rule(where: str, rule: Any) -> ScriptedRule:
     if not isinstance(rule, Mapping):
-        raise UsageError(f"{where} is no map")
-    _known(where, rule, RULE_KEYS)
+        raise UsageError(f"{where} is not a map")
+    _check_keys(where, rule, RULE_KEYS)
     replies = rule.get("reply", [])
     tools = [*([rule["tool"]] if "tool" in rule else []), *rule.get("tools", [])]
     if not replies and not tools:
@@ -143,7 +143,7 @@ def _rule(where: str, rule: Any) -> ScriptedRule:
     try:
         match = re.compile(rule["match"], re.IGNORECASE) if "match" in rule else None
     except (re.error, TypeError) as cause:
-        raise UsageError(f"{where}: `match` is no regular expression: {cause}") from cause
+        raise UsageError(f"{where}: `match` is not a valid regular expression: {cause}") from cause
     return ScriptedRule(
         match=match,
         after=int(rule.get("after", 0)),
@@ -153,8 +153,8 @@ def _rule(where: str, rule: Any) -> ScriptedRule:
     )
 
 
-def _known(where: str, given: Mapping[str, Any], keys: Sequence[str]) -> None:
-    for key in given:
+def _check_keys(where: str, settings: Mapping[str, Any], keys: Sequence[str]) -> None:
+    for key in settings:
         if key not in keys:
             raise UsageError(f"{where} has no setting `{key}`; it may have: {', '.join(keys)}")
 
@@ -179,13 +179,13 @@ def _last_user_message(messages: Sequence[Mapping[str, Any]]) -> str:
     return ""
 
 
-def _reading(rule: ScriptedRule, request: Request, prompt: str, found: re.Match[str] | None) -> WireAnswer:
-    text = _filled(_chosen(rule.replies, request, prompt), request, prompt, found) if rule.replies else ""
+def _answer_of(rule: ScriptedRule, request: Request, prompt: str, match: re.Match[str] | None) -> WireAnswer:
+    text = _fill(_choose(rule.replies, request, prompt), request, prompt, match) if rule.replies else ""
     tools = tuple(
         ToolRequest(
             id=f"call_{number}",
             name=tool["name"],
-            arguments=_filled(_written(tool.get("arguments", {})), request, prompt, found),
+            arguments=_fill(_arguments_text(tool.get("arguments", {})), request, prompt, match),
         )
         for number, tool in enumerate(rule.tools, 1)
     )
@@ -196,28 +196,28 @@ def _reading(rule: ScriptedRule, request: Request, prompt: str, found: re.Match[
     return WireAnswer(text, usage, tools, "tool_calls" if tools else "stop")
 
 
-def _written(arguments: Any) -> str:
-    """Arguments given as text go out as they are, so that a script can write broken JSON."""
+def _arguments_text(arguments: Any) -> str:
+    """Arguments given as text are sent as they are, so that a script can send broken JSON."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
-def _chosen(replies: tuple[str, ...], request: Request, prompt: str) -> str:
+def _choose(replies: tuple[str, ...], request: Request, prompt: str) -> str:
     if len(replies) == 1:
         return replies[0]
     return replies[int(digest_of([request.seed, prompt]), 16) % len(replies)]
 
 
-def _filled(template: str, request: Request, prompt: str, found: re.Match[str] | None) -> str:
-    """Put values in for the placeholders; other braces stay, since replies may hold code."""
+def _fill(template: str, request: Request, prompt: str, match: re.Match[str] | None) -> str:
+    """Replace the placeholders; other braces stay, since replies may contain code."""
     if "{" not in template:
         return template
     values: dict[str, Any] = {"prompt": prompt, "model": request.model, "seed": request.seed or 0}
-    if found:
-        values |= {"0": found[0]} | {str(n): group for n, group in enumerate(found.groups(), 1)}
-        values |= found.groupdict()
+    if match:
+        values |= {"0": match[0]} | {str(n): group for n, group in enumerate(match.groups(), 1)}
+        values |= match.groupdict()
     return PLACEHOLDER.sub(lambda hole: str(values.get(hole[1], hole[0])), template)
 
 
 def _usage(given: Mapping[str, Any]) -> Usage:
-    _known("usage", given, ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"))
+    _check_keys("usage", given, ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"))
     return Usage(**{name: whole_number(value) for name, value in given.items()})

@@ -51,7 +51,7 @@ def _is_regex(value: str) -> str:
     try:
         re.compile(value)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"is no regular expression: {error}") from error
+        raise ValueError(f"is not a valid regular expression: {error}") from error
     return value
 
 

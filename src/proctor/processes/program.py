@@ -1,9 +1,7 @@
-"""One program at work under its warden.
+"""Runs programs under a supervisor process, the warden, so that everything they start can be ended.
 
-Holds the link to the warden, which is all that has to be awaited: its words say that the program
-has started and how it ended, and closing it ends everything. `processes.py` is what others call.
-
-Knows nothing of agents, items or git.
+The socket to the warden is all that has to be awaited: its messages say that the program has started and how
+it ended, and closing it ends every process of the program.
 """
 
 import asyncio
@@ -30,6 +28,7 @@ from proctor.processes.streams import (
     LineSplitter,
     StreamReader,
     text_decoder,
+    undisturbed,
 )
 
 T = TypeVar("T")
@@ -44,7 +43,7 @@ PROGRAM_MARKER = "PROCTOR_PROGRAM"
 
 
 class CouldNotStart(ProctorError):
-    """There is no such program or folder, or it may not be used."""
+    """The program or folder does not exist, or may not be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +55,12 @@ class ProgramEnd:
     signal: int | None = None
     """The signal that ended it; None: it exited by itself."""
     leftovers: tuple[str, ...] = ()
-    """Commands it had left running, which were ended. Only told when the program ended by itself."""
+    """Commands it had left running, which were ended. Empty unless the program ended by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What is to be started, and how."""
+    """A program to start."""
 
     command: Sequence[str] | str
     """A program and its arguments, or one string for `/bin/sh -c`."""
@@ -70,31 +69,30 @@ class Launch:
     """The whole environment; the markers are added."""
     attempt: str
     typed: str | None
-    """What stands on standard input; None: nothing."""
+    """Text on standard input; None: empty."""
     grace_seconds: float
     together: bool
     """Whether standard error goes where standard output goes."""
 
 
 class Program:
-    """A program at work."""
+    """A running program."""
 
     def __init__(self, link: socket.socket, process: "subprocess.Popen[bytes]", marker: str, grace: float):
         self._link, self._process, self._marker, self._grace = link, process, marker, grace
         self.output = StreamReader()
-        """Standard output in pieces, for those whom lines do not suit."""
+        """Standard output in chunks."""
         self._errors = ClippedStreamReader()
         self._is_read = False
-        self._told_to_end = False
+        self._is_ending = False
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watching = asyncio.ensure_future(self._watch())
 
     async def lines(self, *, rest_seconds: float | None = None) -> AsyncIterator[str]:
         """Standard output line by line, as it comes, until the program closes it.
 
-        Bytes that are no UTF-8 are replaced; of a line of more than 8 MiB only the start is given. With
-        `rest_seconds`, a line that was begun and has not gone on for so long is given as `Unfinished`, once;
-        it is given again when it is whole.
+        Invalid UTF-8 is replaced; a line of more than 8 MiB is truncated. With `rest_seconds`, an incomplete
+        line that does not continue for so long is yielded once as `Unfinished`, and again when complete.
         """
         self._is_read = True
         lines = LineSplitter()
@@ -117,31 +115,31 @@ class Program:
 
     @property
     def stderr(self) -> str:
-        """What came on standard error so far, head and tail."""
+        """Standard error so far, head and tail."""
         return self._errors.clip.text
 
     async def ended(self) -> int:
-        """Wait for the end of the program and of all it started; its exit code.
+        """Wait for the end of the program and of everything it started; its exit code.
 
-        Output that nobody has begun to read is thrown away, so that it cannot keep the program waiting.
+        Output without a reader is discarded, so that a full pipe does not block the program.
         """
         return (await self.ending()).exit_code
 
     async def ending(self) -> ProgramEnd:
-        """As `ended`, with everything there is to say about it."""
+        """As `ended`, with signal and leftovers."""
         draining = None if self._is_read else asyncio.ensure_future(self.output.drain())
         try:
-            ending = await asyncio.shield(self._watching)
+            end = await asyncio.shield(self._watching)
         finally:
             if draining:
                 draining.cancel()
         await at_most(1, self._errors.closed())
-        return ending
+        return end
 
     async def end(self) -> None:
-        """Have everything ended now: TERM, the grace period, KILL. Returns when it is."""
-        if not self._told_to_end:
-            self._told_to_end = True
+        """End everything now: TERM, the grace period, KILL. Returns when it has ended."""
+        if not self._is_ending:
+            self._is_ending = True
             try:
                 self._link.shutdown(socket.SHUT_WR)
             except OSError:
@@ -149,17 +147,17 @@ class Program:
         # The warden needs no longer than this, unless something cannot be killed at all.
         await asyncio.wait({self._watching}, timeout=self._grace + 1)
 
-    def let_go(self) -> None:
-        """Close the pipes, read to their end or not."""
+    def close(self) -> None:
+        """Close the pipes, read to the end or not."""
         self.output.close()
         self._errors.close()
 
     def expect_reader(self) -> None:
-        """Say that someone will read `output`, so that it is not thrown away."""
+        """Announce a reader of `output`, so that it is not discarded."""
         self._is_read = True
 
     async def begin(self, environment: Mapping[str, str]) -> None:
-        """Give the warden what it needs to start, and wait until it has."""
+        """Send the warden the environment, and wait until the program has started."""
         loop = asyncio.get_running_loop()
         if self._process.stdout is not None:
             await loop.connect_read_pipe(partial(_same, self.output), self._process.stdout)
@@ -168,36 +166,36 @@ class Program:
         try:
             await loop.sock_sendall(self._link, _packed(environment))
         except ConnectionError:
-            pass  # the warden is gone; `_watch` says so
+            pass  # the warden has died; `_watch` reports it
         await self._started
 
     async def _watch(self) -> ProgramEnd:
-        """Follow the warden's words to its end."""
-        said = [line async for line in self._words()]
-        # Its end of the link closes as it exits, so this waits for microseconds.
+        """Read the warden's messages until it exits."""
+        messages = [line async for line in self._messages()]
+        # The warden closes its end of the socket as it exits, so this waits for microseconds.
         self._process.wait()
-        if not said or (said[-1] != "done" and not said[-1].startswith("failed")):
-            # Someone killed the warden. What it watched still carries the marker.
+        if not messages or (messages[-1] != "done" and not messages[-1].startswith("failed")):
+            # The warden was killed. The processes it supervised still carry the marker.
             await asyncio.to_thread(end_marked, self._marker, self._grace)
-        # A killed warden may have started the program without having said so.
+        # A killed warden may have started the program without reporting it.
         code = self._process.returncode
-        self._hear("started" if code < 0 else f"failed the warden exited with {code}")
-        return _ending_of(said)
+        self._receive("started" if code < 0 else f"failed the warden exited with {code}")
+        return _end_of(messages)
 
-    async def _words(self) -> AsyncIterator[str]:
+    async def _messages(self) -> AsyncIterator[str]:
         loop = asyncio.get_running_loop()
         lines = LineSplitter()
         try:
             while chunk := await loop.sock_recv(self._link, 65536):
                 for line in lines.feed(chunk):
-                    self._hear(line)
+                    self._receive(line)
                     yield line
         except ConnectionError:
             pass
         finally:
             self._link.close()
 
-    def _hear(self, line: str) -> None:
+    def _receive(self, line: str) -> None:
         word, _, rest = line.partition(" ")
         if self._started.done():
             return
@@ -205,12 +203,12 @@ class Program:
             self._started.set_result(None)
         elif word == "failed":
             self._started.set_exception(CouldNotStart(rest))
-            # Whoever waited may have been cancelled; then nobody needs to hear of it.
+            # The waiter may have been cancelled: mark the exception as retrieved.
             self._started.exception()
 
 
 async def start(launch: Launch) -> Program:
-    """Start a warden and its program. When cancelled meanwhile, nothing of it remains."""
+    """Start a warden and its program. When cancelled meanwhile, everything is ended."""
     marker = uuid.uuid4().hex
     markers = {ATTEMPT_MARKER: launch.attempt, PROGRAM_MARKER: marker}
     link, far = socket.socketpair()
@@ -227,7 +225,7 @@ async def start(launch: Launch) -> Program:
         await program.begin({**launch.environment, **markers})
     except BaseException:
         await undisturbed(program.end())
-        program.let_go()
+        program.close()
         raise
     return program
 
@@ -252,7 +250,7 @@ def _start_warden(launch: Launch, far: socket.socket, marker: str) -> "subproces
 
 
 def _warden_environment(launch: Launch) -> dict[str, str]:
-    """What the warden itself gets: nothing of the program's, but the way to Python's own library."""
+    """The warden's own environment: none of the program's, except where Python finds its library."""
     # Without the second, Python would set LC_CTYPE for all that the warden starts.
     own = {ATTEMPT_MARKER: launch.attempt, "PYTHONCOERCECLOCALE": "0"}
     if library := launch.environment.get("LD_LIBRARY_PATH"):
@@ -261,7 +259,7 @@ def _warden_environment(launch: Launch) -> dict[str, str]:
 
 
 def _standard_input(typed: str | None) -> IO[bytes]:
-    """A file that ends: nothing has to be written while the program runs, nothing waits for more."""
+    """A finite file: nothing has to be written while the program runs, and it never waits for more."""
     if typed is None:
         return Path(os.devnull).open("rb")
     if hasattr(os, "memfd_create"):
@@ -282,8 +280,8 @@ def _same(protocol: asyncio.Protocol) -> asyncio.Protocol:
     return protocol
 
 
-def _ending_of(said: Sequence[str]) -> ProgramEnd:
-    words = [line.partition(" ") for line in said]
+def _end_of(messages: Sequence[str]) -> ProgramEnd:
+    words = [line.partition(" ") for line in messages]
     statuses = [int(rest) for word, _, rest in words if word == "status"]
     # Without a status the warden was killed, and then the program.
     code = os.waitstatus_to_exitcode(statuses[0]) if statuses else -9
@@ -294,13 +292,13 @@ def _ending_of(said: Sequence[str]) -> ProgramEnd:
 
 
 def end_marked(marker: str, grace_seconds: float) -> list[str]:
-    """End all that carries `NAME=value` in its environment, and what descends from it; their commands."""
+    """End all processes with `NAME=value` in their environment and their descendants; their commands."""
     spared = {os.getpid()} | warden.ancestors_of(os.getpid())
 
-    # One that scrubbed its environment is known by its parent only, and stays when that has ended.
+    # A process that cleared its environment is known by its parent only, and remains when that has ended.
     known: dict[int, bytes] = {}
 
-    def found() -> list[int]:
+    def remaining() -> list[int]:
         marked = [pid for pid in warden.marked_with(marker) if pid not in spared]
         orphans = [
             pid for pid, born in known.items() if warden.birth_of(pid) == born and warden.is_alive(pid)
@@ -310,14 +308,14 @@ def end_marked(marker: str, grace_seconds: float) -> list[str]:
         known.update({pid: warden.birth_of(pid) for pid in every})
         return every
 
-    names = sorted(map(warden.name_of, found()))
-    # A warden among them takes a grace period for its own; it must not be killed before that is over.
-    warden.end_all(found, grace_seconds + 0.5, time.sleep)
+    names = sorted(map(warden.name_of, remaining()))
+    # A warden among them gives its own program a grace period, and must not be killed before that is over.
+    warden.end_all(remaining, grace_seconds + 0.5, time.sleep)
     return names
 
 
 async def at_most(seconds: float, work: Coroutine[Any, Any, None]) -> None:
-    """Wait for `work`, but not for long; it is given up without a word."""
+    """Wait for `work` for this long at most, then cancel it silently."""
     try:
         async with asyncio.timeout(seconds):
             await work
@@ -325,30 +323,13 @@ async def at_most(seconds: float, work: Coroutine[Any, Any, None]) -> None:
         pass
 
 
-async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
-    """Finish `work` even when cancelled meanwhile; the cancellation passes afterwards."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as late:
-            cancelled = late
-    if cancelled is not None:
-        raise cancelled
-    return task.result()
-
-
-# Run a program so that everything it starts can be ended.
-
-
 GRACE_SECONDS = 5.0
-"""How long a program that was told to end may take before it is killed."""
+"""How long a program may take after TERM before it is killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramResult:
-    """A program that was run to its end, and what it printed."""
+    """A program that has ended, with its output."""
 
     exit_code: int
     """Its own, or 128 + n when signal n ended it."""
@@ -356,7 +337,7 @@ class ProgramResult:
     """Standard output and standard error as they came, head and tail."""
     duration_ms: float
     timed_out: bool = False
-    """It was ended because its time was over."""
+    """It was ended at its time limit."""
     signal: int | None = None
     """The signal that ended it; None: it exited by itself."""
     leftovers: tuple[str, ...] = ()
@@ -373,10 +354,10 @@ async def started(
     typed: str | None = None,
     grace_seconds: float = GRACE_SECONDS,
 ) -> AsyncIterator[Program]:
-    """Start a program and watch it; when the block is left, however, all of it has ended.
+    """Start a program; when the block is left, in whatever way, everything it started has ended.
 
     A list is a program and its arguments, a string is for `/bin/sh -c`. `environment` is the whole
-    environment, `typed` what stands on standard input (None: nothing does). Raises `CouldNotStart`.
+    environment, `typed` the text on standard input (None: empty). Raises `CouldNotStart`.
     """
     launch = Launch(
         command=command,
@@ -394,7 +375,7 @@ async def started(
         try:
             await undisturbed(program.end())
         finally:
-            program.let_go()
+            program.close()
 
 
 async def run(
@@ -408,7 +389,7 @@ async def run(
     grace_seconds: float = GRACE_SECONDS,
     keep: int = KEPT_CHARACTERS,
 ) -> ProgramResult:
-    """Run a program to its end, or to its time limit in seconds, and say what came of it.
+    """Run a program to its end, or to its time limit in seconds.
 
     The first arguments are those of `started`; `keep` is how many characters of the output's head,
     and of its tail, are kept.
@@ -422,26 +403,26 @@ async def run(
         grace_seconds=grace_seconds,
         together=True,
     )
-    began = time.monotonic()
+    started_at = time.monotonic()
     program = await start(launch)
     output = _Output(program, keep)
-    timed_out = await _within(time_limit, program, output)
-    ending = await program.ending()
+    timed_out = await _run_within(time_limit, program, output)
+    end = await program.ending()
     return ProgramResult(
-        exit_code=ending.exit_code,
+        exit_code=end.exit_code,
         output=output.clip.text,
-        duration_ms=(time.monotonic() - began) * 1000,
+        duration_ms=(time.monotonic() - started_at) * 1000,
         timed_out=timed_out,
-        signal=ending.signal,
-        leftovers=ending.leftovers,
+        signal=end.signal,
+        leftovers=end.leftovers,
     )
 
 
-async def _within(time_limit: float | None, program: Program, output: "_Output") -> bool:
-    """Let a program run to its end or its time limit; whether it was the limit."""
+async def _run_within(time_limit: float | None, program: Program, output: "_Output") -> bool:
+    """Wait for the end of a program or its time limit; whether the limit was reached."""
     try:
         async with asyncio.timeout(time_limit):
-            await output.to_the_end()
+            await output.read()
             await program.ending()
         return False
     except TimeoutError:
@@ -449,14 +430,14 @@ async def _within(time_limit: float | None, program: Program, output: "_Output")
     finally:
         try:
             await undisturbed(program.end())
-            # What it had printed when it was ended is still in the pipe.
-            await at_most(1, output.to_the_end())
+            # Output from before it was ended is still in the pipe.
+            await at_most(1, output.read())
         finally:
-            program.let_go()
+            program.close()
 
 
 class _Output:
-    """What a program printed, head and tail, as far as it has been read."""
+    """Output of a program as far as it has been read, head and tail."""
 
     def __init__(self, program: Program, keep: int) -> None:
         self.clip = Clip(keep)
@@ -464,13 +445,14 @@ class _Output:
         self._program = program
         program.expect_reader()
 
-    async def to_the_end(self) -> None:
+    async def read(self) -> None:
+        """Read to the end of the output."""
         while chunk := await self._program.output.chunk():
             self.clip.add(self._decode(chunk))
 
 
 def end_attempt(attempt: str, *, grace_seconds: float = GRACE_SECONDS) -> list[str]:
-    """End what an attempt of a process that died has left running; the commands that were ended.
+    """End what an attempt of a dead process has left running; the commands that were ended.
 
     Found by the marker in their environment. Never ends this process or one it descends from.
     Blocks for up to the grace period, so call it from a thread.

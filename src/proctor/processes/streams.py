@@ -1,15 +1,14 @@
-"""What a program prints, read as it comes and kept in bounded memory.
+"""Output of programs, read as it comes in bounded memory.
 
-Text from programs is hostile: endless, without line ends, without encoding. Whatever comes, no more
-than a known amount is held, and a reader that is slow makes the program wait.
-
-Knows nothing of processes.
+The text is untrusted: endless, without line ends or a valid encoding. Never more than a fixed amount is
+buffered, and a slow reader makes the program wait.
 """
 
 import asyncio
 from codecs import getincrementaldecoder
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 LINE_LIMIT = 8 * 1024 * 1024
 """Bytes of one line that are kept; a model's answer with everything in it has been seen at 3 MB."""
@@ -20,7 +19,7 @@ KEPT_CHARACTERS = 64 * 1024
 
 
 HELD_BYTES = 1024 * 1024
-"""How far a program may run ahead of whoever reads it."""
+"""Output that may be buffered before the program has to wait for the reader."""
 
 
 class Clip:
@@ -35,7 +34,7 @@ class Clip:
         self._gone = 0
 
     def add(self, text: str) -> None:
-        """Take the next piece."""
+        """Add the next chunk."""
         room = self._keep - self._head_size
         if room > 0:
             self._head.append(text[:room])
@@ -44,9 +43,9 @@ class Clip:
         if text:
             self._tail.append(text)
             self._tail_size += len(text)
-            self._forget()
+            self._trim()
 
-    def _forget(self) -> None:
+    def _trim(self) -> None:
         while self._tail_size - len(self._tail[0]) >= self._keep:
             gone = len(self._tail.popleft())
             self._tail_size -= gone
@@ -54,7 +53,7 @@ class Clip:
 
     @property
     def text(self) -> str:
-        """All of it, or head and tail with a line between that says how much is missing."""
+        """The whole text, or head and tail with a line between them that counts what is missing."""
         tail = "".join(self._tail)
         cut = max(0, len(tail) - self._keep)
         missing = self._gone + cut
@@ -63,24 +62,24 @@ class Clip:
 
 
 def clipped(text: str, keep: int = KEPT_CHARACTERS) -> str:
-    """The head and tail of a text that is already here."""
+    """The head and tail of a text."""
     clip = Clip(keep)
     clip.add(text)
     return clip.text
 
 
 def text_decoder() -> Callable[[bytes], str]:
-    """Decode a stream piece by piece, replacing what is no UTF-8, and NULs, which no store takes."""
+    """Incremental UTF-8 decoder that replaces invalid bytes, and NULs, which databases reject."""
     decode = getincrementaldecoder("utf-8")("replace").decode
     return lambda data: decode(data).replace("\0", "\ufffd")
 
 
 class Unfinished(str):
-    """The beginning of a line that has not gone on for a while, as a question on a terminal does."""
+    """The beginning of a line that has not continued for a while, such as a prompt on a terminal."""
 
 
 class LineSplitter:
-    """Cut a stream of bytes into lines of text."""
+    """Splits a stream of bytes into lines of text."""
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._limit = limit
@@ -88,7 +87,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, chunk: bytes) -> Iterator[str]:
-        """Take the next piece; the lines that are complete with it."""
+        """Add the next chunk; the lines it completes."""
         first, *others = chunk.split(b"\n")
         self._keep(first)
         for part in others:
@@ -96,22 +95,22 @@ class LineSplitter:
             self._keep(part)
 
     def rest(self) -> Iterator[str]:
-        """The last line, when the stream ended without a line end."""
+        """The last line, if the stream ended without a line end."""
         if self._size:
             yield self._line()
 
     @property
     def has_begun(self) -> bool:
-        """Whether a line has begun that is not complete yet."""
+        """Whether there is an incomplete line."""
         return self._size > 0
 
     @property
     def begun(self) -> Unfinished:
-        """What has come of the line that is not complete yet."""
+        """The incomplete line so far."""
         return Unfinished(b"".join(self._parts).decode("utf-8", "replace").replace("\0", "\ufffd"))
 
     def _keep(self, part: bytes) -> None:
-        # Beyond the limit bytes are counted and dropped.
+        # Bytes beyond the limit are counted and dropped.
         room = self._limit - self._size
         self._size += len(part)
         if room > 0 and part:
@@ -126,14 +125,14 @@ class LineSplitter:
 
 
 class StreamReader(asyncio.Protocol):
-    """One end of a pipe, read in pieces by one reader."""
+    """Reads a pipe in chunks, for one reader."""
 
     def __init__(self) -> None:
         self._chunks: deque[bytes] = deque()
         self._held = 0
         self._transport: asyncio.ReadTransport | None = None
-        self._news = asyncio.Event()
-        self._over = False
+        self._changed = asyncio.Event()
+        self._is_closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.ReadTransport)
@@ -142,21 +141,21 @@ class StreamReader(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._chunks.append(data)
         self._held += len(data)
-        self._news.set()
+        self._changed.set()
         if self._held > HELD_BYTES and self._transport is not None:
             self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
-        self._over = True
-        self._news.set()
+        self._is_closed = True
+        self._changed.set()
 
     async def chunk(self) -> bytes:
-        """The next piece; empty when the pipe has been closed."""
+        """The next chunk; empty when the pipe is closed."""
         while not self._chunks:
-            if self._over:
+            if self._is_closed:
                 return b""
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
         data = self._chunks.popleft()
         self._held -= len(data)
         if self._held <= HELD_BYTES and self._transport is not None:
@@ -164,18 +163,18 @@ class StreamReader(asyncio.Protocol):
         return data
 
     async def drain(self) -> None:
-        """Throw away everything up to the end."""
+        """Discard everything up to the end."""
         while await self.chunk():
             pass
 
     def close(self) -> None:
-        """Let go of the pipe, read or not."""
+        """Close the pipe, read to the end or not."""
         if self._transport is not None:
             self._transport.close()
 
 
 class ClippedStreamReader(asyncio.Protocol):
-    """One end of a pipe of which only head and tail are kept."""
+    """Reads a pipe and keeps head and tail."""
 
     def __init__(self) -> None:
         self.clip = Clip()
@@ -198,6 +197,23 @@ class ClippedStreamReader(asyncio.Protocol):
             await self._closed.wait()
 
     def close(self) -> None:
-        """Let go of the pipe, read or not."""
+        """Close the pipe, read to the end or not."""
         if self._transport is not None:
             self._transport.close()
+
+
+T = TypeVar("T")
+
+
+async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
+    """Finish `work` even when cancelled meanwhile; the cancellation is raised afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as late:
+            cancelled = late
+    if cancelled is not None:
+        raise cancelled
+    return task.result()

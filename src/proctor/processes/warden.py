@@ -1,16 +1,15 @@
-"""Stand beside one program and end everything it started.
+"""Supervisor process of one program: ends everything the program started.
 
-A warden is a process of its own, between Proctor and the program: `python -I -S warden.py FD GRACE
-MARKER COMMAND…`. It adopts whatever the program orphans (also what moved to a session of its own),
-and when the program exits, or the other end of its socket closes because Proctor has ended or died,
-it ends all of it: TERM, a grace period, KILL, until nothing is left. Then it says how it went.
+A warden runs between Proctor and the program: `python -I -S warden.py FD GRACE MARKER COMMAND…`. It adopts
+the program's orphans (also those in a session of their own). When the program exits, or the other end of
+the socket closes because Proctor has ended or died, it ends all of them: TERM, a grace period, KILL, until
+nothing is left. Then it reports the result.
 
-On the socket it first reads the program's environment (eight digits of length, then `NAME=value`
-joined by NULs) and then waits for its end. It writes lines: `started PID` or `failed WHY`,
-`status WAITSTATUS`, `left NAME` for each process the program left behind, and `done`.
+On the socket it first reads the program's environment (eight digits of length, then `NAME=value` joined by
+NULs), and then waits for it to close. It writes lines: `started PID` or `failed WHY`, `status WAITSTATUS`,
+`left NAME` for each process the program left behind, and `done`.
 
-Imports only the standard library, and little of that: one is started for every program that runs.
-Knows nothing of Proctor.
+Imports little of the standard library and nothing else, because one is started for every program that runs.
 """
 
 # ruff: noqa: PTH123, PTH208
@@ -31,12 +30,12 @@ PR_SET_CHILD_SUBREAPER = 36
 SETTLING_SECONDS = 0.05
 
 
-# How long killing is tried. What survives this sits in the kernel, or belongs to another user.
+# How long killing is tried. A process that survives this is stuck in the kernel or has another owner.
 KILLING_SECONDS = 10.0
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes this one has started or adopted; none when it is gone."""
+    """The processes this one has started or adopted; none when it has ended."""
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -48,7 +47,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def descendants_of(pid: int) -> list[int]:
-    """All that still runs and descends from a process, parents before their children."""
+    """All running descendants of a process, parents before their children."""
     found = [pid]
     for parent in found:
         found.extend(child for child in children_of(parent) if child not in found)
@@ -56,16 +55,16 @@ def descendants_of(pid: int) -> list[int]:
 
 
 def marked_with(marker: str) -> list[int]:
-    """All running processes that carry `NAME=value` in the environment they were started with."""
-    wanted = b"\0" + marker.encode() + b"\0"
+    """All running processes that were started with `NAME=value` in their environment."""
+    pattern = b"\0" + marker.encode() + b"\0"
     found = []
     for pid in sorted(every_process()):
         try:
             with open(f"/proc/{pid}/environ", "rb") as environment:
-                carries = wanted in b"\0" + environment.read() + b"\0"
+                matches = pattern in b"\0" + environment.read() + b"\0"
         except OSError:
             continue
-        if carries and is_alive(pid):
+        if matches and is_alive(pid):
             found.append(pid)
     return found
 
@@ -79,7 +78,7 @@ def every_process() -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process still runs. One that has ended and was not collected does not."""
+    """Whether a process still runs. A zombie does not."""
     return state_and_parent(pid)[0] not in "ZX"
 
 
@@ -100,7 +99,7 @@ def state_and_parent(pid: int) -> tuple[str, int]:
 
 
 def birth_of(pid: int) -> bytes:
-    """When a process was started, in the system's own count; ids are used again, these are not."""
+    """Start time of a process in clock ticks: tells processes apart that reuse an id."""
     fields = _stat(pid)
     return fields[19] if fields else b""
 
@@ -126,7 +125,7 @@ def name_of(pid: int) -> str:
 
 
 def send(pids: Iterable[int], *signals: signal.Signals) -> None:
-    """Send signals to processes; those that are gone or not ours to signal are passed over."""
+    """Send signals to processes; those that have ended or have another owner are skipped."""
     for pid in pids:
         for number in signals:
             try:
@@ -136,19 +135,19 @@ def send(pids: Iterable[int], *signals: signal.Signals) -> None:
 
 
 def end_all(find: Callable[[], list[int]], grace: float, wait: Callable[[float], None]) -> list[int]:
-    """Ask whatever `find` finds to end, wait no longer than needed, then kill it.
+    """Terminate the processes that `find` returns, wait no longer than necessary, then kill them.
 
-    It finds parents before their children: a script whose command was ended before it would go on
-    with the next one. It is called again and again, since those who were asked may start others to
-    clean up with; these are asked only when nobody else is left. Returns what could not be ended.
+    `find` returns parents before their children: a script whose command is ended first would continue with
+    the next one. It is called repeatedly, since terminated processes may start others to clean up; those are
+    terminated only when none of the first is left. Returns what could not be ended.
     """
-    asked: set[int] = set()
+    terminated: set[int] = set()
     kill_from = time.monotonic() + grace
     while (alive := find()) and (left := kill_from - time.monotonic()) > 0:
-        if asked.isdisjoint(alive):
+        if terminated.isdisjoint(alive):
             # A stopped process sees TERM only after CONT.
             send(alive, signal.SIGTERM, signal.SIGCONT)
-            asked.update(alive)
+            terminated.update(alive)
         wait(min(0.05, left))
     give_up_at = time.monotonic() + KILLING_SECONDS
     while alive and time.monotonic() < give_up_at:
@@ -159,14 +158,14 @@ def end_all(find: Callable[[], list[int]], grace: float, wait: Callable[[float],
 
 
 class Warden:
-    """One program and all that comes of it."""
+    """Supervises one program and its descendants."""
 
     def __init__(self, control: socket.socket, grace: float, marker: str) -> None:
         self.control, self.grace, self.marker = control, grace, marker
         self.program = 0
         self.status: int | None = None
-        """What the system says about the program's end; None while it runs."""
-        self.told_to_end = False
+        """Wait status of the program; None while it runs."""
+        self.is_ending = False
         self.awake, wake = socket.socketpair()
         self.awake.setblocking(False)
         wake.setblocking(False)
@@ -174,13 +173,13 @@ class Warden:
         self._wake = wake
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._be_told)
+            signal.signal(number, self._request_end)
 
-    def _be_told(self, *_: object) -> None:
-        self.told_to_end = True
+    def _request_end(self, *_: object) -> None:
+        self.is_ending = True
 
     def start(self, command: list[str], environment: dict[str, str]) -> None:
-        """Start the program in a session of its own, with this and no other environment."""
+        """Start the program in a session of its own, with exactly this environment."""
         # The search for a program without a path uses our own PATH.
         os.environ["PATH"] = environment.get("PATH", os.defpath)
         # Python ignores these two; the program must not inherit that.
@@ -190,13 +189,13 @@ class Warden:
         )
 
     def watch(self) -> None:
-        """Return when the program has ended or is to be ended."""
-        while self.status is None and not self.told_to_end:
+        """Return when the program has ended or has to be ended."""
+        while self.status is None and not self.is_ending:
             self.wait(None)
 
     def wait(self, seconds: float | None) -> None:
-        """Sleep until something happens; collect what has ended."""
-        watched = [self.awake] if self.told_to_end else [self.awake, self.control]
+        """Sleep until something happens; reap processes that have ended."""
+        watched = [self.awake] if self.is_ending else [self.awake, self.control]
         ready = select.select(watched, [], [], seconds)[0]
         if self.awake in ready:
             try:
@@ -205,10 +204,10 @@ class Warden:
             except BlockingIOError:
                 pass
         if self.control in ready:
-            self.told_to_end = True
-        self._collect()
+            self.is_ending = True
+        self._reap()
 
-    def _collect(self) -> None:
+    def _reap(self) -> None:
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -220,14 +219,14 @@ class Warden:
             return
 
     def remaining(self) -> list[int]:
-        """What still runs of all the program started, itself included."""
+        """Running processes of the program, itself included."""
         if not every_process():
             return self._group()
-        # Reading every environment is the dearer way, and finds only what another process adopted.
+        # Reading every environment is slower, and only finds what another process adopted.
         return descendants_of(os.getpid()) or marked_with(self.marker)
 
     def _group(self) -> list[int]:
-        """Where processes cannot be listed: the program's group, as the one number that means it."""
+        """Where processes cannot be listed: the program's process group, as its negative id."""
         try:
             os.kill(-self.program, 0)
         except OSError:
@@ -235,20 +234,20 @@ class Warden:
         return [-self.program]
 
     def left_behind(self) -> list[str]:
-        """The names of what outlived the program, after a moment in which it may end by itself."""
+        """Names of processes that outlive the program, after a moment in which they may end by themselves."""
         settled_at = time.monotonic() + SETTLING_SECONDS
         while (alive := self.remaining()) and time.monotonic() < settled_at:
             self.wait(0.01)
         return sorted(name_of(pid) for pid in alive if pid > 0)
 
     def end(self) -> None:
-        """End all that remains, and collect the program's status."""
+        """End all remaining processes, and get the program's status."""
         end_all(self.remaining, self.grace, self.wait)
-        self._collect()
+        self._reap()
 
 
 def main(arguments: list[str]) -> None:
-    """Be the warden of one program."""
+    """Supervise one program."""
     control = socket.socket(fileno=int(arguments[0]))
     control.set_inheritable(False)
     become_subreaper()
@@ -257,24 +256,23 @@ def main(arguments: list[str]) -> None:
     try:
         warden.start(arguments[3:], environment)
     except (OSError, ValueError) as problem:
-        say(control, f"failed {problem}")
+        report(control, f"failed {problem}")
         return
-    let_go_of_the_streams()
-    say(control, f"started {warden.program}")
+    detach_streams()
+    report(control, f"started {warden.program}")
     warden.watch()
-    left: list[str] = [] if warden.told_to_end else warden.left_behind()
+    left: list[str] = [] if warden.is_ending else warden.left_behind()
     warden.end()
-    say(control, f"status {warden.status if warden.status is not None else signal.SIGKILL.value}")
+    report(control, f"status {warden.status if warden.status is not None else signal.SIGKILL.value}")
     for name in left[:50]:
-        say(control, f"left {name}")
-    say(control, "done")
+        report(control, f"left {name}")
+    report(control, "done")
 
 
 def become_subreaper() -> None:
-    """Adopt the orphans among our descendants. Where that cannot be had, go on without."""
+    """Adopt the orphans among our descendants, where the system supports it."""
     try:
-        # Here and not above: importing it takes as long as the rest of the start together, and
-        # those who import this module for its functions do not need it.
+        # Imported here because it doubles the start-up time, and importers of this module do not need it.
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -283,7 +281,7 @@ def become_subreaper() -> None:
 
 
 def read_environment(control: socket.socket) -> dict[str, str]:
-    """What Proctor sends first; a connection that breaks off means that there is nothing to start."""
+    """Read the environment that Proctor sends first; exit when the connection closes before that."""
     data = b""
     size = 8
     while len(data) < size:
@@ -297,15 +295,15 @@ def read_environment(control: socket.socket) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def let_go_of_the_streams() -> None:
-    """Only the program may hold its pipes open, so that their end is its end."""
+def detach_streams() -> None:
+    """Close our copies of the program's pipes, so that they close when the program ends."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
 
 
-def say(control: socket.socket, line: str) -> None:
-    """Report a line; nobody may be there to hear it."""
+def report(control: socket.socket, line: str) -> None:
+    """Send a line to Proctor, which may have ended."""
     try:
         control.sendall(line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
     except OSError:

@@ -1,11 +1,8 @@
-"""One dialogue: a client and a therapist, any two roles, talk until one of them or the moderator ends it.
+"""Runs one dialogue: a client and a therapist, any two roles, and the evaluators of the session.
 
-The item names its roles by their digests; the roles themselves are kept below Proctor's home, so that a
-dialogue is carried out as it was planned whatever has become of the folders since. Each message, each
-turn, each call and what a role remembers is recorded as it happens; one that was cut off goes on behind its
-last finished turn, from the checkpoint that whoever resumes it puts beside its file.
-
-Knows nothing of plans, files of results, or the store.
+The item names its roles by digest; the roles are stored below the home folder, so that later changes of their
+folders have no effect. Messages, turns, model calls and state are recorded as they happen. An interrupted
+dialogue resumes after its last completed turn, from the checkpoint that the job writes beside its file.
 """
 
 import json
@@ -20,14 +17,22 @@ from proctor.dialogue.conversation import (
     Checkpoint,
     Conversation,
     ConversationCheckpoint,
+    ConversationObserver,
     ConversationSettings,
     Side,
-    Watcher,
-    can_be_kept,
-    checkpoint_of,
-    converse,
+    parse_checkpoint,
+    survives_json,
 )
-from proctor.dialogue.participant import SIDES, THERAPIST, Participant, SideClient, Utterance, role_of
+from proctor.dialogue.conversation import converse as run_conversation
+from proctor.dialogue.participant import (
+    SIDES,
+    THERAPIST,
+    Participant,
+    SideClient,
+    Utterance,
+    role_of,
+    usage_metrics,
+)
 from proctor.dialogue.participant import Role as DialogueRole
 from proctor.dialogue.steps import BrokenRole
 from proctor.errors import AttemptError, CostLimit, TimeLimit, UsageError, WorkspaceError
@@ -38,33 +43,32 @@ from proctor.runners.judging import Judges, dialogue_evidence_of
 from proctor.session import Iteration, Message, Metric, Note, Role
 
 UNFINISHED = ".unfinished"
-"""The folder beside the sessions' files with the checkpoints of those that were cut off."""
+"""Folder beside the session files with the checkpoints of interrupted dialogues."""
 
 
 ROLES = "dialogue-roles"
-"""The folder below Proctor's home in which roles are kept under their digests."""
+"""Folder below home with the roles, by digest."""
 
 
 class DialogueRunner:
-    """Carries out items that are conversations of two roles."""
+    """Runs dialogue items."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
-        """Let them talk, judge what was said, and say who is to blame when it came to nothing."""
+        """Run the conversation, then its evaluators; record what caused a failure."""
         dialogue = _Dialogue(item, services)
         try:
             async with services.time_limit(item.settings.get("timeoutSec"), "the dialogue"):
-                await dialogue.talk()
-                broken = await dialogue.judge()
+                await dialogue.converse()
+                failures = await dialogue.evaluate()
         except AttemptError as error:
-            dialogue.tell_end(_blamed(error, item), error.reason)
+            dialogue.record_end(_cause(error, item), error.reason)
             raise
-        talk = dialogue.course_of_talk
-        if talk.end_reason == LOOP:
-            dialogue.tell_end("both")
+        if dialogue.conversation.end_reason == LOOP:
+            dialogue.record_end("both")
             return Outcome(status=FAIL, reason=LOOP, error="both sides kept repeating themselves")
-        dialogue.tell_end("role_under_test" if broken else "")
-        if broken:
-            return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken))
+        dialogue.record_end("role_under_test" if failures else "")
+        if failures:
+            return Outcome(status=FAIL, reason="checks_failed", error="; ".join(failures))
         return Outcome()
 
 
@@ -74,104 +78,107 @@ class _Dialogue:
         self.checkpoint = _checkpoint(item)
         self.seed = seed_of(item, services.attempt)
         if self.checkpoint:
-            self.seed = self.checkpoint.standing.seed
-        self.course_of_talk = Conversation()
-        self.seats = {side: self._seat(side) for side in SIDES}
+            self.seed = self.checkpoint.conversation.seed
+        self.conversation = Conversation()
+        self.clients = {side: self._client(side) for side in SIDES}
         self.judges: Judges | None = None
         self._under_test = item.settings.get("underTest", THERAPIST)
 
-    async def talk(self) -> None:
+    async def converse(self) -> None:
         details = self.item.details
-        parties = {side: self._party(side) for side in SIDES}
-        course = ConversationSettings(
+        participants = {side: self._participant(side) for side in SIDES}
+        settings = ConversationSettings(
             max_turns=details["maxTurns"],
             reminder_turns=details["reminderTurns"],
             loop_turns=details["loopTurns"],
             opens=details["opens"],
             language=details.get("lang", "en"),
         )
-        watcher = Watcher(
-            said=lambda said: self._said(said, parties),
-            moderated=self._moderated,
-            turned=lambda turn: self._turned(turn, parties),
+        observer = ConversationObserver(
+            utterance=lambda utterance: self._record_utterance(utterance, participants),
+            moderator_message=self._record_moderator,
+            turn_finished=lambda turn: self._record_turn(turn, participants),
         )
         for side in SIDES:
-            self._tell_weights(side, parties[side].role)
-            self._tell_language(parties[side].role)
+            self._record_weights(side, participants[side].role)
+            self._record_language(participants[side].role)
         if self.checkpoint:
-            self._take_up(self.checkpoint, parties)
+            self._resume(self.checkpoint, participants)
         try:
-            await converse(parties, course, watcher, self.course_of_talk)
+            await run_conversation(participants, settings, observer, self.conversation)
         except UsageError as error:
             raise WorkspaceError(str(error)) from error
 
-    async def judge(self) -> list[str]:
-        """Which criteria with a pass mark were not met."""
-        wanted = self.item.settings.get("evaluators") or []
-        if not wanted or not self.course_of_talk.history:
+    async def evaluate(self) -> list[str]:
+        """Apply the evaluators; the checks and pass marks that were not met."""
+        evaluators = self.item.settings.get("evaluators") or []
+        if not evaluators or not self.conversation.history:
             return []
         self.judges = Judges(self.services, self.seed)
         profile = {side: self.item.details[side]["profile"] for side in SIDES}
-        lines = [(said.side, said.text) for said in self.course_of_talk.history]
-        broken = list[str]()
-        for each in wanted:
+        lines = [(each.side, each.text) for each in self.conversation.history]
+        failures = list[str]()
+        for each in evaluators:
             if "evaluator" in each:
                 evidence = dialogue_evidence_of(
-                    self.course_of_talk.history, self._under_test, profile, self.services
+                    self.conversation.history, self._under_test, profile, self.services
                 )
-                broken += await self.judges.ask(each["evaluator"], evidence)
+                failures += await self.judges.ask(each["evaluator"], evidence)
                 continue
             if "expectation" in each:
-                broken += self.judges.check(each["expectation"], lines)
+                failures += self.judges.check(each["expectation"], lines)
                 continue
             criterion = criterion_of(each["criterion"])
-            broken += await self.judges.judge(criterion, each["model"], lines, profile)
-        return broken
+            failures += await self.judges.judge(criterion, each["model"], lines, profile)
+        return failures
 
-    def tell_end(self, blamed: str, reason: str = "") -> None:
-        """Record how it ended, who is to blame if it failed, and what each side has used."""
-        talk, record = self.course_of_talk, self.services.record
+    def record_end(self, cause: str, reason: str = "") -> None:
+        """Record how it ended, what caused a failure, and the usage of each side."""
+        conversation, record = self.conversation, self.services.record
         record(Metric(name="seed", value=float(self.seed)))
-        record(Metric(name="num_turns", value=float(talk.turns)))
-        record(Metric(name="end_reason", value=talk.end_reason or reason))
-        if blamed:
-            record(Metric(name="caused_by", value=blamed))
-        for name, used in [*self.seats.items(), ("evaluators", self.judges)]:
-            if used is not None and used.calls:
-                for what, number in used.usage().items():
-                    record(Metric(name=f"usage.{name}.{what}", value=number))
+        record(Metric(name="num_turns", value=float(conversation.turns)))
+        record(Metric(name="end_reason", value=conversation.end_reason or reason))
+        if cause:
+            record(Metric(name="caused_by", value=cause))
+        clients = {side: client.client for side, client in self.clients.items()}
+        if self.judges:
+            clients["evaluators"] = self.judges.client
+        for name, client in clients.items():
+            if client.calls:
+                for metric, number in usage_metrics(client).items():
+                    record(Metric(name=f"usage.{name}.{metric}", value=number))
 
-    def _seat(self, side: str) -> SideClient:
-        asked = self.item.details[side]
-        return SideClient(side, asked["model"], asked["parameters"], self.services, self.seed)
+    def _client(self, side: str) -> SideClient:
+        side_details = self.item.details[side]
+        return SideClient(side, side_details["model"], side_details["parameters"], self.services, self.seed)
 
-    def _party(self, side: str) -> Participant:
-        asked = self.item.details[side]
+    def _participant(self, side: str) -> Participant:
+        side_details = self.item.details[side]
         roles = {each: self._role(each) for each in SIDES}
         return Participant(
             roles[side],
             side,
-            asked["profile"],
-            asked["options"],
-            ask=self.seats[side].ask,
-            tell=lambda words: self.services.record(Note(text=words)),
-            chance=self._luck(side),
+            side_details["profile"],
+            side_details["options"],
+            ask=self.clients[side].ask,
+            note=lambda text: self.services.record(Note(text=text)),
+            rng=self._rng(side),
             titles={each: role.title or each.capitalize() for each, role in roles.items()},
         )
 
     def _role(self, side: str) -> DialogueRole:
-        asked = self.item.details[side]
-        path = self.services.home / ROLES / f"{asked['digest']}.json"
+        side_details = self.item.details[side]
+        path = self.services.home / ROLES / f"{side_details['digest']}.json"
         try:
-            return kept_role(path)
+            return load_role(path)
         except OSError as error:
             raise WorkspaceError(
-                f"the role {asked['role']} ({asked['digest']}) is not in {path.parent}: "
-                "start the same command with --resume, which puts it there"
+                f"the role {side_details['role']} ({side_details['digest']}) is not in {path.parent}: "
+                "run the same command with --resume, which stores it again"
             ) from error
 
-    def _tell_weights(self, side: str, role: DialogueRole) -> None:
-        """A role that has weights of its own says whether these, or others, spoke."""
+    def _record_weights(self, side: str, role: DialogueRole) -> None:
+        """Record whether a role with trained weights used them."""
         if role.own_models:
             model = self.item.details[side]["model"]
             own = role.own_models.casefold() in model.casefold()
@@ -179,104 +186,114 @@ class _Dialogue:
             self.services.record(Metric(name=f"{side}.weights", value="own" if own else "other"))
             self.services.record(Note(text=f"{role.name} was played by {model}: {weights}"))
 
-    def _tell_language(self, role: DialogueRole) -> None:
+    def _record_language(self, role: DialogueRole) -> None:
         wanted = self.item.details.get("lang", "en")
         if role.templates and role.language.partition("-")[0] != wanted.partition("-")[0]:
-            words = f"{role.name} has no templates in {wanted} and was played in {role.language}"
-            self.services.record(Note(text=words))
+            text = f"{role.name} has no templates in {wanted} and was played in {role.language}"
+            self.services.record(Note(text=text))
 
-    def _said(self, said: Utterance, parties: Mapping[str, Participant]) -> None:
-        role: Role = "assistant" if said.side == self._under_test else "user"
-        self.services.record(Message(role=role, content=said.text, name=said.side))
-        party = parties[said.side]
-        for name in party.role.metrics:
-            self._metric(f"{said.side}.{name}", party.state.get(name))
+    def _record_utterance(self, utterance: Utterance, participants: Mapping[str, Participant]) -> None:
+        role: Role = "assistant" if utterance.side == self._under_test else "user"
+        self.services.record(Message(role=role, content=utterance.text, name=utterance.side))
+        participant = participants[utterance.side]
+        for name in participant.role.metrics:
+            self._metric(f"{utterance.side}.{name}", participant.state.get(name))
 
     def _metric(self, name: str, value: Any) -> None:
         if isinstance(value, bool):
             value = float(value)
         if isinstance(value, int | float | str):
-            self.services.record(Metric(name=name, value=value, step=self.course_of_talk.turns + 1))
+            self.services.record(Metric(name=name, value=value, step=self.conversation.turns + 1))
 
-    def _moderated(self, words: str) -> None:
-        self.services.record(Message(role="system", content=words, name="moderator"))
+    def _record_moderator(self, text: str) -> None:
+        self.services.record(Message(role="system", content=text, name="moderator"))
 
-    def _turned(self, turn: int, parties: Mapping[str, Participant]) -> None:
-        talk = self.course_of_talk
-        lost = [party.role.name for party in parties.values() if not can_be_kept(party.state)]
-        written = f"turn {turn}"
-        if lost:
+    def _record_turn(self, turn: int, participants: Mapping[str, Participant]) -> None:
+        conversation = self.conversation
+        transient = [
+            participant.role.name
+            for participant in participants.values()
+            if not survives_json(participant.state)
+        ]
+        output = f"turn {turn}"
+        if transient:
             if turn == 1:
-                words = f"what {lost[0]} remembers cannot be written down: cut off, this would begin anew"
-                self.services.record(Note(text=words))
+                text = (
+                    f"the state of {transient[0]} cannot be stored: if interrupted, the dialogue starts over"
+                )
+                self.services.record(Note(text=text))
         else:
             sides = {
-                side: Side(state=party.state, usage=self.seats[side].kept())
-                for side, party in parties.items()
+                side: Side(state=participant.state, usage=self.clients[side].client.totals())
+                for side, participant in participants.items()
             }
             standing = ConversationCheckpoint(
                 turns=turn,
                 seed=self.seed,
                 sides=sides,
-                end_reason=talk.end_reason,
-                ended_by=talk.ended_by,
+                end_reason=conversation.end_reason,
+                ended_by=conversation.ended_by,
             )
-            written = standing.written()
-        self.services.record(Iteration(model=self.item.model, output=written))
+            output = standing.to_json()
+        self.services.record(Iteration(model=self.item.model, output=output))
 
-    def _take_up(self, checkpoint: Checkpoint, parties: Mapping[str, Participant]) -> None:
-        """Stand where the talk was left, with everything said until then in this session's record too."""
-        record, standing = self.services.record, checkpoint.standing
-        record(Note(text=f"went on behind turn {standing.turns}"))
+    def _resume(self, checkpoint: Checkpoint, participants: Mapping[str, Participant]) -> None:
+        """Restore the conversation, and record everything until then in this session too."""
+        record, standing = self.services.record, checkpoint.conversation
+        record(Note(text=f"resumed after turn {standing.turns}"))
         for message in checkpoint.messages:
             record(Message(role=message["role"], content=message["content"], name=message["name"]))  # type: ignore[arg-type]
             if message["name"] in SIDES:
-                said = Utterance(side=message["name"], text=message["content"])
-                self.course_of_talk.history.append(said)
-            for seat in self.seats.values():
-                if message["name"] == seat.label:
-                    seat.was_told(message["content"])
+                utterance = Utterance(side=message["name"], text=message["content"])
+                self.conversation.history.append(utterance)
+            for client in self.clients.values():
+                if message["name"] == client.label:
+                    client.restore_instructions(message["content"])
         for metric in checkpoint.metrics:
             record(Metric(name=metric["name"], value=metric["value"], step=metric["step"]))
-        for side, kept in standing.sides.items():
-            parties[side].state.update(kept.state)
-            self.seats[side].take_over(kept.usage)
-        talk = self.course_of_talk
-        talk.turns, talk.end_reason, talk.ended_by = standing.turns, standing.end_reason, standing.ended_by
+        for side, saved in standing.sides.items():
+            participants[side].state.update(saved.state)
+            self.clients[side].client.restore(saved.usage)
+        conversation = self.conversation
+        conversation.turns, conversation.end_reason, conversation.ended_by = (
+            standing.turns,
+            standing.end_reason,
+            standing.ended_by,
+        )
         for turn in range(1, standing.turns):
             record(Iteration(model=self.item.model, output=f"turn {turn}"))
-        record(Iteration(model=self.item.model, output=standing.written()))
+        record(Iteration(model=self.item.model, output=standing.to_json()))
 
-    def _luck(self, side: str) -> Callable[[int], random.Random]:
-        # Each side has luck of its own: what one draws does not depend on how often the other does.
+    def _rng(self, side: str) -> Callable[[int], random.Random]:
+        # One generator per side: its draws do not depend on those of the other side.
         return lambda turn: random.Random(f"{self.seed}:{side}:{turn}")
 
 
 def seed_of(item: Item, attempt: str) -> int:
-    """What a dialogue's luck is drawn from: the plan's seed, or, without one, the attempt's own name."""
+    """The seed of a dialogue: from the plan's seed, or without one from the attempt's ID."""
     seed = item.details.get("seed")
     where = attempt if seed is None else [seed, item.details["combination"], item.repeat]
-    # Within 31 bits, which is what providers take.
+    # 31 bits, which providers accept.
     return int(digest_of(where)[:8], 16) & 0x7FFFFFFF
 
 
 def _checkpoint(item: Item) -> Checkpoint | None:
     path = Path(item.settings["outputDir"]) / UNFINISHED / item.settings["file"]
     try:
-        found = checkpoint_of(json.loads(path.read_text(encoding="utf-8")))
+        checkpoint = parse_checkpoint(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
-        # None, or one that cannot be read: it begins anew.
+        # None, or unreadable: the dialogue starts over.
         return None
-    return found if found.item_id == item.id else None
+    return checkpoint if checkpoint.item_id == item.id else None
 
 
 @lru_cache(maxsize=64)
-def kept_role(path: Path) -> DialogueRole:
-    """A role by the file it is kept in. It is named for what is in it, so it never changes."""
+def load_role(path: Path) -> DialogueRole:
+    """Read a stored role. Files are named by content, so they never change."""
     return role_of(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _blamed(error: AttemptError, item: Item) -> str:
+def _cause(error: AttemptError, item: Item) -> str:
     if isinstance(error, BrokenRole):
         under_test = item.settings.get("underTest", THERAPIST)
         return "role_under_test" if error.side == under_test else "simulated_other"

@@ -1,19 +1,17 @@
-"""Judge a dialogue as soon as it has ended, in the same attempt, so that the verdicts' cost is its own.
-
-Knows nothing of how the dialogue came about.
-"""
+"""Apply evaluators at the end of an attempt, so that their cost is part of it."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.dialogue.participant import SideSettings, Utterance
+from proctor.dialogue.participant import Utterance
 from proctor.errors import CostLimit, EvaluatorError, ModelError, blame
 from proctor.evaluator import Evidence, Trace
 from proctor.expect import check_answer
 from proctor.item import digest_of
-from proctor.judging.engine import CriteriaVerdict, Criterion, TranscriptLine, judge
+from proctor.judging.engine import Criterion, Judge, TranscriptLine, score_criterion
+from proctor.model_client import ModelClient
 from proctor.runner import Services
 from proctor.scenario.definition import Scenario
 from proctor.scenario.state import ScenarioCall, ScenarioRun, ScenarioTurn, Value, verdicts_of
@@ -54,11 +52,12 @@ def below(mark: float | None, scores: Sequence[Score]) -> list[str]:
 PARAMETERS = {"temperature": 0.0}
 
 
-class Judges(SideSettings):
-    """Those who judge one dialogue."""
+class Judges:
+    """Scores one dialogue, and sums up what that used."""
 
     def __init__(self, services: Services, seed: int) -> None:
-        super().__init__(services, seed)
+        self.client = ModelClient(services.models, services.record, keep="bodies")
+        self._services, self._seed = services, seed
         self._keep_score = services.score
 
     async def judge(
@@ -69,15 +68,11 @@ class Judges(SideSettings):
         profile: Mapping[str, Any],
     ) -> list[str]:
         """Keep the verdicts; what to say of those below the pass mark."""
-
-        async def ask(messages: Sequence[Mapping[str, str]]) -> CriteriaVerdict:
-            answer = await self.put(model, messages, PARAMETERS, keep=True)
-            return CriteriaVerdict(text=answer.text, cost_usd=answer.call.cost_usd)
-
+        judge = Judge(models=self.client, model=model, parameters=PARAMETERS, structured=False)
         shown = json.dumps(dict(profile), ensure_ascii=False, indent=1)
-        spoken = [TranscriptLine(speaker=speaker, text=text) for speaker, text in lines]
+        transcript = [TranscriptLine(speaker=speaker, text=text) for speaker, text in lines]
         try:
-            scores = await judge(criterion, spoken, ask, profile=shown)
+            scores = await score_criterion(criterion, transcript, judge, seed=self._seed, profile=shown)
         except (EvaluatorError, ModelError) as error:
             # The dialogue is what it is, whether or not it could be judged.
             scores = [Score(evaluator=criterion.name, evaluator_digest=criterion.digest, error=str(error))]
@@ -95,7 +90,7 @@ class Judges(SideSettings):
     def _count_score(self, score: Score) -> None:
         if score.input_tokens or score.output_tokens:
             usage = Usage(input_tokens=score.input_tokens, output_tokens=score.output_tokens)
-            self._count(ModelCall(model="", usage=usage, cost_usd=score.cost_usd))
+            self.client.count(ModelCall(model="", usage=usage, cost_usd=score.cost_usd))
 
     def check(self, expectation: Mapping[str, Any], lines: Sequence[tuple[str, str]]) -> list[str]:
         """Keep whether what one side said holds what was expected; no model is asked."""

@@ -1,50 +1,34 @@
-"""A plain prompt: one call of a model, its answer recorded and, if anything is expected, checked.
+"""Runner of plain prompts: one model call, recorded and, with `expect`, checked.
 
-The shortest path through the product, and the one its speed is measured on: thousands of these run
-a second, so nothing here is done twice.
-
-Knows nothing of providers, prices or the store.
+This is the measured hot path: thousands of these items run per second.
 """
 
-from asyncio import CancelledError
 from collections.abc import Mapping
 from typing import Any
 
-from proctor.errors import AttemptError
-from proctor.expect import scores_of
 from proctor.item import FAIL, Item
 from proctor.model import Request
+from proctor.model_client import ModelClient
 from proctor.runner import Outcome, Services
-from proctor.session import Iteration, Message, ModelCall, Note
+from proctor.session import Iteration, Note
 
 DONE = Outcome()
 
 
 class PromptRunner:
-    """Carries out items that are one question to one model."""
+    """Runs items that are one prompt to one model."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
-        """Ask, record, check. A model that does not answer passes as its `ModelError`."""
+        """Ask, record, check. A model that does not answer raises its `ModelError`."""
         record = services.record
         request = _request(item)
-        for message in request.messages:
-            record(Message(role=message["role"], content=message["content"]))
-        try:
-            async with services.time_limit(item.settings.get("timeoutSec"), "the model"):
-                answer = await services.models.answer(request)
-        except AttemptError as error:
-            record(ModelCall(model=item.model, status=error.reason, error=str(error)))
-            raise
-        except CancelledError:
-            record(ModelCall(model=item.model, status="cancelled"))
-            raise
-        record(answer.call)
-        record(Message(role="assistant", content=answer.text))
+        limit = services.time_limit(item.settings.get("timeoutSec"), "the model")
+        answer = await ModelClient(services.models, record).ask(request, time_limit=limit)
         if answer.finish_reason == "length":
             record(Note(text="the answer was cut off at its length limit"))
         record(Iteration(model=item.model))
         expect = item.details.get("expect")
-        return _judged(expect, answer.text, services) if expect else DONE
+        return _check(expect, answer.text, services) if expect else DONE
 
 
 def _request(item: Item) -> Request:
@@ -57,16 +41,19 @@ def _request(item: Item) -> Request:
         model=item.model,
         messages=messages,
         parameters=details.get("settings", {}),
-        # Repeats of one item must not be the same draw, and must be the same draws when run again.
+        # Repeats of an item get different seeds, and the same ones when they run again.
         seed=None if seed is None else seed + item.repeat - 1,
     )
 
 
-def _judged(expect: Mapping[str, Any], answer: str, services: Services) -> Outcome:
+def _check(expect: Mapping[str, Any], answer: str, services: Services) -> Outcome:
+    # Loaded here: most prompts expect nothing in particular.
+    from proctor.expect import scores_of
+
     scores = scores_of(expect, answer)
     for score in scores:
         services.score(score)
-    broken = [score.explanation for score in scores if not score.value]
-    if not broken:
+    unmet = [score.explanation for score in scores if not score.value]
+    if not unmet:
         return DONE
-    return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken))
+    return Outcome(status=FAIL, reason="checks_failed", error="; ".join(unmet))

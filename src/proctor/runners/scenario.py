@@ -1,9 +1,7 @@
-"""A scenario: one run of a simulation of several actors, turn after turn.
+"""Scenario runner: one run of a multi-actor simulation.
 
-Each finished turn is recorded and written to the run's folder before the next begins; a run that was
-cut off goes on behind its last finished turn, with the same seed and so the same luck.
-
-Knows nothing of experiments, variations or the store.
+Each finished turn is recorded and written to the run's folder before the next begins; an interrupted run
+resumes after its last finished turn, with the same seed.
 """
 
 import json
@@ -35,16 +33,14 @@ from proctor.scenario.state import (
 )
 from proctor.session import Iteration, Metric, Note, Workspace
 
-CUT_OFF = ("interrupted", "aborted", "timeout", "rate_limit", "halted", "cost_limit")
-"""Ends after which a run is halted: it can go on. After any other it has failed."""
+RESUMABLE_REASONS = ("interrupted", "aborted", "timeout", "rate_limit", "halted", "cost_limit")
+"""Reasons after which a run is halted and can be resumed. After any other it has failed."""
+RUN_DETAILS = ("seed", "branch")
+"""Details of an item that do not belong to the scenario."""
 
 
-OF_THE_RUN = ("seed", "branch")
-"""What an item's details hold besides the scenario itself."""
-
-
-class _Files:
-    """Where one run is written."""
+class _RunFiles:
+    """The files of one run."""
 
     def __init__(self, item: Item, scenario: definition.Scenario) -> None:
         self.folder = Path(item.settings["folder"])
@@ -56,27 +52,27 @@ class _Files:
             write_run(self.folder, self._scenario, run, since=since, whole=self.whole)
 
 
-class _Play:
-    """One attempt under way: the run as far as it has come, and who is asked."""
+class _Attempt:
+    """One attempt at a run: its state and its models."""
 
     def __init__(self, item: Item, services: Services) -> None:
         self._item, self._services = item, services
         self.scenario = _definition(item)
-        self.files = _Files(item, self.scenario)
+        self.files = _RunFiles(item, self.scenario)
         self.run = self._begin()
         limited = bool(item.settings.get("oneCallAtATime"))
         parameters = {"temperature": self.scenario.temperature, "max_tokens": self.scenario.max_tokens}
-        self.voices = ScenarioModels(
+        self.models = ScenarioModels(
             services.models,
             services.record,
             seed=self.run.seed,
             parameters={name: value for name, value in parameters.items() if value is not None},
             at_once=1 if limited else 16,
         )
-        self.simulation = ScenarioSimulation(self.scenario, self.voices, seed=self.run.seed, now=self._stamp)
+        self.simulation = ScenarioSimulation(self.scenario, self.models, seed=self.run.seed, now=self._stamp)
 
     def _begin(self) -> ScenarioRun:
-        """The run as it was left, or a new one."""
+        """The run at its checkpoint, or a new one."""
         item, settings = self._item, self._item.settings
         fresh = ScenarioRun(
             item_id=item.id,
@@ -96,7 +92,7 @@ class _Play:
         )  # fmt: skip
 
     async def turns(self) -> Outcome:
-        """Play what is left of the run."""
+        """Run the remaining turns."""
         verdict = self.simulation.verdict(self.run)
         while not verdict.is_over:
             turn = await self.simulation.turn(self.run.turns)
@@ -107,24 +103,24 @@ class _Play:
         if verdict.halted:
             self.end(HALTED, "validation_failed", verdict.halted)
             return Outcome(status=FAIL, reason="validation_failed", error=verdict.halted)
-        if broken := await self._judged():
-            self.end(FAILED, "checks_failed", "; ".join(broken))
-            return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken))
+        if failed := await self._evaluate():
+            self.end(FAILED, "checks_failed", "; ".join(failed))
+            return Outcome(status=FAIL, reason="checks_failed", error="; ".join(failed))
         self.end(COMPLETED, "", "")
         return Outcome()
 
-    async def _judged(self) -> Sequence[str]:
-        """Have the run judged by those whom its experiment names; which pass marks it missed."""
-        wanted = self._item.settings.get("evaluators")
-        if not wanted:
+    async def _evaluate(self) -> Sequence[str]:
+        """Apply the experiment's evaluators; the thresholds that the run missed."""
+        evaluators = self._item.settings.get("evaluators")
+        if not evaluators:
             return ()
-        said = await judge_scenario(wanted, self.scenario, self.run, self._services)
-        self.run = replace(self.run, scores=said.scores, judge_calls=(*self.run.judge_calls, *said.calls))
-        return said.broken
+        result = await judge_scenario(evaluators, self.scenario, self.run, self._services)
+        self.run = replace(self.run, scores=result.scores, judge_calls=(*self.run.judge_calls, *result.calls))
+        return result.broken
 
     def end(self, status: str, reason: str, error: str) -> None:
-        """Write down how it ended, with what a turn that was not finished has cost."""
-        lost, self.voices.calls = tuple(self.voices.calls), []
+        """Record the end of the run, with the calls of an unfinished turn."""
+        lost, self.models.calls = tuple(self.models.calls), []
         self.run = replace(
             self.run,
             status=status,
@@ -143,43 +139,43 @@ class _Play:
             )
         for issue in turn.issues:
             record(Note(text=f"turn {turn.number}: {issue.check} ({issue.severity}): {issue.text}"))
-        # The whole turn: the files of a run can be written again from these alone.
-        written = json.dumps(turn_as_plain(turn), ensure_ascii=False, separators=(",", ":"))
-        record(Iteration(model=self.scenario.world_state_model, output=written))
+        # The whole turn, so that the files of a run can be rewritten from the store alone.
+        output = json.dumps(turn_as_plain(turn), ensure_ascii=False, separators=(",", ":"))
+        record(Iteration(model=self.scenario.world_state_model, output=output))
 
     def _stamp(self) -> str:
         return self._services.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class ScenarioRunner:
-    """Carries out items that are one run of a scenario."""
+    """Executes items that are one run of a scenario."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
-        """Play the run to its end, from where it was left."""
-        play = _Play(item, services)
-        services.record(Workspace(name=play.run.label))
-        if play.run.turns:
-            services.record(Note(text=f"went on behind turn {play.run.turns[-1].number}"))
-        play.files.write(play.run)
+        """Execute the run to its end, from its checkpoint."""
+        attempt = _Attempt(item, services)
+        services.record(Workspace(name=attempt.run.label))
+        if attempt.run.turns:
+            services.record(Note(text=f"resumed after turn {attempt.run.turns[-1].number}"))
+        attempt.files.write(attempt.run)
         try:
             async with services.time_limit(item.settings.get("timeoutSec"), "the run"):
-                return await play.turns()
+                return await attempt.turns()
         except CostLimit as error:
-            play.end(HALTED, error.reason, str(error))
-            # It goes on behind its last turn once it may spend more.
+            attempt.end(HALTED, error.reason, str(error))
+            # It resumes after its last turn once its limit is raised.
             return Outcome(status=FAIL, reason=error.reason, error=str(error))
         except AttemptError as error:
-            play.end(HALTED if error.reason in CUT_OFF else FAILED, error.reason, str(error))
+            attempt.end(HALTED if error.reason in RESUMABLE_REASONS else FAILED, error.reason, str(error))
             raise
         except CancelledError:
-            play.end(HALTED, "interrupted", "the run was stopped")
+            attempt.end(HALTED, "interrupted", "the run was stopped")
             raise
 
 
 @lru_cache(maxsize=32)
-def _plain(path: str, changed_at: int) -> Plain:  # noqa: ARG001 (a file that was changed is read again)
-    found: Plain = json.loads(Path(path).read_text(encoding="utf-8"))
-    return found
+def _plain(path: str, modified: int) -> Plain:  # noqa: ARG001 (part of the cache key)
+    plain: Plain = json.loads(Path(path).read_text(encoding="utf-8"))
+    return plain
 
 
 def _definition(item: Item) -> definition.Scenario:
@@ -190,8 +186,8 @@ def _definition(item: Item) -> definition.Scenario:
             scenario = scenario_of(plain)
         except ValidationError as error:
             raise WorkspaceError(f"the scenario {path} cannot be played: {error}") from error
-    asked = {name: value for name, value in item.details.items() if name not in OF_THE_RUN}
-    if flattened(plain) != asked:
+    inputs = {name: value for name, value in item.details.items() if name not in RUN_DETAILS}
+    if flattened(plain) != inputs:
         raise WorkspaceError(
             f"{path} is not what this run was made from\nResume the experiment from its config."
         )

@@ -1,13 +1,11 @@
-"""What an actor has before its eyes: the world, the last turns in full, older ones in short, its own talks.
+"""The context of an actor: world state, the last turns in full, a summary of older ones, its private talks.
 
-Public things are told to all, private talks to those who held them. What others decide in this turn
-is in nobody's context, and a talk of this turn is in that of everyone who held it.
-
-Knows nothing of models.
+Public information is in every actor's context, a private talk only in that of its participants. Decisions of
+the current turn are in no context.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proctor.scenario.definition import Actor, Scenario
@@ -15,40 +13,40 @@ from proctor.scenario.prompts import Prompts, ScenarioModels
 from proctor.scenario.state import Decision, PrivateTalk, ScenarioTurn
 
 REMEMBERED_GOALS = 2
-"""Turns of its own goals that an actor is reminded of."""
+"""Number of turns whose goals are repeated to an actor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnState:
-    """Where a run stands while a turn is under way."""
+    """State of a run during one turn."""
 
     scenario: Scenario
     prompts: Prompts
     past: Sequence[ScenarioTurn]
     talks: list[PrivateTalk] = field(default_factory=list)
-    """Of this turn; grows while they are held."""
+    """Talks of this turn; grows as they take place."""
     summary: str = ""
-    """Of the turns that are no longer told in full."""
+    """Summary of the turns that have left the context window."""
     summarised: int = 0
-    """How many those are."""
+    """Number of these turns."""
 
     @property
     def recent(self) -> Sequence[ScenarioTurn]:
-        """The turns that are told in full."""
+        """The turns in the context window."""
         return self.past[self.summarised :]
 
     @property
     def turn(self) -> int:
-        """The number of the turn under way."""
+        """The number of the current turn."""
         return len(self.past) + 1
 
     @property
     def world_state(self) -> str:
-        """As it is before this turn."""
+        """The world state before this turn."""
         return self.past[-1].world_state if self.past else self.scenario.initial_world_state
 
     def system(self, actor: Actor) -> str:
-        """Who an actor is, in its own eyes."""
+        """The system prompt of an actor."""
         return self.prompts.render("actor", scenario=self.scenario, actor=actor)
 
     def history(self, actor: Actor) -> str:
@@ -65,7 +63,7 @@ class TurnState:
         )
 
     def prompt(self, template: str, actor: Actor, **values: Any) -> str:
-        """One of the questions an actor is asked, with all it knows."""
+        """A prompt to an actor, with its context."""
         return self.prompts.render(
             template,
             scenario=self.scenario,
@@ -99,67 +97,49 @@ class TurnState:
         ]
 
 
-# What is told of earlier turns: the last ones in full, those before in short.
-
-
 CHARACTERS_PER_TOKEN = 4
-"""About right for the models and languages we know; whoever counts exactly is a provider."""
+"""An approximation; only providers count exactly."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RememberedMessage:
-    summary: str
-    summarised: int
-
-
-async def remember(
-    scenario: Scenario, prompts: Prompts, voices: ScenarioModels, past: Sequence[ScenarioTurn]
+async def begin_turn(
+    scenario: Scenario, prompts: Prompts, models: ScenarioModels, past: Sequence[ScenarioTurn]
 ) -> TurnState:
-    """Where a run stands behind these turns, with what has left the window put in short."""
+    """State of the turn after `past`; turns that leave the context window are summarized."""
     last = past[-1] if past else None
-    moment = _moment(
-        scenario,
-        prompts,
-        past,
-        _RememberedMessage(summary=last.summary, summarised=last.summarised) if last else None,
+    state = TurnState(
+        scenario=scenario,
+        prompts=prompts,
+        past=past,
+        summary=last.summary if last else "",
+        summarised=last.summarised if last else 0,
     )
-    while _must_leave(moment):
-        leaving = past[moment.summarised]
-        summary = await voices.ask(
+    while _exceeds_window(state):
+        leaving = past[state.summarised]
+        summary = await models.ask(
             "summary",
             "summary",
             model=scenario.summarization_model or scenario.world_state_model,
-            prompt=prompts.render("summary", scenario=scenario, summary=moment.summary, leaving=leaving),
-            turn=moment.turn,
+            prompt=prompts.render("summary", scenario=scenario, summary=state.summary, leaving=leaving),
+            turn=state.turn,
             about=str(leaving.number),
         )
-        kept = _RememberedMessage(summary=summary, summarised=moment.summarised + 1)
-        moment = _moment(scenario, prompts, past, kept)
-    return moment
+        state = replace(state, summary=summary, summarised=state.summarised + 1)
+    return state
 
 
-def _moment(
-    scenario: Scenario, prompts: Prompts, past: Sequence[ScenarioTurn], kept: _RememberedMessage | None
-) -> TurnState:
-    kept = kept or _RememberedMessage(summary="", summarised=0)
-    return TurnState(
-        scenario=scenario, prompts=prompts, past=past, summary=kept.summary, summarised=kept.summarised
-    )
-
-
-def _must_leave(moment: TurnState) -> bool:
-    """Whether the oldest turn that is told in full can be so no longer."""
-    in_full = len(moment.past) - moment.summarised
-    if in_full > moment.scenario.context_window_size:
+def _exceeds_window(state: TurnState) -> bool:
+    """Whether the oldest turn has to leave the context window."""
+    in_full = len(state.past) - state.summarised
+    if in_full > state.scenario.context_window_size:
         return True
-    most = moment.scenario.max_context_tokens
-    return most is not None and in_full > 0 and _largest(moment) > most
+    most = state.scenario.max_context_tokens
+    return most is not None and in_full > 0 and _largest(state) > most
 
 
-def _largest(moment: TurnState) -> int:
-    """The tokens of what the actor who is told most is going to be told, about."""
-    told = (
-        len(moment.system(actor)) + len(moment.prompt("decision", actor))
-        for actor in moment.scenario.actors.values()
+def _largest(state: TurnState) -> int:
+    """Approximate number of tokens of the longest prompt to an actor."""
+    lengths = (
+        len(state.system(actor)) + len(state.prompt("decision", actor))
+        for actor in state.scenario.actors.values()
     )
-    return max(told) // CHARACTERS_PER_TOKEN + 1
+    return max(lengths) // CHARACTERS_PER_TOKEN + 1

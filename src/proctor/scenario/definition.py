@@ -1,9 +1,7 @@
-"""A scenario, fully written out: what the simulation plays, and nothing about the files it came from.
+"""A scenario: what the simulation runs, without the files it was read from.
 
-The same data has two shapes: plain mappings, which can be varied by path, digested and sent to another
-machine, and these classes, which are checked and cannot be changed.
-
-Knows nothing of YAML, dialects or disks.
+The same data has two forms: plain mappings, which can be varied by path, digested and serialized, and these
+classes, which are validated and immutable.
 """
 
 import copy
@@ -19,19 +17,13 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from proctor.item import digest_of
 
 SHORT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-
-
 DURATION = re.compile(r"\d+\s+(second|minute|hour|day|week|month|quarter|year|decade)s?", re.IGNORECASE)
-
-
 CONDITION = re.compile(r"(>=|<=|==|!=|>|<)\s*(.+)")
-
-
 STRICT = ConfigDict(extra="forbid")
-"""A name nobody knows is a mistake."""
+"""Unknown names are errors."""
 
 
-def _said(text: str) -> str:
+def _not_empty(text: str) -> str:
     if not text.strip():
         raise ValueError("should not be empty")
     return text
@@ -41,7 +33,7 @@ def _is_regex(pattern: str) -> str:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"is no regular expression: {error}") from error
+        raise ValueError(f"is not a valid regular expression: {error}") from error
     return pattern
 
 
@@ -69,40 +61,26 @@ def _is_condition(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_said)]
-
-
+Text = Annotated[str, AfterValidator(_not_empty)]
 Texts = tuple[str, ...]
-
-
 Number = Annotated[float, Field(allow_inf_nan=False)]
-
-
 Turns = Annotated[int, Field(ge=1, le=10_000)]
-
-
 TurnRange = Annotated[tuple[int, ...] | None, AfterValidator(_is_range)]
-
-
 Pattern = Annotated[str, AfterValidator(_is_regex)]
-
-
 Conditions = dict[str, Annotated[str, AfterValidator(_is_condition)]]
-"""By metric: a comparison its latest value has to stand."""
-
-
+"""By metric: the comparison its latest value must satisfy."""
 Severity = Literal["low", "medium", "high", "critical"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Someone who takes part. All of this reaches their own model, and none of the others'."""
+    """A participant. All of this is sent to its own model, and none of it to the others'."""
 
     __pydantic_config__ = STRICT
     name: Text
     short_name: Text
     llm_model: str = ""
-    """Who plays the part. Empty: a human does."""
+    """The model that plays it. Empty: a person does."""
     system_prompt: str = ""
     description: str = ""
     role: str = ""
@@ -117,13 +95,13 @@ class Actor:
     communication_style: str = ""
     preferred_coalitions: Texts = ()
     notes: Texts = ()
-    """What else its author wrote."""
+    """Other properties that the author wrote."""
     control: Literal["ai", "human"] = "ai"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A metric and how it is read from a text. What cannot be read is missing, never 0."""
+    """A metric and how it is extracted from a text. A value that cannot be read is missing, never 0."""
 
     __pydantic_config__ = STRICT
     description: str = ""
@@ -132,17 +110,17 @@ class Measure:
     pattern: Pattern = ""
     keywords: Texts = ()
     scoring: Literal["count", "presence", "density"] = "count"
-    """`density`: matches in a hundred words."""
+    """`density`: matches per hundred words."""
     prompt: str = ""
     model: str = ""
-    """Who reads it, for the method `model`. Empty: the narrator's model."""
+    """The model that extracts it, for the method `model`. Empty: the narrator's model."""
     categories: Texts = ()
     range: Annotated[tuple[Number, ...] | None, AfterValidator(_is_span)] = None
-    """A value outside of it is not believed: it is missing."""
+    """A value outside of it counts as missing."""
     unit: str = ""
     actor_specific: bool = False
     actor: str = ""
-    """Only of this actor. Empty: of each, when it is actor-specific."""
+    """The only actor it is extracted for. Empty: all, when it is actor-specific."""
     aggregation: Literal["", "max", "sum", "last"] = ""
     """How several values in one text become one. Empty: the last."""
     warning_threshold: Number | None = None
@@ -151,13 +129,13 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioEvent:
-    """Something that happens to all of them, whatever they decide."""
+    """An external event, which affects all actors whatever they decide."""
 
     __pydantic_config__ = STRICT
     type: Literal["trend", "random", "conditional", "scheduled"]
     description: Text
     turn_range: TurnRange = None
-    """The first and last turn in which it may happen. None: any."""
+    """The first and last turn in which it may occur. None: any."""
     once: bool = True
     frequency: Annotated[int, Field(ge=1)] = 1
     probability: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -167,19 +145,19 @@ class ScenarioEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationCheck:
-    """Something a validating model looks for."""
+    """Something that the validation model checks."""
 
     __pydantic_config__ = STRICT
     enabled: bool = True
     severity: Severity = "medium"
     description: str = ""
     prompt_template: str = ""
-    """With the placeholders {actor_profile}, {world_state} and so on. Empty: the product's own."""
+    """With placeholders such as {actor_profile} and {world_state}. Empty: the built-in prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """What is checked, when, and what an issue leads to."""
+    """What is checked, when, and the consequence of an issue."""
 
     __pydantic_config__ = STRICT
     validation_model: str = ""
@@ -190,7 +168,7 @@ class Validation:
     generate_turn_reports: bool = True
     generate_summary: bool = True
     report_format: Literal["markdown", "json", "both"] = "markdown"
-    """What the reports of the checks are written as."""
+    """Format of the check reports."""
     halt_on_critical: bool = False
     """Stop the run at an issue of severity `high` or `critical`."""
     max_issues_before_halt: Annotated[int, Field(ge=1)] | None = None
@@ -199,46 +177,46 @@ class Validation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Everything that is played."""
+    """A complete scenario."""
 
     __pydantic_config__ = STRICT
     name: Text
     initial_world_state: Text
     turns: Turns
     actors: Annotated[dict[str, Actor], Field(min_length=1)]
-    """By short name, in the order in which they are asked."""
+    """By short name, in the order in which they act."""
     description: str = ""
     system_prompt: str = ""
     stop_when: Conditions = field(default_factory=dict)
-    """The run ends after a turn in which all of these hold; at the latest after `turns`."""
+    """The run ends after a turn in which all of these are satisfied; at the latest after `turns`."""
     turn_duration: Annotated[str, AfterValidator(_is_duration)] = ""
     world_state_model: Text = "openai/gpt-4o-mini"
     context_window_size: Annotated[int, Field(ge=1)] = 3
-    """Turns that are told in full; older ones are summarised."""
+    """Turns that prompts contain in full; older ones are summarized."""
     max_context_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Turns leave the window sooner when someone's context would have more than these. None: as it comes."""
+    """Turns leave the window sooner when an actor's context would exceed this. None: no limit."""
     summarization_model: str = ""
     """Empty: the narrator's."""
     enable_bilateral_communication: bool = False
     enable_coalition_formation: bool = False
     enable_public_statements: bool = False
     max_communications_per_turn: Annotated[int, Field(ge=0)] = 2
-    """How many private talks one actor may open in a turn."""
+    """Maximum private talks that one actor may open in a turn."""
     temperature: Annotated[float, Field(ge=0, le=5)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     metrics: dict[str, Measure] = field(default_factory=dict)
     metrics_csv: bool = False
-    """Whether a run's metrics are also written as a table."""
+    """Whether a run's metrics are also written as CSV."""
     events: dict[str, ScenarioEvent] = field(default_factory=dict)
     validation: Validation | None = None
     prompts: dict[str, str] = field(default_factory=dict)
-    """Templates that take the place of the product's own, by name."""
+    """Templates that replace built-in ones, by name."""
     about: dict[str, Any] = field(default_factory=dict)
-    """What an author noted beside it: tags, criteria, dates. No model is told."""
+    """Metadata of the author: tags, criteria, dates. Not sent to any model."""
 
     @property
     def models(self) -> list[str]:
-        """Every model that may be asked, once each."""
+        """Every model it may call, once each."""
         named = [actor.llm_model for actor in self.actors.values() if actor.control == "ai"]
         named += [self.world_state_model, self.summarization_model]
         named += [m.model for m in self.metrics.values() if m.method == "model"]
@@ -247,7 +225,7 @@ class Scenario:
 
     @property
     def humans(self) -> list[str]:
-        """The short names of the actors whom people play."""
+        """Short names of the actors played by people."""
         return [short for short, actor in self.actors.items() if actor.control == "human"]
 
 
@@ -260,27 +238,25 @@ def _adapter() -> TypeAdapter[Scenario]:
 
 
 def scenario_of(plain: Mapping[str, Any]) -> Scenario:
-    """The scenario of its plain form. Raises pydantic's `ValidationError`, whose places are paths."""
+    """The scenario of a plain form. Raises pydantic's `ValidationError`, whose locations are paths."""
     return _adapter().validate_json(json.dumps(plain), strict=True)
 
 
 def names_of(part: type) -> list[str]:
-    """What one of these classes may hold."""
+    """The field names of one of these classes."""
     return [name for name in part.__dataclass_fields__ if not name.startswith("_")]  # type: ignore[attr-defined]
 
 
-# Vary a scenario by path: `turns`, `actors.port.system_prompt`, `metrics.trust.pattern`.
+# Paths name values of a scenario: `turns`, `actors.port.system_prompt`, `metrics.trust.pattern`.
 
 
 LONGEST_LEVEL = 80
-"""A longer value stands in the id by its digest."""
-
-
+"""A longer value is represented by its digest in item ids."""
 _PARTS: Mapping[str, type] = {"actors": Actor, "metrics": Measure, "events": ScenarioEvent}
 
 
 class NoSuchPath(Exception):
-    """A scenario has nothing at this path; `known` are the names it has there."""
+    """A scenario has no value at a path; `known` are the names it has there."""
 
     def __init__(self, name: str, known: list[str], where: str) -> None:
         super().__init__(name)
@@ -288,7 +264,7 @@ class NoSuchPath(Exception):
 
 
 def check_path(plain: Plain, path: str) -> tuple[str, ...]:
-    """The steps of a path that exists, or may, in this scenario; else raises `NoSuchPath`."""
+    """The steps of a path that exists or may exist in this scenario. Raises `NoSuchPath`."""
     steps = tuple(path.split("."))
     _known(steps[0], names_of(Scenario), "a scenario")
     if len(steps) == 1:
@@ -328,7 +304,7 @@ def changed(plain: Plain, changes: Mapping[str, Any]) -> Plain:
 
 
 def flattened(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Each value of a scenario by its path; long ones by their digest. `about` is not what is played."""
+    """Each value of a scenario by its path; long ones as their digest. Without the metadata in `about`."""
     found: dict[str, Any] = {}
     _flatten({name: value for name, value in plain.items() if name != "about"}, "", found)
     return found

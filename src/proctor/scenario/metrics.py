@@ -1,9 +1,7 @@
-"""Read metrics from what was said: by pattern, by keywords, or by asking a model.
+"""Extract metrics from texts: by pattern, by keywords, or with a model.
 
-A value has the type its metric says, and lies within its range. One that cannot be read is None:
-missing, which is not the same as 0 or false.
-
-Knows nothing of turns or files.
+A value has the type and range of its metric. A value that cannot be read is None: missing, which is not the
+same as 0 or false.
 """
 
 import re
@@ -23,51 +21,43 @@ _NUMBER = re.compile(
 
 # Groups that capture, the innermost; and what in one can hold an answer: a yes or no, a class, anything.
 _GROUPS = re.compile(r"\((?!\?)([^()]*)\)|\(\?P<\w+>([^()]*)\)")
-
-
 _ANY_WORD = re.compile(r"\b(?:true|yes|y|1|on|false|no|n|0|off|not)\b|\\[wWSd]|(?<!\\)[.\[]", re.IGNORECASE)
-
-
 _POWER = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(?:\^|\*\*)\s*([-+]?\d+(?:\.\d+)?)")
-
-
 _YES = frozenset({"true", "yes", "y", "1", "on"})
-
-
 _NO = frozenset({"false", "no", "n", "0", "off", "not"})
 
 
-# A pattern of an author's may take for ever on a text of a model's; this much text is enough to read.
+# A scenario's pattern can take exponential time on long texts.
 LONGEST_TEXT = 100_000
 
 
 async def measure(
     scenario: Scenario,
     prompts: Prompts,
-    voices: ScenarioModels,
+    models: ScenarioModels,
     *,
     turn: int,
     world_state: str,
     decisions: Mapping[str, Decision],
     besides: str = "",
 ) -> dict[str, Value]:
-    """All metrics of a turn. `besides` is what else the narrator said."""
-    found: dict[str, Value] = {}
-    reader = _MetricReader(scenario, prompts, voices, turn)
+    """All metrics of a turn. `besides` are the other texts of the narrator."""
+    values: dict[str, Value] = {}
+    reader = _MetricReader(scenario, prompts, models, turn)
     for name, rule in scenario.metrics.items():
         if rule.actor_specific or rule.actor:
             for short in _actors_of(rule, scenario):
                 key = name if rule.actor else f"{name}.{short}"
-                found[key] = await reader.read(name, rule, [decisions[short].action], about=short)
+                values[key] = await reader.read(name, rule, [decisions[short].action], about=short)
         else:
-            # What the state says counts; an action only where the state is silent.
+            # The world state takes precedence; actions count only where it has no value.
             texts = [world_state, besides, *reversed([made.action for made in decisions.values()])]
-            found[name] = await reader.read(name, rule, texts)
-    return found
+            values[name] = await reader.read(name, rule, texts)
+    return values
 
 
 def at_start(scenario: Scenario) -> dict[str, Value]:
-    """The metrics of the initial state, as far as they can be read without asking anyone."""
+    """The metrics of the initial world state that need no model."""
     return {
         name: read_text(rule, scenario.initial_world_state)
         for name, rule in scenario.metrics.items()
@@ -76,7 +66,7 @@ def at_start(scenario: Scenario) -> dict[str, Value]:
 
 
 def read_text(rule: Measure, text: str) -> Value:
-    """The value a text gives for a pattern or keywords; None when it gives none."""
+    """The value of a pattern or keyword metric in a text; None: missing."""
     text = text[:LONGEST_TEXT]
     if rule.method == "keyword":
         return _within(rule, _by_keywords(rule, text))
@@ -84,14 +74,14 @@ def read_text(rule: Measure, text: str) -> Value:
         return None
     groups = [_group(found) for found in re.finditer(rule.pattern, text, re.IGNORECASE)]
     if rule.type == "boolean" and not _reads_yes_or_no(rule.pattern):
-        # The pattern does not read a value; it asks whether something is there.
+        # The pattern captures no value; it tests for presence.
         return bool(groups)
     values = [value for value in (typed(rule, group) for group in groups) if value is not None]
     return _within(rule, _one_of(rule, values))
 
 
 def typed(rule: Measure, text: str) -> Value:
-    """A text as a value of a metric's type; None when it is none."""
+    """A text as a value of the metric's type; None when it is not one."""
     bare = text.strip().strip("*_`\"'").strip()
     if rule.type == "boolean":
         word = re.split(r"\W+", bare.lower(), maxsplit=1)[0]
@@ -105,19 +95,19 @@ def typed(rule: Measure, text: str) -> Value:
 
 
 class _MetricReader:
-    def __init__(self, scenario: Scenario, prompts: Prompts, voices: ScenarioModels, turn: int) -> None:
-        self.scenario, self.prompts, self.voices, self.turn = scenario, prompts, voices, turn
+    def __init__(self, scenario: Scenario, prompts: Prompts, models: ScenarioModels, turn: int) -> None:
+        self.scenario, self.prompts, self.models, self.turn = scenario, prompts, models, turn
 
     async def read(self, name: str, rule: Measure, texts: Sequence[str], about: str = "") -> Value:
         if rule.method == "model":
-            return await self._asked(name, rule, texts[0], about)
+            return await self._from_model(name, rule, texts[0], about)
         if rule.method == "keyword" or (rule.type == "boolean" and rule.pattern):
             return read_text(rule, texts[0])
         values = (read_text(rule, text) for text in texts if text)
         return next((value for value in values if value is not None), None)
 
-    async def _asked(self, name: str, rule: Measure, text: str, about: str) -> Value:
-        answer = await self.voices.ask(
+    async def _from_model(self, name: str, rule: Measure, text: str, about: str) -> Value:
+        answer = await self.models.ask(
             "metrics",
             name,
             model=rule.model or self.scenario.world_state_model,
@@ -125,7 +115,7 @@ class _MetricReader:
             turn=self.turn,
             about=about,
         )
-        # The last line that says something: some models think aloud before they answer.
+        # The last line that is not empty: some models reason before they answer.
         lines = [line for line in answer.splitlines() if line.strip()]
         last = lines[-1].rpartition(":")[2] if lines else ""
         return _within(rule, typed(rule, last))
@@ -145,7 +135,7 @@ def _group(found: re.Match[str]) -> str:
 
 
 def _reads_yes_or_no(pattern: str) -> bool:
-    """Whether a group of a pattern can hold a yes or a no: by name, or by anything goes."""
+    """Whether a group of a pattern can capture a yes or a no."""
     return any(_ANY_WORD.search(found[1] or found[2] or "") for found in _GROUPS.finditer(pattern))
 
 
@@ -162,7 +152,7 @@ def _by_keywords(rule: Measure, text: str) -> Value:
 
 
 def _as_word(word: str) -> str:
-    """A pattern that finds a word where it stands alone; in scripts without spaces, anywhere."""
+    """A pattern that matches a whole word; in scripts without spaces, anywhere."""
     before = "" if is_unspaced(word[:1]) else r"(?<!\w)"
     behind = "" if is_unspaced(word[-1:]) else r"(?!\w)"
     return f"{before}{re.escape(word)}{behind}"
@@ -189,8 +179,8 @@ def _category(rule: Measure, text: str) -> str | None:
     if not rule.categories:
         return text or None
     exact = [name for name in rule.categories if name.lower() == text.lower()]
-    held = [name for name in rule.categories if re.search(_as_word(name), text, re.IGNORECASE)]
-    return exact[0] if exact else held[0] if len(held) == 1 else None
+    contained = [name for name in rule.categories if re.search(_as_word(name), text, re.IGNORECASE)]
+    return exact[0] if exact else contained[0] if len(contained) == 1 else None
 
 
 def _number(text: str) -> float | None:

@@ -1,9 +1,7 @@
-"""The words that models are asked with: templates in files, each of which a scenario may replace.
+"""Prompts of a scenario: templates, the sections of answers, and the client that asks models.
 
-A scenario's own `prompts/decision.j2` takes the place of ours. Templates are run in a sandbox: a
-scenario may come from someone else.
-
-Knows nothing of models or turns.
+A scenario's own `prompts/decision.j2` replaces the built-in template. Templates run in a sandbox, because a
+scenario may come from an untrusted source.
 """
 
 import asyncio
@@ -17,19 +15,20 @@ from typing import Any, TypeVar
 from jinja2 import DictLoader, StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from proctor.answer_parser import spoken
-from proctor.errors import AttemptError, ModelError, WorkspaceError
+from proctor.answer_parser import strip_reasoning
+from proctor.errors import ModelError, WorkspaceError
 from proctor.json_values import parse_json
 from proctor.model import Model, Request
+from proctor.model_client import ModelClient
 from proctor.scenario.state import ScenarioCall
-from proctor.session import Message, ModelCall, Record
+from proctor.session import ModelCall, Record
 
 SUFFIX = ".j2"
 
 
 @cache
 def built_in() -> Mapping[str, str]:
-    """Our own templates, by name."""
+    """The built-in templates, by name."""
     folder = files("proctor.scenario").joinpath("prompts")
     return {
         file.name.removesuffix(SUFFIX): file.read_text(encoding="utf-8")
@@ -45,15 +44,15 @@ class Prompts:
         self._environment = _environment(tuple(sorted(own.items())))
 
     def render(self, template: str, **values: Any) -> str:
-        """A template filled in."""
+        """Render a template."""
         try:
             return self._environment.get_template(template).render(values).strip()
         except TemplateError as error:
-            raise WorkspaceError(f"the prompt template `{template}` cannot be filled in: {error}") from error
+            raise WorkspaceError(f"the prompt template `{template}` cannot be rendered: {error}") from error
 
 
 def fault_of(text: str) -> tuple[int, str] | None:
-    """What is wrong with a template, and in which line; None when it can be read."""
+    """Line and message of a template's syntax error; None: it is valid."""
     try:
         SandboxedEnvironment().parse(text)
     except TemplateError as error:
@@ -73,15 +72,12 @@ def _environment(own: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
     )
 
 
-# Read the sections of an answer, however a model has marked them.
-
-
 LONGEST_ANSWER = 200_000
-"""Characters of an answer that are read; a model that writes more is stuck in a loop."""
+"""Characters of an answer that are parsed; a model that writes more is stuck in a loop."""
 
 
 def sections(text: str, labels: Sequence[str]) -> dict[str, str]:
-    """What stands under each of these labels; a label that is not there is not in the result."""
+    """The text under each of these labels; absent labels are not in the result."""
     text = text[:LONGEST_ANSWER]
     as_json = _from_json(text, labels)
     if as_json:
@@ -90,17 +86,17 @@ def sections(text: str, labels: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for index, (_, end, label) in enumerate(marks):
         until = marks[index + 1][0] if index + 1 < len(marks) else len(text)
-        said = text[end:until].strip().strip("*").strip()
-        # A model that repeats a label has usually thought again; an empty one says nothing.
-        if said or label not in found:
-            found[label] = said
+        content = text[end:until].strip().strip("*").strip()
+        # A repeated label usually corrects the first; an empty one does not.
+        if content or label not in found:
+            found[label] = content
     return found
 
 
 def unlabelled(text: str, labels: Sequence[str]) -> str:
-    """What stands under no label: all of an answer without any, else what comes before the first.
+    """The text under no label: all of an answer without labels, else the part before the first.
 
-    What has a label of its own may be meant for nobody else, and never stands in for what is missing.
+    Labeled text may be private and never replaces what is missing.
     """
     text = text[:LONGEST_ANSWER]
     if _from_json(text, labels):
@@ -115,7 +111,7 @@ def _all_marks(text: str, labels: Sequence[str]) -> list[tuple[int, int, str]]:
 
 def _marks(label: str, text: str) -> list[re.Match[str]]:
     words = r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", label)))
-    # At the start of a line, in any of the ways people mark a heading; a colon, or nothing else on the line.
+    # At the start of a line, with any heading markup; then a colon or the end of the line.
     before = r"^[ \t]*(?:[#>*\-\d.)]*[ \t]*)(?:\*\*|__)?"
     behind = r"(?:\*\*|__)?[ \t]*(?:[:：](?:\*\*|__)?|[ \t]*$|[ \t]+[-–—][ \t])"
     pattern = before + words + behind
@@ -132,7 +128,7 @@ def _from_json(text: str, labels: Sequence[str]) -> dict[str, str]:
 
 
 def read_object(text: str) -> Any:
-    """The JSON value an answer holds, also inside a code fence; None when it holds none."""
+    """The JSON object of an answer, also inside a code fence; None when there is none."""
     fenced = re.search(r"```(?:json)?\s*(\{.*?\})\s*```", text, re.DOTALL)
     candidate = fenced[1] if fenced else text.strip()
     if not candidate.startswith("{"):
@@ -159,7 +155,7 @@ def _bare(label: str) -> str:
 
 
 def listed(text: str) -> list[str]:
-    """The entries of a list as models write them: bullets, numbers, or commas on one line."""
+    """The entries of a list: bullets, numbers, or commas on one line."""
     lines = [re.sub(r"^[\s*\-•\d.)]+", "", line).strip() for line in text.splitlines()]
     entries = [line for line in lines if line]
     if len(entries) == 1 and "," in entries[0]:
@@ -168,23 +164,18 @@ def listed(text: str) -> list[str]:
 
 
 def is_yes(text: str) -> bool:
-    """Whether someone said yes."""
+    """Whether an answer is affirmative."""
     word = re.match(r"\W*(\w+)", text)
     return bool(word) and word[1].lower() in ("yes", "true", "accept", "accepted", "accepts", "y", "1")  # type: ignore[index]
 
 
-# Ask models on behalf of actors, narrator and judges, and record every word of it.
-
-
 T = TypeVar("T")
-
-
 HUMAN = "human/"
-"""`human/SHORT_NAME` is a person, asked by whoever sits at the terminal's or the page's other side."""
+"""Prefix of a person in place of a model: `human/SHORT_NAME`."""
 
 
 class ScenarioModels:
-    """Everyone who is asked in one run."""
+    """The models of one run; records every call."""
 
     def __init__(
         self,
@@ -196,48 +187,38 @@ class ScenarioModels:
         at_once: int = 16,
         log: Callable[[str], None] | None = None,
     ) -> None:
-        """`at_once` is 1 where money is limited: calls side by side could pass a limit together."""
-        self._models = models
-        self._record = record
+        """`at_once` is 1 where a budget applies: concurrent calls could exceed it together."""
+        self._client = ModelClient(models, record, at_once=at_once)
         self._seed = seed
         self._parameters = parameters or {}
-        self._places = asyncio.Semaphore(at_once)
-        self._log = log or _nobody
+        self._log = log or _ignore
         self.calls: list[ScenarioCall] = []
-        """Of the turn under way; whoever ends the turn takes them away."""
+        """Calls of the current turn; cleared at its end."""
 
     async def ask(
         self, who: str, purpose: str, *, model: str, prompt: str, turn: int, system: str = "", about: str = ""
     ) -> str:
-        """The answer to one question. `about` keeps apart what one asks twice in a turn."""
-        seed = seed_of(self._seed, turn, who, purpose, about)
-        async with self._places:
-            return await self._asked(who, purpose, model, system, prompt, turn, seed)
-
-    async def _asked(
-        self, who: str, purpose: str, model: str, system: str, prompt: str, turn: int, seed: int
-    ) -> str:
+        """The answer to one prompt. `about` distinguishes prompts with the same purpose in one turn."""
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": prompt})
-        request = Request(model=model, messages=messages, parameters=self._parameters, seed=seed)
-        try:
-            answer = await self._models.answer(request)
-        except AttemptError as error:
-            self._note(who, purpose, turn, ModelCall(model=model, status=error.reason, error=str(error)))
-            raise
-        except asyncio.CancelledError:
-            self._note(who, purpose, turn, ModelCall(model=model, status="cancelled"))
-            raise
-        for message in messages:
-            self._record(Message(role=message["role"], content=message["content"], name=f"{who}: {purpose}"))  # type: ignore[arg-type]
-        self._record(Message(role="assistant", content=answer.text, name=who))
-        self._note(who, purpose, turn, answer.call)
-        said = spoken(answer.text)
-        if not said.strip():
+        request = Request(
+            model=model,
+            messages=messages,
+            parameters=self._parameters,
+            seed=seed_of(self._seed, turn, who, purpose, about),
+        )
+        answer = await self._client.ask(
+            request,
+            speaker=who,
+            purpose=purpose,
+            on_call=lambda call: self._add_call(who, purpose, turn, call),
+        )
+        text = strip_reasoning(answer.text)
+        if not text.strip():
             raise ModelError(f"{model} said nothing when asked for the {purpose} of {who}")
-        return said
+        return text
 
-    def _note(self, who: str, purpose: str, turn: int, call: ModelCall) -> None:
+    def _add_call(self, who: str, purpose: str, turn: int, call: ModelCall) -> None:
         usage = call.usage
         self.calls.append(
             ScenarioCall(
@@ -250,14 +231,12 @@ class ScenarioModels:
                 cost_usd=call.cost_usd,
             )
         )
-        ended = call.status if call.status != "ok" else f"{usage.total_tokens} tokens"
-        self._log(f"turn {turn}: {who}, {purpose}: {call.model}: {ended}")
-        # Last, since it may end this attempt: there is no money for more.
-        self._record(call)
+        result = call.status if call.status != "ok" else f"{usage.total_tokens} tokens"
+        self._log(f"turn {turn}: {who}, {purpose}: {call.model}: {result}")
 
 
 async def together(work: Sequence[Awaitable[T]]) -> list[T]:
-    """The results of all, in their order; when one fails, the others are stopped and its error raised."""
+    """The results of all, in their order; on an error, the others are cancelled and it is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_run(one)) for one in work]
@@ -267,14 +246,14 @@ async def together(work: Sequence[Awaitable[T]]) -> list[T]:
 
 
 def seed_of(*parts: object) -> int:
-    """A number drawn from these words, the same on every machine; one that any provider takes."""
+    """A seed from these parts, the same on every machine and within the range of all providers."""
     return int.from_bytes(hashlib.sha256("|".join(map(str, parts)).encode()).digest()[:4]) >> 1
 
 
 def run_seed(details: Mapping[str, Any], repeat: int) -> int:
-    """The seed of one run: that of the experiment and the run's number, the same in every variation.
+    """The seed of one run, from the experiment's seed and the run's number: the same in every variation.
 
-    A branch has the seed of the run it goes on from, unless it was given another.
+    A branch has the seed of its original run, unless it was given another.
     """
     branch = details.get("branch") or {}
     return int(branch["seed"]) if "seed" in branch else seed_of(details["seed"], repeat)
@@ -289,5 +268,5 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _nobody(_: str) -> None:
+def _ignore(_: str) -> None:
     return None

@@ -1,9 +1,7 @@
-"""A run as the files people read: world states, decisions, talks, checks, metrics, costs, the log.
+"""The files of a run: world states, decisions, talks, checks, metrics, costs, log and state.
 
-Every file is a function of the run, so that it can be written again from the record at any time. What
-actors and narrator wrote is kept as they wrote it.
-
-Knows nothing of disks.
+Every file is a function of the run, so that it can be rewritten from the store at any time. Texts of actors
+and narrator are kept verbatim.
 """
 
 import csv
@@ -30,14 +28,11 @@ from proctor.scenario.state import (
     turn_of,
 )
 
-# What the checks of a run found, as the files people or programs read.
-
-
 _SUFFIXES = {"markdown": (".md",), "json": (".json",), "both": (".md", ".json")}
 
 
 def turn_report(rules: Validation, turn: ScenarioTurn) -> dict[str, str]:
-    """The report of one turn, by file."""
+    """The check report of one turn, by file name."""
     unread = _unread(turn.checks_unread)
     head = f"# Checks of turn {turn.number}\n\n{turn.checks_run} run, {len(turn.issues)} issues{unread}\n"
     text = head + "".join(map(_line, turn.issues))
@@ -45,7 +40,7 @@ def turn_report(rules: Validation, turn: ScenarioTurn) -> dict[str, str]:
 
 
 def summary_report(rules: Validation, run: ScenarioRun) -> dict[str, str]:
-    """The report of a whole run, by file."""
+    """The check report of a run, by file name."""
     issues = [(turn.number, issue) for turn in run.turns for issue in turn.issues]
     checks = sum(turn.checks_run for turn in run.turns)
     unread = sum(turn.checks_unread for turn in run.turns)
@@ -166,12 +161,12 @@ def costs_document(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
 
 
 def log_of(run: ScenarioRun) -> str:
-    """What happened, a line each, in the order in which it did."""
+    """The log of a run: one line per event, in order."""
     return "\n".join(_lines(run)) + "\n"
 
 
 def as_json(document: Any) -> str:
-    """A document as a file holds it."""
+    """A document as the text of a JSON file."""
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 
@@ -190,8 +185,8 @@ def _of_turn(scenario: Scenario, turn: ScenarioTurn) -> dict[str, str]:
             if text:
                 parts.append(f"## {title}\n\n{text}")
         made[f"actor-{short}-{number}.md"] = "\n\n".join(parts) + "\n"
-    for name, held in _by_name(turn).items():
-        made[f"{name}-{number}.md"] = "\n\n".join(_talk(scenario, turn, talk) for talk in held) + "\n"
+    for name, group in _by_name(turn).items():
+        made[f"{name}-{number}.md"] = "\n\n".join(_talk(scenario, turn, talk) for talk in group) + "\n"
     rules = scenario.validation
     if turn.checks_run and rules and rules.generate_turn_reports:
         made |= turn_report(rules, turn)
@@ -199,18 +194,18 @@ def _of_turn(scenario: Scenario, turn: ScenarioTurn) -> dict[str, str]:
 
 
 def _metrics_table(run: ScenarioRun) -> str:
-    """`metrics.csv`: a line for each turn and metric; what could not be read is empty."""
-    held = io.StringIO()
-    table = csv.writer(held, lineterminator="\n")
+    """`metrics.csv`: a line for each turn and metric; missing values are empty."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
     table.writerow(("run_id", "turn", "metric", "value"))
     for turn in run.turns:
         for name, value in turn.metrics.items():
             table.writerow((run.label, turn.number, name, "" if value is None else value))
-    return held.getvalue()
+    return text.getvalue()
 
 
 def _by_name(turn: ScenarioTurn) -> dict[str, list[PrivateTalk]]:
-    """Two who talk twice in a turn do so in one file."""
+    """Talks of a turn by file: several of the same participants share one."""
     named: dict[str, list[PrivateTalk]] = {}
     for talk in turn.talks:
         named.setdefault("-".join((talk.kind, *talk.participants)), []).append(talk)
@@ -328,29 +323,21 @@ def _document_line(text: str) -> str:
 
 
 def actors_of(scenario: Scenario) -> Mapping[str, Mapping[str, str]]:
-    """Who takes part, as `scenario-state.json` says it."""
+    """The actors of `scenario-state.json`."""
     return {
         short: {"name": actor.name, "short_name": short, "llm_model": actor.llm_model or "human"}
         for short, actor in scenario.actors.items()
     }
 
 
-# The folder of one run: written as turns finish, and read back when the run is taken up again.
+# The folder of one run: written as turns finish, and read when the run is resumed.
 
 
 STATE = "scenario-state.json"
-
-
 FIGURES = ("metrics.json", "metrics.csv", "costs.json", LOG)
-"""What is kept of a run where texts are not."""
-
-
+"""The files of a run whose texts are not saved."""
 VERSION = 1
-
-
 MOST_BYTES = 512 * 1024 * 1024
-
-
 _TEXTS = ("talks", "key_changes", "consequences", "summary")
 
 
@@ -359,14 +346,13 @@ def write_run(
 ) -> None:
     """Write a run's files; of its turns only those from `since` on.
 
-    Without `whole` only figures and the state are kept, and of a run that is over the state without
-    its texts.
+    Without `whole`, only figures and the state are written; the state of a completed run has no texts.
     """
     made = documents(scenario, run, since=since)
     if not whole:
         made = {name: text for name, text in made.items() if name in FIGURES}
     slim = not whole and run.status == COMPLETED
-    # Last: what the state speaks of is there.
+    # Last, so that everything the state refers to exists.
     made[STATE] = as_json(state_document(scenario, run, slim=slim))
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in made.items():
@@ -374,21 +360,21 @@ def write_run(
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody ever sees half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8", errors="replace")
-    beside.replace(path)
+    """Write a file atomically."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8", errors="replace")
+    temporary.replace(path)
 
 
 def read_run(folder: Path) -> ScenarioRun | None:
-    """The run whose state stands in a folder; None when there is none that can be read."""
+    """The run whose state a folder holds; None when there is no readable state."""
     path = folder / STATE
     try:
         if path.stat().st_size > MOST_BYTES:
             return None
         return run_of(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        # A state that someone else wrote, or broke, is none to go on from.
+        # A foreign or damaged state cannot be resumed.
         return None
 
 
@@ -442,7 +428,7 @@ def state_document(scenario: Scenario, run: ScenarioRun, *, slim: bool = False) 
 
 
 def run_of(state: Mapping[str, Any]) -> ScenarioRun:
-    """The run of a `scenario-state.json`. Raises `KeyError`, `TypeError` or `ValueError` when it is none."""
+    """The run of a `scenario-state.json`. Raises `KeyError`, `TypeError` or `ValueError` if it is not one."""
     about, world = state["execution_metadata"], state["world_state"]
     if about["format"] != VERSION:
         raise ValueError(f"the format {about['format']} is not known")
@@ -467,7 +453,7 @@ def run_of(state: Mapping[str, Any]) -> ScenarioRun:
 
 
 def _without_texts(turn: ScenarioTurn, *, slim: bool) -> dict[str, Any]:
-    """The long texts of a turn stand in the state once, where other programs look for them."""
+    """A turn without the long texts, which the state has elsewhere, where other programs read them."""
     left_out = {"world_state", "decisions", *(_TEXTS if slim else ())}
     return {name: value for name, value in turn_as_plain(turn).items() if name not in left_out}
 

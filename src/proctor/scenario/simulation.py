@@ -1,10 +1,7 @@
-"""Play a scenario, one turn after the other.
+"""Run a scenario, turn by turn.
 
-In a turn there are first the private talks, then everyone decides at the same moment, then the world
-moves: what happens besides, the narrator's new state, the metrics read from it, the checks. A turn that
-does not come to its end leaves nothing behind but its cost.
-
-Knows nothing of files, stores or batches.
+A turn consists of private talks, simultaneous decisions, events, the narrator's new world state, metrics and
+checks. An unfinished turn leaves nothing behind but its cost.
 """
 
 import operator
@@ -15,13 +12,10 @@ from typing import Any
 
 from proctor.scenario import metrics as measuring
 from proctor.scenario import talks, validation
-from proctor.scenario.context import TurnState, remember
+from proctor.scenario.context import TurnState, begin_turn
 from proctor.scenario.definition import CONDITION, Actor, Scenario, ScenarioEvent
 from proctor.scenario.prompts import Prompts, ScenarioModels, sections, together, unlabelled
 from proctor.scenario.state import Decision, ScenarioRun, ScenarioTurn, Value
-
-# Whether metrics stand a comparison: `>= 7`, `== true`, `!= war`.
-
 
 _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
@@ -34,22 +28,22 @@ _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def all_hold(conditions: Mapping[str, str], values: Mapping[str, Value]) -> bool:
-    """Whether every metric named stands its comparison; one that is missing stands none."""
+    """Whether every named metric satisfies its comparison; a missing one satisfies none."""
     return all(holds(text, values.get(name)) for name, text in conditions.items())
 
 
 def holds(condition: str, value: Value) -> bool:
-    """Whether one value stands one comparison."""
+    """Whether a value satisfies a comparison such as `>= 7`, `== true` or `!= war`."""
     found = CONDITION.fullmatch(condition.strip())
     if found is None or value is None:
         return False
-    compare, wanted = _COMPARED[found[1]], _meant(found[2].strip().strip("\"'"))
-    if isinstance(value, str) or isinstance(wanted, str):
-        return found[1] in ("==", "!=") and compare(str(value).lower(), str(wanted).lower())
-    return compare(float(value), float(wanted))
+    compare, bound = _COMPARED[found[1]], _parsed(found[2].strip().strip("\"'"))
+    if isinstance(value, str) or isinstance(bound, str):
+        return found[1] in ("==", "!=") and compare(str(value).lower(), str(bound).lower())
+    return compare(float(value), float(bound))
 
 
-def _meant(text: str) -> float | bool | str:
+def _parsed(text: str) -> float | bool | str:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
@@ -58,10 +52,7 @@ def _meant(text: str) -> float | bool | str:
         return text
 
 
-# What happens to everyone, whatever they decide: trends, chance, consequences and dates.
-
-
-def happening(
+def events_of_turn(
     events: Mapping[str, ScenarioEvent],
     *,
     turn: int,
@@ -69,16 +60,16 @@ def happening(
     metrics: Mapping[str, Value],
     before: Iterable[str],
 ) -> list[str]:
-    """The names of the events of this turn; `before` are those that have happened already."""
-    gone = set(before)
+    """The names of the events of this turn; `before` are those of earlier turns."""
+    occurred = set(before)
     return [
         name
         for name, event in events.items()
-        if not (event.once and name in gone) and _happens(name, event, turn, seed, metrics)
+        if not (event.once and name in occurred) and _occurs(name, event, turn, seed, metrics)
     ]
 
 
-def _happens(name: str, event: ScenarioEvent, turn: int, seed: int, metrics: Mapping[str, Value]) -> bool:
+def _occurs(name: str, event: ScenarioEvent, turn: int, seed: int, metrics: Mapping[str, Value]) -> bool:
     first, last = event.turn_range or (1, turn)
     if not first <= turn <= last:
         return False
@@ -94,17 +85,13 @@ def _happens(name: str, event: ScenarioEvent, turn: int, seed: int, metrics: Map
 
 
 _DECISION = ("LONG-TERM GOALS", "SHORT-TERM PRIORITIES", "REASONING", "STATEMENT", "ACTION")
-
-
 NO_ACTION = "(no action)"
-
-
 _WORLD = ("UPDATED STATE", "KEY CHANGES", "CONSEQUENCES")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnVerdict:
-    """Whether a run goes on behind a turn."""
+    """Whether a run is over after a turn."""
 
     is_over: bool = False
     halted: str = ""
@@ -115,48 +102,48 @@ class ScenarioSimulation:
     """One run of a scenario."""
 
     def __init__(
-        self, scenario: Scenario, voices: ScenarioModels, *, seed: int, now: Callable[[], str]
+        self, scenario: Scenario, models: ScenarioModels, *, seed: int, now: Callable[[], str]
     ) -> None:
         self._scenario = scenario
-        self._voices = voices
+        self._models = models
         self._seed = seed
         self._now = now
         self._prompts = Prompts(scenario.prompts)
 
     async def turn(self, past: Sequence[ScenarioTurn]) -> ScenarioTurn:
-        """Play the turn behind these."""
-        scenario, voices, started = self._scenario, self._voices, self._now()
-        moment = await remember(scenario, self._prompts, voices, past)
-        await talks.hold_talks(moment, voices)
+        """Run the turn after `past`."""
+        scenario, models, started = self._scenario, self._models, self._now()
+        state = await begin_turn(scenario, self._prompts, models, past)
+        await talks.hold_talks(state, models)
         actors = list(scenario.actors.values())
-        made = await together([self._decide(moment, actor) for actor in actors])
-        decisions = {actor.short_name: one for actor, one in zip(actors, made, strict=True)}
-        happened = self._happening(past, moment.turn)
-        world = await self._narrate(moment, decisions, happened)
-        read = await measuring.measure(
+        results = await together([self._decide(state, actor) for actor in actors])
+        decisions = {actor.short_name: result for actor, result in zip(actors, results, strict=True)}
+        events = self._events(past, state.turn)
+        world = await self._narrate(state, decisions, events)
+        metrics = await measuring.measure(
             scenario,
             self._prompts,
-            voices,
-            turn=moment.turn,
+            models,
+            turn=state.turn,
             world_state=world["UPDATED STATE"],
             decisions=decisions,
             besides="\n".join(filter(None, (world["KEY CHANGES"], world["CONSEQUENCES"]))),
         )
         turn = ScenarioTurn(
-            number=moment.turn,
+            number=state.turn,
             world_state=world["UPDATED STATE"],
             key_changes=world["KEY CHANGES"],
             consequences=world["CONSEQUENCES"],
             decisions=decisions,
-            talks=tuple(moment.talks),
-            events=tuple(happened),
-            metrics=read,
-            summary=moment.summary,
-            summarised=moment.summarised,
+            talks=tuple(state.talks),
+            events=tuple(events),
+            metrics=metrics,
+            summary=state.summary,
+            summarised=state.summarised,
             started_at=started,
         )
-        turn = await self._checked(turn, moment.world_state)
-        calls, voices.calls = tuple(voices.calls), []
+        turn = await self._checked(turn, state.world_state)
+        calls, models.calls = tuple(models.calls), []
         return replace(turn, calls=calls, ended_at=self._now())
 
     def verdict(self, run: ScenarioRun) -> TurnVerdict:
@@ -169,34 +156,36 @@ class ScenarioSimulation:
         met = met and all_hold(self._scenario.stop_when, run.turns[-1].metrics)
         return TurnVerdict(is_over=met or len(run.turns) >= self._scenario.turns)
 
-    async def _decide(self, moment: TurnState, actor: Actor) -> Decision:
-        answer = await self._voices.ask(
+    async def _decide(self, state: TurnState, actor: Actor) -> Decision:
+        answer = await self._models.ask(
             actor.short_name,
             "decision",
             model=talks.model_of(actor),
-            system=moment.system(actor),
-            prompt=moment.prompt("decision", actor),
-            turn=moment.turn,
+            system=state.system(actor),
+            prompt=state.prompt("decision", actor),
+            turn=state.turn,
         )
-        said = sections(answer, _DECISION)
+        fields = sections(answer, _DECISION)
         return Decision(
-            # Who ignores the headings has still said what it does.
-            action=said.get("ACTION") or unlabelled(answer, _DECISION) or NO_ACTION,
-            reasoning=said.get("REASONING", ""),
-            long_term_goals=said.get("LONG-TERM GOALS", ""),
-            short_term_priorities=said.get("SHORT-TERM PRIORITIES", ""),
-            statement=said.get("STATEMENT", "") if moment.scenario.enable_public_statements else "",
+            # An answer without headings is the action.
+            action=fields.get("ACTION") or unlabelled(answer, _DECISION) or NO_ACTION,
+            reasoning=fields.get("REASONING", ""),
+            long_term_goals=fields.get("LONG-TERM GOALS", ""),
+            short_term_priorities=fields.get("SHORT-TERM PRIORITIES", ""),
+            statement=fields.get("STATEMENT", "") if state.scenario.enable_public_statements else "",
         )
 
-    def _happening(self, past: Sequence[ScenarioTurn], turn: int) -> list[str]:
+    def _events(self, past: Sequence[ScenarioTurn], turn: int) -> list[str]:
         latest: dict[str, Value] = measuring.at_start(self._scenario)
         for one in past:
             latest |= {name: value for name, value in one.metrics.items() if value is not None}
         before = [name for one in past for name in one.events]
-        return happening(self._scenario.events, turn=turn, seed=self._seed, metrics=latest, before=before)
+        return events_of_turn(
+            self._scenario.events, turn=turn, seed=self._seed, metrics=latest, before=before
+        )
 
     async def _narrate(
-        self, moment: TurnState, decisions: dict[str, Decision], happened: Sequence[str]
+        self, state: TurnState, decisions: dict[str, Decision], events: Sequence[str]
     ) -> dict[str, str]:
         scenario = self._scenario
         wanted = [
@@ -204,7 +193,7 @@ class ScenarioSimulation:
             for name, measure in scenario.metrics.items()
             if measure.method == "regex" and not measure.actor_specific and not measure.actor
         ]
-        answer = await self._voices.ask(
+        answer = await self._models.ask(
             "narrator",
             "world state",
             model=scenario.world_state_model,
@@ -212,20 +201,20 @@ class ScenarioSimulation:
             prompt=self._prompts.render(
                 "narrator",
                 scenario=scenario,
-                turn=moment.turn,
-                summary=moment.summary,
-                world_state=moment.world_state,
+                turn=state.turn,
+                summary=state.summary,
+                world_state=state.world_state,
                 decisions=decisions,
-                events=[(name, scenario.events[name]) for name in happened],
+                events=[(name, scenario.events[name]) for name in events],
                 wanted=", ".join(wanted),
             ),
-            turn=moment.turn,
+            turn=state.turn,
         )
-        said = sections(answer, _WORLD)
+        fields = sections(answer, _WORLD)
         return {
             **dict.fromkeys(_WORLD, ""),
-            **said,
-            "UPDATED STATE": said.get("UPDATED STATE") or answer.strip(),
+            **fields,
+            "UPDATED STATE": fields.get("UPDATED STATE") or answer.strip(),
         }
 
     async def _checked(self, turn: ScenarioTurn, before: str) -> ScenarioTurn:
@@ -234,5 +223,5 @@ class ScenarioSimulation:
         is_last = met or turn.number >= self._scenario.turns
         if rules is None or not (rules.run_after_each_turn or (rules.run_at_scenario_end and is_last)):
             return turn
-        found = await validation.check_turn(self._scenario, self._prompts, self._voices, turn, before)
-        return replace(turn, issues=found.issues, checks_run=found.run, checks_unread=found.unread)
+        result = await validation.check_turn(self._scenario, self._prompts, self._models, turn, before)
+        return replace(turn, issues=result.issues, checks_run=result.run, checks_unread=result.unread)

@@ -1,9 +1,7 @@
-"""What has happened in a run so far: finished turns, and what unfinished ones have cost.
+"""State of a run: its finished turns, and the calls of unfinished ones.
 
-A turn is written down once, when it is over, and never changed; a run that is taken up again begins
-behind the last of them. Plain data throughout, so that a file and the store can hold it alike.
-
-Knows nothing of files, stores or models.
+A turn is recorded once, when it is over, and never changed; a resumed run continues after the last of them.
+All of it is plain data, in files and in the store alike.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,15 +12,13 @@ from typing import Any
 from proctor.score import Score
 
 RUNNING, COMPLETED, HALTED, FAILED = "running", "completed", "halted", "failed"
-
-
 Value = float | int | bool | str | None
-"""Of a metric. None: it could not be read."""
+"""Value of a metric. None: it could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioCall:
-    """One question to a model, as it counts."""
+    """One call of a model: who needed it, tokens and cost."""
 
     who: str
     """An actor's short name, `narrator`, `summary`, `metrics`, `validation` or `evaluators`."""
@@ -32,45 +28,45 @@ class ScenarioCall:
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
-    """None: the price is not known."""
+    """None: the price is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What an actor made up its mind to do."""
+    """An actor's decision."""
 
     action: str
     reasoning: str = ""
     long_term_goals: str = ""
     short_term_priorities: str = ""
     statement: str = ""
-    """Said in public, where the scenario has such statements."""
+    """Public statement, where the scenario enables them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateTalk:
-    """A private talk: only those who took part ever read it."""
+    """A private conversation, which only its participants see."""
 
     kind: str
     """`bilateral` or `coalition`."""
     participants: tuple[str, ...]
     messages: tuple[tuple[str, str], ...]
-    """Who said what, in order."""
+    """Speaker and text, in order."""
     purpose: str = ""
     outcome: str = ""
     """Of a coalition: `formed` or `rejected`."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """What each kept to itself."""
+    """Private notes, by actor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
-    """Something a check found."""
+    """A problem that a check reports."""
 
     check: str
     severity: str
     actor: str
-    """Empty: it is about the state of the world."""
+    """Empty: it concerns the world state."""
     text: str
 
 
@@ -85,16 +81,16 @@ class ScenarioTurn:
     consequences: str = ""
     talks: tuple[PrivateTalk, ...] = ()
     events: tuple[str, ...] = ()
-    """Names of what happened."""
+    """Names of the events that occurred."""
     metrics: Mapping[str, Value] = field(default_factory=dict)
     issues: tuple[Issue, ...] = ()
     checks_run: int = 0
     checks_unread: int = 0
-    """Checks whose verdict could not be read: they have found nothing, and say nothing."""
+    """Checks whose verdict could not be read."""
     summary: str = ""
-    """Of all turns that have left the window, once there are any."""
+    """Summary of all turns that have left the context window."""
     summarised: int = 0
-    """How many those are."""
+    """Number of these turns."""
     calls: tuple[ScenarioCall, ...] = ()
     started_at: str = ""
     ended_at: str = ""
@@ -102,7 +98,7 @@ class ScenarioTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioRun:
-    """A run, as far as it has come."""
+    """State of one run."""
 
     item_id: str
     label: str
@@ -111,11 +107,11 @@ class ScenarioRun:
     total_turns: int
     turns: tuple[ScenarioTurn, ...] = ()
     lost_calls: tuple[ScenarioCall, ...] = ()
-    """Paid for in turns that were never finished."""
+    """Calls of turns that were never finished."""
     judge_calls: tuple[ScenarioCall, ...] = ()
-    """What those who judged it at its end have used."""
+    """Calls of the evaluators at its end."""
     scores: Mapping[str, Value] = field(default_factory=dict)
-    """What each of them said: a number, or a word. None: it could not judge."""
+    """By evaluator: a number or a label. None: no score."""
     status: str = RUNNING
     reason: str = ""
     """Why it ended early; empty when it did not."""
@@ -127,7 +123,7 @@ class ScenarioRun:
 
     @property
     def calls(self) -> tuple[ScenarioCall, ...]:
-        """Everything that was paid for."""
+        """All calls, whatever their turn came to."""
         of_turns = tuple(call for turn in self.turns for call in turn.calls)
         return of_turns + self.lost_calls + self.judge_calls
 
@@ -139,18 +135,18 @@ class ScenarioRun:
 
     @property
     def final_metrics(self) -> dict[str, Value]:
-        """The latest value of each metric that was ever read."""
+        """The latest known value of each metric."""
         latest: dict[str, Value] = {}
         for turn in self.turns:
             latest |= {name: value for name, value in turn.metrics.items() if value is not None}
         return latest
 
     def with_turn(self, turn: ScenarioTurn) -> "ScenarioRun":
-        """The run, one turn further."""
+        """The run with one more turn."""
         return replace(self, turns=(*self.turns, turn))
 
     def until(self, number: int) -> "ScenarioRun":
-        """The run as it was after a turn."""
+        """The run as it was after turn `number`."""
         kept = tuple(turn for turn in self.turns if turn.number <= number)
         return replace(
             self, turns=kept, lost_calls=(), judge_calls=(), scores={}, status=RUNNING, reason="", error="",
@@ -159,12 +155,12 @@ class ScenarioRun:
 
 
 def turn_as_plain(turn: ScenarioTurn) -> dict[str, Any]:
-    """A turn as JSON can hold it."""
+    """A turn in JSON-compatible form."""
     return asdict(turn)
 
 
 def turn_of(plain: Mapping[str, Any]) -> ScenarioTurn:
-    """The turn of its plain form. Raises `KeyError` or `TypeError` when it is none."""
+    """The turn of a plain form. Raises `KeyError` or `TypeError` when it is not one."""
     parts = dict(plain)
     return ScenarioTurn(
         **parts
@@ -179,7 +175,7 @@ def turn_of(plain: Mapping[str, Any]) -> ScenarioTurn:
 
 
 def calls_of(plain: Sequence[Mapping[str, Any]]) -> tuple[ScenarioCall, ...]:
-    """Calls of their plain form."""
+    """The calls of a plain form."""
     return tuple(ScenarioCall(**call) for call in plain)
 
 
@@ -188,18 +184,15 @@ def _talk(plain: Mapping[str, Any]) -> PrivateTalk:
     return PrivateTalk(**dict(plain) | {"participants": tuple(plain["participants"]), "messages": messages})
 
 
-# What evaluators said of a run, in one value each.
-
-
 def verdicts_of(scores: Iterable[Score]) -> dict[str, Value]:
-    """By evaluator the mean of its numbers, else its first word, else None: it could not judge."""
-    found: dict[str, list[Score]] = {}
+    """One value per evaluator: the mean of its numbers, else its first label, else None."""
+    by_evaluator: dict[str, list[Score]] = {}
     for score in scores:
-        found.setdefault(score.evaluator, []).append(score)
-    return {name: _in_one(said) for name, said in found.items()}
+        by_evaluator.setdefault(score.evaluator, []).append(score)
+    return {name: _combined(group) for name, group in by_evaluator.items()}
 
 
-def _in_one(scores: list[Score]) -> Value:
+def _combined(scores: list[Score]) -> Value:
     numbers = [score.value for score in scores if score.value is not None]
     if numbers:
         return fmean(numbers)

@@ -1,9 +1,7 @@
-"""Private talks and coalitions, held before a turn is decided.
+"""Private talks and coalitions, before the decisions of a turn.
 
-Each actor in turn may open a talk; whoever has opened one may open another, as often as the scenario
-lets it. A coalition comes about when all who are asked accept; then each member says one thing.
-
-Knows nothing of decisions or of the world.
+Each actor may open talks, up to the scenario's limit. A coalition forms when all invited actors accept; then
+each member sends one message.
 """
 
 from proctor.scenario.context import TurnState
@@ -12,68 +10,62 @@ from proctor.scenario.prompts import HUMAN, ScenarioModels, is_yes, listed, sect
 from proctor.scenario.state import PrivateTalk
 
 _OPENING = ("INITIATE_BILATERAL", "TARGET_ACTOR", "PROPOSED_MESSAGE", "REASONING")
-
-
 _REPLY = ("RESPONSE", "INTERNAL_NOTES")
-
-
 NO_ANSWER = "(no answer)"
-
-
 _PROPOSAL = ("PROPOSE_COALITION", "COALITION_MEMBERS", "COALITION_PURPOSE", "REASONING")
 
 
 def model_of(actor: Actor) -> str:
-    """Who is asked on behalf of an actor."""
+    """The model, or person, that plays an actor."""
     return HUMAN + actor.short_name if actor.control == "human" else actor.llm_model
 
 
-async def hold_talks(moment: TurnState, voices: ScenarioModels) -> None:
-    """Let everyone talk in private; what was said is in `moment.talks`."""
-    scenario = moment.scenario
+async def hold_talks(state: TurnState, models: ScenarioModels) -> None:
+    """Run all private talks and coalitions of a turn; they are added to `state.talks`."""
+    scenario = state.scenario
     if scenario.enable_bilateral_communication and len(scenario.actors) > 1:
         for actor in scenario.actors.values():
             for number in range(scenario.max_communications_per_turn):
-                if not await _opened(moment, voices, actor, number):
+                if not await _open_talk(state, models, actor, number):
                     break
-    # With two actors a coalition would be a talk by another name.
+    # With two actors, a coalition is the same as a private talk.
     if scenario.enable_coalition_formation and len(scenario.actors) > 2:
         for actor in scenario.actors.values():
-            await _propose(moment, voices, actor)
+            await _propose(state, models, actor)
 
 
-async def _opened(moment: TurnState, voices: ScenarioModels, actor: Actor, number: int) -> bool:
-    others = _others(moment, actor)
-    said = await voices.ask(
+async def _open_talk(state: TurnState, models: ScenarioModels, actor: Actor, number: int) -> bool:
+    others = _others(state, actor)
+    opening = await models.ask(
         actor.short_name,
         "private talk",
         model=model_of(actor),
-        system=moment.system(actor),
-        prompt=moment.prompt("bilateral", actor, others=others),
-        turn=moment.turn,
+        system=state.system(actor),
+        prompt=state.prompt("bilateral", actor, others=others),
+        turn=state.turn,
         about=str(number),
     )
-    asked = sections(said, _OPENING)
-    target = _find(others, asked.get("TARGET_ACTOR", ""))
-    message = asked.get("PROPOSED_MESSAGE", "")
-    if not is_yes(asked.get("INITIATE_BILATERAL", "")) or target is None or not message:
+    fields = sections(opening, _OPENING)
+    target = _find(others, fields.get("TARGET_ACTOR", ""))
+    message = fields.get("PROPOSED_MESSAGE", "")
+    if not is_yes(fields.get("INITIATE_BILATERAL", "")) or target is None or not message:
         return False
-    answer = await voices.ask(
+    answer = await models.ask(
         target.short_name,
         "answer in a private talk",
         model=model_of(target),
-        system=moment.system(target),
-        prompt=moment.prompt("bilateral_reply", target, sender=actor, message=message),
-        turn=moment.turn,
+        system=state.system(target),
+        prompt=state.prompt("bilateral_reply", target, sender=actor, message=message),
+        turn=state.turn,
         about=f"{actor.short_name} {number}",
     )
-    replied = sections(answer, _REPLY)
-    response = replied.get("RESPONSE") or unlabelled(answer, _REPLY) or NO_ANSWER
+    reply = sections(answer, _REPLY)
+    response = reply.get("RESPONSE") or unlabelled(answer, _REPLY) or NO_ANSWER
     notes = {
-        actor.short_name: asked.get("REASONING", ""),
-        target.short_name: replied.get("INTERNAL_NOTES", ""),
+        actor.short_name: fields.get("REASONING", ""),
+        target.short_name: reply.get("INTERNAL_NOTES", ""),
     }
-    moment.talks.append(
+    state.talks.append(
         PrivateTalk(
             kind="bilateral",
             participants=(actor.short_name, target.short_name),
@@ -84,65 +76,65 @@ async def _opened(moment: TurnState, voices: ScenarioModels, actor: Actor, numbe
     return True
 
 
-async def _propose(moment: TurnState, voices: ScenarioModels, actor: Actor) -> None:
-    taken = {who for talk in moment.talks if talk.outcome == "formed" for who in talk.participants}
-    others = [other for other in _others(moment, actor) if other.short_name not in taken]
+async def _propose(state: TurnState, models: ScenarioModels, actor: Actor) -> None:
+    taken = {who for talk in state.talks if talk.outcome == "formed" for who in talk.participants}
+    others = [other for other in _others(state, actor) if other.short_name not in taken]
     if actor.short_name in taken or len(others) < 2:
         return
-    said = await voices.ask(
+    answer = await models.ask(
         actor.short_name,
         "coalition",
         model=model_of(actor),
-        system=moment.system(actor),
-        prompt=moment.prompt("coalition", actor, others=others),
-        turn=moment.turn,
+        system=state.system(actor),
+        prompt=state.prompt("coalition", actor, others=others),
+        turn=state.turn,
     )
-    asked = sections(said, _PROPOSAL)
-    named = [_find(others, name) for name in listed(asked.get("COALITION_MEMBERS", ""))]
+    proposal = sections(answer, _PROPOSAL)
+    named = [_find(others, name) for name in listed(proposal.get("COALITION_MEMBERS", ""))]
     invited = list({other.short_name: other for other in named if other is not None}.values())
-    if not is_yes(asked.get("PROPOSE_COALITION", "")) or not invited:
+    if not is_yes(proposal.get("PROPOSE_COALITION", "")) or not invited:
         return
-    await _form(moment, voices, actor, invited, asked.get("COALITION_PURPOSE", ""))
+    await _form(state, models, actor, invited, proposal.get("COALITION_PURPOSE", ""))
 
 
 async def _form(
-    moment: TurnState, voices: ScenarioModels, actor: Actor, invited: list[Actor], purpose: str
+    state: TurnState, models: ScenarioModels, actor: Actor, invited: list[Actor], purpose: str
 ) -> None:
     members = [actor, *invited]
     names = ", ".join(member.name for member in members)
     agreed = True
     for member in invited:
-        answer = await voices.ask(
+        answer = await models.ask(
             member.short_name,
             "answer to a coalition",
             model=model_of(member),
-            system=moment.system(member),
-            prompt=moment.prompt(
+            system=state.system(member),
+            prompt=state.prompt(
                 "coalition_answer", member, sender=actor, members=names, purpose=purpose or "not said"
             ),
-            turn=moment.turn,
+            turn=state.turn,
             about=actor.short_name,
         )
         agreed = is_yes(sections(answer, ("DECISION", "REASONING")).get("DECISION", "")) and agreed
     messages: list[tuple[str, str]] = []
     for member in members if agreed else ():
-        said = await voices.ask(
+        message = await models.ask(
             member.short_name,
             "word to a coalition",
             model=model_of(member),
-            system=moment.system(member),
-            prompt=moment.prompt(
+            system=state.system(member),
+            prompt=state.prompt(
                 "coalition_message",
                 member,
                 members=names,
                 purpose=purpose or "not said",
-                messages=[(moment.scenario.actors[who].name, text) for who, text in messages],
+                messages=[(state.scenario.actors[who].name, text) for who, text in messages],
             ),
-            turn=moment.turn,
+            turn=state.turn,
             about=actor.short_name,
         )
-        messages.append((member.short_name, said.strip()))
-    moment.talks.append(
+        messages.append((member.short_name, message.strip()))
+    state.talks.append(
         PrivateTalk(
             kind="coalition",
             participants=tuple(member.short_name for member in members),
@@ -153,15 +145,15 @@ async def _form(
     )
 
 
-def _others(moment: TurnState, actor: Actor) -> list[Actor]:
-    return [other for other in moment.scenario.actors.values() if other is not actor]
+def _others(state: TurnState, actor: Actor) -> list[Actor]:
+    return [other for other in state.scenario.actors.values() if other is not actor]
 
 
 def _find(actors: list[Actor], written: str) -> Actor | None:
-    """Whom a model means, by short name or name, with whatever marks it put around it."""
+    """The actor that a model names, by short name or name, with any markup around it."""
     name = written.strip().strip("*_`\"'.[]() ").lower()
     for actor in actors:
         if name in (actor.short_name.lower(), actor.name.lower()):
             return actor
-    held = [a for a in actors if a.short_name.lower() in name.split() or a.name.lower() in name]
-    return held[0] if len(held) == 1 else None
+    matches = [a for a in actors if a.short_name.lower() in name.split() or a.name.lower() in name]
+    return matches[0] if len(matches) == 1 else None

@@ -1,9 +1,7 @@
-"""Check a turn for what should not happen: actors out of character, a world that contradicts itself.
+"""Validate turns with a model: actors out of character, contradictions in the world state.
 
-A model does the checking; what it finds becomes issues with the severity of their check, and the
-scenario says whether an issue is noted, warned of, or ends the run.
-
-Knows nothing of how a turn was made.
+Findings become issues with the severity of their check; the scenario decides whether an issue is logged,
+reported as a warning, or ends the run.
 """
 
 import re
@@ -19,36 +17,28 @@ DESCRIPTIONS = {
     "world_state_coherence": "a new state of the world that does not follow from the old one and the actions",
     "information_access_consistency": "an actor that acts on something it cannot know",
 }
-
-
 OF_THE_WORLD = ("world_state_coherence",)
-"""Checks of a whole turn; the others look at one actor at a time."""
-
-
+"""Checks of a whole turn; the others examine one actor at a time."""
 _PASSED = ("pass", "ok", "yes", "consistent", "coherent", "no issue", "none", "not fail")
-
-
 _FAILED = ("fail", "no", "inconsistent", "incoherent")
-"""How a verdict begins, in the order in which they are tried: `no issues` is none."""
-
-
+"""Beginnings of verdicts; `_PASSED` is tried first, because `no issues` passes."""
 GRAVE = ("high", "critical")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationResult:
-    """What the checks of one turn came to."""
+    """Result of the checks of one turn."""
 
     issues: tuple[Issue, ...] = ()
     run: int = 0
     unread: int = 0
-    """Of those run, the ones whose verdict could not be read."""
+    """Number of checks whose verdict could not be read."""
 
 
 async def check_turn(
-    scenario: Scenario, prompts: Prompts, voices: ScenarioModels, turn: ScenarioTurn, before: str
+    scenario: Scenario, prompts: Prompts, models: ScenarioModels, turn: ScenarioTurn, before: str
 ) -> ValidationResult:
-    """Run every check that is switched on. `before` is the state of the world as it was."""
+    """Run every enabled check. `before` is the previous world state."""
     rules = scenario.validation
     if rules is None:
         return ValidationResult()
@@ -62,7 +52,7 @@ async def check_turn(
         )
         for actor in about:
             material = _material(scenario, turn, before, actor)
-            found = await _asked(scenario, prompts, voices, turn.number, name, check, actor, material)
+            found = await _check(scenario, prompts, models, turn.number, name, check, actor, material)
             issues += found or ()
             run, unread = run + 1, unread + (found is None)
     return ValidationResult(issues=tuple(issues), run=run, unread=unread)
@@ -82,42 +72,42 @@ def halting(rules: Validation | None, issues: Sequence[Issue]) -> str:
     return ""
 
 
-async def _asked(
+async def _check(
     scenario: Scenario,
     prompts: Prompts,
-    voices: ScenarioModels,
+    models: ScenarioModels,
     turn: int,
     name: str,
     check: ValidationCheck,
     actor: Actor | None,
     material: dict[str, str],
 ) -> list[Issue] | None:
-    """What one check found; None when its verdict cannot be read."""
+    """The issues of one check; None when its verdict cannot be read."""
     who = actor.short_name if actor else ""
     if check.prompt_template:
-        asked = _filled(check.prompt_template, material)
+        question = _filled(check.prompt_template, material)
     else:
         shown = "\n\n".join(
             f"# {title.replace('_', ' ')}\n{text}" for title, text in material.items() if text
         )
         description = check.description or DESCRIPTIONS.get(name, name.replace("_", " "))
-        asked = prompts.render("check", description=description, material=shown)
+        question = prompts.render("check", description=description, material=shown)
     rules = scenario.validation
-    answer = await voices.ask(
+    answer = await models.ask(
         "validation",
         name,
         model=(rules.validation_model if rules else "") or scenario.world_state_model,
-        prompt=f"{asked}\n\n{prompts.render('check_format')}",
+        prompt=f"{question}\n\n{prompts.render('check_format')}",
         turn=turn,
         about=who,
     )
-    said = sections(answer, ("VERDICT", "ISSUES"))
-    verdict = re.sub(r"^\W+", "", said.get("VERDICT", "")).lower()
+    fields = sections(answer, ("VERDICT", "ISSUES"))
+    verdict = re.sub(r"^\W+", "", fields.get("VERDICT", "")).lower()
     if verdict.startswith(_PASSED):
         return []
     if not verdict.startswith(_FAILED):
         return None
-    found = listed(said.get("ISSUES", "")) or ["the check did not pass"]
+    found = listed(fields.get("ISSUES", "")) or ["the check did not pass"]
     return [Issue(check=name, severity=check.severity, actor=who, text=text) for text in found]
 
 
@@ -150,7 +140,7 @@ def _profile(actor: Actor) -> str:
 
 
 def _filled(template: str, material: dict[str, str]) -> str:
-    """Only our own placeholders are filled in: an author's template may hold other braces."""
+    """Replace only known placeholders: a template may contain other braces."""
     for name, text in material.items():
         template = template.replace(f"{{{name}}}", text)
     return template

@@ -432,9 +432,9 @@ def _version(connection: Connection) -> int:
 
 
 def _steps() -> list[str]:
-    folder = resources.files("proctor.store.migrations")
+    folder = resources.files("proctor.store") / "migrations"
     return sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
 
 
 def _text(name: str) -> str:
-    return (resources.files("proctor.store.migrations") / name).read_text(encoding="utf-8")
+    return (resources.files("proctor.store") / "migrations" / name).read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ Knows nothing of HTTP, of how an evaluator judges, or of which sessions a config
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, cast
@@ -195,6 +195,13 @@ class Definitions:
         )
         used = self._in_use()
         return [extended(ListedEvaluator, row, locked=row["id"] in used) for row in rows]
+
+    def all_evaluators(self) -> Iterator[ListedEvaluator]:
+        """Every evaluator by id, without its configuration, read page by page."""
+        last = ""
+        while rows := self.evaluators(after=last, limit=500):
+            yield from rows
+            last = rows[-1]["id"]
 
     def _in_use(self) -> dict[str, str]:
         return _users(self._read.rows(_Document, _ENABLED, (1,)))

@@ -216,6 +216,12 @@ class ReceivedSpans:
         """Whether anything has arrived that no session tells of yet."""
         return bool(self._read.rows(Row, 'SELECT 1 FROM "arrivals" WHERE "isNew" = 1 LIMIT 1'))
 
+    def oldest_new(self) -> str | None:
+        """When the oldest span arrived that belongs to no session yet; None: there is none."""
+        (row,) = self._read.query('SELECT MIN("arrivedAt") AS "at" FROM "arrivals" WHERE "isNew" = 1')
+        at: str | None = row["at"]
+        return at
+
     def tell(self, tell: Tell, now: datetime) -> BuiltSessions:
         """Bring every session up to what has arrived, a few traces at a time."""
         told = BuiltSessions()

@@ -1,52 +1,58 @@
-"""Stop a run, go on with it, try again what failed.
+"""Stop, resume and retry runs, and answer the questions of scenarios.
 
-A run that goes on is a process of its own: closing the server stops none.
-
-Knows nothing of pages.
+A resumed run is a detached process: it outlives the server.
 """
 
 import asyncio
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from proctor.api.launch import LaunchRequest
 from proctor.batch.lifecycle import abort_run
 from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT
-from proctor.store import items
+from proctor.store import RetrySelection, items
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.tables import BatchRow, QuestionRow
-from proctor.web.launching import launch
+from proctor.web.launching import error_message, launch
+from proctor.web.plans import has_job
 from proctor.web.responses import ERRORS
 from proctor.web.run_schemas import RunId, SteeringAnswer
 from proctor.web.state import AppState
 
-# Questions to people who play an actor in a scenario: what is open, and their answers.
+BAD_USAGE = 2
+ABORT_SECONDS = 5
+"""How long a request waits for a run to stop; it stops in any case, and the page shows it."""
+POLL_SECONDS = 0.05
+RESUME_SECONDS = 20
+"""Longer than the slowest start seen on a busy machine."""
 
 
 class PendingQuestion(BaseModel):
-    """Something a run waits to be told."""
+    """A question to a person who plays an actor of a scenario."""
 
     id: str
     itemId: str  # noqa: N815  names as in the record
     sessionId: str  # noqa: N815
     actor: str
-    """Whom the person plays."""
+    """The actor the person plays."""
     prompt: str
     askedAt: str  # noqa: N815
 
 
 class Questions(BaseModel):
-    """What a run waits to be told, the oldest first."""
+    """The open questions of a run, oldest first."""
 
     questions: list[PendingQuestion]
 
 
 class QuestionAnswer(BaseModel):
-    """An answer."""
+    """An answer to a question."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -54,22 +60,24 @@ class QuestionAnswer(BaseModel):
 
 
 class AcceptedAnswer(BaseModel):
-    """The answer was taken down."""
+    """The question whose answer was stored."""
 
     id: str
 
 
 def router(site: AppState) -> APIRouter:
-    """What is asked and answered."""
+    """The routes of questions."""
     made = APIRouter(tags=["runs"])
 
-    @made.get("/api/runs/{run_id}/questions", summary="What people are asked", responses=ERRORS)
+    @made.get("/api/runs/{run_id}/questions", summary="Open questions to people", responses=ERRORS)
     def listed(run_id: str) -> Questions:
-        return Questions(questions=_open(site, site.store.read.batch(run_id, site.now())["runId"]))
+        return Questions(questions=_open_questions(site, site.store.read.batch(run_id, site.now())["runId"]))
 
-    @made.post("/api/runs/{run_id}/questions/{question_id}", summary="Answer, once", responses=ERRORS)
-    def answered(run_id: str, question_id: str, said: QuestionAnswer) -> AcceptedAnswer:
-        site.store.answer_question(run_id, question_id, said.answer, site.now())
+    @made.post(
+        "/api/runs/{run_id}/questions/{question_id}", summary="Answer a question, once", responses=ERRORS
+    )
+    def answered(run_id: str, question_id: str, given: QuestionAnswer) -> AcceptedAnswer:
+        site.store.answer_question(run_id, question_id, given.answer, site.now())
         return AcceptedAnswer(id=question_id)
 
     return made
@@ -85,16 +93,16 @@ class QuestionsTopic:
         self._known: list[PendingQuestion] = []
 
     async def state(self, version: int) -> tuple[int, Any]:
-        """All that are open; there are never many."""
-        found = await asyncio.to_thread(_open, self._site, self._run_id)
-        if found != self._known:
-            self._known = found
+        """All open questions; there are never many."""
+        questions = await asyncio.to_thread(_open_questions, self._site, self._run_id)
+        if questions != self._known:
+            self._known = questions
             self._version += 1
         changed = version != self._version
-        return self._version, {"questions": [each.model_dump() for each in found]} if changed else None
+        return self._version, {"questions": [each.model_dump() for each in questions]} if changed else None
 
 
-def _open(site: AppState, run_id: str) -> list[PendingQuestion]:
+def _open_questions(site: AppState, run_id: str) -> list[PendingQuestion]:
     return [_question(row) for row in site.store.open_questions(run_id)]
 
 
@@ -109,26 +117,12 @@ def _question(row: QuestionRow) -> PendingQuestion:
     )
 
 
-ANSWER_SECONDS = 5
-"""A page waits so long for a run to stop; it stops in any case, and the page sees it."""
-
-
-POLL_SECONDS = 0.05
-
-
-START_SECONDS = 20
-"""Longer than the slowest start seen on a busy machine."""
-
-
-BAD_USAGE = 2
-
-
 def steering_router(site: AppState) -> APIRouter:
-    """The routes that change what becomes of a run."""
+    """The routes that stop, resume and retry."""
     made = APIRouter(prefix="/api/runs", tags=["runs"], responses=ERRORS)
     stopping = set[asyncio.Task[Any]]()
 
-    @made.post("/{run_id}/abort", summary="Stop a run, wherever it is carried out")
+    @made.post("/{run_id}/abort", summary="Stop a run, including one started by another process")
     async def abort(run_id: RunId) -> SteeringAnswer:
         """Running items stop within seconds, queued ones never start."""
         batch = await asyncio.to_thread(site.store.read.batch, run_id, site.now())
@@ -137,58 +131,61 @@ def steering_router(site: AppState) -> APIRouter:
             raise UsageError(f"run {run_id} is already {batch['status']}\nThere is nothing left to stop.")
         work = asyncio.to_thread(abort_run, site.store, run_id, now=site.now, pause=time.sleep)
         task = asyncio.create_task(work)
-        # Held on to, so that it is not forgotten half-way when the page has been answered.
+        # Referenced, so that it is not garbage-collected once the request has been answered.
         stopping.add(task)
         task.add_done_callback(stopping.discard)
-        await asyncio.wait([task], timeout=ANSWER_SECONDS)
+        await asyncio.wait([task], timeout=ABORT_SECONDS)
         if task.done():
             task.result()
         return await asyncio.to_thread(_answer, site, run_id)
 
-    @made.post("/{run_id}/resume", summary="Go on with a run that was stopped, halted or killed")
+    @made.post("/{run_id}/resume", summary="Resume a run that was stopped, halted, or killed")
     async def resume(run_id: RunId) -> SteeringAnswer:
-        """Finished items are not repeated. Answers as soon as a process has taken the run over."""
-        batch = await asyncio.to_thread(_at_rest, site, run_id)
+        """Finished items are not repeated. Responds as soon as a process owns the run."""
+        batch = await asyncio.to_thread(_stopped_batch, site, run_id)
         counts = await asyncio.to_thread(items.status_counts, site.store.read, batch["runId"])
         if batch["status"] == "completed" and not counts[QUEUED]:
-            # It would be taken up, end at once, and from then on have taken until today.
-            raise UsageError(f"run {batch['runId']} is completed\nWhat failed in it can be tried again.")
-        return await _take_up(site, batch["runId"], [])
+            # Resuming would end at once and only change its duration.
+            raise UsageError(f"run {batch['runId']} is completed\nRetry its failed items instead.")
+        return await _resume(site, batch, RetrySelection())
 
-    @made.post("/{run_id}/retry", summary="Try again what did not succeed")
+    @made.post("/{run_id}/retry", summary="Retry items that did not succeed")
     async def retry(
         run_id: RunId,
         errors: Annotated[bool, Query(description="Items that ended in `error`.")] = True,
         failed: Annotated[bool, Query(description="Items that ended in `fail` or `timeout`.")] = True,
     ) -> SteeringAnswer:
-        """Adds an attempt to each such item, and goes on with what was not finished."""
-        batch = await asyncio.to_thread(_at_rest, site, run_id)
-        run_id = batch["runId"]
-        flags = [flag for flag, wanted in (("--retry-errors", errors), ("--retry-failed", failed)) if wanted]
-        counts = await asyncio.to_thread(items.status_counts, site.store.read, run_id)
-        again = counts[ERROR] * errors + (counts[FAIL] + counts[TIMEOUT]) * failed
-        if not again:
-            raise UsageError(f"{run_id} has nothing to be tried again\nWhat succeeded stays as it is.")
-        return await _take_up(site, run_id, flags)
+        """Adds an attempt to each of these items, and resumes the unfinished ones."""
+        batch = await asyncio.to_thread(_stopped_batch, site, run_id)
+        counts = await asyncio.to_thread(items.status_counts, site.store.read, batch["runId"])
+        if not counts[ERROR] * errors + (counts[FAIL] + counts[TIMEOUT]) * failed:
+            raise UsageError(f"{batch['runId']} has no items to retry\nSuccessful items stay as they are.")
+        return await _resume(site, batch, RetrySelection(errors=errors, failures=failed))
 
     return made
 
 
-def _at_rest(site: AppState, run_id: str) -> BatchRow:
+def _stopped_batch(site: AppState, run_id: str) -> BatchRow:
     batch = site.store.read.batch(run_id, site.now())
     if batch["status"] == RUNNING:
         raise UsageError(f"run {batch['runId']} is already running\nWait for it, or abort it first.")
     return batch
 
 
-async def _take_up(site: AppState, run_id: str, flags: list[str]) -> SteeringAnswer:
-    """Start the process that goes on with a run; wait until it has, or says why it cannot."""
-    name = f"resume-{run_id}-{secrets.token_hex(3)}"
-    launched = await asyncio.to_thread(launch, site, ["resume", run_id, *flags], name)
-    process, until = launched.process, time.monotonic() + START_SECONDS
-    while time.monotonic() < until:
+async def _resume(site: AppState, batch: Mapping[str, Any], retry: RetrySelection) -> SteeringAnswer:
+    """Start a process that resumes a run; wait until it owns the run, or has ended."""
+    run_id, name = batch["runId"], f"resume-{batch['runId']}-{secrets.token_hex(3)}"
+    if has_job(batch["job"]):
+        request = LaunchRequest(job=batch["job"], run_id=run_id, retry=retry)
+        launched = await asyncio.to_thread(site.launcher.launch, request, name)
+    else:
+        flags = ["--retry-errors"] * retry.errors + ["--retry-failed"] * retry.failures
+        launched = await asyncio.to_thread(launch, site, ["resume", run_id, *flags], name)
+    process, deadline = launched.process, time.monotonic() + RESUME_SECONDS
+    while time.monotonic() < deadline:
         if process.poll() == BAD_USAGE:
-            raise UsageError(problem_in(launched.said))
+            message = error_message(launched.document, launched.messages)
+            raise UsageError(message or "the command failed without a message")
         if process.poll() is not None or await asyncio.to_thread(_is_owned_by, site, run_id, process.pid):
             break
         await asyncio.sleep(POLL_SECONDS)
@@ -202,9 +199,3 @@ def _is_owned_by(site: AppState, run_id: str, pid: int) -> bool:
 
 def _answer(site: AppState, run_id: str) -> SteeringAnswer:
     return SteeringAnswer(run_id=run_id, status=site.store.read.batch(run_id, site.now())["status"])
-
-
-def problem_in(said: str) -> str:
-    """What a command said went wrong, of all it has printed."""
-    _, found, words = said.rpartition("proctor: ")
-    return (words if found else said).strip() or "the command failed without a word"

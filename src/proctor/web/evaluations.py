@@ -15,24 +15,22 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 
 from proctor.errors import NotFound
 from proctor.jobs.evaluation.online import is_online
-from proctor.jobs.evaluation.results import EvaluationReport as ReportPage
+from proctor.jobs.evaluation.results import (
+    EvaluationReport as ReportPage,
+)
 from proctor.jobs.evaluation.results import (
     averages_chart,
     evaluation_html,
     evaluation_markdown,
+    failed_targets,
+    insights_found,
     labels_chart,
     records_of,
-)
-from proctor.jobs.evaluation.state import EvaluationState, delete_evaluation, evaluation_of, stop_evaluation
-from proctor.stats.evaluation import (
-    EvaluationResults,
-    EvaluatorResult,
-    failed_targets,
-    high_is_bad,
-    insights_of,
     results_of,
     worst_targets,
 )
+from proctor.jobs.evaluation.state import EvaluationState, delete_evaluation, evaluation_of, stop_evaluation
+from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, high_is_bad
 from proctor.stats.intervals import Estimate, Rate
 from proctor.store import evaluations, timestamp
 from proctor.store.evaluations import JudgedFilter
@@ -109,12 +107,11 @@ class EvaluationLines:
             tokens=results.tokens,
             remarks=list(results.remarks),
             chart=averages_chart(results.summaries) if _have_averages(results.summaries) else "",
-            insights=self._insights(job, results),
+            insights=self._insights(results),
         )
 
-    def _insights(self, job: EvaluationState, results: EvaluationResults) -> list[InsightShape]:
-        asked = (each.asked_as for each in results.summaries)
-        found = insights_of(self._site.store.read, job.id, asked)[:MOST_INSIGHTS]
+    def _insights(self, results: EvaluationResults) -> list[InsightShape]:
+        found = insights_found(self._site.store, results)[:MOST_INSIGHTS]
         return [
             InsightShape(
                 insight=each.insight, found=each.found, example=each.example, sessions=[*each.sessions]

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from proctor import __version__
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.models.providers import PROVIDERS, Endpoint, find_endpoint, is_loopback
-from proctor.web.launching import asked
+from proctor.web.launching import error_message, run_command
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 
@@ -110,11 +110,11 @@ def router(site: AppState) -> APIRouter:
     async def answer(words: Sequence[str], seconds: float) -> dict[str, Any]:
         async with at_once:
             try:
-                _, document, told = await asked(site, words, seconds=seconds)
+                _, document, messages = await run_command(site, words, seconds=seconds)
             except TimeoutError:
                 raise ProctorError(f"no answer within {seconds:g} s") from None
         if not document:
-            raise ProctorError(told.strip().removeprefix("proctor: ")[:1000] or "it said nothing")
+            raise ProctorError(error_message({}, messages) or "the command failed without a message")
         if isinstance(problem := document.get("error"), str):
             raise UsageError(problem)
         return document

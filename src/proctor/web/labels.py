@@ -1,10 +1,7 @@
-"""What people say of what was judged, and how good that shows the judges to be.
-
-Knows nothing of how anything is judged.
-"""
+"""Human labels of evaluated sessions, and how far judges agree with them."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,14 +10,14 @@ from pydantic import Field
 
 from proctor.errors import UsageError
 from proctor.evaluators import definition_files, read_definition
-from proctor.evaluators.builtins import JUDGED, PREFIX, BuiltinEvaluator
+from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.matchers import MATCHINGS
+from proctor.evaluators.registry import EvaluatorListing, builtin_listing, list_evaluators
+from proctor.evaluators.registry import ratings_of as definition_ratings
 from proctor.score import Level
 from proctor.stats.calibration import LabeledJudge, judges
-from proctor.store import transcripts
-from proctor.store.aggregates import label_state
+from proctor.store import evaluations, transcripts
 from proctor.store.evaluations import Label
-from proctor.store.runs import last_change
 from proctor.store.tables import LabelRow, ScoreRow
 from proctor.web.evaluation_schemas import (
     ConfusionShape,
@@ -38,34 +35,43 @@ from proctor.web.run_schemas import RowModel, SessionId
 from proctor.web.sessions import find_session
 from proctor.web.state import AppState
 
-# The evaluators that can be named here: ours, those in files, those in the store, with their scales.
-
-
-KINDS = {"llmAsAJudge": "judge", "codeBased": "code", "derived": "derived"}
-
-
-YES_NO = {"Yes": 1.0, "No": 0.0}
-
-
-PAGE = 500
-
 
 def found_evaluators(site: AppState) -> list[EvaluatorShape]:
     """Every evaluator that can be named on the page."""
-    return [*_built_in(), *_in_files(site), *_stored(site)]
+    return [_shape(each) for each in list_evaluators(_folders(site), site.store.definitions.all_evaluators())]
+
+
+def _shape(listing: EvaluatorListing) -> EvaluatorShape:
+    return EvaluatorShape(
+        name=listing.name,
+        id=listing.id,
+        level=listing.level,
+        kind=listing.kind,
+        asks_model=listing.asks_model,
+        source=listing.source(_file_name(listing)),
+        judges=listing.judges[:1].upper() + listing.judges[1:] if listing.is_builtin else listing.judges,
+        reference=listing.reference,
+        needs_reference=listing.kind == "program",
+        ratings=_ratings(listing.ratings),
+        problem=listing.problem,
+    )
+
+
+def _file_name(listing: EvaluatorListing) -> str:
+    if listing.path is None:
+        return ""
+    return str(listing.path) if listing.problem else listing.path.name
 
 
 def ratings_of(site: AppState, evaluator: str, dimension: str = "") -> list[RatingShape]:
     """What an evaluator may answer; nothing when that is not known, or anything goes."""
-    if evaluator in MATCHINGS:
-        return _ratings(YES_NO)
-    if evaluator.startswith(PREFIX):
-        one = JUDGED.get(evaluator.removeprefix(PREFIX))
-        return _ratings(one.ratings) if one else []
+    if evaluator in MATCHINGS or evaluator in {PREFIX + name for name in JUDGED}:
+        return _ratings(builtin_listing(evaluator).ratings)
     document: Mapping[str, Any] | None = site.store.definitions.document(evaluator)
     if document is None:
-        document = next((each for each in map(_read, _files(site)) if each and _is(each, evaluator)), None)
-    return scale_of(document, dimension) if document else []
+        definitions = filter(None, map(_read, definition_files(_folders(site))))
+        document = next((each for each in definitions if each.get("evaluatorName") == evaluator), None)
+    return _ratings(definition_ratings(document, dimension)) if document else []
 
 
 def order_of(site: AppState, evaluator: str, dimension: str) -> list[str]:
@@ -76,51 +82,8 @@ def order_of(site: AppState, evaluator: str, dimension: str) -> list[str]:
     return [rating.label for rating in sorted(found, key=lambda rating: rating.value or 0.0)]
 
 
-def scale_of(document: Mapping[str, Any], dimension: str = "") -> list[RatingShape]:
-    """The scale of a definition, or of one of its dimensions."""
-    judge = (document.get("evaluatorConfig") or {}).get("llmAsAJudge") or {}
-    scale = judge.get("ratingScale") or {}
-    for each in scale.get("multiDimensional") or ():
-        if each.get("dimensionName") == dimension:
-            scale = each.get("dimensionRatingScale") or {}
-    entries = scale.get("numerical") or scale.get("categorical") or ()
-    return [RatingShape(label=entry["label"], value=entry.get("value")) for entry in entries]
-
-
-def _built_in() -> Iterator[EvaluatorShape]:
-    for name, one in JUDGED.items():
-        yield EvaluatorShape(
-            name=PREFIX + name,
-            id=PREFIX + name,
-            level=one.level,
-            kind="judge",
-            asks_model=True,
-            source="Proctor",
-            judges=_sentence(one),
-            reference=one.reference,
-            ratings=_ratings(one.ratings),
-        )
-    for name, matching in MATCHINGS.items():
-        yield EvaluatorShape(
-            name=name,
-            id=name,
-            level="session",
-            kind="program",
-            asks_model=False,
-            source="Proctor",
-            judges=f"{matching.words} of the tools that were called with those expected",
-            reference="expectedTrajectory",
-            needs_reference=True,
-            ratings=_ratings(YES_NO),
-        )
-
-
-def _sentence(one: BuiltinEvaluator) -> str:
-    return one.judges[:1].upper() + one.judges[1:]
-
-
-def _files(site: AppState) -> list[Path]:
-    return list(definition_files([site.folder / "evaluators", site.home / "evaluators"]))
+def _folders(site: AppState) -> list[Path]:
+    return [site.folder / "evaluators", site.home / "evaluators"]
 
 
 def _read(path: Path) -> Mapping[str, Any] | None:
@@ -130,57 +93,7 @@ def _read(path: Path) -> Mapping[str, Any] | None:
         return None
 
 
-def _is(document: Mapping[str, Any], name: str) -> bool:
-    return bool(document.get("evaluatorName") == name)
-
-
-def _in_files(site: AppState) -> Iterator[EvaluatorShape]:
-    for path in _files(site):
-        try:
-            document = read_definition(path)
-        except UsageError as error:
-            yield EvaluatorShape(
-                name=path.stem,
-                id=path.stem,
-                level="",
-                kind="",
-                asks_model=False,
-                source=str(path),
-                judges="",
-                problem=str(error).partition("\n")[0],
-            )
-            continue
-        config = document["evaluatorConfig"]
-        kind = next(each for each in KINDS if config.get(each) is not None)
-        yield EvaluatorShape(
-            name=document["evaluatorName"],
-            id=path.stem,
-            level=document["level"].lower(),
-            kind=KINDS[kind],
-            asks_model=kind != "codeBased",
-            source=path.name,
-            judges=document.get("description") or "",
-            ratings=scale_of(document),
-        )
-
-
-def _stored(site: AppState) -> Iterator[EvaluatorShape]:
-    last = ""
-    while rows := site.store.definitions.evaluators(after=last, limit=PAGE):
-        for row in rows:
-            yield EvaluatorShape(
-                name=row["name"],
-                id=row["id"],
-                level=row["level"].lower(),
-                kind=KINDS[row["kind"]],
-                asks_model=row["kind"] != "codeBased",
-                source="the store",
-                judges=row["description"],
-            )
-        last = rows[-1]["id"]
-
-
-def _ratings(given: Mapping[str, float]) -> list[RatingShape]:
+def _ratings(given: Mapping[str, float | None]) -> list[RatingShape]:
     return [RatingShape(label=label, value=value) for label, value in given.items()]
 
 
@@ -262,9 +175,7 @@ class _Judges:
         return [judge_shape(each) for each in judges(self._site.store.read, order, evaluator=evaluator)]
 
     def _state(self, evaluator: str) -> tuple[Any, ...]:
-        read = self._site.store.read
-        labeled, judged = label_state(read, evaluator), last_change(read)
-        return labeled["n"], labeled["at"], judged["at"], judged["end"]
+        return tuple(evaluations.labels_state(self._site.store.read, evaluator).values())
 
 
 def judge_shape(judge: LabeledJudge) -> JudgeShape:

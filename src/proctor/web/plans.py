@@ -1,18 +1,14 @@
-"""New Batch: a plan that is typed in is checked, looked at from all sides, and started.
+"""The New Batch page: check a typed plan while it is edited, validate it, and start it.
 
-What is started is a command of its own, on a file that is kept in the server's folder, so that it can be
-resumed like any other.
-
-Knows nothing of how items are carried out.
+A plan is read and validated in this process. Its run is a detached process, and its text is kept as a file in
+the server's folder, so that the run can be resumed like any other.
 """
 
 import asyncio
-import re
 import secrets
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,28 +17,19 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from proctor import jobs
+from proctor.api.launch import LaunchedProcess, LaunchRequest
+from proctor.batch import lifecycle
 from proctor.errors import NotFound, Place, PlanError, Problem, UsageError
-from proctor.item import Item
-from proctor.jobs.benchmark.tasks import Header, read_task
-from proctor.jobs.coding.plan import Overrides, read_plan
-from proctor.jobs.coding.schema import CodingPlanFile, json_schema
-from proctor.jobs.dialogue.plan import read_simulation
-from proctor.jobs.dialogue.roles import Roles
-from proctor.jobs.dialogue.schema import CONFIG_KEYS, SimulationFile
-from proctor.jobs.evaluation.request import CONCURRENCY, EvaluationPlan, read_evaluation
-from proctor.jobs.scenario.experiment import ExperimentOverrides, read_experiment
-from proctor.jobs.scenario.schema import ExperimentConfig
-from proctor.plan.fields import names_of
+from proctor.job import Job, JobPlan, PlanText, make_overrides
 from proctor.plan.source import MOST_BYTES
 from proctor.plan.yaml_loader import read_source
 from proctor.stats.estimate import AgentModel, forecast
 from proctor.store import runs as listing
-from proctor.web.launching import LaunchedProcess, asked, launch
+from proctor.web.command_jobs import COMMAND_JOBS, CommandJob
+from proctor.web.launching import error_message, launch, run_command
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
-
-# Plans to begin with, one for every job: they run as they are, with no key and no network.
-
 
 STARTERS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("coding.yaml", "coding", "Coding sessions", {}),
@@ -53,286 +40,70 @@ STARTERS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("dialogues.yaml", "dialogue", "Dialogues", {}),
     ("evaluation.yaml", "evaluation", "Evaluation", {}),
 )
+"""Example plans by file, job and title, with the overrides they need. They run with no key and no network."""
 
 
 class Example(BaseModel):
-    """A plan to begin with."""
+    """An example plan."""
 
     name: str
     job: str
     text: str
     overrides: dict[str, Any]
-    """What it needs to be told besides."""
+    """Overrides it needs."""
 
 
 def examples() -> list[Example]:
-    """A plan for every job, in the order the page shows them."""
+    """A plan for every job, in the order of the page."""
     return [
-        Example(name=title, job=job, text=_text(file), overrides=more) for file, job, title, more in STARTERS
+        Example(name=title, job=job, text=_text(file), overrides=overrides)
+        for file, job, title, overrides in STARTERS
     ]
 
 
 def _text(file: str) -> str:
     text = files("proctor.web").joinpath("starters", file).read_text(encoding="utf-8")
-    # Two who begin with the same example must not write into one folder.
+    # Two runs of one example must not write to the same folder.
     return text.replace("{examples}", str(_examples())).replace("{unique}", f"harbour-{secrets.token_hex(2)}")
 
 
 def _examples() -> Path:
-    """The folder of examples: in the package once it is installed, at the top of the source before."""
+    """The folder of examples: inside the installed package, or at the top of the source tree."""
     installed = Path(str(files("proctor").joinpath("examples")))
     return installed if installed.is_dir() else Path(__file__).parents[3] / "examples"
 
 
-# The jobs that can be typed in: how each is recognised, read, and started on the command line.
+# Jobs
 
 
-Given = Mapping[str, Any]
-"""What is said at run time in place of the plan: names as on the page."""
-
-
-_KEY = re.compile(r"^([A-Za-z_][\w-]*)\s*:", re.MULTILINE)
-
-
-_TASK = re.compile(r"^#\s*Task\b|\A---\s*$[\s\S]*?^---\s*$\s*^#\s", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanReading:
-    """What a plan comes to."""
-
-    item_count: int | None = None
-    """None: it takes a look at the surroundings to know."""
-    items: Callable[[], Iterable[Item]] = tuple
-    """Makes them, one after the other; a large plan has a hundred thousand."""
-    concurrency: int = 1
-    run_id: str = ""
-    """What the plan calls its run. Empty: nothing."""
-
-    def work(self) -> Mapping[AgentModel, int]:
-        """Items by who does them. Empty: unknown."""
-        return Counter(AgentModel(item.agent, item.model) for item in self.items())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanKind:
-    """One kind of plan."""
-
-    name: str
-    """As in the record."""
-    title: str
-    suffix: str
-    keys: frozenset[str]
-    """What only such a plan says at its top."""
-    read: Callable[[AppState, str, Given], PlanReading]
-    """Read a text; raises `PlanError` with everything wrong with it."""
-    schema: Callable[[], dict[str, Any]]
-    command: tuple[str, ...]
-    """Of `proctor`; the file follows."""
-    flags: Mapping[str, str]
-    """Which run-time settings it has, and the option each is."""
-    has_folder: bool = False
-    """Whether it is told where relative paths begin; the others begin at the working folder."""
-
-    def words(self, site: AppState, path: Path, given: Given, more: Iterable[str] = ()) -> list[str]:
-        """The command that runs the plan in this file. Raises for a setting it does not have."""
-        words = [*self.command, str(path)]
-        for name, value in given.items():
-            if name not in self.flags:
-                raise UsageError(f"{self.title}: there is no setting `{name}` to override")
-            words.append(_option(self.flags[name], value))
-        if self.has_folder:
-            words.append(f"--folder={site.folder}")
-        return [*words, *more]
-
-
-def find_job(name: str) -> PlanKind:
+def find_job(name: str) -> Job:
     """The job of this name."""
-    if name not in JOBS:
-        raise NotFound(f"there is no job {name} to be typed in\nThere are: {', '.join(JOBS)}.")
-    return JOBS[name]
+    if name not in jobs.job_names():
+        raise NotFound(f"there is no job {name}\nThere are: {', '.join(jobs.job_names())}.")
+    return jobs.find_job(name) if has_job(name) else COMMAND_JOBS[name]
 
 
-def recognise(text: str) -> PlanKind:
-    """The job a text seems to be a plan of, however unfinished it is; the first of all when nothing tells."""
-    if _TASK.search(text):
-        return JOBS["benchmark"]
-    found = set(_KEY.findall(text))
-    return max(JOBS.values(), key=lambda job: len(job.keys & found))
+def has_job(name: str) -> bool:
+    """Whether a job implements `Job`, so that its runs start from a `LaunchRequest`."""
+    try:
+        return isinstance(jobs.find_job(name), Job)
+    except (AttributeError, ModuleNotFoundError):
+        return False
 
 
-def _option(flag: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return f"--{flag}" if value else f"--no-{flag}"
-    return f"--{flag}={value}"
+def recognize(text: str) -> Job:
+    """The job whose plan a text seems to be, however unfinished it is."""
+    return max(map(find_job, jobs.job_names()), key=lambda job: job.recognizes(text))
 
 
-def _coding(site: AppState, text: str, given: Given) -> PlanReading:
-    overrides = Overrides(
-        concurrency=given.get("concurrency"),
-        model=given.get("model"),
-        agent=given.get("agent"),
-        budget_usd=given.get("budget"),
-        timeout_sec=given.get("timeoutSec"),
-        retries=given.get("retries"),
-        merge_on_pass=given.get("mergeOnPass"),
-    )
-    plan = read_plan(text, file="plan", folder=site.folder, overrides=overrides)
-    return PlanReading(
-        item_count=plan.item_count(overrides),
-        items=lambda: plan.items(overrides),
-        concurrency=plan.concurrency(overrides),
-        run_id=given.get("runId") or plan.run_id or "",
-    )
-
-
-def _experiment(site: AppState, text: str, given: Given) -> PlanReading:
-    limits = ExperimentOverrides(
-        max_parallel=given.get("concurrency"), budget_usd=given.get("budget"), human="web"
-    )
-    path = site.kept / "plans" / "config.yaml"
-    read = read_experiment(text, path=path, working_folder=site.folder, limits=limits)
-    return PlanReading(item_count=read.run_count, items=read.items, concurrency=read.max_parallel)
-
-
-def _dialogues(site: AppState, text: str, given: Given) -> PlanReading:
-    names = {"concurrency": "max_workers", "runs": "num_runs", "budget": "budget_limit", "seed": "seed"}
-    overrides = {name: given[said] for said, name in names.items() if given.get(said) is not None}
-    if model := given.get("model"):
-        overrides |= {"model_name": model, "model_type": ""}
-    roles = Roles([site.folder / "roles", site.home / "roles"])
-    read = read_simulation(text, overrides, file="config", folder=site.folder, roles=roles)
-    return PlanReading(
-        item_count=read.item_count, items=lambda: read.items(""), concurrency=read.config["max_workers"]
-    )
-
-
-def _benchmark(_: AppState, text: str, given: Given) -> PlanReading:
-    with tempfile.TemporaryDirectory(prefix="proctor-task-") as made:
-        file = Path(made) / "task.md"
-        file.write_text(text, encoding="utf-8", errors="replace")
-        read_task(file)
-    return PlanReading(concurrency=given.get("concurrency") or 1)
-
-
-def _evaluation(_: AppState, text: str, given: Given) -> PlanReading:
-    asked = read_evaluation(text, file="plan")
-    files = (asked.get("dataSourceConfig") or {}).get("files") or {}
-    truth = asked.get("groundTruth") or []
-    for path in (*files.get("paths", ()), *([truth] if isinstance(truth, str) else truth)):
-        if not Path(path).expanduser().is_absolute():
-            raise UsageError(
-                f"{path} begins nowhere: a plan that is typed in has no folder of its own\n"
-                "Write the whole path, or start the file with `proctor evaluate start`."
-            )
-    return PlanReading(concurrency=given.get("concurrency") or asked.get("concurrency") or CONCURRENCY)
-
-
-def _of(model: Any) -> Callable[[], dict[str, Any]]:
-    return lambda: dict(model.model_json_schema())
-
-
-_ALL: Sequence[PlanKind] = (
-    PlanKind(
-        name="coding",
-        title="Coding sessions or prompts",
-        suffix=".yaml",
-        keys=frozenset(names_of(CodingPlanFile)),
-        read=_coding,
-        schema=json_schema,
-        command=("batch",),
-        flags={
-            "concurrency": "concurrency",
-            "agent": "agent",
-            "model": "model",
-            "timeoutSec": "timeout-sec",
-            "retries": "retries",
-            "mergeOnPass": "merge-on-pass",
-            "budget": "budget",
-            "runId": "run-id",
-        },
-        has_folder=True,
-    ),
-    PlanKind(
-        name="scenario",
-        title="Scenario experiment",
-        suffix=".yaml",
-        keys=frozenset(ExperimentConfig.model_fields),
-        read=_experiment,
-        schema=_of(ExperimentConfig),
-        command=("experiment", "--human=web"),
-        flags={"concurrency": "max-parallel", "budget": "budget"},
-    ),
-    PlanKind(
-        name="dialogue",
-        title="Dialogues",
-        suffix=".yaml",
-        keys=frozenset(CONFIG_KEYS),
-        read=_dialogues,
-        schema=_of(SimulationFile),
-        command=("simulate", "--config"),
-        flags={
-            "concurrency": "max-workers",
-            "model": "model",
-            "budget": "budget",
-            "runs": "num-runs",
-            "seed": "seed",
-        },
-        has_folder=True,
-    ),
-    PlanKind(
-        name="benchmark",
-        title="Benchmark task",
-        suffix=".md",
-        keys=frozenset(),
-        read=_benchmark,
-        schema=_of(Header),
-        command=("bench", "--task"),
-        flags={
-            "models": "models",
-            "concurrency": "parallel",
-            "agent": "agent",
-            "timeoutSec": "timeout",
-            "runs": "runs",
-        },
-    ),
-    PlanKind(
-        name="evaluation",
-        title="Evaluation of sessions",
-        suffix=".yaml",
-        keys=frozenset(names_of(EvaluationPlan)),
-        read=_evaluation,
-        schema=_of(EvaluationPlan),
-        command=("evaluate", "start"),
-        flags={
-            "concurrency": "concurrency",
-            "timeoutSec": "timeout",
-            "retries": "retries",
-            "budget": "budget",
-        },
-    ),
-)
-
-
-JOBS: Mapping[str, PlanKind] = {job.name: job for job in _ALL}
-"""By name; the first is what a text is taken for that could be anything."""
-
-
-MOST_SECONDS_LOOKING = 120
-
-
-IN_THE_STORE = ("coding", "evaluation")
-"""Jobs that need their plan's file no more once they have begun."""
-
-
-MOST_SECONDS_STARTING = 30
-
+VALIDATION_SECONDS = 120
+START_SECONDS = 30
 
 Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
 class Override(BaseModel):
-    """What is said at run time in place of the plan. Which of these a job has, its panel shows."""
+    """Run-time settings that replace those of the plan. Each job has some of them."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -348,30 +119,20 @@ class Override(BaseModel):
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     runId: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")] | None = None  # noqa: N815
 
-    @property
-    def given(self) -> dict[str, Any]:
-        """Only what is said."""
-        return self.model_dump(exclude_none=True)
-
 
 class PlanRequest(BaseModel):
-    """A plan as it stands on the page."""
+    """A plan as typed on the page."""
 
     model_config = ConfigDict(extra="forbid")
 
     text: Annotated[str, Field(max_length=MOST_BYTES)]
     job: str = ""
-    """Empty: it is recognised by its keys."""
+    """Empty: recognized by its keys."""
     overrides: Override = Override()
-
-    @property
-    def kind(self) -> PlanKind:
-        """What it is a plan of."""
-        return find_job(self.job) if self.job else recognise(self.text)
 
 
 class PlanProblem(BaseModel):
-    """One thing wrong with a plan."""
+    """One problem of a plan."""
 
     problem: str
     remedy: str = ""
@@ -379,46 +140,46 @@ class PlanProblem(BaseModel):
     """Counted from 1. None: it has no place in this text."""
     column: int | None = None
     file: str = ""
-    """The other file in which it is wrong."""
+    """The other file that has the problem."""
 
 
 class PlanCheck(BaseModel):
-    """What is wrong with a plan by itself."""
+    """Problems of a plan by itself."""
 
     job: str
     title: str
     problems: list[PlanProblem]
     itemCount: int | None = None  # noqa: N815
-    """None: it cannot be told without a look at the surroundings, or something is wrong."""
+    """None: only known after validation, or the plan has problems."""
 
 
 class PlannedChanges(BaseModel):
-    """What a batch is expected to take."""
+    """Estimated cost and duration of a batch."""
 
     costUsd: float | None  # noqa: N815
     """None: unknown."""
     seconds: float | None
     basis: str
-    """How it was reckoned."""
+    """What the estimate is based on."""
 
 
 class PlanValidation(PlanCheck):
-    """What is wrong with a plan and what it names, and what it is going to take."""
+    """Problems of a plan and of everything it names, and its estimate."""
 
     concurrency: int | None = None
     remarks: list[str] = []
-    """Worth knowing, no reason to stop."""
+    """Remarks that do not prevent a start."""
     forecast: PlannedChanges | None = None
 
 
 class StartedRun(BaseModel):
-    """A run that is under way."""
+    """A run that has started."""
 
     runId: str  # noqa: N815
 
 
 class JobKind(BaseModel):
-    """A job that can be typed in."""
+    """A job whose plans can be typed."""
 
     name: str
     title: str
@@ -427,184 +188,232 @@ class JobKind(BaseModel):
 
 
 def router(site: AppState) -> APIRouter:
-    """The page, and what it asks."""
+    """The page and its routes."""
     made = APIRouter(tags=["plans"])
 
     @made.get("/new", include_in_schema=False)
     def shown(request: Request) -> Response:
         return page(request, "new.html", title="New Batch")
 
-    @made.get("/api/plans/examples", summary="A plan to begin with, for every job")
+    @made.get("/api/plans/examples", summary="An example plan for every job")
     def begin() -> list[Example]:
         return examples()
 
     @made.get("/api/plans/jobs", summary="The jobs, with the schema of their plans")
-    def jobs() -> list[JobKind]:
+    def list_jobs() -> list[JobKind]:
         return [
-            JobKind(name=job.name, title=job.title, overrides=list(job.flags), schema=job.schema())
-            for job in JOBS.values()
+            JobKind(name=job.name, title=job.title, overrides=_override_names(job), schema=dict(job.schema()))
+            for job in map(find_job, jobs.job_names())
         ]
 
-    @made.post("/api/plans/check", summary="What is wrong with a plan by itself", responses=ERRORS)
+    @made.post("/api/plans/check", summary="Check the text of a plan", responses=ERRORS)
     def check(typed: PlanRequest) -> PlanCheck:
-        job = typed.kind
+        plan = TypedPlan(site, typed)
         try:
-            reading = _readable(site, typed)
+            count = plan.read().item_count
         except UsageError as error:
-            return PlanCheck(job=job.name, title=job.title, problems=problems_of(error))
-        return PlanCheck(job=job.name, title=job.title, problems=[], itemCount=reading.item_count)
+            return PlanCheck(job=plan.job.name, title=plan.job.title, problems=problems_of(error))
+        return PlanCheck(job=plan.job.name, title=plan.job.title, problems=[], itemCount=count)
 
-    @made.post("/api/plans/validate", summary="Look at all a plan names; start nothing", responses=ERRORS)
+    @made.post(
+        "/api/plans/validate",
+        summary="Validate a plan and everything it names; run nothing",
+        responses=ERRORS,
+    )
     async def validate(typed: PlanRequest) -> PlanValidation:
-        return await asyncio.to_thread(_read, site, typed) or await _looked_at(site, typed)
+        plan = TypedPlan(site, typed)
+        try:
+            return await asyncio.wait_for(plan.validate(), VALIDATION_SECONDS)
+        except TimeoutError:
+            raise UsageError(f"validating the plan took more than {VALIDATION_SECONDS} s") from None
+        except UsageError as error:
+            return PlanValidation(job=plan.job.name, title=plan.job.title, problems=problems_of(error))
 
     @made.post("/api/runs", status_code=201, summary="Start a plan", responses=ERRORS, tags=["runs"])
     async def start(typed: PlanRequest) -> StartedRun:
-        await asyncio.to_thread(_readable, site, typed)
-        return StartedRun(runId=await _started(site, typed))
+        plan = TypedPlan(site, typed)
+        await asyncio.to_thread(plan.read)
+        return StartedRun(runId=await plan.start())
 
     return made
 
 
+def _override_names(job: Job) -> list[str]:
+    """The names of the page for the overrides of a job."""
+    return [name for name in Override.model_fields if _has_override(job, name)]
+
+
+def _has_override(job: Job, name: str) -> bool:
+    if name == "runId":
+        # A job whose plans can name their run.
+        properties = job.schema().get("properties")
+        return isinstance(properties, Mapping) and name in properties
+    try:
+        make_overrides(job, {name: None})
+    except UsageError:
+        return False
+    return True
+
+
+class TypedPlan:
+    """A plan that was typed, on its way to a run."""
+
+    def __init__(self, site: AppState, request: PlanRequest) -> None:
+        self._site, self._text = site, request.text
+        self.job = find_job(request.job) if request.job else recognize(request.text)
+        self._values = request.overrides.model_dump(exclude_none=True)
+        self._run_id: str = ""
+        if _has_override(self.job, "runId"):
+            self._run_id = self._values.pop("runId", "")
+        if "human" in {each.name for each in fields(self.job.overrides)}:
+            # People answer on the page: a detached process has no terminal.
+            self._values["human"] = "web"
+
+    def read(self) -> JobPlan:
+        """Read and check the text. Raises for every problem, and for a run ID that is in use."""
+        source = PlanText(text=self._text, folder=self._site.folder)
+        plan = self.job.read(source, make_overrides(self.job, self._values), self._site.context)
+        run_id = self._run_id or plan.run_id
+        if run_id and listing.batches_named(self._site.store.read, [run_id], self._site.now()):
+            problem = f"there is already a run called {run_id}"
+            remedy = "Choose another run ID under Overrides, or set `runId` in the plan."
+            if self._run_id:
+                raise UsageError(f"{problem}\n{remedy}")
+            at = read_source(self._text, file=source.file).place(("runId",), of_key=True)
+            raise PlanError([Problem(at=at, problem=problem, remedy=remedy)])
+        return plan
+
+    async def validate(self) -> PlanValidation:
+        """Check everything the plan names, and estimate it."""
+        plan = await asyncio.to_thread(self.read)
+        if isinstance(self.job, CommandJob):
+            return await self._validate_by_command(self.job, plan)
+        return await asyncio.to_thread(self._validate, plan)
+
+    def _validate(self, plan: JobPlan) -> PlanValidation:
+        preview = lifecycle.preview(plan, self._site.context)
+        estimate = plan.estimate(self._site.context)
+        count = estimate.item_count if estimate else plan.item_count
+        return PlanValidation(
+            job=self.job.name,
+            title=self.job.title,
+            problems=[],
+            itemCount=sum(1 for _ in plan.items()) if count is None else count,
+            concurrency=plan.concurrency,
+            remarks=list(preview.remarks),
+            forecast=PlannedChanges(costUsd=estimate.cost_usd, seconds=None, basis=estimate.basis)
+            if estimate
+            else self._estimate(plan),
+        )
+
+    async def _validate_by_command(self, job: CommandJob, plan: JobPlan) -> PlanValidation:
+        name = f"{secrets.token_hex(8)}{job.plan_suffix}"
+        path = _write(self._site.kept / "checks", name, self._text)
+        words = job.words(path, self._site.folder, make_overrides(job, self._values))
+        try:
+            code, document, messages = await run_command(
+                self._site, [*words, "--dry-run", "--json"], seconds=VALIDATION_SECONDS
+            )
+        finally:
+            path.unlink(missing_ok=True)
+        if code or "itemCount" not in document:
+            raise _start_error(document, messages)
+        estimate = None
+        if "costUsd" in document:
+            basis = "Based on the length of the sessions."
+            estimate = PlannedChanges(costUsd=document["costUsd"], seconds=None, basis=basis)
+        return PlanValidation(
+            job=self.job.name,
+            title=self.job.title,
+            problems=[],
+            itemCount=document["itemCount"],
+            concurrency=plan.concurrency,
+            remarks=document.get("remarks") or [],
+            forecast=estimate or await asyncio.to_thread(self._estimate, plan),
+        )
+
+    def _estimate(self, plan: JobPlan) -> PlannedChanges | None:
+        """Cost and duration, from earlier sessions of the same agents and models."""
+        work = Counter(AgentModel(item.agent, item.model) for item in plan.items())
+        if not work:
+            return None
+        read, concurrency = self._site.store.read, plan.concurrency
+        estimate = forecast(read, self.job.name, work, concurrency=concurrency)
+        return PlannedChanges(costUsd=estimate.cost_usd, seconds=estimate.seconds, basis=estimate.basis)
+
+    async def start(self) -> str:
+        """Start a detached run; its ID, as soon as it is in the store."""
+        site, job = self._site, self.job
+        name = f"{site.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        path = await asyncio.to_thread(_write, site.kept / "plans", f"{name}{job.plan_suffix}", self._text)
+        if isinstance(job, CommandJob):
+            words = job.words(path, site.folder, make_overrides(job, self._values))
+            process = launch(site, [*words, "--json"], name)
+        else:
+            request = LaunchRequest(
+                job=job.name,
+                run_id=self._run_id,
+                plan_text=self._text,
+                plan_path=str(path),
+                folder=str(site.folder),
+                overrides=self._values,
+            )
+            process = await asyncio.to_thread(site.launcher.launch, request, name)
+        run_id = await _wait_for_run(site, path, process)
+        if site.store.data_keys.is_sealed and not (isinstance(job, CommandJob) and job.needs_plan_file):
+            # The store has the text, encrypted.
+            path.unlink(missing_ok=True)
+        return run_id
+
+
 def problems_of(error: UsageError) -> list[PlanProblem]:
-    """What an error says, each with its place in the text where it has one."""
+    """The problems of an error, each with its place in the text where it has one."""
     if not isinstance(error, PlanError):
         problem, _, remedy = str(error).partition("\n")
         return [PlanProblem(problem=problem, remedy=remedy)]
-    rows = [
-        (each.at.file, each.at.line, each.at.column, each.problem, each.remedy) for each in error.problems
-    ]
-    return [_placed(*row) for row in rows]
+    return [_plan_problem(each) for each in error.problems]
 
 
-def _placed(file: str, line: int, column: int, problem: str, remedy: str) -> PlanProblem:
-    """At its line, when it is in the text that was typed in; else with the name of its file."""
-    if Path(file).name in ("plan", "config", "config.yaml", "task.md") or "/serve/checks/" in file:
-        return PlanProblem(problem=problem, remedy=remedy, line=line, column=column)
-    return PlanProblem(problem=problem, remedy=remedy, file=f"{file}:{line}")
+def _plan_problem(each: Problem) -> PlanProblem:
+    """With its line, when it is in the typed text; else with the name of its file."""
+    at = each.at
+    if Path(at.file).name in ("plan", "config", "config.yaml", "task.md") or "/serve/" in at.file:
+        return PlanProblem(problem=each.problem, remedy=each.remedy, line=at.line, column=at.column)
+    return PlanProblem(problem=each.problem, remedy=each.remedy, file=f"{at.file}:{at.line}")
 
 
-def _readable(site: AppState, typed: PlanRequest) -> PlanReading:
-    """What the text comes to. Raises for what is wrong with it, and for a name that another run has."""
-    reading = typed.kind.read(site, typed.text, typed.overrides.given)
-    if reading.run_id and listing.batches_named(site.store.read, [reading.run_id], site.now()):
-        problem = f"there is already a run called {reading.run_id}"
-        remedy = "Give it another name: the run's name under Overrides, or `runId` in the plan."
-        if typed.overrides.runId:
-            raise UsageError(f"{problem}\n{remedy}")
-        at = read_source(typed.text, file="plan").place(("runId",), of_key=True)
-        raise PlanError([Problem(at=at, problem=problem, remedy=remedy)])
-    return reading
-
-
-def _read(site: AppState, typed: PlanRequest) -> PlanValidation | None:
-    """What is wrong with the text by itself; None when nothing is."""
-    job = typed.kind
-    try:
-        _readable(site, typed)
-    except UsageError as error:
-        return PlanValidation(job=job.name, title=job.title, problems=problems_of(error))
-    return None
-
-
-async def _looked_at(site: AppState, typed: PlanRequest) -> PlanValidation:
-    """What the command itself says when it is only to look."""
-    job = typed.kind
-    path = _kept(site.kept / "checks", f"{secrets.token_hex(8)}{job.suffix}", typed.text)
-    words = job.words(site, path, typed.overrides.given, ("--dry-run", "--json"))
-    try:
-        code, document, told = await asked(site, words, seconds=MOST_SECONDS_LOOKING)
-    except TimeoutError:
-        raise UsageError(f"looking at the plan took more than {MOST_SECONDS_LOOKING} s") from None
-    finally:
-        path.unlink(missing_ok=True)
-    if code or "itemCount" not in document:
-        return PlanValidation(job=job.name, title=job.title, problems=_refusal(document, told))
-    reading = await asyncio.to_thread(job.read, site, typed.text, typed.overrides.given)
-    return PlanValidation(
-        job=job.name,
-        title=job.title,
-        problems=[],
-        itemCount=document["itemCount"],
-        concurrency=reading.concurrency,
-        remarks=document.get("remarks") or [],
-        forecast=_told(document) or await asyncio.to_thread(_foreseen, site, job, reading),
-    )
-
-
-def _refusal(document: Mapping[str, Any], told: str) -> list[PlanProblem]:
-    if listed := document.get("problems"):
-        return [
-            _placed(each["file"], each["line"], each["column"], each["problem"], each["remedy"])
-            for each in listed
-        ]
-    words = str(document.get("error") or _last_words(told))
-    problem, _, remedy = words.partition("\n")
-    return [PlanProblem(problem=problem or "it cannot be started, and does not say why", remedy=remedy)]
-
-
-def _told(document: Mapping[str, Any]) -> PlannedChanges | None:
-    """What the command itself expects; None when it says nothing."""
-    if "costUsd" not in document:
-        return None
-    return PlannedChanges(costUsd=document["costUsd"], seconds=None, basis="From how long the sessions are.")
-
-
-def _foreseen(site: AppState, job: PlanKind, reading: PlanReading) -> PlannedChanges | None:
-    if not (work := reading.work()):
-        return None
-    found = forecast(site.store.read, job.name, work, concurrency=reading.concurrency)
-    return PlannedChanges(costUsd=found.cost_usd, seconds=found.seconds, basis=found.basis)
-
-
-async def _started(site: AppState, typed: PlanRequest) -> str:
-    """Start the plan; the id of its run, as soon as that is in the store."""
-    job = typed.kind
-    name = f"{site.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-    path = _kept(site.kept / "plans", f"{name}{job.suffix}", typed.text)
-    begun = launch(site, job.words(site, path, typed.overrides.given, ("--json",)), name)
-    run_id = await _in_the_store(site, path, begun)
-    if site.store.data_keys.is_sealed and job.name in IN_THE_STORE:
-        # What was typed in is in the store by now, sealed.
-        path.unlink(missing_ok=True)
-    return run_id
-
-
-async def _in_the_store(site: AppState, path: Path, begun: LaunchedProcess) -> str:
+async def _wait_for_run(site: AppState, path: Path, launched: LaunchedProcess) -> str:
     loop = asyncio.get_running_loop()
-    until = loop.time() + MOST_SECONDS_STARTING
-    while loop.time() < until:
-        has_ended = begun.process.poll() is not None
+    deadline = loop.time() + START_SECONDS
+    while loop.time() < deadline:
+        has_ended = launched.process.poll() is not None
         if run_id := await asyncio.to_thread(listing.batch_from, site.store.read, str(path)):
             return run_id
         if has_ended:
-            raise _why_not(begun)
+            raise _start_error(launched.document, launched.messages)
         await asyncio.sleep(0.05)
-    raise UsageError(f"it is slow to begin\nIt may still: look at the list of runs, and at {begun.log}.")
+    raise UsageError(
+        f"the run has not started within {START_SECONDS} s\n"
+        f"It may still start: see the list of runs, and {launched.log}."
+    )
 
 
-def _why_not(begun: LaunchedProcess) -> UsageError:
-    """What a command said that ended before it began."""
+def _start_error(document: Mapping[str, Any], messages: str) -> UsageError:
+    """Why a process ended before its run started."""
     problems = [
         Problem(
             at=Place(each["file"], each["line"], each["column"]),
             problem=each["problem"],
             remedy=each["remedy"],
         )
-        for each in begun.document.get("problems") or ()
+        for each in document.get("problems") or ()
     ]
     if problems:
         return PlanError(problems)
-    words = begun.document.get("error") or _last_words(begun.said)
-    return UsageError(str(words) or f"it ended before it began\nIts log: {begun.log}")
+    return UsageError(error_message(document, messages) or "the command failed without a message")
 
 
-def _last_words(said: str) -> str:
-    """What a command told people last: the reason why it ended."""
-    return said.rpartition("proctor: ")[2].strip()[:2000]
-
-
-def _kept(folder: Path, name: str, text: str) -> Path:
+def _write(folder: Path, name: str, text: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(text, encoding="utf-8", errors="replace")

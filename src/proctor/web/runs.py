@@ -25,7 +25,8 @@ from proctor.jobs.benchmark.report import benchmark_html
 from proctor.jobs.dialogue.files import dialogue_html, finished_items, session_document
 from proctor.jobs.dialogue.tables import session_row
 from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html
-from proctor.report import charts, html, markdown
+from proctor.report import charts as report_charts
+from proctor.report import html, markdown
 from proctor.stats.dialogue import analysis
 from proctor.stats.leaderboard import compare
 from proctor.stats.outcomes import Tally, by_factor
@@ -72,7 +73,7 @@ def router(site: AppState) -> APIRouter:
 
     @made.get("/style/charts.css", include_in_schema=False)
     def style() -> Response:
-        return Response(charts.STYLE, media_type="text/css", headers={"cache-control": "no-cache"})
+        return Response(report_charts.STYLE, media_type="text/css", headers={"cache-control": "no-cache"})
 
     @made.get("/api/runs/{run_id}", tags=["runs"], summary="A run, and how far it is")
     def run(run_id: RunId) -> RunAnswer:
@@ -134,13 +135,13 @@ def _charts(site: AppState, run_id: str, by: str) -> ChartsAnswer:
     if by:
         factor = by_factor(by, level_sums(selection, by))
         remark = f"{by} has too many levels to compare." if factor.is_too_many else ""
-        drawn = charts.plots(factor)
+        drawn = report_charts.plots(factor)
     else:
         tally = Tally(counts=items.status_counts(read, run_id))
-        drawn, remark = [("Outcomes", charts.outcome_bar(tally))], ""
+        drawn, remark = [("Outcomes", report_charts.outcome_bar(tally))], ""
         took = durations(ranked_durations(selection))
         if took.items:
-            drawn.append(("How long items took", charts.duration_histogram(took)))
+            drawn.append(("How long items took", report_charts.duration_histogram(took)))
     return ChartsAnswer(
         by=by, remark=remark, charts=[ChartShape(caption=caption, svg=svg) for caption, svg in drawn]
     )

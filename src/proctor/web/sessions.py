@@ -24,8 +24,8 @@ from proctor.store import transcripts
 from proctor.store.database import extended
 from proctor.store.tables import ItemRow, SessionRow
 from proctor.store.transcripts import HEAD_CHARACTERS, PART_CHARACTERS, TranscriptPiece, search
-from proctor.web.actions import POLL_SECONDS, problem_in
-from proctor.web.launching import launch
+from proctor.web.actions import POLL_SECONDS
+from proctor.web.launching import error_message, launch
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import (
     AttemptShape,
@@ -383,7 +383,7 @@ async def _commanded(site: AppState, words: list[str], name: str) -> dict[str, A
         await asyncio.sleep(POLL_SECONDS)
     document = launched.document
     if set(document) <= {"error", "problems"}:
-        raise UsageError(str(document.get("error") or problem_in(launched.said)))
+        raise UsageError(str(document.get("error") or error_message({}, launched.messages)))
     return document
 
 

@@ -1,7 +1,4 @@
-"""What the server stands on: the outside world, handed in from the edge.
-
-Knows nothing of HTTP.
-"""
+"""State of one server: context, access rules, and how detached processes are started."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from proctor.api.launch import Launcher
+from proctor.context import ModelOptions, RunContext
 from proctor.models import ModelRouter
 from proctor.session import DEFAULT_LOG_GROUP
 from proctor.store import Store
@@ -16,35 +15,71 @@ from proctor.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class AppState:
-    """One server over one store. What it starts are processes of their own, by `command`."""
+    """One server over one store."""
 
-    store: Store
-    home: Path
-    folder: Path
-    """Where plans that are typed in are at home: relative paths begin here."""
-    now: Callable[[], datetime]
+    context: RunContext
+    """Settings, store and clock; its first folder is the base of relative paths in typed plans."""
     command: Sequence[str]
-    """How a `proctor` of this store and home is started: the program and its global options."""
-    make_models: Callable[[], ModelRouter]
-    """Every model that can be reached from here; close it after use."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """What is found in the user's environment and configuration. Never shown."""
+    """Program and global options of a `proctor` on this store and home."""
     token: str = ""
-    """What callers must show. Empty: everybody on this machine may call."""
+    """The token that callers must send. Empty: every caller on this machine is accepted."""
     hosts: frozenset[str] = frozenset({"localhost", "127.0.0.1", "::1"})
-    """The names this server may be called by while it asks for no token; a page of another site that
-    had its own name point here would be called by that one."""
+    """Host names accepted without a token, so that a page of another site whose name resolves to this
+    address is rejected."""
     access_keys: Mapping[str, str] = field(default_factory=dict)
-    """Access key ids and their secrets, for callers that sign their requests."""
+    """Secrets of callers that sign their requests, by access key ID."""
     log_group: str = DEFAULT_LOG_GROUP
-    """Where sessions belong that arrive without saying so."""
+    """Log group of sessions that arrive without one."""
     region: str = "us-east-1"
     account: str = "000000000000"
-    """What names of resources say."""
-    evaluation: Mapping[str, Any] = field(default_factory=dict)
-    """What the configuration says of evaluations: `judge`, `harmful_value`, `limits`, `lambdas`."""
+    """Region and account in resource names."""
+
+    @property
+    def store(self) -> Store:
+        """The store of the server."""
+        return self.context.store
+
+    @property
+    def now(self) -> Callable[[], datetime]:
+        """The clock."""
+        return self.context.now
+
+    @property
+    def home(self) -> Path:
+        """Folder of the store and the worktrees."""
+        return self.context.home
+
+    @property
+    def folder(self) -> Path:
+        """Base of relative paths in typed plans."""
+        return self.context.settings.folders[0]
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment with the providers of `proctor.toml`. Holds keys: never shown."""
+        return self.context.settings.environment
+
+    @property
+    def evaluation(self) -> Mapping[str, Any]:
+        """The section `[evaluation]` of the configuration."""
+        return self.context.settings.evaluation
 
     @property
     def kept(self) -> Path:
-        """Where the server keeps what it needs itself: plans that were typed in, logs of what it started."""
+        """The server's own folder: typed plans, logs of detached processes."""
         return self.home / "serve"
+
+    @property
+    def launcher(self) -> Launcher:
+        """Starts processes that outlive the server."""
+        return Launcher(
+            command=self.command,
+            environment={**self.environment, "PROCTOR_STORE": self.context.settings.store_url},
+            folder=self.folder,
+            logs=self.kept / "logs",
+            is_encrypted=self.store.data_keys.is_sealed,
+        )
+
+    def make_models(self) -> ModelRouter:
+        """All reachable models; close it after use."""
+        return self.context.models(ModelOptions(folders=self.context.settings.folders))

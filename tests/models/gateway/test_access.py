@@ -8,6 +8,7 @@ from aiohttp import ClientError, web
 from loopback import Attempt, completion, sse, streaming
 
 from proctor.models.gateway.server import LARGEST_REQUEST_BYTES
+from proctor.testing import eventually_async
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Capital of France?"}]}
 GEMINI = "/v1beta/models/tiny:generateContent"
@@ -207,8 +208,7 @@ async def test_a_client_that_goes_away_ends_the_provider_s_call(provider, begin)
     provider.answers = [never]
     attempt = begin()
     call = asyncio.create_task(attempt.post("/v1/chat/completions", CHAT))
-    while not provider.bodies:
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: provider.bodies)
     call.cancel()
 
     await asyncio.wait_for(provider.disconnected.wait(), 5)
@@ -250,8 +250,7 @@ async def test_closing_the_gateway_ends_everything(provider, begin):
     provider.answers = [never]
     attempt = begin()
     calls = [asyncio.create_task(attempt.post("/v1/chat/completions", CHAT)) for _ in range(5)]
-    while len(provider.bodies) < 5:
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: len(provider.bodies) >= 5)
 
     await asyncio.wait_for(attempt.gateway.close(), 5)
 

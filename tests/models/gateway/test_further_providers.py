@@ -100,8 +100,8 @@ async def test_parameters_a_provider_does_not_take_are_said_once_in_process_too(
     models = ModelRouter({"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": KEY})
     said = []
     for _ in range(2):
-        asker = models.watched(None, say=said.append)
-        with pytest.raises(ModelError, match="no known shape"):
+        asker = models.for_attempt(None, say=said.append)
+        with pytest.raises(ModelError, match="unknown format"):
             await asker.answer(Request(model="anthropic/tiny", messages=MESSAGES, seed=1))
     await models.close()
     assert said == ["anthropic/tiny was not sent `seed`: anthropic does not take it"]

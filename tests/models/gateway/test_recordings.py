@@ -10,7 +10,7 @@ from loopback import KEY, Attempt, completion, sse, streaming
 from proctor.errors import ModelError, RateLimited, UsageError
 from proctor.model import Request
 from proctor.models import ModelRouter
-from proctor.models.recording import Recording, Replay, canonical, first_difference
+from proctor.models.recording import Recording, Replay, canonical_request, first_difference
 
 LAST = sse('{"choices":[{"index":0,"delta":{"content":"is ✓"},"finish_reason":"stop"}]}', "[DONE]")
 # In the middle of a letter, as networks cut.
@@ -92,8 +92,8 @@ async def test_a_departure_is_said_with_its_place_and_first_difference(recorded,
 
     assert status == 409 and b"not in the recording" in raw
     first, second = attempt.notes
-    assert first.startswith("call 1 departed from the recording at max_tokens is new: 9")
-    assert "call 2 departed" in second
+    assert first.startswith("call 1 differs from the recording: max_tokens is new: 9")
+    assert "call 2 differs" in second
     assert [call.status for call in attempt.calls] == ["ok", "not_recorded"]
 
 
@@ -108,7 +108,7 @@ async def test_a_call_more_than_was_recorded_is_said(recorded, begin, open_gatew
     attempt = begin(await replaying(open_gateway, tape), item_id="one")
     await conversation(attempt)
     assert await attempt.post("/v1/chat/completions", chat("Third.")) == recorded[0][2]
-    assert attempt.notes == ["call 4 departed from the recording: there it had 3"]
+    assert attempt.notes == ["call 4 differs from the recording, which has only 3"]
 
 
 async def test_calls_made_at_the_same_time_may_come_in_another_order(provider, begin, open_gateway, tape):
@@ -196,7 +196,7 @@ async def test_calls_in_process_are_recorded_and_replayed_as_well(provider, envi
 
     recording = Recording(tape)
     models = ModelRouter(environment, tape=recording)
-    live = models.watched(None, item_id="i")
+    live = models.for_attempt(None, item_id="i")
     answer = await live.answer(request)
     with pytest.raises(RateLimited):
         await live.answer(other)
@@ -207,7 +207,7 @@ async def test_calls_in_process_are_recorded_and_replayed_as_well(provider, envi
     models = ModelRouter({}, tape=Replay(tape))
     models.check("openai/tiny")
     assert models.missing_key("openai/tiny") is None and models.has_price("openai/tiny")
-    again = models.watched(None, item_id="i", say=notes.append)
+    again = models.for_attempt(None, item_id="i", say=notes.append)
     played = await again.answer(request)
     assert (played.text, played.tool_requests, played.finish_reason) == (
         "Paris",
@@ -243,7 +243,7 @@ async def test_a_recording_goes_on_after_a_kill_in_the_middle_of_a_line(provider
 
 def test_a_file_that_is_no_recording_is_said_to_be_none(tmp_path):
     (tmp_path / "x.ndjson").write_text('{"hello": 1}\n')
-    with pytest.raises(UsageError, match="no recording"):
+    with pytest.raises(UsageError, match="not a recording"):
         Replay(tmp_path / "x.ndjson")
     with pytest.raises(UsageError, match="cannot read"):
         Replay(tmp_path / "none.ndjson")
@@ -264,7 +264,7 @@ def test_a_file_that_is_no_recording_is_said_to_be_none(tmp_path):
     ],
 )
 def test_what_is_only_of_the_moment_does_not_count(before, after):
-    assert canonical({"text": before}) == canonical({"text": after})
+    assert canonical_request({"text": before}) == canonical_request({"text": after})
 
 
 @pytest.mark.parametrize(
@@ -272,5 +272,7 @@ def test_what_is_only_of_the_moment_does_not_count(before, after):
     [("/tmp/x/y/a.py", "/tmp/x/y/b.py"), ("3 files", "4 files"), ("call me", "call us"), ("1.5", "1.6")],
 )
 def test_what_is_asked_does_count(before, after):
-    assert canonical({"text": before}) != canonical({"text": after})
-    assert first_difference(canonical({"text": before}), canonical({"text": after})).startswith("text: ")
+    assert canonical_request({"text": before}) != canonical_request({"text": after})
+    assert first_difference(
+        canonical_request({"text": before}), canonical_request({"text": after})
+    ).startswith("text: ")

@@ -1,7 +1,6 @@
 """Batch evaluations from start to results, driven by the stock client, carried out by real processes."""
 
 import json
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,6 +9,7 @@ from wire_spans import spans
 
 from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.telemetry import normalised
+from proctor.testing import eventually
 
 GROUP = "/aws/bedrock-agentcore/runtimes/Calc-abc123-DEFAULT"
 SOURCE = {"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}}
@@ -43,14 +43,12 @@ def start(client, **changed):
     return client.start_batch_evaluation(**{**asked, **changed})
 
 
-def ended(client, job_id, *, seconds=60):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+def ended(client, job_id):
+    def look():
         job = client.get_batch_evaluation(batchEvaluationId=job_id)
-        if job["status"] not in ("PENDING", "IN_PROGRESS", "STOPPING"):
-            return job
-        time.sleep(0.1)
-    raise AssertionError(f"still {job['status']}")
+        return job if job["status"] not in ("PENDING", "IN_PROGRESS", "STOPPING") else None
+
+    return eventually(look, timeout=60)
 
 
 def refused(call, *words, **members):
@@ -227,12 +225,12 @@ def test_a_job_that_is_stopped_in_mid_course_keeps_what_is_judged(serve, tmp_pat
     arrive(served, *(f"s-{number}" for number in range(60)))
     data = served.data
     job_id = start(data, evaluators=[{"evaluatorId": "Builtin.InstructionFollowing"}])["batchEvaluationId"]
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def completed():
         results = data.get_batch_evaluation(batchEvaluationId=job_id).get("evaluationResults", {})
-        if results.get("numberOfSessionsCompleted", 0) >= 2:
-            break
-        time.sleep(0.05)
+        return results.get("numberOfSessionsCompleted", 0)
+
+    eventually(lambda: completed() >= 2, timeout=60)
 
     stopped = data.stop_batch_evaluation(batchEvaluationId=job_id)
     job = ended(data, job_id)

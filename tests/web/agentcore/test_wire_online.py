@@ -1,7 +1,6 @@
 """Online configurations are kept, and a share of the sessions that arrive is judged without anyone asking."""
 
 import json
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +12,7 @@ from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch, d
 from proctor.store import timestamp
 from proctor.store.writer import this_process
 from proctor.telemetry import normalised
+from proctor.testing import eventually
 
 GROUP, SERVICE = "/aws/bedrock-agentcore/runtimes/Calc", "Calc.DEFAULT"
 ROLE = "arn:aws:iam::123456789012:role/evaluations"
@@ -326,17 +326,17 @@ def judging(serve, tmp_path):
     )
 
 
-def records(served, group, wanted, *, seconds=60):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+def records(served, group, wanted):
+    logs = served.logs
+
+    def look():
         try:
-            events = served.logs.filter_log_events(logGroupName=group)["events"]
+            events = logs.filter_log_events(logGroupName=group)["events"]
         except ClientError:
-            events = []
-        if len(events) >= wanted:
-            return [json.loads(event["message"]) for event in events]
-        time.sleep(0.2)
-    raise AssertionError(f"{len(events)} records")
+            return None
+        return events if len(events) >= wanted else None
+
+    return [json.loads(event["message"]) for event in eventually(look, timeout=60)]
 
 
 def test_sessions_that_arrive_are_judged_and_their_results_are_in_the_configurations_log_group(
@@ -373,12 +373,13 @@ def test_a_batch_judges_the_sessions_that_a_configuration_watches(serve, tmp_pat
         evaluators=[{"evaluatorId": judge(served.control)}],
         dataSourceConfig={"onlineEvaluationConfigSource": source},
     )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        job = served.data.get_batch_evaluation(batchEvaluationId=started["batchEvaluationId"])
-        if job["status"].startswith("COMPLETED"):
-            break
-        time.sleep(0.1)
+    data = served.data
+
+    def completed():
+        job = data.get_batch_evaluation(batchEvaluationId=started["batchEvaluationId"])
+        return job if job["status"].startswith("COMPLETED") else None
+
+    job = eventually(completed, timeout=60)
 
     assert job["dataSourceConfig"] == {"onlineEvaluationConfigSource": source}
     assert job["evaluationResults"]["numberOfSessionsCompleted"] == 2
@@ -393,12 +394,13 @@ def test_a_configuration_whose_judge_cannot_be_had_says_so_and_loses_no_session(
     )["evaluatorId"]
     config_id = create(served.control, evaluators=[{"evaluatorId": evaluator}])["onlineEvaluationConfigId"]
     arrive(served.store, "s-1")
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        found = served.control.get_online_evaluation_config(onlineEvaluationConfigId=config_id)
-        if found["status"] == "ERROR":
-            break
-        time.sleep(0.1)
+    control = served.control
+
+    def in_error():
+        config = control.get_online_evaluation_config(onlineEvaluationConfigId=config_id)
+        return config if config["status"] == "ERROR" else None
+
+    found = eventually(in_error, timeout=60)
 
     assert "nowhere" in found["failureReason"]
     assert len(served.store.definitions.sessions_of(config_id, "judge")) == 1

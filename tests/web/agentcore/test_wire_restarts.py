@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +13,8 @@ import pytest
 from botocore.config import Config
 from wire_server import KEY, SECRET
 from wire_spans import spans
+
+from proctor.testing import eventually
 
 GROUP = "/runtimes/calc"
 
@@ -71,15 +72,6 @@ def killed_by_mark(evaluation_id):
     return False
 
 
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it did not happen")
-
-
 def ended(data, job_id):
     job = data.get_batch_evaluation(batchEvaluationId=job_id)
     return job if job["status"] not in ("PENDING", "IN_PROGRESS") else None
@@ -99,14 +91,14 @@ def begun(url, sessions):
         job = data.get_batch_evaluation(batchEvaluationId=job_id)
         return job.get("evaluationResults", {}).get("numberOfSessionsCompleted", 0) >= 3
 
-    wait_for(some_are_done)
+    eventually(some_are_done, timeout=60)
     return job_id
 
 
 def outcome(url, job_id):
     """A job at its end, and the sessions of its results."""
     data = client("bedrock-agentcore", url)
-    job = wait_for(lambda: ended(data, job_id))
+    job = eventually(lambda: ended(data, job_id), timeout=60)
     place = job["outputConfig"]["cloudWatchConfig"]
     events = client("logs", url).filter_log_events(logGroupName=place["logGroupName"])["events"]
     return job, [json.loads(event["message"])["attributes"]["session.id"] for event in events]
@@ -194,7 +186,7 @@ def test_a_lambda_is_what_the_configuration_says_it_is(tmp_path):
             evaluators=[{"evaluatorId": made["evaluatorId"]}],
             dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}},
         )["batchEvaluationId"]
-        job = wait_for(lambda: ended(data, job_id))
+        job = eventually(lambda: ended(data, job_id), timeout=60)
 
     assert (result["value"], result["label"], result["explanation"]) == (7.0, "short", "SESSION")
     assert result["evaluatorName"] == "length"

@@ -4,21 +4,20 @@ import os
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import boto3
 import uvicorn
+from app_states import make_state
 from botocore.config import Config
 from wire_contract import problems_of_response
 
-from proctor.models import ModelRouter
 from proctor.store import Store
+from proctor.testing import eventually
 from proctor.web.app import create_app
 from proctor.web.state import AppState
 
@@ -76,13 +75,11 @@ def servers(tmp_path: Path) -> Iterator[Callable[..., Served]]:
             "PROCTOR_STORE": str(tmp_path / "proctor.db"),
             **options.pop("environment", {}),
         }
-        site = AppState(
-            store=store,
+        site = make_state(
+            store,
             home=home,
             folder=tmp_path,
-            now=options.pop("now", lambda: datetime.now(UTC)),
             command=options.pop("command", [sys.executable, "-m", "proctor", "--home", str(home)]),
-            make_models=lambda: ModelRouter(environment, folders=[tmp_path]),
             environment=environment,
             **options,
         )
@@ -90,8 +87,7 @@ def servers(tmp_path: Path) -> Iterator[Callable[..., Served]]:
         server = uvicorn.Server(uvicorn.Config(create_app(site), log_level="error", lifespan="on"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        while not server.started and thread.is_alive():
-            time.sleep(0.005)
+        eventually(lambda: server.started or not thread.is_alive())
         served = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", site)
         running.append((server, thread, served))
         return served

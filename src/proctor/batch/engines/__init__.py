@@ -1,44 +1,70 @@
-"""Where work is done: in this process, many pieces at once.
-
-This is the seam for a cluster: an engine is given a feed and told how to carry out one piece of
-work, and both are plain enough to stand on another machine.
-
-Knows nothing of items, agents or stores.
-"""
+"""Engines run the items of a batch with workers: `LocalEngine` with one worker in this event loop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from proctor.batch.queue import WorkItem, WorkQueue
+from proctor.batch.engines.messages import AttemptEnd, WorkerSpec
+from proctor.batch.engines.worker import Host, Worker
+from proctor.batch.queue import WorkQueue
+from proctor.context import AttemptContext
+from proctor.errors import AttemptError
+from proctor.processes import undisturbed
+from proctor.store import Writer
 
-CarryOut = Callable[[WorkItem], Awaitable[float | None]]
-"""Does one attempt; the seconds until the next one, None when the work is finished."""
+
+class DriverHost(Host, Protocol):
+    """The host of all workers, in the driver's process."""
+
+    context: AttemptContext
+    """Dependencies of attempts, for a worker in this process."""
+    writer: Writer
+    """Takes rows directly, for a worker in this process."""
+
+    def attempt_ended(self, end: AttemptEnd) -> None:
+        """Requeue or finish an item whose rows are written."""
 
 
 class Engine(Protocol):
-    """Someone who works through a feed."""
+    """Runs the items of a batch. Use once."""
 
-    async def run(self, feed: WorkQueue, carry_out: CarryOut, concurrency: int) -> None:
-        """Carry out all of it, at most `concurrency` pieces at a time.
+    async def run(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
+        """Run everything in the queue, at most `spec.concurrency` items at a time.
 
-        When cancelled, stop what is under way before letting the cancellation pass.
+        Returns when all rows are written and no money is being drawn. When cancelled, stop running attempts
+        before the cancellation is passed on.
         """
+
+    def stop(self, reason: AttemptError) -> None:
+        """Set the outcome of attempts that are cancelled from now on; the caller then cancels `run`."""
 
 
 class LocalEngine:
-    """This process."""
+    """One worker in this event loop, which writes straight to the store's writer."""
 
-    async def run(self, feed: WorkQueue, carry_out: CarryOut, concurrency: int) -> None:
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(concurrency):
-                workers.create_task(_work(feed, carry_out))
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+        self._stop_reason: AttemptError | None = None
+
+    async def run(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
+        """Run everything in the queue."""
+        worker = self._worker = Worker(spec, host.context, host, host.writer)
+        if self._stop_reason:
+            worker.stop(self._stop_reason)
+        try:
+            await worker.open()
+            async with asyncio.TaskGroup() as group:
+                for _ in range(spec.concurrency):
+                    group.create_task(_work(queue, worker, host))
+        finally:
+            await undisturbed(worker.close())
+
+    def stop(self, reason: AttemptError) -> None:
+        """Set the outcome of attempts that are cancelled from now on."""
+        self._stop_reason = reason
+        if self._worker:
+            self._worker.stop(reason)
 
 
-async def _work(feed: WorkQueue, carry_out: CarryOut) -> None:
-    while work := await feed.next():
-        delay = await carry_out(work)
-        if delay is None:
-            feed.done()
-        else:
-            feed.again(work, delay)
+async def _work(queue: WorkQueue, worker: Worker, host: DriverHost) -> None:
+    while work := await queue.next():
+        host.attempt_ended(await worker.run(work))

@@ -1,65 +1,292 @@
-"""Make a batch of a benchmark, or bring an earlier one up to what is asked now.
+"""The benchmark job: tasks × models, repeated, and a ranking of the models.
 
-Items are known by what they ask for, so more models, tasks or runs extend a benchmark, and what is
-the same keeps its results.
-
-Knows nothing of how items are carried out.
+Items are identified by their inputs: more models, tasks or runs extend a benchmark and keep its results.
 """
 
 import json
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
 
-from proctor.batch.create import Extension, create, extend
-from proctor.item import digest_of
-from proctor.jobs.benchmark.plan import BenchmarkDefinition
-from proctor.store import Store
+from proctor.agents import find_agent
+from proctor.batch.preflight import PreflightContext
+from proctor.context import AttemptContext, ModelOptions, RunContext
+from proctor.errors import UsageError
+from proctor.item import Item, digest_of
+from proctor.job import Job, JobPlan, PlanText
+from proctor.jobs.benchmark.models import (
+    EVERYTHING,
+    BatchSettings,
+    ModelSelection,
+    ModelSupply,
+    choose,
+    read_supply,
+    with_discovered,
+)
+from proctor.jobs.benchmark.plan import NOOP, ORACLE, BenchmarkDefinition, BenchmarkOverrides, stand_in
+from proctor.jobs.benchmark.preflight import commits_of, inspect
+from proctor.jobs.benchmark.results import RESULTS, ResultFolder, new_run_id, write_about
+from proctor.jobs.benchmark.tasks import Task, read_task, read_tasks
+from proctor.models import ModelRouter
 
-JOB = "benchmark"
-
-
-def create_benchmark(
-    store: Store,
-    benchmark: BenchmarkDefinition,
-    options: Mapping[str, Any],
-    *,
-    run_id: str,
-    concurrency: int,
-    budget_usd: float | None = None,
-    owner: str,
-    version: str,
-    now: datetime,
-) -> int:
-    """Write a new batch with all its items; how many those are. `options` are kept with it."""
-    asked = _asked(benchmark, options, concurrency, budget_usd)
-    return create(store, JOB, asked, benchmark.items(), run_id=run_id, owner=owner, version=version, now=now)
-
-
-def extend_benchmark(
-    store: Store,
-    run_id: str,
-    benchmark: BenchmarkDefinition,
-    options: Mapping[str, Any],
-    *,
-    concurrency: int,
-    budget_usd: float | None = None,
-) -> Extension:
-    """Bring a batch up to what is asked now. The batch must be ours."""
-    asked = _asked(benchmark, options, concurrency, budget_usd)
-    return extend(store, run_id, asked, benchmark.items())
+# A heading `# Task`, or front matter before a heading.
+_TASK = re.compile(r"^#\s*Task\b|\A---\s*$[\s\S]*?^---\s*$\s*^#\s", re.MULTILINE)
 
 
-def _asked(
-    benchmark: BenchmarkDefinition, options: Mapping[str, Any], concurrency: int, budget_usd: float | None
-) -> dict[str, Any]:
-    text = "\n\n".join(task.prompt for task in benchmark.tasks)
-    return {
-        "planPath": str(options.get("taskPath", "")),
-        "planText": text,
-        "planDigest": digest_of(text),
-        "defaultsJson": json.dumps({"agent": benchmark.agent or None, "runs": benchmark.runs}),
-        "optionsJson": json.dumps(dict(options), ensure_ascii=False),
-        "concurrency": concurrency,
-        "budgetUsd": budget_usd,
+class BenchmarkJobPlan(JobPlan):
+    """Tasks and settings of a benchmark. Its models are discovered when they are first needed."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        overrides: BenchmarkOverrides,
+        ctx: RunContext,
+        *,
+        path: Path | None,
+        output: Path | None = None,
+        imports_results: bool = False,
+    ) -> None:
+        """No `tasks`: the items are in the store already. `output` is the folder of the results; with
+        `imports_results`, the results in it are taken over although the run is new."""
+        self.tasks, self.overrides, self.path, self._ctx = tuple(tasks), overrides, path, ctx
+        self.output = output
+        self.imports_results = imports_results
+        self.folders = _folders(path)
+        self._configured = read_supply(
+            ctx.settings_for(self.folders), self.folders, _as_path(overrides.models_config)
+        )
+        self._concurrency = _concurrency(overrides.parallel, self.settings.max_parallel)
+
+    @property
+    def item_count(self) -> int | None:
+        """None: the models are not known before they are discovered."""
+        return None
+
+    @property
+    def concurrency(self) -> int:
+        """Maximum runs in parallel."""
+        return self._concurrency
+
+    @property
+    def settings(self) -> BatchSettings:
+        """`batch_settings` of models_config.yaml."""
+        return self._configured.config.settings
+
+    @cached_property
+    def supply(self) -> ModelSupply:
+        """The models to choose from, discovered unless only mocks run."""
+        return with_discovered(self._configured) if self._selects else self._configured
+
+    @property
+    def _mocks(self) -> list[str]:
+        wanted = ((ORACLE, self.overrides.oracle), (NOOP, self.overrides.noop))
+        return [name for name, is_wanted in wanted if is_wanted]
+
+    @property
+    def _selects(self) -> bool:
+        return bool(self.tasks) and bool(self.overrides.models or not self._mocks)
+
+    @cached_property
+    def selection(self) -> ModelSelection:
+        """The models that run."""
+        mocks = tuple(stand_in(name) for name in self._mocks)
+        if not self._selects:
+            return ModelSelection(models=mocks)
+        models = self._ctx.models(replace(self.model_options(), record=None))
+        selection = choose(
+            self.overrides.models or EVERYTHING,
+            self.supply.candidates(),
+            self.supply.config.categories,
+            lambda word: self.supply.other(models, word),
+        )
+        return ModelSelection(models=(*mocks, *selection.models), remarks=selection.remarks)
+
+    @cached_property
+    def definition(self) -> BenchmarkDefinition:
+        """Tasks × models × runs."""
+        settings = self.settings
+        return BenchmarkDefinition(
+            tasks=self.tasks,
+            models=self.selection.models,
+            runs=self.overrides.runs or 1,
+            agent=self.overrides.agent,
+            timeout_seconds=self.overrides.timeout,
+            default_timeout_seconds=settings.default_timeout,
+            retries=settings.max_retries if settings.retry_on_failure else 0,
+            commits=commits_of(self.tasks, self._ctx.settings.user_environment),
+        )
+
+    def for_new_run(self, run_id: str) -> "BenchmarkJobPlan":
+        """Create the folder of the results."""
+        self.output = _as_path(self.overrides.output) or self.output or RESULTS / run_id
+        write_about(self.output, run_id, self._options())
+        return self
+
+    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "BenchmarkJobPlan":  # noqa: ARG002
+        """The plan with the folder of an earlier run, unless another is set."""
+        stored = json.loads(batch["optionsJson"]).get("output")
+        output = _as_path(self.overrides.output) or self.output or _as_path(stored)
+        self.output = output or RESULTS / batch["runId"]
+        return self
+
+    def model_options(self) -> ModelOptions:
+        """How its models are reached."""
+        record, replay = self.overrides.record, self.overrides.replay
+        return ModelOptions(
+            folders=self.folders,
+            prices=self._configured.prices,
+            record=str(record) if record else None,
+            replay=str(replay) if replay else None,
+            variables=self._configured.variables,
+        )
+
+    def columns(self) -> Mapping[str, object]:
+        """The columns of the batch row that record the benchmark."""
+        text = "\n\n".join(task.prompt for task in self.tasks)
+        defaults = {"agent": self.overrides.agent or None, "runs": self.definition.runs}
+        options = self._options()
+        return {
+            "planPath": options["taskPath"],
+            "planText": text,
+            "planDigest": digest_of(text),
+            "defaultsJson": json.dumps(defaults),
+            "optionsJson": json.dumps(options, ensure_ascii=False),
+            "concurrency": self.concurrency,
+            "budgetUsd": self.overrides.budget,
+        }
+
+    def _options(self) -> dict[str, Any]:
+        config = self.supply.config_path
+        names = "" if self._mocks else ",".join(model.name for model in self.selection.models)
+        return {
+            "task": self.definition.label,
+            "taskPath": str(self.path.absolute()) if self.path else "",
+            "modelsConfig": str(config.absolute()) if config else "",
+            "output": str(self.output.absolute()) if self.output else "",
+            "asked": {"models": names, "runs": self.definition.runs, **self.overrides.options()},
+        }
+
+    def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:
+        """Check that programs, agents, models, keys and prices exist."""
+        if not self.tasks:
+            return ()
+        result = inspect(
+            self.definition,
+            PreflightContext(environment=ctx.settings.user_environment, find_agent=find_agent, models=models),
+            self.supply.key_variables,
+            needs_prices=self.overrides.budget is not None,
+        )
+        if result.problems:
+            raise UsageError("\n\n".join(result.problems))
+        silent = self.supply.found.silent if self.supply.found else {}
+        unlisted = [f"{name} did not list its models: {why}" for name, why in silent.items()]
+        return (*self.selection.remarks, *unlisted, *result.remarks)
+
+    def items(self) -> Iterator[Item]:
+        """The items, run by run."""
+        return self.definition.items()
+
+
+class BenchmarkJob(Job):
+    """`proctor bench`."""
+
+    name = "benchmark"
+    command = "bench"
+    title = "Benchmark task"
+    noun = "run"
+    plan_suffix = ".md"
+    overrides = BenchmarkOverrides
+    override_aliases: ClassVar = {
+        "concurrency": "parallel",
+        "timeoutSec": "timeout",
+        "timeout_sec": "timeout",
     }
+    retries_errors = True
+
+    def recognizes(self, text: str) -> int:
+        """More than any number of keys when a text is a Markdown task."""
+        return 1000 if _TASK.search(text) else 0
+
+    def schema(self) -> Mapping[str, object]:
+        """JSON Schema of the front matter of a task."""
+        from proctor.jobs.benchmark.tasks import Header
+
+        return Header.model_json_schema()
+
+    def read(self, source: PlanText, overrides: BenchmarkOverrides, ctx: RunContext) -> BenchmarkJobPlan:
+        """Read a task, or all tasks in a folder; a text without a path is one task."""
+        if source.path is not None:
+            return BenchmarkJobPlan(read_tasks(source.path), overrides, ctx, path=source.path)
+        with tempfile.TemporaryDirectory(prefix="proctor-task-") as folder:
+            file = Path(folder) / "task.md"
+            text = source.text if isinstance(source.text, bytes) else source.text.encode("utf-8", "replace")
+            file.write_bytes(text)
+            task = replace(read_task(file), file=source.folder / file.name)
+        return BenchmarkJobPlan([task], overrides, ctx, path=None)
+
+    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> BenchmarkJobPlan:
+        """The benchmark of a run; its task is checked again if it still exists."""
+        options = json.loads(batch["optionsJson"])
+        overrides = replace(BenchmarkOverrides().with_defaults(options), parallel=batch["concurrency"])
+        path = _as_path(options.get("taskPath"))
+        tasks = read_tasks(path) if path and path.exists() else ()
+        return BenchmarkJobPlan(tasks, overrides, ctx, path=path).for_run(batch, ctx)
+
+    def new_run_id(self, plan: JobPlan, ctx: RunContext) -> str:  # noqa: ARG002
+        """`batch_<yyyymmdd_HHMMSS>`, numbered when it is taken."""
+        return new_run_id(ctx.store, ctx.now())
+
+    def attempts(
+        self,
+        plan: JobPlan,
+        run_id: str,  # noqa: ARG002
+        ctx: RunContext,
+        models: ModelRouter,
+    ) -> AttemptContext:
+        """Dependencies of the attempts, with the configured keys, so that they are redacted."""
+        assert isinstance(plan, BenchmarkJobPlan)
+        attempts = ctx.attempts(models)
+        return replace(attempts, environment={**plan.supply.variables, **attempts.environment})
+
+    def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> ResultFolder:
+        """The result files and the comparison."""
+        assert isinstance(plan, BenchmarkJobPlan) and plan.output
+        return ResultFolder(
+            plan.output,
+            run_id,
+            ctx,
+            ollama_models=plan.supply.ollama,
+            saves_intermediate=plan.settings.save_intermediate,
+            imports_results=plan.imports_results,
+        )
+
+
+JOB = BenchmarkJob()
+
+
+def _concurrency(parallel: int | str | None, default: int) -> int:
+    if parallel is None:
+        return 1
+    if parallel == "auto":
+        return default
+    text = str(parallel)
+    if not text.isdigit() or int(text) < 1:
+        raise UsageError(f"--parallel takes a number, not {text}\nWithout a number it means {default}.")
+    return int(text)
+
+
+def _folders(task: Path | None) -> tuple[Path, ...]:
+    """Where a benchmark's files are looked up: beside its tasks, above them, and in the working folder."""
+    if task is None:
+        return (Path.cwd(),)
+    start = task.absolute() if task.is_dir() else task.absolute().parent
+    tasks = next((folder for folder in (start, *start.parents) if folder.name == "tasks"), None)
+    return tuple(dict.fromkeys([start, *([tasks.parent] if tasks else []), Path.cwd()]))
+
+
+def _as_path(path: str | Path | None) -> Path | None:
+    return Path(path) if path else None

@@ -1,4 +1,4 @@
-"""`models_config.yaml`: the models to compare, how they are asked, and names for groups of them.
+"""`models_config.yaml`: models to compare, their parameters, and categories of models.
 
     models:
       - name: gpt-4
@@ -11,25 +11,35 @@
     categories:
       fast: [gpt-4, ollama/mistral]
 
-Knows nothing of providers' addresses, of who answers, or of the environment.
+Then which models the words of `--models` mean, among configured and discovered ones.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from proctor.context import Settings
 from proctor.errors import NotFound, Problem, UsageError
+from proctor.models import ModelRouter
+from proctor.models.discovery import ModelDiscovery, discover
+from proctor.models.providers import PROVIDERS, find_endpoint, is_loopback
 from proctor.plan.fields import Anything, ModelPrice, Text, names_of
-from proctor.plan.source import KeyPath, PlanSource, refuse
+from proctor.plan.source import KeyPath, PlanSource, bytes_of, refuse
 from proctor.plan.validate import SectionLabel, check_shape
 from proctor.plan.yaml_loader import read_source
 
+CONFIG_FILE = "models_config.yaml"
+
+
 ALIASES = {"google": "gemini", "azure_openai": "azure"}
-"""How others call a provider → our name for it."""
+"""Other names of providers."""
 
 
 NAME = r"[A-Za-z0-9._:/@+-]{1,256}"
@@ -87,12 +97,12 @@ class _File(_ModelsConfigModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredModel:
-    """A model the user has configured."""
+    """A configured model."""
 
     name: str
-    """What it is called in files and on the command line."""
+    """Its name in files and on the command line."""
     model: str
-    """`provider/model`, as it is asked."""
+    """`provider/model`, as it is called."""
     display_name: str
     enabled: bool = True
     key_variable: str = ""
@@ -104,13 +114,13 @@ class ConfiguredModel:
 
     @property
     def provider(self) -> str:
-        """Empty when the name alone has to say it."""
+        """Empty: the name has none."""
         return self.model.partition("/")[0] if "/" in self.model else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelsConfig:
-    """What the file says; all defaults without one."""
+    """Contents of the file; defaults without one."""
 
     models: tuple[ConfiguredModel, ...] = ()
     settings: BatchSettings = field(default_factory=BatchSettings)
@@ -118,7 +128,7 @@ class ModelsConfig:
 
 
 def read_models_config(text: str | bytes, *, file: str) -> ModelsConfig:
-    """Read and check the file; raises `PlanError` with everything that is wrong."""
+    """Read and check the file; raises `PlanError` with every problem."""
     source = read_source(text, file=file)
     if source.data is None:
         return ModelsConfig()
@@ -198,9 +208,6 @@ def _vocabulary(path: KeyPath) -> SectionLabel | None:
     return None
 
 
-# Which models are meant by the words on a command line.
-
-
 EVERYTHING = "all"
 
 
@@ -209,30 +216,30 @@ LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A model that could be chosen."""
+    """A model that can be selected."""
 
     name: str
-    """What it is called in files and reports. Ollama's tags are kept."""
+    """Its name in files and reports, with the tags of Ollama."""
     model: str
-    """`provider/model`, as it is asked."""
+    """`provider/model`, as it is called."""
     display_name: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of its calls."""
     is_usual: bool = True
-    """Whether `all` means it too. Those of a hosted provider, which cost money, are named one by one."""
+    """Whether `all` includes it. Models of hosted providers cost money and are named one by one."""
     is_enabled: bool = True
-    """Whether a category means it too. What is not enabled is still asked when it is named itself."""
+    """Whether categories include it. A model that is not enabled can still be named itself."""
     missing: str = ""
-    """Why it cannot be chosen; empty: it can."""
+    """Why it cannot be selected; empty: it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSelection:
-    """What the words came to."""
+    """The selected models."""
 
     models: tuple[Candidate, ...]
     remarks: tuple[str, ...] = ()
-    """Members of categories that are not there."""
+    """Members of categories that are missing."""
 
 
 def choose(
@@ -241,7 +248,7 @@ def choose(
     categories: Mapping[str, Sequence[str]],
     other: Callable[[str], Candidate | None],
 ) -> ModelSelection:
-    """The models that `words`, separated by commas, mean; each once, in the order they were named.
+    """The models that `words`, separated by commas, select; each once, in the order they were named.
 
     `other` answers for names nobody listed that can be asked all the same.
     """
@@ -306,7 +313,7 @@ def _members(
 def _one(
     word: str, candidates: Sequence[Candidate], other: Callable[[str], Candidate | None]
 ) -> Candidate | None:
-    """The one model a word means: the closest kind of likeness that any model has decides."""
+    """The one model a word selects: by exact name, then by name without tag, then by part of the name."""
     if exact := _exact(word, candidates):
         return exact
     likenesses: tuple[Callable[[Candidate], bool], ...] = (
@@ -333,7 +340,7 @@ def _exact(word: str, candidates: Sequence[Candidate]) -> Candidate | None:
 
 
 def _same_but_tag(word: str, candidate: Candidate, *, latest: bool) -> bool:
-    """`llama3` is `ollama/llama3:latest`, or failing that the one model with another tag."""
+    """`llama3` is `ollama/llama3:latest`, or the only model with another tag."""
     whole, _, tag = candidate.model.rpartition(":") if ":" in candidate.model else (candidate.model, "", "")
     bare = whole.partition("/")[2] or whole
     return word.lower() in (whole.lower(), bare.lower()) and (not latest or tag in ("", "latest"))
@@ -363,3 +370,129 @@ def _unknown(word: str, candidates: Sequence[Candidate], categories: Mapping[str
     groups = f" Categories: {', '.join(categories)}." if categories else ""
     found = f"Found here: {there}." if there else "No model was found here."
     return NotFound(f"there is no model `{word}`\n{hint}{found}{groups} `proctor models` lists them all.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSupply:
+    """Models that a benchmark can choose from: configured ones, and those that servers list."""
+
+    config: ModelsConfig
+    config_path: Path | None
+    environment: Mapping[str, str]
+    variables: Mapping[str, str]
+    """Keys and addresses of the configured models, as variables; secret."""
+    prices: Mapping[str, Mapping[str, float]]
+    found: ModelDiscovery | None = None
+    own: frozenset[str] = field(default_factory=frozenset)
+    """Providers with a configured address."""
+
+    @property
+    def key_variables(self) -> dict[str, str]:
+        """The variable with the key of a model, where that is not its provider's usual one."""
+        return {one.model: one.key_variable for one in self.config.models if one.key_variable}
+
+    @property
+    def ollama(self) -> list[str] | None:
+        """The models of a running Ollama; None: none runs."""
+        names = [each.name for each in self.found.models] if self.found else []
+        return [name for name in names if name.startswith("ollama/")] or None
+
+    def candidates(self) -> list[Candidate]:
+        """Configured models, then discovered ones."""
+        made = [self._configured(one) for one in self.config.models]
+        known = {name for one in made for name in (one.model, f"{one.model}:latest")}
+        for each in self.found.models if self.found else ():
+            if each.name not in known:
+                made.append(
+                    Candidate(
+                        name=each.name, model=each.name, is_usual=self._is_usual(each.name, each.source)
+                    )
+                )
+        return made
+
+    def _is_usual(self, name: str, source: str) -> bool:
+        provider = name.partition("/")[0]
+        return provider != "scripted" and (is_loopback(source) or provider in self.own)
+
+    def _configured(self, one: ConfiguredModel) -> Candidate:
+        why, here = "", self.ollama if one.provider == "ollama" else None
+        if here is not None and not {one.model, f"{one.model}:latest"} & set(here):
+            why = f"is not in the running Ollama\nGet it: ollama pull {one.model.partition('/')[2]}"
+        return Candidate(
+            name=one.name,
+            model=one.model,
+            display_name=one.display_name,
+            settings=one.settings,
+            is_enabled=one.enabled,
+            missing=why,
+        )
+
+    def other(self, models: ModelRouter, word: str) -> Candidate | None:
+        """A model that no server lists but that can be called; None: it cannot."""
+        try:
+            models.check(word)
+        except NotFound:
+            return None
+        if word.startswith(("scripted/", "replay/", "litellm/")):
+            return Candidate(name=word, model=word, is_usual=False)
+        endpoint = find_endpoint(word, {**self.environment, **self.variables})
+        if is_loopback(endpoint.base_url):
+            # A server on this machine lists every model it has.
+            if self.found and any(
+                each.name.startswith(f"{endpoint.provider}/") for each in self.found.models
+            ):
+                return None
+            if endpoint.provider in ("ollama", "lmstudio"):
+                raise UsageError(
+                    f"{word}: nothing answers at {endpoint.base_url}\nStart {endpoint.provider} first."
+                )
+        return Candidate(name=word, model=f"{endpoint.provider}/{endpoint.model}", is_usual=False)
+
+
+def read_supply(settings: Settings, folders: Sequence[Path], config_path: Path | None) -> ModelSupply:
+    """Read what is configured; calls no server. `settings` are those of the folders."""
+    path = config_path or _default_path(folders)
+    config = _read(path) if path else ModelsConfig()
+    providers = {
+        name.removesuffix("_BASE_URL").lower() for name in settings.variables if name.endswith("_BASE_URL")
+    }
+    return ModelSupply(
+        config=config,
+        config_path=path,
+        environment=settings.environment,
+        variables=_variables(config.models, settings.environment),
+        prices={one.model: one.price for one in config.models if one.price},
+        own=frozenset(providers | {one.provider for one in config.models if one.base_url and one.provider}),
+    )
+
+
+def with_discovered(supply: ModelSupply) -> ModelSupply:
+    """The same with the models that local servers and configured providers list now."""
+    environment = {**supply.environment, **supply.variables}
+    listing = discover(environment, extra=sorted(supply.own - PROVIDERS.keys()))
+    with ThreadPoolExecutor(1) as pool:
+        # In a thread, because the caller may run in an event loop.
+        return replace(supply, found=pool.submit(asyncio.run, listing).result())
+
+
+def _default_path(folders: Sequence[Path]) -> Path | None:
+    places = [folder / name for folder in folders for name in (CONFIG_FILE, f"benchmark/{CONFIG_FILE}")]
+    return next((path for path in places if path.is_file()), None)
+
+
+def _read(path: Path) -> ModelsConfig:
+    text = bytes_of(path, remedy="Give --models-config a YAML file.")
+    return read_models_config(text, file=str(path))
+
+
+def _variables(models: Sequence[ConfiguredModel], environment: Mapping[str, str]) -> dict[str, str]:
+    made: dict[str, str] = {}
+    for one in models:
+        provider = PROVIDERS.get(one.provider)
+        prefix = re.sub(r"\W", "_", one.provider).upper()
+        if one.base_url:
+            made[provider.base_variables[0] if provider else f"{prefix}_BASE_URL"] = one.base_url
+        if one.key_variable and (key := environment.get(one.key_variable)):
+            usual = provider.key_variables if provider else (f"{prefix}_API_KEY",)
+            made |= {usual[0]: key} if usual else {}
+    return made

@@ -1,14 +1,12 @@
-"""Tasks × models × runs as items.
+"""Tasks × models × runs as items, and the settings of a benchmark.
 
-An item's id is made of what is asked and of what is begun with: the task's text, the digest of its
-files, its checks, the model with its settings, the agent. Where those files lie on this machine, how
-long an agent may take and how often it is tried again are no part of it.
-
-Knows nothing of who answers, of git, or of the store.
+An item's id is made of its inputs: the task's text, the digest of its files, its checks, the model with its
+settings, the agent. Paths on this machine, timeouts and retries are not part of it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
@@ -24,7 +22,7 @@ DEFAULT_TIMEOUT_SECONDS = 1800
 
 
 ORACLE, NOOP = "oracle", "noop"
-"""Stand-ins that take a model's place: one applies the reference solution, one does nothing."""
+"""Mocks in place of a model: one applies the reference solution, one does nothing."""
 
 
 STAND_IN_AGENT = "scripted"
@@ -34,23 +32,85 @@ _HOLES = ("{prompt}", "{model}", "{seed}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkOverrides:
+    """Settings of a benchmark besides its tasks; empty or None: not set."""
+
+    models: str = ""
+    """Names, parts of names, categories or `all`, separated by commas."""
+    output: Path | None = None
+    """Folder of the results."""
+    parallel: int | str | None = None
+    """Maximum runs in parallel; `auto`: `max_parallel` of models_config.yaml; None: 1."""
+    timeout: float | None = None
+    """Seconds."""
+    runs: int | None = None
+    budget: float | None = None
+    """USD of the whole benchmark."""
+    record: Path | None = None
+    replay: Path | None = None
+    agent: str = ""
+    models_config: Path | None = None
+    oracle: bool = False
+    """Apply the reference solution in place of a model."""
+    noop: bool = False
+    """Do nothing in place of a model."""
+
+    def with_defaults(self, options: Mapping[str, Any]) -> "BenchmarkOverrides":
+        """The same, with the stored options of an earlier run for what is not set."""
+        earlier = options.get("asked") or {}
+        return replace(
+            self,
+            models=self.models or ("" if self.oracle or self.noop else earlier.get("models") or ""),
+            timeout=self.timeout or earlier.get("timeout"),
+            runs=self.runs or earlier.get("runs"),
+            budget=earlier.get("budget") if self.budget is None else self.budget,
+            record=None if self.replay else self.record or _path(earlier.get("record")),
+            replay=None if self.record else self.replay or _path(earlier.get("replay")),
+            agent=self.agent or earlier.get("agent") or "",
+            models_config=self.models_config or _existing(options.get("modelsConfig")),
+            oracle=self.oracle or (not self.models and bool(earlier.get("oracle"))),
+            noop=self.noop or (not self.models and bool(earlier.get("noop"))),
+        )
+
+    def options(self) -> dict[str, Any]:
+        """What a later resume needs."""
+        return {
+            "agent": self.agent,
+            "timeout": self.timeout,
+            "budget": self.budget,
+            "record": str(Path(self.record).absolute()) if self.record else None,
+            "replay": str(Path(self.replay).absolute()) if self.replay else None,
+            "oracle": self.oracle,
+            "noop": self.noop,
+        }
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def _existing(path: str | None) -> Path | None:
+    return Path(path) if path and Path(path).is_file() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkDefinition:
-    """What is compared with what, and how."""
+    """Tasks and models of a benchmark, and how each item runs."""
 
     tasks: tuple[Task, ...]
     models: tuple[Candidate, ...]
     runs: int = 1
     agent: str = ""
-    """Who works on every task; empty: as the task says."""
+    """Agent of every task; empty: the task's own."""
     timeout_seconds: float | None = None
-    """For every task; None: as the task says."""
+    """For every task; None: the task's own."""
     default_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     retries: int = 0
     commits: Mapping[str, str] = field(default_factory=dict)
-    """The commit each task with a repository begins from, by the task's name."""
+    """The commit each task with a repository starts from, by the task's name."""
 
     def items(self) -> Iterator[Item]:
-        """Run by run, so that a benchmark cut short has compared every model equally often."""
+        """The items, repeat by repeat: an interrupted benchmark has compared every model equally often."""
         for repeat in range(1, self.runs + 1):
             for task in self.tasks:
                 for model in self.models:
@@ -58,14 +118,14 @@ class BenchmarkDefinition:
 
     @property
     def label(self) -> str:
-        """What the benchmark is about: its task, or the folder of its tasks."""
+        """The task, or the folder of the tasks."""
         if len(self.tasks) == 1:
             return self.tasks[0].name
         parents = {task.file.parent for task in self.tasks}
         return parents.pop().name if len(parents) == 1 else f"{len(self.tasks)} tasks"
 
     def agent_for(self, task: Task, model: Candidate) -> str:
-        """Who works on a task with a model."""
+        """The agent of a task with a model."""
         return STAND_IN_AGENT if is_stand_in(model) else self.agent or task.agent or DEFAULT_AGENT
 
     def _item(self, task: Task, model: Candidate, repeat: int) -> Item:
@@ -122,17 +182,17 @@ class BenchmarkDefinition:
 
 
 def is_stand_in(model: Candidate) -> bool:
-    """Whether this takes a model's place to try out a task."""
+    """Whether this is a mock in place of a model."""
     return model.model in (ORACLE, NOOP)
 
 
 def stand_in(name: str) -> Candidate:
-    """One that takes a model's place: `oracle` or `noop`."""
+    """A mock in place of a model: `oracle` or `noop`."""
     return Candidate(name=name, model=name, display_name=name, is_usual=False)
 
 
 def script_of(model: Candidate, task: Task) -> list[dict[str, Any]]:
-    """What a stand-in does about a task, as steps of the scripted agent."""
+    """What a mock does in a task, as steps of the scripted agent."""
     if model.model == NOOP:
         return []
     if task.solution is None and not task.answer:
@@ -152,7 +212,7 @@ def _written(solution: TaskFolder) -> Iterator[dict[str, Any]]:
 
 
 def _in_parts(content: str) -> Sequence[str]:
-    """The text cut inside whatever the scripted agent would take for a hole to fill."""
+    """The text, split inside whatever the scripted agent would take for a placeholder."""
     parts = [content]
     for hole in _HOLES:
         parts = [piece for part in parts for piece in _cut(part, hole)]

@@ -13,24 +13,24 @@ from proctor.workspace.source_repository import open_source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
-    """What a look at the context found."""
+class BenchmarkInspection:
+    """Problems and remarks of a preflight check."""
 
     problems: tuple[str, ...]
     remarks: tuple[str, ...]
 
 
-def look(
+def inspect(
     benchmark: BenchmarkDefinition,
     context: PreflightContext,
     key_variables: Mapping[str, str],
     *,
     needs_prices: bool = False,
-) -> Readiness:
-    """Find everything a benchmark asks for that is not there.
+) -> BenchmarkInspection:
+    """Find everything a benchmark names that is missing.
 
-    `key_variables` says where the user keeps the key of a model, when that is not the usual place. With
-    `needs_prices` each model has to have one.
+    `key_variables` name the variable with the key of a model, where that is not its provider's usual one.
+    With `needs_prices`, each model must have a price.
     """
     remarks = set[str]()
     found = [
@@ -39,11 +39,11 @@ def look(
         *_models(benchmark, context, key_variables, remarks),
         *(_prices(benchmark, context) if needs_prices else ()),
     ]
-    return Readiness(problems=tuple(dict.fromkeys(found)), remarks=tuple(sorted(remarks)))
+    return BenchmarkInspection(problems=tuple(dict.fromkeys(found)), remarks=tuple(sorted(remarks)))
 
 
 def commits_of(tasks: tuple[Task, ...], environment: Mapping[str, str]) -> dict[str, str]:
-    """The commit that each task with a repository begins from, by the task's name."""
+    """The commit that each task with a repository starts from, by the task's name."""
     found = {}
     for task in tasks:
         if task.repo is None:
@@ -59,7 +59,7 @@ def _commands(task: Task, context: PreflightContext) -> Iterator[str]:
     for command in (task.setup, *(check.command for check in task.commands)):
         word = missing_program(command, context)
         if word and not task.setup:
-            yield f"{task.file}: there is no program `{word}`, with which `{command}` begins\nInstall it."
+            yield f"{task.file}: there is no program `{word}`, which `{command}` starts with\nInstall it."
 
 
 def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: set[str]) -> Iterator[str]:
@@ -85,7 +85,7 @@ def _models(
             continue
         yield from _model(model, context, key_variables)
         if model.settings and agents != {DEFAULT_AGENT}:
-            remarks.add(f"the settings of {model.name} hold for the agent {DEFAULT_AGENT} only")
+            remarks.add(f"the settings of {model.name} apply to the agent {DEFAULT_AGENT} only")
 
 
 def _prices(benchmark: BenchmarkDefinition, context: PreflightContext) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _prices(benchmark: BenchmarkDefinition, context: PreflightContext) -> Iterat
         try:
             is_known = context.models.has_price(model.model)
         except UsageError:
-            # That it cannot be asked at all is said where models are looked at.
+            # `_models` reports that it cannot be called.
             continue
         if not is_known:
             yield (

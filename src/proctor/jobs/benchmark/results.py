@@ -1,25 +1,40 @@
-"""The files of a benchmark: one a model, the comparison as JSON and CSV, what the machine was.
+"""The result folder of a benchmark: one file per model, the comparison, facts about the machine.
 
-Field and column names are the documented ones, in their order; ours stand behind them. Every file
-appears whole or not at all, so that whoever reads them meanwhile never sees half of one.
-
-Knows nothing of the store, statistics or pages.
+Documented fields and columns come first, in their order. Files are renamed into place, so that a reader never
+sees half of one.
 """
 
+import difflib
 import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import UsageError
+from proctor.context import RunContext
+from proctor.errors import NotFound, UsageError
 from proctor.export.tables import write_csv
+from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT
-from proctor.jobs.benchmark.results_import import RESULT
+from proctor.job import BatchEnd, ItemFinished, JobFiles
+from proctor.jobs.benchmark.report import benchmark_html, machine_info
+from proctor.jobs.benchmark.results_import import RESULT, import_runs, read_results, requeue
+from proctor.json_values import parse_json
 from proctor.stats.intervals import Estimate, Rate
-from proctor.stats.leaderboard import BenchmarkRun, Leaderboard, ModelFigures, Ranking
+from proctor.stats.leaderboard import BenchmarkRun, Leaderboard, ModelFigures, Ranking, compare
+from proctor.store import Store
+
+RESULTS = Path("benchmark/results")
+
+
+ABOUT, MACHINE = "batch.json", "machine_info.json"
+
+
+LARGEST_BYTES = 4 * 1024 * 1024
+
 
 FORMAT = 1
 
@@ -37,6 +52,88 @@ HEADLESS = (
     "Runs are headless: human_interventions counts the times an agent stopped to ask a permission or a "
     "question; nobody answered."
 )
+
+
+class ResultFolder(JobFiles):
+    """The results of one benchmark as files."""
+
+    def __init__(
+        self,
+        path: Path,
+        run_id: str,
+        ctx: RunContext,
+        *,
+        ollama_models: Sequence[str] | None = None,
+        saves_intermediate: bool = True,
+        imports_results: bool = False,
+    ) -> None:
+        """With `imports_results`, a new run takes over the results in the folder, as a resumed one does."""
+        self.path, self._run_id, self._ctx = path, run_id, ctx
+        self._ollama_models = ollama_models
+        self._saves_intermediate = saves_intermediate
+        self._imports_results = imports_results
+
+    def begin(self, *, resumed: bool) -> BatchEnd | None:
+        """Describe the benchmark and the machine; on resume, import results and repeat damaged ones."""
+        batch = self._ctx.store.read.batch(self._run_id, self._ctx.now())
+        write_about(self.path, self._run_id, json.loads(batch["optionsJson"]))
+        machine = machine_info(self._ctx.now(), Path.cwd(), self._ollama_models)
+        write_file(self.path / MACHINE, as_json(machine))
+        if resumed or self._imports_results:
+            self._reconcile()
+        return None
+
+    def item_finished(self, item: ItemFinished) -> None:
+        """Write the result file of the item's model."""
+        if not self._saves_intermediate:
+            return
+        model = item.item.factors["model"]
+        comparison, names = self._compare(), self._file_names()
+        for figures in comparison.models:
+            if figures.name == model:
+                try:
+                    write_result(self.path, names[model], comparison, figures)
+                except UsageError as error:
+                    # The results are in the store; `finish` writes all files again.
+                    self._ctx.note(str(error).partition("\n")[0])
+
+    def finish(self, end: BatchEnd) -> Mapping[str, object]:  # noqa: ARG002
+        """Write every result file and the comparison."""
+        comparison, names, now = self._compare(), self._file_names(), self._ctx.now()
+        for figures in comparison.models:
+            if any(run.is_finished for run in figures.runs):
+                write_result(self.path, names[figures.name], comparison, figures)
+        machine = read_object(self.path / MACHINE)
+        write_file(self.path / "comparison_report.html", benchmark_html(comparison, machine, now))
+        document = write_comparison(self.path, comparison, machine, now)
+        return {"output": str(self.path), "comparison": document}
+
+    def _reconcile(self) -> None:
+        """Import finished runs that the store does not have; queue the runs of damaged files again."""
+        store, imported = self._ctx.store, read_results(self.path)
+        for file in imported.damaged:
+            self._ctx.info(
+                f"{self.path / file.name} is damaged ({file.why[:100]}); "
+                f"renamed to {file.aside}, its runs are repeated"
+            )
+        damaged = {file.name for file in imported.damaged}
+        models = [model for model, name in self._file_names().items() if name in damaged]
+        if count := import_runs(store, self._run_id, imported.runs, self.path.name):
+            self._ctx.info(f"{plural(count, 'finished run')} imported from {self.path}")
+        requeue(store, self._run_id, models)
+
+    def _compare(self) -> Leaderboard:
+        return compare(self._ctx.store.read, self._run_id, self._ctx.now())
+
+    def _file_names(self) -> dict[str, str]:
+        # In the order of the items, which extending does not change: names never change.
+        rows = self._ctx.store.read.items(self._run_id, limit=1_000_000)
+        return result_files([json.loads(row["factors"])["model"] for row in rows])
+
+
+def write_about(folder: Path, run_id: str, options: Mapping[str, Any]) -> None:
+    """Write the options of a run into its folder, enough to resume it on another machine."""
+    write_file(folder / ABOUT, as_json({"batch_id": run_id, "format": FORMAT, **options}))
 
 
 def result_files(models: Sequence[str]) -> dict[str, str]:
@@ -258,3 +355,78 @@ def _cell(row: Mapping[str, Any], name: str) -> Any:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierResults:
+    """An earlier benchmark."""
+
+    run_id: str
+    path: Path | None
+    """Its folder; None: unknown."""
+    options: Mapping[str, Any]
+    """Its stored options, as far as they are known."""
+    is_known: bool
+    """Whether it is in the store; if not, its folder came from another machine."""
+
+
+def find_earlier(store: Store, wanted: str, output: Path | None) -> EarlierResults:
+    """The benchmark with this run id, or whose results are in this folder."""
+    places = [Path(wanted), RESULTS / wanted, *([output] if output else [])]
+    folder = next((place for place in places if wanted and place.is_dir()), None)
+    about = read_object(folder / ABOUT) if folder else {}
+    names = [name for name in (about.get("batch_id"), folder.name if folder else None, wanted) if name]
+    for name in names:
+        rows = store.read.query('SELECT * FROM "batches" WHERE "runId" = ?', (str(name),))
+        if rows and rows[0]["job"] != "benchmark":
+            raise UsageError(f"{name} is not a benchmark\nResume it with:  proctor resume {name}")
+        if rows:
+            options = json.loads(rows[0]["optionsJson"])
+            # `proctor resume --budget` changes the row only.
+            options["asked"] = {**(options.get("asked") or {}), "budget": rows[0]["budgetUsd"]}
+            # The folder that was named takes precedence: it may have been moved.
+            path = (folder or Path(options["output"])) if options.get("output") or folder else None
+            return EarlierResults(run_id=str(name), path=path, options=options, is_known=True)
+    if folder is None:
+        raise _not_found(store, wanted)
+    return EarlierResults(run_id=_plain(str(names[0])), path=folder, options=about, is_known=False)
+
+
+def new_run_id(store: Store, moment: datetime) -> str:
+    """`batch_<yyyymmdd_HHMMSS>`, numbered when it is taken."""
+    stem = f"batch_{moment:%Y%m%d_%H%M%S}"
+    for number in range(1, 1000):
+        name = stem if number == 1 else f"{stem}_{number}"
+        taken = store.read.query('SELECT 1 FROM "batches" WHERE "runId" = ?', (name,))
+        if not taken and not (RESULTS / name).exists():
+            return name
+    raise UsageError(f"there are too many runs called {stem}")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty: none can be read."""
+    try:
+        with path.open("rb") as file:
+            found = parse_json(file.read(LARGEST_BYTES))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _not_found(store: Store, wanted: str) -> NotFound:
+    rows = store.read.query(
+        'SELECT "runId" FROM "batches" WHERE "job" = ? ORDER BY "createdAt" DESC', ("benchmark",)
+    )
+    known = [row["runId"] for row in rows[:200]]
+    known += [path.name for path in RESULTS.iterdir() if path.is_dir()] if RESULTS.is_dir() else []
+    near = difflib.get_close_matches(wanted, dict.fromkeys(known), n=2)
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    return NotFound(
+        f"there is no benchmark {wanted}, in the store or in {RESULTS}/\n"
+        f"{hint}Give a run id, or the path of a folder with results."
+    )
+
+
+def _plain(name: str) -> str:
+    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)[:128]
+    return kept.lstrip(".-") or "batch"

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from proctor.agents import find_agent
+from proctor.batch.preflight import PreflightContext
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import PlanError
 from proctor.item import Item
 from proctor.job import Job, JobPlan, PlanText, StoredPlan, top_level_keys
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, Overrides, read_plan
-from proctor.jobs.coding.preflight import PreflightContext, inspect
+from proctor.jobs.coding.preflight import inspect
 from proctor.models import ModelRouter
 
 
@@ -80,7 +80,9 @@ class CodingJobPlan(JobPlan):
         found = inspect(
             self.plan,
             self.overrides,
-            PreflightContext(environment=ctx.settings.user_environment, find_agent=find_agent, models=models),
+            PreflightContext(
+                environment=ctx.settings.user_environment, find_agent=ctx.find_agent, models=models
+            ),
         )
         if found.problems:
             raise PlanError(found.problems)
@@ -95,6 +97,7 @@ class CodingJob(Job):
     """`proctor batch`."""
 
     name = "coding"
+    command = "batch"
     title = "Coding sessions or prompts"
     overrides = Overrides
     override_aliases: ClassVar = {"budget": "budget_usd"}

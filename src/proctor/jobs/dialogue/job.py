@@ -1,113 +1,372 @@
-"""Make a batch of a simulation, or bring an earlier one up to what is asked now.
+"""The dialogue job: every client role × every therapist role, repeated.
 
-Items are known by what they ask for, so more clients, therapists or runs extend a simulation, and what
-is the same keeps its results. The roles that play are kept below Proctor's home under their digests, so
-that what was begun is finished as it was begun.
-
-Knows nothing of how dialogues go or how they are shown.
+Items are identified by their inputs: more clients, therapists or repeats extend a run and keep its results.
+Roles are stored below the home folder under their digests: a run finishes with the roles it started with.
 """
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from proctor.batch.create import Extension, create, diff, extend
+from proctor.batch.preflight import check_model
+from proctor.context import AttemptContext, ModelOptions, RunContext
+from proctor.dialogue.participant import Role
 from proctor.errors import UsageError
-from proctor.jobs.dialogue.plan import DialoguePlan
-from proctor.model import ModelDirectory
+from proctor.formatting import plural
+from proctor.item import Item
+from proctor.job import BatchEnd, ItemFinished, Job, JobFiles, JobPlan, PlanText, StoredPlan, top_level_keys
+from proctor.jobs.dialogue.files import (
+    SUMMARY,
+    clear_checkpoints,
+    write_checkpoints,
+    write_missing,
+    write_session,
+    write_summary,
+)
+from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
+from proctor.jobs.dialogue.roles import Roles
+from proctor.models import ModelRouter
 from proctor.runners.dialogue import ROLES
-from proctor.store import Store
-from proctor.store.runs import batches_of_job
-
-JOB = "dialogue"
 
 
-def create_simulation(
-    store: Store,
-    simulation: DialoguePlan,
-    *,
-    run_id: str,
-    plan_path: str,
-    output_dir: str,
-    owner: str,
-    version: str,
-    now: datetime,
-) -> int:
-    """Write a new batch with all its dialogues; how many those are."""
-    asked, items = _asked(simulation, plan_path, output_dir), simulation.items(output_dir)
-    return create(store, JOB, asked, items, run_id=run_id, owner=owner, version=version, now=now)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialogueOverrides:
+    """Settings that take precedence over the config; names and values are those of the config."""
+
+    clients: object = None
+    therapists: object = None
+    num_runs: int | None = None
+    max_turns: int | None = None
+    max_workers: int | None = None
+    output_dir: str | None = None
+    seed: int | None = None
+    model: str | None = None
+    """Model of both sides as `provider/model`: replaces `model_name` and `model_type`."""
+    model_type: str | None = None
+    model_name: str | Sequence[str] | None = None
+    temperature: float | Sequence[float] | None = None
+    max_tokens: int | None = None
+    client_model: str | Sequence[str] | None = None
+    therapist_model: str | Sequence[str] | None = None
+    judge_model: str | None = None
+    lang: str | None = None
+    language: str | None = None
+    opens: str | None = None
+    under_test: str | None = None
+    reminder_turns: int | None = None
+    loop_turns: int | None = None
+    timeout_sec: float | None = None
+    retries: int | None = None
+    budget_limit: float | None = None
+    cost_per_run_limit: float | None = None
+    prices: Mapping[str, Mapping[str, float]] | None = None
+    evaluators: Sequence[object] | None = None
+    record: str | None = None
+    replay: str | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that are set, as a config has them."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        model = values.pop("model")
+        if model is not None:
+            values["model_name"] = model
+            provider, slash, _ = model.partition("/")
+            if provider and slash:
+                # The config's `model_type` must not be put before a name that has its provider.
+                values["model_type"] = ""
+        return {name: _plain(value) for name, value in values.items() if value is not None}
 
 
-def extend_simulation(
-    store: Store, run_id: str, simulation: DialoguePlan, *, plan_path: str, output_dir: str
-) -> Extension:
-    """Bring a batch up to what is asked now. The batch must be ours."""
-    asked, items = _asked(simulation, plan_path, output_dir), simulation.items(output_dir)
-    # The prompt only names the two who talk.
-    return extend(store, run_id, asked, items, derived_fields=frozenset({"prompt"}))
+@dataclass(frozen=True, kw_only=True)
+class DialogueJobPlan(JobPlan):
+    """A simulation with its paths."""
+
+    # The prompt only names the two roles.
+    derived_fields = frozenset({"prompt"})
+
+    simulation: DialoguePlan
+    path: str
+    """Absolute path of the config; empty: there is none."""
+    folders: tuple[Path, ...]
+    """Where scripted models, roles and evaluators are looked up."""
+    output: Path | None = None
+    """Folder of the run; None until the run is known."""
+    default_output: Path
+
+    @property
+    def item_count(self) -> int:
+        """Number of dialogues."""
+        return self.simulation.item_count
+
+    @property
+    def concurrency(self) -> int:
+        """Maximum dialogues in parallel."""
+        return int(self.simulation.config["max_workers"])
+
+    @property
+    def requested_output(self) -> Path | None:
+        """The folder that config or overrides set; None: none."""
+        folder = self.simulation.config["output_dir"]
+        return Path(folder).expanduser().resolve() if folder else None
+
+    def for_new_run(self, run_id: str) -> "DialogueJobPlan":  # noqa: ARG002
+        """Create the output folder, which must not have results."""
+        folder = self.requested_output or self.default_output
+        if (folder / SUMMARY).exists():
+            raise UsageError(
+                f"{folder} already contains a simulation\nResume it with --resume, or set --output-dir."
+            )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot create the folder {folder}: {error.strerror}") from error
+        return replace(self, output=folder)
+
+    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "DialogueJobPlan":  # noqa: ARG002
+        """The plan in the folder of an earlier run."""
+        return replace(self, output=_output_of(batch))
+
+    def model_options(self) -> ModelOptions:
+        """How its models are reached."""
+        config = self.simulation.config
+        return ModelOptions(
+            folders=self.folders, prices=config["prices"], record=config["record"], replay=config["replay"]
+        )
+
+    def columns(self) -> Mapping[str, object]:
+        """The columns of the batch row that record the simulation."""
+        config = self.simulation.config
+        options = {name: config[name] for name in ("notify", "prices", "record", "replay")}
+        return {
+            "planPath": self.path,
+            "planText": self.simulation.text,
+            "planDigest": self.simulation.digest,
+            "defaultsJson": json.dumps(dict(config), ensure_ascii=False),
+            "optionsJson": json.dumps({**options, "outputDir": self._output}, ensure_ascii=False),
+            "concurrency": self.concurrency,
+            "seed": config["seed"],
+            "budgetUsd": config["budget_limit"],
+        }
+
+    def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:
+        """Check that models, keys, prices and evaluators exist."""
+        config = self.simulation.config
+        needs_price = config["budget_limit"] is not None or config["cost_per_run_limit"] is not None
+        problems = [
+            f"{problem}\n{remedy}" if remedy else problem
+            for model in self.simulation.models
+            for problem, remedy in check_model(model, models, needs_price=needs_price)
+        ]
+        if problems:
+            raise UsageError("\n\n".join(problems))
+        if named := self.simulation.evaluators_by_name:
+            find = self.attempts(ctx, models).find_evaluator
+            for each in named:
+                find(each["name"], each["judging"], models)
+        return self.simulation.remarks
+
+    def attempts(self, ctx: RunContext, models: ModelRouter) -> AttemptContext:
+        """Dependencies of its attempts."""
+        names = [each["name"] for each in self.simulation.evaluators_by_name]
+        return ctx.with_evaluators(ctx.attempts(models), names, folder=self.folders[0])
+
+    def items(self) -> Iterator[Item]:
+        """The dialogues, repeat by repeat."""
+        return self.simulation.items(self._output)
+
+    @property
+    def _output(self) -> str:
+        return str(self.output) if self.output else ""
 
 
-def foresee_simulation(store: Store, run_id: str, simulation: DialoguePlan, *, output_dir: str) -> Extension:
-    """What `extend_simulation` would change; nothing is changed."""
-    return diff(store.read, run_id, simulation.items(output_dir), derived_fields=frozenset({"prompt"}))
+@dataclass(frozen=True, kw_only=True)
+class StoredDialogues(StoredPlan):
+    """A simulation that resumes from the store alone."""
+
+    evaluators: Sequence[str] = ()
+    folder: Path
+    """Where evaluators are looked up."""
+    output: Path
 
 
-def find_simulation(store: Store, simulation: DialoguePlan, output_dir: str) -> Mapping[str, Any] | None:
-    """The last batch whose files are in this folder, or without a folder, which asked for the same."""
-    for row in batches_of_job(store.read, JOB):
-        same_folder = json.loads(row["optionsJson"]).get("outputDir") == output_dir
-        if same_folder if output_dir else row["planDigest"] == simulation.digest:
-            return row
-    return None
+class DialogueFiles(JobFiles):
+    """One JSON file for each finished dialogue, and the summary."""
+
+    def __init__(
+        self, folder: Path, run_id: str, ctx: RunContext, *, roles: Mapping[str, Role] | None = None
+    ) -> None:
+        """`roles` are stored for the runner when the run begins."""
+        self._folder, self._run_id, self._ctx = folder, run_id, ctx
+        self._roles = roles or {}
+        self._has_stale_files = False
+
+    def begin(self, *, resumed: bool) -> BatchEnd | None:
+        """Store the roles, write missing files, and checkpoints of interrupted dialogues."""
+        store_roles(self._ctx.home, self._roles)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        read = self._ctx.store.read
+        write_missing(self._folder, read, self._run_id, look_inside=True)
+        self._write_summary()
+        if resumed and (count := write_checkpoints(read, self._run_id, self._folder)):
+            self._ctx.info(
+                f"{plural(count, 'dialogue')} interrupted; will resume after the last completed turn"
+            )
+        return None
+
+    def item_finished(self, item: ItemFinished) -> None:
+        """Write the file of a dialogue."""
+        read = self._ctx.store.read
+        try:
+            for row in read.item(item.id, self._run_id):
+                write_session(self._folder, row, read)
+        except OSError:
+            self._has_stale_files = True
+            raise
+
+    def finish(self, end: BatchEnd) -> Mapping[str, object]:  # noqa: ARG002
+        """Remove the checkpoints and write what is missing."""
+        clear_checkpoints(self._folder)
+        write_missing(self._folder, self._ctx.store.read, self._run_id, look_inside=self._has_stale_files)
+        return {"outputDir": str(self._folder), "summary": self._write_summary()}
+
+    def _write_summary(self) -> dict[str, Any]:
+        read = self._ctx.store.read
+        return write_summary(self._folder, read, read.batch(self._run_id, self._ctx.now()))
 
 
-def keep_roles(home: Path, simulation: DialoguePlan) -> None:
-    """Put the roles that play where those who carry out the dialogues find them."""
+class DialogueJob(Job):
+    """`proctor simulate`."""
+
+    name = "dialogue"
+    command = "simulate"
+    title = "Dialogues"
+    noun = "dialogue"
+    overrides = DialogueOverrides
+    override_aliases: ClassVar = {
+        "concurrency": "max_workers",
+        "runs": "num_runs",
+        "budget": "budget_limit",
+    }
+
+    def recognizes(self, text: str) -> int:
+        """How many top-level keys of a config a text has."""
+        from proctor.jobs.dialogue.schema import CONFIG_KEYS
+
+        return len(top_level_keys(text) & set(CONFIG_KEYS))
+
+    def schema(self) -> Mapping[str, object]:
+        """JSON Schema of a config."""
+        from proctor.jobs.dialogue.schema import SimulationFile
+
+        return SimulationFile.model_json_schema()
+
+    def read(self, source: PlanText, overrides: DialogueOverrides, ctx: RunContext) -> DialogueJobPlan:
+        """Read and check a config."""
+        return self._read(source, source.text, overrides, ctx)
+
+    def read_overrides(self, overrides: DialogueOverrides, ctx: RunContext) -> DialogueJobPlan:
+        """Check a simulation that has no config: the overrides are all there is."""
+        return self._read(PlanText(text="", folder=Path.cwd()), None, overrides, ctx)
+
+    def _read(
+        self, source: PlanText, text: str | bytes | None, overrides: DialogueOverrides, ctx: RunContext
+    ) -> DialogueJobPlan:
+        folders = ctx.settings.folders or (source.folder,)
+        simulation = read_simulation(
+            text,
+            overrides.settings(),
+            file=source.file,
+            folder=source.folder,
+            roles=Roles([*(folder / "roles" for folder in folders), ctx.home / "roles"]),
+        )
+        return DialogueJobPlan(
+            simulation=simulation,
+            path=source.stored_path,
+            folders=folders,
+            default_output=Path(default_output(ctx.now())).resolve(),
+        )
+
+    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> StoredDialogues:  # noqa: ARG002
+        """The simulation of a run, from the store alone."""
+        options = json.loads(batch["optionsJson"])
+        evaluators = json.loads(batch["defaultsJson"]).get("evaluators") or ()
+        folder = Path(batch["planPath"]).parent if batch["planPath"] else Path.cwd()
+        return StoredDialogues(
+            options=ModelOptions(
+                folders=(folder, Path.cwd()),
+                prices=options.get("prices"),
+                record=options.get("record"),
+                replay=options.get("replay"),
+            ),
+            evaluators=[each if isinstance(each, str) else each["name"] for each in evaluators],
+            folder=folder,
+            output=_output_of(batch),
+        )
+
+    def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:
+        """The latest run in the folder the plan sets; without one, the latest run of the same simulation."""
+        assert isinstance(plan, DialogueJobPlan)
+        folder = plan.requested_output
+        rows = ctx.store.read.query(
+            'SELECT * FROM "batches" WHERE "job" = ? ORDER BY "createdAt" DESC, "runId" DESC', (self.name,)
+        )
+        for row in rows:
+            same_folder = json.loads(row["optionsJson"]).get("outputDir") == str(folder)
+            if same_folder if folder else row["planDigest"] == plan.simulation.digest:
+                return str(row["runId"])
+        where = f" in {folder}" if folder else ""
+        raise UsageError(f"there is no earlier run of this simulation{where}\nRun it without --resume.")
+
+    def attempts(
+        self,
+        plan: JobPlan,
+        run_id: str,  # noqa: ARG002
+        ctx: RunContext,
+        models: ModelRouter,
+    ) -> AttemptContext:
+        """Dependencies of the attempts, with the evaluators the simulation names."""
+        if isinstance(plan, DialogueJobPlan):
+            return plan.attempts(ctx, models)
+        assert isinstance(plan, StoredDialogues)
+        return ctx.with_evaluators(ctx.attempts(models), plan.evaluators, folder=plan.folder)
+
+    def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> DialogueFiles:
+        """The session files and the summary."""
+        assert isinstance(plan, DialogueJobPlan | StoredDialogues) and plan.output
+        roles = plan.simulation.roles if isinstance(plan, DialogueJobPlan) else None
+        return DialogueFiles(plan.output, run_id, ctx, roles=roles)
+
+
+JOB = DialogueJob()
+
+
+def default_output(now: datetime) -> str:
+    """The output folder of a simulation that sets none: named for the local time."""
+    return f"outputs/batch/{now.astimezone():%Y-%m-%d_%H-%M-%S}"
+
+
+def store_roles(home: Path, roles: Mapping[str, Role]) -> None:
+    """Store roles under their digests, where the runner looks them up."""
     folder = home / ROLES
-    folder.mkdir(parents=True, exist_ok=True)
-    for digest, role in simulation.roles.items():
+    for digest, role in roles.items():
         path = folder / f"{digest}.json"
         if not path.exists():
-            # Whole or not at all: another process may be reading.
-            half = path.with_suffix(f".{os.getpid()}")
-            half.write_text(json.dumps(role.document(), ensure_ascii=False), encoding="utf-8")
-            half.replace(path)
+            folder.mkdir(parents=True, exist_ok=True)
+            # Renamed when complete: another process may be reading.
+            partial = path.with_suffix(f".{os.getpid()}")
+            partial.write_text(json.dumps(role.document(), ensure_ascii=False), encoding="utf-8")
+            partial.replace(path)
 
 
-def check_models(simulation: DialoguePlan, models: ModelDirectory) -> None:
-    """Raise with everything that keeps a simulation's models from being asked; ask none."""
-    problems = list(_missing(simulation, models))
-    if problems:
-        raise UsageError("\n\n".join(problems))
+def _output_of(batch: Mapping[str, Any]) -> Path:
+    return Path(json.loads(batch["optionsJson"])["outputDir"])
 
 
-def _missing(simulation: DialoguePlan, models: ModelDirectory) -> Iterator[str]:
-    limited = any(simulation.config[name] is not None for name in ("budget_limit", "cost_per_run_limit"))
-    for model in simulation.models:
-        try:
-            models.check(model)
-        except UsageError as error:
-            yield str(error)
-            continue
-        if missing := models.missing_key(model):
-            yield f"{model} needs a key, and {missing} is not set\nSet it: export {missing}=…"
-        if limited and not models.has_price(model):
-            yield f"nobody knows what {model} costs, so no budget can be kept\nSay it under `prices:`."
-
-
-def _asked(simulation: DialoguePlan, plan_path: str, output_dir: str) -> dict[str, Any]:
-    config = simulation.config
-    options = {name: config[name] for name in ("notify", "prices", "record", "replay")}
-    return {
-        "planPath": plan_path,
-        "planText": simulation.text,
-        "planDigest": simulation.digest,
-        "defaultsJson": json.dumps(dict(config), ensure_ascii=False),
-        "optionsJson": json.dumps({**options, "outputDir": output_dir}, ensure_ascii=False),
-        "concurrency": config["max_workers"],
-        "seed": config["seed"],
-        "budgetUsd": config["budget_limit"],
-    }
+def _plain(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

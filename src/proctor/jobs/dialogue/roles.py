@@ -10,8 +10,6 @@ A role is a folder:
 
 Ours are in the package; a user's are in folders called `roles`, which are looked in first. Everything
 wrong with a role is said before anyone speaks.
-
-Knows nothing of configs, items or models.
 """
 
 import re
@@ -26,16 +24,13 @@ from jsonschema import Draft202012Validator, SchemaError
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from proctor.answer_parser import field_of
-from proctor.dialogue.participant import SPOKEN_OF, Role, every_step
+from proctor.dialogue.participant import TEMPLATE_NAMES, Role, every_step
 from proctor.dialogue.steps import KINDS, pattern
 from proctor.dialogue.templating import check_expression, check_template, names_in
 from proctor.errors import NotFound, Place, Problem, UsageError
 from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import SectionLabel, check_shape, did_you_mean
-
-# What is wrong inside a role: templates that do not parse or are not there, expressions, data.
-
 
 Templates = Mapping[str, Mapping[str, str]]
 """By language, then by name."""
@@ -51,7 +46,7 @@ def problems_of(
 
 def names_known(role: Mapping[str, Any]) -> set[str]:
     """Everything that a role's templates and expressions can speak of at some time."""
-    names = {*SPOKEN_OF, *(role.get("state") or {})}
+    names = {*TEMPLATE_NAMES, *(role.get("state") or {})}
     for step in every_step(role["steps"]):
         names |= {*(step.get("set") or {}), *(step.get("read") or {})}
         names |= {step[key] for key in ("into", "draw", "for") if isinstance(step.get(key), str)}
@@ -142,7 +137,7 @@ def _wrong_rules(rules: Any) -> str:
         try:
             pattern(str(rule["match"]))
         except re.error as error:
-            return f"`match` of rule {number} is no regular expression: {error}"
+            return f"`match` of rule {number} is not a valid regular expression: {error}"
     return ""
 
 
@@ -157,9 +152,6 @@ def _templates_used(data: Mapping[str, Any]) -> list[str]:
         if step.get("say"):
             used.append(step["say"])
     return list(dict.fromkeys(used))
-
-
-# What a `role.yaml` may say, as pydantic models, and how its parts are spoken of.
 
 
 _STRICT = ConfigDict(extra="forbid", strict=True)

@@ -6,7 +6,6 @@ was carried out here. "In a period" means that something happened in it, not tha
 Knows nothing of evaluators or ground truth.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,19 +16,12 @@ from proctor.batch.create import Extension, extend
 from proctor.batch.ingest import build_sessions
 from proctor.errors import UsageError
 from proctor.evaluator import Evaluator, FindEvaluator
-from proctor.item import ERROR, RUNNING, Item, digest_of
+from proctor.item import Item, digest_of
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
-from proctor.jobs.evaluation.request import (
-    EvaluationRequest,
-    FileSessions,
-    LogGroupSessions,
-    OwnSessions,
-    Period,
-    Sessions,
-)
+from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.model import Model, ModelDirectory
-from proctor.store import Store, StoreReader, timestamp
-from proctor.store.database import literally, places
+from proctor.store import Store, StoreReader, evaluations
+from proctor.store.evaluations import LogGroupSessions, SessionContent, SessionHead, Sessions
 
 PAGE = 200
 """Sessions that are looked at together: many enough to be quick, few enough to stay small."""
@@ -80,13 +72,7 @@ class SessionDiscovery:
 
 def discover(read: StoreReader, sessions: Sessions, *, most: int | None = None) -> SessionDiscovery:
     """Find the sessions; of more than `most`, the most recent ones."""
-    where, parameters = _condition(sessions)
-    rows = read.query(
-        f'SELECT s."id" FROM "sessions" s WHERE {where} AND s."status" <> ? '
-        'ORDER BY COALESCE(s."finishedAt", s."startedAt") DESC, s."id"',
-        (*parameters, RUNNING),
-    )
-    ids = [row["id"] for row in rows]
+    ids = evaluations.session_ids(read, sessions)
     return SessionDiscovery(ids=ids[:most], ignored=len(ids) - len(ids[:most]))
 
 
@@ -97,21 +83,13 @@ def found_sessions(read: StoreReader, ids: Sequence[str]) -> Iterator[Discovered
 
 
 def _page(read: StoreReader, ids: Sequence[str]) -> Iterator[DiscoveredSession]:
-    marks = ", ".join("?" * len(ids))
-    rows = read.query(
-        'SELECT s."id", s."externalId", s."source", s."service", s."logGroup", s."model", s."runId", '
-        's."attributesJson", i."factors" FROM "sessions" s LEFT JOIN "batch_items" i '
-        f'ON i."runId" = s."runId" AND i."id" = s."itemId" WHERE s."id" IN ({marks})',
-        tuple(ids),
-    )
-    known = {row["id"]: row for row in rows}
-    contents = _contents(read, ids, marks)
+    heads, contents = evaluations.session_heads(read, ids), evaluations.session_contents(read, ids)
     for session_id in ids:
-        if session_id in known:
-            yield _found(known[session_id], contents[session_id])
+        if session_id in heads:
+            yield _discovered(heads[session_id], contents[session_id])
 
 
-def _found(row: Mapping[str, Any], content: "_Content") -> DiscoveredSession:
+def _discovered(row: SessionHead, content: SessionContent) -> DiscoveredSession:
     factors: dict[str, str] = json.loads(row["factors"] or "{}")
     attributes = json.loads(row["attributesJson"] or "{}")
     named = (attributes.get(name) for name in SCENARIO_NAMES)
@@ -123,150 +101,13 @@ def _found(row: Mapping[str, Any], content: "_Content") -> DiscoveredSession:
         service=row["service"],
         log_group=row["logGroup"],
         model=row["model"],
-        content=content.digest.hexdigest()[:32],
+        content=content.digest,
         characters=content.characters,
         traces=max(content.traces, 1),
         tool_calls=content.tool_calls,
         scenario=scenario,
         factors=factors,
     )
-
-
-class _Content:
-    """The digest of one session while its rows go by."""
-
-    def __init__(self) -> None:
-        self.digest = hashlib.sha256()
-        self.characters = self.traces = self.tool_calls = 0
-
-    def add(self, *parts: object) -> None:
-        self.digest.update(json.dumps(parts, default=str).encode())
-
-
-def _contents(read: StoreReader, ids: Sequence[str], marks: str) -> dict[str, _Content]:
-    contents = {session_id: _Content() for session_id in ids}
-    mine = f'WHERE t."sessionId" IN ({marks}) ORDER BY t."sessionId", t.'
-    for row in read.query(
-        'SELECT t."sessionId", t."step", t."role", t."name", t."content", t."contentBlob", '
-        f'{_size("content")} AS "size" FROM "messages" t {_blob("content")} {mine}"position"',
-        tuple(ids),
-    ):
-        contents[row["sessionId"]].characters += row["size"] or 0
-        contents[row["sessionId"]].add(*list(row.values())[1:-1])
-    for row in read.query(
-        'SELECT t."sessionId", t."step", t."toolName", t."argsJson", t."argsJsonBlob", t."result", '
-        't."resultBlob", t."callId", t."success", '
-        f'{_size("result")} AS "size" FROM "tool_calls" t {_blob("result")} {mine}"position"',
-        tuple(ids),
-    ):
-        contents[row["sessionId"]].characters += (row["size"] or 0) + len(row["argsJson"])
-        contents[row["sessionId"]].tool_calls += 1
-        contents[row["sessionId"]].add(*list(row.values())[1:-1])
-    for row in read.query(
-        f'SELECT t."sessionId", t."step", t."traceId" FROM "iterations" t {mine}"step"', tuple(ids)
-    ):
-        contents[row["sessionId"]].traces += 1
-        contents[row["sessionId"]].add(row["step"], row["traceId"])
-    return contents
-
-
-def _size(column: str) -> str:
-    return f'COALESCE(b."size", LENGTH(t."{column}"))'
-
-
-def _blob(column: str) -> str:
-    return f'LEFT JOIN "blobs" b ON b."digest" = t."{column}Blob"'
-
-
-def _condition(sessions: Sessions) -> tuple[str, list[Any]]:
-    """A condition on `sessions s`, and its parameters."""
-    match sessions:
-        case LogGroupSessions():
-            return _of_log_groups(sessions)
-        case OwnSessions():
-            return _of_store(sessions)
-        case FileSessions():
-            return _one_of('s."id"', sessions.session_ids)
-
-
-def _of_log_groups(wanted: LogGroupSessions) -> tuple[str, list[Any]]:
-    places, parameters = list[str](), list[Any]()
-    if wanted.names:
-        condition, given = _one_of('s."logGroup"', wanted.names)
-        places.append(condition)
-        parameters += given
-    for prefix in wanted.prefixes:
-        places.append('substr(s."logGroup", 1, ?) = ?')
-        parameters += [len(prefix), prefix]
-    # What was carried out here was never logged anywhere.
-    parts = ['s."runId" IS NULL', f"({' OR '.join(places)})" if places else "1 = 1"]
-    named = (*wanted.session_ids, *wanted.traces)
-    for column, values in (("service", wanted.services), ("externalId", named)):
-        if values:
-            condition, given = _one_of(f's."{column}"', values)
-            parts.append(condition)
-            parameters += given
-    return _within(wanted.period, parts, parameters)
-
-
-def _of_store(wanted: OwnSessions) -> tuple[str, list[Any]]:
-    parts, parameters = list[str](), list[Any]()
-    if wanted.session_ids:
-        one, given = _one_of('s."id"', wanted.session_ids)
-        other, more = _one_of('s."externalId"', wanted.session_ids)
-        parts.append(f"({one} OR {other})")
-        parameters += [*given, *more]
-    for column, values in (("runId", wanted.run_ids), ("job", wanted.jobs), ("model", wanted.models)):
-        if values:
-            condition, given = _one_of(f's."{column}"', values)
-            parts.append(condition)
-            parameters += given
-    if wanted.roles:
-        played = [_as_level(role) for role in wanted.roles]
-        condition = " OR ".join(["i.\"factors\" LIKE ? ESCAPE '!'"] * len(played))
-        parts.append(
-            'EXISTS (SELECT 1 FROM "batch_items" i WHERE i."runId" = s."runId" AND i."id" = s."itemId" '
-            f"AND ({condition}))"
-        )
-        parameters += played
-    if not parts and wanted.period == Period():
-        raise UsageError("say which sessions\nGive a run, a job, a role, a model, session ids or a period.")
-    if not wanted.session_ids:
-        # An attempt that was made again counts no more; what we failed says nothing about the agent; and
-        # judgements are not judged in their turn unless someone names them.
-        parts.append(
-            '(s."runId" IS NULL OR EXISTS (SELECT 1 FROM "batch_items" i WHERE i."runId" = s."runId" '
-            'AND i."sessionId" = s."id"))'
-        )
-        parts.append('s."status" <> ?' if not wanted.statuses else _one_of('s."status"', wanted.statuses)[0])
-        parameters += wanted.statuses or [ERROR]
-        if "evaluation" not in wanted.jobs:
-            parts.append("s.\"job\" <> 'evaluation'")
-    return _within(wanted.period, parts, parameters)
-
-
-def _as_level(role: str) -> str:
-    """A pattern for factors, which are JSON, of which one has this value."""
-    return f"%:{literally(json.dumps(role, ensure_ascii=False))}%"
-
-
-def _within(period: Period, parts: list[str], parameters: list[Any]) -> tuple[str, list[Any]]:
-    if period.start or period.end:
-        began = 'COALESCE(t."startTime", s."startedAt")'
-        ended = f'COALESCE(t."endTime", t."startTime", s."finishedAt", {began})'
-        before = f"AND {began} < ?" if period.end else ""
-        after = f"AND {ended} >= ?" if period.start else ""
-        # A session without steps counts as one step from its start to its end.
-        parts.append(
-            'EXISTS (SELECT 1 FROM (SELECT 1 AS "one") o LEFT JOIN "iterations" t ON t."sessionId" = s."id" '
-            f"WHERE 1 = 1 {before} {after})"
-        )
-        parameters += [timestamp(moment) for moment in (period.end, period.start) if moment]
-    return " AND ".join(parts), parameters
-
-
-def _one_of(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
-    return f"{column} IN ({places(values)})", list(values)
 
 
 # The items of an evaluation job: every session with every evaluator.
@@ -397,7 +238,7 @@ def make_jury(
         problems += _missing(model, directory, has_budget=request.budget_usd is not None)
     names = [evaluator.name for evaluator in members.values()]
     for name in {name for name in names if names.count(name) > 1}:
-        problems.append(f"two evaluators are called {name}\nResults could not be told apart: rename one.")
+        problems.append(f"two evaluators are named {name}\nRename one: results are identified by name.")
     if problems:
         raise UsageError("\n\n".join(problems))
     return jury
@@ -413,6 +254,7 @@ def _missing(model: str, directory: ModelDirectory, *, has_budget: bool) -> list
         problems.append(f"{model} needs a key, and {missing} is not set\nSet it: export {missing}=…")
     if has_budget and not directory.has_price(model):
         problems.append(
-            f"nobody knows what {model} costs, so no budget can be kept\nSay it under `prices:` in the plan."
+            f"no price is known for {model}, so the budget cannot be enforced\n"
+            "Add it under `prices:` in the plan."
         )
     return problems

@@ -23,7 +23,7 @@ from proctor.item import RUNNING, digest_of
 from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.jobs.evaluation.state import FAILED, EvaluationState, evaluation_of, open_evaluation
 from proctor.store import Store, timestamp
-from proctor.store.evaluations import EvaluationRecord
+from proctor.store.evaluations import EvaluationRecord, QuietSession, quiet_sessions
 from proctor.store.writer import is_alive, this_process
 
 MARK = "onlineEvaluationConfigId"
@@ -35,10 +35,6 @@ TIMEOUT_MINUTES = 15
 
 
 JUDGE, NOT_SAMPLED, FILTERED = "judge", "not_sampled", "filtered"
-
-
-COLUMNS_AS_ATTRIBUTES = ("service", "model", "agent", "status", "externalId", "source")
-"""What filters may ask for besides the attributes that a session brought along."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +138,7 @@ class OnlineWatch:
             row["id"]: _decision(config["id"], document["rule"], row)
             for row in _sessions_over(self._store, config["id"], document, since=since, over=over)
         }
-        self._seen_up_to[config["id"]] = min(over, self._oldest_untold() or over)
+        self._seen_up_to[config["id"]] = min(over, self._store.arrivals.oldest_new() or over)
         return decisions
 
     def _quiet_seconds(self, document: Mapping[str, Any]) -> float:
@@ -150,12 +146,6 @@ class OnlineWatch:
             return self._watching.quiet_seconds
         session = document["rule"].get("sessionConfig") or {}
         return 60.0 * float(session.get("sessionTimeoutMinutes", TIMEOUT_MINUTES))
-
-    def _oldest_untold(self) -> str | None:
-        """When the oldest span came that belongs to no session yet: what is later is not all seen."""
-        (found,) = self._store.read.query('SELECT MIN("arrivedAt") AS "at" FROM "arrivals" WHERE "isNew" = 1')
-        at: str | None = found["at"]
-        return at
 
     def _begin(self, config: Mapping[str, Any], sessions: Sequence[str], now: datetime) -> str:
         watching, document = self._watching, config["document"]
@@ -211,33 +201,25 @@ class OnlineWatch:
 
 def _sessions_over(
     store: Store, config_id: str, document: Mapping[str, Any], *, since: str, over: str
-) -> list[dict[str, Any]]:
-    """Sessions of the watched log groups whose last span came in this time and that are new to us."""
+) -> list[QuietSession]:
+    """Sessions of the watched log groups whose last span came in this time and that are undecided."""
     source = document["dataSourceConfig"]["cloudWatchLogs"]
-    places, parameters = list[str](), list[Any]()
-    for name in source.get("logGroupNames") or ():
-        places.append('s."logGroup" = ?')
-        parameters.append(name)
-    for prefix in source.get("logGroupNamePrefixes") or ():
-        places.append('substr(s."logGroup", 1, ?) = ?')
-        parameters += [len(prefix), prefix]
-    columns = ", ".join(f's."{name}"' for name in ("id", "attributesJson", *COLUMNS_AS_ATTRIBUTES))
-    return store.read.query(
-        f'SELECT {columns} FROM "sessions" s WHERE s."runId" IS NULL AND s."service" = ? '
-        f'AND ({" OR ".join(places)}) AND s."id" IN '
-        '(SELECT a."sessionId" FROM "arrivals" a WHERE a."arrivedAt" >= ? AND a."arrivedAt" <= ?) '
-        'AND NOT EXISTS (SELECT 1 FROM "arrivals" a WHERE a."sessionId" = s."id" AND a."arrivedAt" > ?) '
-        'AND NOT EXISTS (SELECT 1 FROM "online_sessions" o '
-        'WHERE o."configId" = ? AND o."sessionId" = s."id")',
-        (source["serviceNames"][0], *parameters, since, over, over, config_id),
+    return quiet_sessions(
+        store.read,
+        config_id,
+        service=source["serviceNames"][0],
+        log_groups=source.get("logGroupNames") or (),
+        prefixes=source.get("logGroupNamePrefixes") or (),
+        since=since,
+        until=over,
     )
 
 
-def _decision(config_id: str, rule: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+def _decision(config_id: str, rule: Mapping[str, Any], row: QuietSession) -> str:
     if not is_sampled(config_id, row["externalId"], rule["samplingConfig"]["samplingPercentage"]):
         return NOT_SAMPLED
-    known = {name: row[name] for name in COLUMNS_AS_ATTRIBUTES}
-    attributes = {**known, "service.name": row["service"], **json.loads(row["attributesJson"] or "{}")}
+    columns = {name: value for name, value in row.items() if name not in ("id", "attributesJson")}
+    attributes = {**columns, "service.name": row["service"], **json.loads(row["attributesJson"] or "{}")}
     passes = all(does_match(attributes, wanted) for wanted in rule.get("filters") or ())
     return JUDGE if passes else FILTERED
 

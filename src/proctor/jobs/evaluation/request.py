@@ -24,61 +24,13 @@ from proctor.plan.fields import Anything, ModelPrice, Seconds, Text, Usd, names_
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import SectionLabel, check_shape
 from proctor.plan.yaml_loader import read_source
+from proctor.store.evaluations import FileSessions, LogGroupSessions, OwnSessions, Period, Sessions
 
 JUDGE = "openai/gpt-4o-mini"
 """Who judges where a request names nobody."""
 
 
 CONCURRENCY = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Period:
-    """From a moment up to another one, which no longer counts. None: open."""
-
-    start: datetime | None = None
-    end: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogGroupSessions:
-    """Sessions that arrived by telemetry, by where they were logged."""
-
-    names: tuple[str, ...] = ()
-    prefixes: tuple[str, ...] = ()
-    services: tuple[str, ...] = ()
-    session_ids: tuple[str, ...] = ()
-    """Empty: all."""
-    traces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Judge only these traces of a session, by its id."""
-    period: Period = Period()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnSessions:
-    """Sessions of this store, of any job. Every filter that is empty lets all pass."""
-
-    run_ids: tuple[str, ...] = ()
-    jobs: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()
-    """Who took part: a client's, therapist's or actor's role."""
-    models: tuple[str, ...] = ()
-    statuses: tuple[str, ...] = ()
-    session_ids: tuple[str, ...] = ()
-    period: Period = Period()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileSessions:
-    """Records of this or other tools, to be imported before they are judged."""
-
-    paths: tuple[str, ...]
-    kind: str = "auto"
-    session_ids: tuple[str, ...] = ()
-    """What came of importing them, by our ids."""
-
-
-Sessions = LogGroupSessions | OwnSessions | FileSessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,12 @@
-"""Results of an evaluation as records: one `gen_ai.evaluation.result` event for each judged target.
+"""Results of an evaluation: figures and remarks, records, JSON documents, and the report.
 
-The shape that readers of the service's log streams know, so that they read ours unchanged; what it has no
-key for stands under `proctor.…`. Records are made from the rows of the job each time they are asked for.
-
-Knows nothing of HTTP or of how sessions are judged.
+A record is one `gen_ai.evaluation.result` event per evaluated target, in the shape that readers of the
+service's log streams know; members that have no key there are under `proctor.…`. Nothing here is stored:
+everything is computed from the rows of the evaluation.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -15,16 +15,29 @@ from typing import Any
 
 from markupsafe import Markup
 
-from proctor.jobs.evaluation.state import EvaluationState
+from proctor.evaluators.insight import FIELDS
+from proctor.jobs.evaluation.state import EvaluationState, evaluation_of
 from proctor.report.charts import Bar, bars, stacked
 from proctor.report.render import page, text
-from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, JudgedTarget
-from proctor.store import Store
-from proctor.store.database import places
+from proctor.stats.evaluation import (
+    EvaluationResults,
+    EvaluatorResult,
+    Insight,
+    InsightFinding,
+    JudgedTarget,
+    evaluator_results,
+    findings_of,
+    high_is_bad,
+    insights_of,
+)
+from proctor.store import Store, StoreReader, evaluations
+from proctor.store.evaluations import EvaluatedCall, EvaluatedSession, EvaluationItem
 
 PAGE = 200
-
-
+MOST_NAMED = 4
+"""Evaluators that a remark names."""
+SHOWN_TARGETS, SHOWN_EQUAL = 10, 3
+"""Results listed per evaluator: the worst, and those of an evaluator whose results are all equal."""
 RECORDS, SUMMARY = "records.jsonl", "summary.json"
 
 
@@ -39,6 +52,117 @@ SHOWN = ("description", "dataSourceConfig", "kmsKeyArn", "insights", "judge", "v
 
 
 Row = dict[str, Any]
+
+
+def results_of(store: Store, run_id: str) -> EvaluationResults:
+    """The results of an evaluation so far."""
+    read = store.read
+    sessions, totals = evaluations.session_counts(read, run_id), read.totals(run_id)
+    header = evaluations.result_header(read, run_id)
+    summaries = evaluator_results(
+        evaluations.score_sums(read, run_id),
+        evaluations.first_items(read, run_id),
+        evaluations.label_counts(read, run_id),
+        evaluations.score_votes(read, run_id),
+        inverted=high_is_bad(json.loads(header["requestJson"])),
+    )
+    return EvaluationResults(
+        run_id=run_id,
+        completed=sessions["completed"],
+        in_progress=sessions["in_progress"],
+        failed=sessions["failed"],
+        ignored=header["sessionsIgnored"],
+        summaries=summaries,
+        tokens=totals["tokens"],
+        cost_usd=totals["costUsd"],
+        remarks=tuple(_remarks(read, run_id, summaries)),
+    )
+
+
+def _remarks(read: StoreReader, run_id: str, summaries: Sequence[EvaluatorResult]) -> Iterator[str]:
+    """What a reader has to know beside the averages."""
+    digests: dict[str, set[str]] = defaultdict(set)
+    for result in summaries:
+        digests[result.evaluator].add(result.digest)
+    for name, versions in digests.items():
+        if len(versions) > 1:
+            yield f"{name}: results of {len(versions)} versions, which are not comparable; listed separately"
+    if mocks := evaluations.mock_judges(read, run_id):
+        are = "is a mock model" if len(mocks) == 1 else "are mock models"
+        yield f"{', '.join(mocks)} {are}; these scores say nothing about real judges"
+    for result in summaries:
+        if result.is_noise:
+            yield (
+                f"{result.title}: judge noise exceeds the variation between sessions; "
+                "the CI reflects judge noise"
+            )
+    yield from _unused_ground_truth(evaluations.ignored_references(read, run_id))
+
+
+def _unused_ground_truth(ignored: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    by_member: dict[str, list[str]] = defaultdict(list)
+    for evaluator, members in ignored:
+        for member in members:
+            if evaluator not in by_member[member]:
+                by_member[member].append(evaluator)
+    if by_member:
+        evaluators = {evaluator for evaluator, _ in ignored}
+        parts = [
+            f"{member} by {'any evaluator' if len(names) == len(evaluators) else _shortened(names)}"
+            for member, names in sorted(by_member.items())
+        ]
+        yield f"Unused ground truth: {'; '.join(parts)}"
+
+
+def _shortened(names: list[str]) -> str:
+    further = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {further} more" if further > 0 else "")
+
+
+def worst_targets(read: StoreReader, run_id: str, result: EvaluatorResult) -> list[JudgedTarget]:
+    """The worst results of an evaluator, with their explanations.
+
+    The best value is not among them, unless all results are equal: then a few stand for all.
+    """
+    worst, best = ("highest", "lowest") if result.high_is_bad else ("lowest", "highest")
+    targets = _targets(read, run_id, result, worst, SHOWN_TARGETS)
+    best_value = [each.value for each in _targets(read, run_id, result, best, 1)]
+    return [each for each in targets if each.value not in best_value] or targets[:SHOWN_EQUAL]
+
+
+def failed_targets(read: StoreReader, run_id: str, result: EvaluatorResult) -> list[JudgedTarget]:
+    """Failed results of an evaluator, with their errors."""
+    return _targets(read, run_id, result, "failed", SHOWN_TARGETS)
+
+
+def _targets(
+    read: StoreReader, run_id: str, result: EvaluatorResult, which: str, limit: int
+) -> list[JudgedTarget]:
+    key = (result.evaluator, result.digest, result.dimension)
+    return [
+        JudgedTarget(
+            # A session that was deleted since is still known by its external id.
+            session=row["externalId"] or json.loads(row["details"]).get("session") or row["judgedSessionId"],
+            session_id=row["judgedSessionId"],
+            target=row["target"],
+            value=row["value"],
+            label=row["label"],
+            explanation=row["explanation"],
+            error=row["error"],
+        )
+        for row in evaluations.result_targets(read, run_id, which, key, limit=limit)
+    ]
+
+
+def insight_findings(read: StoreReader, run_id: str, insight: str) -> list[InsightFinding]:
+    """The findings of an insight in the sessions of an evaluation."""
+    return findings_of(evaluations.insight_rows(read, run_id, insight))
+
+
+def insights_found(store: Store, results: EvaluationResults) -> list[Insight]:
+    """The findings of all insights of an evaluation, clustered, in the order of the request."""
+    names = dict.fromkeys(each.asked_as for each in results.summaries if each.asked_as in FIELDS)
+    return insights_of({name: insight_findings(store.read, results.run_id, name) for name in names})
 
 
 def records_of(store: Store, run_id: str, *, first: int = 0, limit: int | None = None) -> Iterator[Row]:
@@ -140,75 +264,44 @@ def write_results(store: Store, run_id: str, results: EvaluationResults, folder:
 def _page(store: Store, job: Mapping[str, Any], position: int, size: int) -> list[Row] | None:
     """The records of some items; None: there are no items so far on."""
     read = store.read
-    items = read.query(
-        'SELECT "id", "sessionId", "details", "settings", "factors" FROM "batch_items" '
-        'WHERE "runId" = ? AND "position" >= ? AND "position" < ? ORDER BY "position"',
-        (job["id"], position, position + size),
-    )
+    items = evaluations.items_page(read, job["id"], position, size)
     if not items:
-        (further,) = read.query(
-            'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE "runId" = ? AND "position" >= ?',
-            (job["id"], position),
-        )
-        return [] if further["n"] else None
-    begun = {item["sessionId"]: item for item in items if item["sessionId"]}
-    marks = places(begun)
-    scores = read.query(
-        f'SELECT * FROM "scores" WHERE "sessionId" IN ({marks}) ORDER BY "sessionId", "position"',
-        tuple(begun),
-    )
+        return None if items is None else []
+    started = {item["sessionId"]: item for item in items if item["sessionId"]}
+    scores = evaluations.scores_of_attempts(read, list(started))
     by_attempt: dict[str, list[Row]] = {}
-    for score in read.whole(scores):
+    for score in scores:
         by_attempt.setdefault(score["sessionId"], []).append(score)
-    judged = _judged(store, sorted({score["judgedSessionId"] for score in scores}))
-    calls = _calls(store, [score for score in scores if score["level"] == "tool_call"])
+    sessions = evaluations.evaluated_sessions(read, sorted({score["judgedSessionId"] for score in scores}))
+    on_calls = {score["judgedSessionId"] for score in scores if score["level"] == "tool_call"}
+    calls = evaluations.evaluated_calls(read, sorted(on_calls))
     return [
-        _record(job, item, score, judged.get(score["judgedSessionId"], {}), calls)
-        for attempt, item in begun.items()
+        _record(job, item, score, sessions.get(score["judgedSessionId"]), calls)
+        for attempt, item in started.items()
         for score in by_attempt.get(attempt, ())
     ]
 
 
-def _judged(store: Store, ids: Sequence[str]) -> dict[str, Row]:
-    marks = places(ids)
-    rows = store.read.query(
-        f'SELECT "id", "externalId", "service" FROM "sessions" WHERE "id" IN ({marks})', tuple(ids)
-    )
-    return {row["id"]: row for row in rows}
-
-
-def _calls(store: Store, scores: Sequence[Row]) -> dict[tuple[str, str], Row]:
-    """The name and the trace of each tool call that was judged, by its session and id."""
-    ids = sorted({score["judgedSessionId"] for score in scores})
-    marks = places(ids)
-    rows = store.read.query(
-        'SELECT c."sessionId", c."callId", c."position", c."toolName", t."traceId" FROM "tool_calls" c '
-        'LEFT JOIN "iterations" t ON t."sessionId" = c."sessionId" AND t."step" = c."step" '
-        f'WHERE c."sessionId" IN ({marks})',
-        tuple(ids),
-    )
-    return {(row["sessionId"], row["callId"] or f"call-{row['position']}"): row for row in rows}
-
-
 def _record(
     job: Mapping[str, Any],
-    item: Mapping[str, Any],
+    item: EvaluationItem,
     score: Mapping[str, Any],
-    judged: Mapping[str, Any],
-    calls: Mapping[tuple[str, str], Row],
+    session: EvaluatedSession | None,
+    calls: Mapping[tuple[str, str], EvaluatedCall],
 ) -> Row:
     settings, factors = json.loads(item["settings"]), json.loads(item["factors"])
     details = json.loads(item["details"])
-    call = calls.get((score["judgedSessionId"], score["target"]), {})
-    trace = call.get("traceId") if call else score["target"]
-    service = judged.get("service") or factors.get("service", "")
+    call = calls.get((score["judgedSessionId"], score["target"]))
+    trace = call["traceId"] if call else score["target"]
+    external_id = session["externalId"] if session else ""
+    service = (session["service"] if session else "") or factors.get("service", "")
     attributes = {
         "gen_ai.evaluation.name": score["evaluator"],
         # A session that was deleted since is still known by its name.
-        "session.id": judged.get("externalId") or details.get("session") or score["judgedSessionId"],
+        "session.id": external_id or details.get("session") or score["judgedSessionId"],
         "gen_ai.response.id": trace,
         **_verdict(score),
-        "gen_ai.tool.name": call.get("toolName"),
+        "gen_ai.tool.name": call["toolName"] if call else None,
         "aws.bedrock_agentcore.evaluation_level": LEVELS[score["level"]],
         "aws.bedrock_agentcore.evaluator.arn": evaluator_arn(job["arn"], settings["evaluator"]),
         "aws.bedrock_agentcore.evaluator.rating_scale": _scale(score),
@@ -296,6 +389,18 @@ class EvaluationReport:
     def parts(self) -> list[tuple[EvaluatorResult, Sequence[JudgedTarget], Sequence[JudgedTarget]]]:
         """Each evaluator with its worst and its failed results."""
         return list(zip(self.results.summaries, self.worst, self.failed, strict=True))
+
+
+def evaluation_report(store: Store, run_id: str, format_: str, now: datetime) -> str:
+    """The report of an evaluation, as `md` or `html`."""
+    results = results_of(store, run_id)
+    report = EvaluationReport(
+        evaluation=evaluation_of(store, run_id, now, with_deleted=True),
+        results=results,
+        worst=[worst_targets(store.read, run_id, each) for each in results.summaries],
+        failed=[failed_targets(store.read, run_id, each) for each in results.summaries],
+    )
+    return evaluation_html(report) if format_ == "html" else evaluation_markdown(report)
 
 
 def evaluation_html(found: EvaluationReport) -> str:

@@ -26,10 +26,10 @@ from typing import Any
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import RUNNING, SUCCESS
-from proctor.jobs.evaluation.request import EvaluationRequest, LogGroupSessions
-from proctor.store import Store, timestamp
+from proctor.jobs.evaluation.request import EvaluationRequest
+from proctor.store import Store, evaluations, timestamp
 from proctor.store.batches import moment
-from proctor.store.evaluations import EvaluationRecord
+from proctor.store.evaluations import EvaluationRecord, LogGroupSessions
 
 JOB = "evaluation"
 
@@ -210,12 +210,7 @@ def interrupted_evaluations(store: Store, now: datetime, *, only_detached: bool 
     Their process died, or never came. One that was stopped with Ctrl-C is left to whoever did that; with
     `only_detached`, so is every job that somebody sits before.
     """
-    rows = store.read.query(
-        'SELECT e."id", b."optionsJson" FROM "evaluations" e JOIN "batches" b ON b."runId" = e."id" '
-        'WHERE e."deletedAt" IS NULL AND b."status" = ? ORDER BY e."createdAt"',
-        (RUNNING,),
-    )
-    for row in rows:
+    for row in evaluations.unfinished_evaluations(store.read):
         if only_detached and not json.loads(row["optionsJson"]).get(DETACHED):
             continue
         batch = store.read.batch(row["id"], now)
@@ -279,24 +274,13 @@ def _details(store: Store, row: Mapping[str, Any], batch: Mapping[str, Any], sta
     if row["failure"]:
         return (row["failure"],)
     if state == COMPLETED_WITH_ERRORS:
-        failed, total = failed_sessions(store, row["id"])
+        failed, total = evaluations.failed_sessions(store.read, row["id"])
         return (f"{failed} of {total} sessions failed during batch evaluation.",)
     if state == STOPPED and batch["status"] == "halted":
         return ("The budget is spent. Go on with more: proctor resume RUN --budget USD.",)
     if state == STOPPED and batch["status"] == "interrupted":
         return ("It was interrupted. Go on with it: proctor resume RUN.",)
     return ()
-
-
-def failed_sessions(store: Store, run_id: str) -> tuple[int, int]:
-    """How many sessions have an item that did not succeed, and how many sessions there are."""
-    (found,) = store.read.query(
-        'SELECT COUNT(*) AS "total", COALESCE(SUM("bad"), 0) AS "failed" FROM (SELECT '
-        'MAX(CASE WHEN "status" = ? THEN 0 ELSE 1 END) AS "bad" FROM "batch_items" WHERE "runId" = ? '
-        'GROUP BY "prompt") s',
-        (SUCCESS, run_id),
-    )
-    return int(found["failed"]), int(found["total"])
 
 
 def _output(request: EvaluationRequest, evaluation_id: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""An experiment: a scenario, what is varied in it, how often each variation runs, and the items of all that.
+"""An experiment: a scenario, its variations, the number of runs of each, and the items that result.
 
     experiment_name: Model Comparison Study
     base_scenario: scenarios/harbour-fee
@@ -8,11 +8,10 @@
       - {type: scenario_parameter, parameter: turns, values: [3, 6]}
 
 Run `n` of every variation has the same seed, so that variations can be compared pair by pair.
-
-Knows nothing of models, stores or how a scenario is played.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,83 +31,85 @@ from proctor.plan.yaml_loader import read_source
 from proctor.scenario.definition import Scenario, changed, flattened, scenario_of
 
 DEFAULT_TIMEOUT_SECONDS = 1800
-
-
+CONFIG, STATE = "batch-config.yaml", "batch-state.json"
 KEPT_SCENARIO = "base-scenario"
 """The copy of the scenario in the experiment's own folder: with it the folder can be resumed anywhere."""
-
-
-STATE = "batch-state.json"
-
-
 STAND_INS = ("scripted/", "replay/")
+"""Prefixes of mock models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentOverrides:
-    """What the command line says in place of the config. None: the config decides."""
+    """Run-time settings that take precedence over the config. None: the config decides."""
 
     max_parallel: int | None = None
     budget_usd: float | None = None
     human: str | None = None
+    """Where people who play an actor are asked: `terminal` or `web`."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A config whose every setting is right. `read_experiment` makes them."""
+    """A valid config with its scenario. `read_experiment` makes them."""
 
     source: PlanSource
     path: Path
     loaded: LoadedScenario
     output: Path
-    """Where all files go."""
+    """Folder of all files."""
     variations: Sequence[Variation]
     """In order, the last dimension fastest; one without changes when nothing is varied."""
     limits: ExperimentOverrides = field(default_factory=ExperimentOverrides)
     bases: Sequence[Path] = ()
-    """Where relative paths may start from, the first that leads somewhere."""
+    """Where relative paths may start; the first that exists is taken."""
     judges: Sequence[Mapping[str, Any]] = ()
-    """Who judges each run as it ends."""
+    """Evaluators that score each run as it ends."""
 
     @property
     def name(self) -> str:
+        """The experiment's name."""
         return str(self._get("experiment_name"))
 
     @property
     def text(self) -> str:
-        """The config as it was written."""
+        """The text of the config."""
         return self.source.text
 
     @property
     def resume_from(self) -> Path | None:
-        """The folder of another experiment, whose runs that are the same are taken over."""
+        """The folder of another experiment, whose identical runs are imported."""
         given = self._get("resume_from")
-        return None if given is None else _found(Path(str(given)).expanduser(), self.bases)
+        return None if given is None else _resolved(Path(str(given)).expanduser(), self.bases)
 
     @property
     def digest(self) -> str:
+        """SHA-256 of the config's text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def seed(self) -> int:
+        """The seed from which the seeds of the runs are drawn."""
         return int(self._get("seed", 0))
 
     @property
     def runs_per_variation(self) -> int:
+        """Repeats of each variation."""
         return int(self._get("runs_per_variation", 1))
 
     @property
     def max_parallel(self) -> int:
+        """Maximum runs in parallel."""
         return self.limits.max_parallel or int(self._get("max_parallel", 1))
 
     @property
     def budget_usd(self) -> float | None:
-        """None: no limit."""
+        """Budget of the whole experiment; None: no limit."""
         given: float | None = self._get("budget_limit")
         return given if self.limits.budget_usd is None else self.limits.budget_usd
 
     @property
     def cost_per_run_usd(self) -> float | None:
+        """Cost limit of one run; None: no limit."""
         given: float | None = self._get("cost_per_run_limit")
         return given
 
@@ -119,21 +120,23 @@ class Experiment:
 
     @property
     def aggregates(self) -> bool:
-        """Whether the runs are analysed at the end."""
+        """Whether the runs are analyzed at the end."""
         return bool(self._get("aggregate_metrics", True))
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]]:
+        """USD per million tokens, by model."""
         given = self._get("prices") or {}
         return {model: {k: v for k, v in price.items() if v is not None} for model, price in given.items()}
 
     @property
     def run_count(self) -> int:
+        """Number of all runs."""
         return len(self.variations) * self.runs_per_variation
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the record keeps besides the text: enough to write every file again."""
+        """What the store keeps besides the text: enough to rewrite every file."""
         return {
             "notify": self._get("notify"),
             "prices": dict(self.prices),
@@ -150,30 +153,57 @@ class Experiment:
             "saveIndividualRuns": bool(self._get("save_individual_runs", True)),
         }
 
+    @property
+    def columns(self) -> dict[str, object]:
+        """The columns of the batch row that record the experiment."""
+        defaults = {
+            "runsPerVariation": self.runs_per_variation,
+            "concurrency": self.max_parallel,
+            "variations": len(self.variations),
+        }
+        return {
+            "planPath": str(self.path),
+            "planText": self.text,
+            "planDigest": self.digest,
+            "defaultsJson": json.dumps(defaults),
+            "optionsJson": json.dumps(self.options, ensure_ascii=False),
+            "concurrency": self.max_parallel,
+            "seed": self.seed,
+            "budgetUsd": self.budget_usd,
+        }
+
+    @property
+    def models(self) -> list[str]:
+        """Every model that a variation or an evaluator uses, once each."""
+        names: dict[str, None] = {}
+        for variation in self.variations:
+            names |= dict.fromkeys(scenario_of(changed(self.loaded.plain, variation.changes)).models)
+        return list(names | dict.fromkeys(judge_models(self.judges)))
+
     def items(self, numbers: Mapping[str, int] | None = None) -> Iterator[Item]:
         """The runs, variation by variation.
 
-        `numbers` are the variations that an earlier state of the config has numbered, by their
-        digest; they keep their number, and new ones get those behind.
+        `numbers` are the numbers of variations that an earlier state of the config had, by digest of their
+        items: they are kept, and new variations get the numbers after them.
         """
         for number, variation, first in self._numbered(numbers or {}):
             factors = {**variation.factors, "variation": f"var-{number:03d}"}
             for run in range(1, self.runs_per_variation + 1):
                 settings = {**first.settings, **self._of_run(number, run)}
-                # What is asked is one mapping for all of them: there may be many.
+                # All runs share the mapping of inputs: there may be many runs.
                 yield replace(first, settings=settings, factors=factors, repeat=run)
 
     def renumbered(self, numbers: Mapping[str, int]) -> "Experiment":
-        """The same, its variations with the numbers that `items` would give them."""
+        """The same experiment, its variations with the numbers that `items` gives them."""
         numbered = [replace(one, number=number) for number, one, _ in self._numbered(numbers)]
         return replace(self, variations=sorted(numbered, key=lambda one: one.number))
 
     def problem(self, path: sources.KeyPath, problem: str, remedy: str = "") -> Problem:
-        """Something wrong with the config, found by those who know more than it."""
+        """A problem at a place in the config."""
         return self.source.problem(path, problem, remedy)
 
     def model_problem(self, model: str, problem: str, remedy: str = "") -> Problem:
-        """Something wrong with a model, at the place that names it: a variation, an actor, the scenario."""
+        """A problem with a model, at the place that names it: a variation, an actor, the scenario."""
         for index, entry in enumerate(self._entries()):
             for position, value in enumerate(entry.get("values") or ()):
                 if value == model:
@@ -196,7 +226,7 @@ class Experiment:
             yield number, variation, first
 
     def _first(self, variation: Variation) -> Item:
-        """The first run of a variation, but for what its number decides."""
+        """The first run of a variation, without the settings that depend on its number."""
         plain = changed(self.loaded.plain, variation.changes)
         settings: dict[str, Any] = {
             "variation": variation.description,
@@ -225,7 +255,7 @@ class Experiment:
         return {"folder": str(self.output / "runs" / label), "label": label, "variationId": number}
 
     def _timeout_seconds(self, plain: Mapping[str, Any]) -> float | None:
-        """People take their time; only a limit that was written down holds for them."""
+        """With people among the actors, there is no default: they take their time."""
         has_human = any(actor.get("control") == "human" for actor in plain["actors"].values())
         given: float | None = self._get("timeout_per_run", None if has_human else DEFAULT_TIMEOUT_SECONDS)
         return given
@@ -236,54 +266,60 @@ class Experiment:
 
 
 def read_experiment(
-    text: str | bytes, *, path: Path, working_folder: Path, limits: ExperimentOverrides | None = None
+    text: str | bytes,
+    *,
+    path: Path,
+    working_folder: Path,
+    limits: ExperimentOverrides | None = None,
+    file: str = "",
 ) -> Experiment:
-    """Read and check a config and the scenario it names, before anything is started.
+    """Read and check a config and the scenario it names. Raises `PlanError` with every problem.
 
-    Relative paths in it start from the working folder, as the commands in its own comments do; from
-    the config's folder or one above when they lead nowhere from there. Raises `PlanError`.
+    Relative paths start from the working folder; when nothing is there, from the config's folder or one
+    above. `file` is the name of the config in messages; its path by default.
     """
-    source = read_source(text, file=str(path))
+    source = read_source(text, file=file or str(path))
     shape = check_shape(source, ExperimentConfig, vocabulary)
     if shape.problems:
         sources.refuse(shape.problems)
     base, folder = _scenario_folder(source, path, working_folder)
     loaded = read_scenario(folder)
     variations, problems = expand_variations(source, loaded)
-    judges, misnamed = judges_of(source, loaded.scenario.world_state_model)
-    if problems or misnamed:
-        sources.refuse([*problems, *misnamed])
+    judges, unknown = judges_of(source, loaded.scenario.world_state_model)
+    if problems or unknown:
+        sources.refuse([*problems, *unknown])
     output = _output(source, path, base)
     bases = (working_folder, path.parent, *path.parent.parents)
-    made = Experiment(
+    experiment = Experiment(
         source, path, loaded, output, variations, limits or ExperimentOverrides(), bases, judges
     )
-    if made.resume_from is not None and not (made.resume_from / "runs").is_dir():
-        problem = f"{made.resume_from} holds no runs"
-        sources.refuse([made.problem(("resume_from",), problem, "Name the folder of an experiment.")])
-    _refuse_twins(made)
-    return made
+    earlier = experiment.resume_from
+    if earlier is not None and not (earlier / "runs").is_dir():
+        remedy = "Give the folder of an experiment."
+        sources.refuse([experiment.problem(("resume_from",), f"{earlier} holds no runs", remedy)])
+    _refuse_duplicates(experiment)
+    return experiment
 
 
 def read_config(path: Path) -> bytes:
-    """The text of a config file, or of the one in a folder."""
+    """The text of a config file, or of the config in an experiment's folder."""
     if path.is_dir():
-        path = path / "batch-config.yaml"
+        path = path / CONFIG
     return bytes_of(path, "the config", remedy="Give a YAML file.")
 
 
 def slug_of(name: str) -> str:
-    """A name as it may stand in paths and ids."""
+    """A name in the form that paths and ids use."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "experiment"
 
 
 def _scenario_folder(source: PlanSource, path: Path, working_folder: Path) -> tuple[Path, Path]:
-    """What relative paths start from, and the scenario's folder."""
+    """The base of relative paths, and the scenario's folder."""
     written = Path(str(source.data["base_scenario"])).expanduser()
     for base in (working_folder, path.parent, *path.parent.parents):
         if (base / written).is_dir():
             return base, base / written
-    # Taken to another machine, the experiment's folder has all it needs.
+    # On another machine, the experiment's own folder has all it needs.
     kept = path.parent / KEPT_SCENARIO
     if kept.is_dir():
         return working_folder, kept
@@ -292,7 +328,7 @@ def _scenario_folder(source: PlanSource, path: Path, working_folder: Path) -> tu
     raise PlanError([source.problem(("base_scenario",), problem, remedy)])
 
 
-def _found(written: Path, bases: Sequence[Path]) -> Path:
+def _resolved(written: Path, bases: Sequence[Path]) -> Path:
     return next((base / written for base in bases if (base / written).is_dir()), written)
 
 
@@ -305,7 +341,7 @@ def _output(source: PlanSource, path: Path, base: Path) -> Path:
 
 
 def _models(models: Sequence[str]) -> str:
-    """The models of a run in one word; a run that rehearses in part is a rehearsal."""
+    """The models of a run in one text, mock models first: with one of them, the run is a mock run."""
     return ", ".join(sorted(models, key=lambda model: (not model.startswith(STAND_INS), model)))
 
 
@@ -323,8 +359,8 @@ def _named_at(scenario: Scenario, model: str) -> str:
     return "summarization_model" if is_summary else "world_state_model"
 
 
-def _refuse_twins(experiment: Experiment) -> None:
-    """Two variations that come to the same scenario would be one item with two names."""
+def _refuse_duplicates(experiment: Experiment) -> None:
+    """Two variations with the same scenario would be one item with two names."""
     seen: dict[str, Variation] = {}
     for variation in experiment.variations:
         digest = experiment._first(variation).digest

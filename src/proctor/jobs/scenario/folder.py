@@ -1,25 +1,26 @@
-"""The files of an experiment's folder, written from the store: state, summary, costs, runs.
+"""The output folder of an experiment: written from the store, and imported into it.
 
     batch-config.yaml  batch-state.json  batch-summary.json  batch-costs.json  base-scenario/  runs/var-…/
 
-They can be written again at any time and then say what the store says. Each is whole or not there.
-
-Knows nothing of how runs are played or analysed.
+The files can be rewritten at any time and then show what the store holds. Each is complete or absent.
 """
 
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from proctor.batch.create import Extension, create, diff, extend
+from proctor.context import RunContext
 from proctor.errors import UsageError
+from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
-from proctor.jobs.scenario.experiment import KEPT_SCENARIO, STAND_INS, STATE, Experiment
+from proctor.job import BatchEnd, ItemFinished, JobFiles
+from proctor.jobs.scenario.analysis import BatchAnalyzer
+from proctor.jobs.scenario.experiment import CONFIG, KEPT_SCENARIO, STAND_INS, STATE
 from proctor.scenario import state
 from proctor.scenario.definition import changed, scenario_of
 from proctor.scenario.prompts import run_seed
@@ -43,69 +44,57 @@ from proctor.store.items import ItemState, item_settings, item_states
 from proctor.store.tables import BatchRow, ItemRow
 from proctor.store.transcripts import calls_after_step
 
-# Make a batch of an experiment, extend it, and keep its folder and the store of one mind.
+JOB_NAME = "scenario"
+RESUMABLE_REASONS = ("interrupted", "aborted", "timeout", "rate_limit", "halted", "cost_limit", "")
+"""Reasons after which a run is halted and not failed: it can be resumed."""
+WRITE_INTERVAL_SECONDS = 2.0
+"""Minimum time between two writes of the experiment's own files while runs finish one after the other."""
+SUMMARY, COSTS = "batch-summary.json", "batch-costs.json"
+MAX_COPIED_BYTES = 64 * 1024 * 1024
+_COLUMNS = (
+    *("id", "status", "reason", "error", "settings", "factors", "model", "costUsd", "sessionId"),
+    *("startedAt", "finishedAt"),
+)
 
 
-JOB = "scenario"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedRuns:
+    """Runs from elsewhere that a new run of an experiment begins with."""
 
-
-CAN_GO_ON = ("interrupted", "aborted", "timeout", "rate_limit", "halted", "cost_limit", "")
-
-
-def create_experiment(
-    store: Store,
-    experiment: Experiment,
-    items: Iterable[Item],
-    *,
-    run_id: str,
-    owner: str,
-    version: str,
-    now: datetime,
-) -> int:
-    """Write a new batch with all its runs; how many those are."""
-    asked = _from_config(experiment)
-    return create(store, JOB, asked, items, run_id=run_id, owner=owner, version=version, now=now)
-
-
-def extend_experiment(store: Store, run_id: str, experiment: Experiment) -> Extension:
-    """Bring a batch up to its config and scenario as they stand now. The batch must be ours."""
-    items = experiment.items(variation_numbers(store.read, run_id))
-    # Which models take part follows from what names them.
-    return extend(store, run_id, _from_config(experiment), items, derived_fields=frozenset({"model"}))
-
-
-def foresee_experiment(read: StoreReader, run_id: str, experiment: Experiment) -> Extension:
-    """What `extend_experiment` would change; nothing is changed."""
-    return diff(
-        read, run_id, experiment.items(variation_numbers(read, run_id)), derived_fields=frozenset({"model"})
-    )
+    items: Sequence[Item]
+    runs: Mapping[str, ScenarioRun]
+    """By item id."""
+    source: str
+    """Column `source` of their sessions: `import`, or `branch`."""
+    folder: Path
+    """Where they come from."""
 
 
 def variation_numbers(read: StoreReader, run_id: str) -> dict[str, int]:
-    """The number that each variation of a batch was given, by the digest of its items."""
+    """The numbers of a batch's variations, by the digest of their items."""
     rows = item_settings(read, run_id)
     return {row["digest"]: int(json.loads(row["settings"])["variationId"]) for row in rows}
 
 
 def run_from_store(read: StoreReader, row: Mapping[str, Any]) -> ScenarioRun:
-    """A run as the store knows it: the turns that were finished, and what the others have cost."""
+    """A run from the store: its finished turns, and the calls of unfinished ones."""
     item, turns, lost, judged = item_of(row), list[ScenarioTurn](), list[ScenarioCall](), list[ScenarioCall]()
     scores: dict[str, Value] = {}
     attempts = read.attempts(row["runId"], row["id"])
     for attempt in attempts:
-        made = [_turn(step["output"]) for step in read.of_session("iterations", attempt["id"])]
-        played = [turn for turn in made if turn is not None]
+        steps = [_turn(step["output"]) for step in read.of_session("iterations", attempt["id"])]
+        played = [turn for turn in steps if turn is not None]
         if played:
-            # An attempt that began further back than the last one ended has played those turns anew.
+            # An attempt that started at an earlier turn than the last one ended repeats those turns.
             lost += [call for turn in turns if turn.number >= played[0].number for call in turn.calls]
             turns = [turn for turn in turns if turn.number < played[0].number] + played
-        behind = _behind(read, attempt["id"], len(made), played)
+        rest = _calls_after(read, attempt["id"], len(steps), played)
         if attempt["status"] == SUCCESS or attempt["endReason"] == "checks_failed":
-            # Its last turn was over, and whoever was asked then judged it.
-            judged += [replace(call, who="evaluators", purpose="judging", turn=0) for call in behind]
+            # Calls after the last turn are those of evaluators.
+            judged += [replace(call, who="evaluators", purpose="judging", turn=0) for call in rest]
             scores = _scores(read, attempt["id"])
         else:
-            lost += behind
+            lost += rest
     status, reason = _status(row)
     return ScenarioRun(
         item_id=row["id"],
@@ -126,34 +115,24 @@ def run_from_store(read: StoreReader, row: Mapping[str, Any]) -> ScenarioRun:
     )
 
 
-def take_in(
-    store: Store,
-    run_id: str,
-    items: Sequence[Item],
-    runs: Mapping[str, ScenarioRun],
-    *,
-    source: str,
-    now: datetime,
-) -> int:
-    """Give items the runs that were played elsewhere, by item id; how many of them were given one."""
+def import_runs(store: Store, run_id: str, imported: ImportedRuns, now: datetime) -> None:
+    """Give items of a run the turns that were finished elsewhere."""
     writer = store.writer()
     try:
-        for item in items:
-            if item.id in runs:
-                _take_in(writer, run_id, item, runs[item.id], source, now)
+        for item in imported.items:
+            _import(writer, run_id, item, imported.runs[item.id], imported.source, now)
     finally:
         writer.close()
-    return len(runs)
 
 
-def _take_in(writer: Writer, run_id: str, item: Item, run: ScenarioRun, source: str, now: datetime) -> None:
+def _import(writer: Writer, run_id: str, item: Item, run: ScenarioRun, source: str, now: datetime) -> None:
     session_id = f"{item.id}{int(now.timestamp()):010x}"[:26]
     began = run.started_at or timestamp(now)
     row = {
         "runId": run_id,
         "itemId": item.id,
         "attempt": 1,
-        "job": JOB,
+        "job": JOB_NAME,
         "agent": "",
         "model": item.model,
         "standIn": int(item.model.startswith("scripted/")),
@@ -185,7 +164,7 @@ def _take_in(writer: Writer, run_id: str, item: Item, run: ScenarioRun, source: 
     ended = (SUCCESS, "completed") if is_done else (ERROR, "interrupted")
     recorder.end(*ended, "", work_seconds=0.0, waiting_seconds=0.0)
     totals = recorder.totals
-    # A run that was not finished goes on; why it had stopped is in its own files.
+    # An unfinished run is resumed; the reason why it stopped is in its files.
     values = {
         "status": SUCCESS if is_done else QUEUED,
         "reason": "completed" if is_done else "",
@@ -206,32 +185,14 @@ def _model_call(call: ScenarioCall) -> ModelCall:
     return ModelCall(model=call.model, usage=usage, cost_usd=call.cost_usd)
 
 
-def _from_config(experiment: Experiment) -> dict[str, Any]:
-    defaults = {
-        "runsPerVariation": experiment.runs_per_variation,
-        "concurrency": experiment.max_parallel,
-        "variations": len(experiment.variations),
-    }
-    return {
-        "planPath": str(experiment.path),
-        "planText": experiment.text,
-        "planDigest": experiment.digest,
-        "defaultsJson": json.dumps(defaults),
-        "optionsJson": json.dumps(experiment.options, ensure_ascii=False),
-        "concurrency": experiment.max_parallel,
-        "seed": experiment.seed,
-        "budgetUsd": experiment.budget_usd,
-    }
-
-
-def _turn(written: str) -> ScenarioTurn | None:
+def _turn(output: str) -> ScenarioTurn | None:
     try:
-        return turn_of(json.loads(written))
+        return turn_of(json.loads(output))
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _behind(
+def _calls_after(
     read: StoreReader, session_id: str, steps: int, played: Sequence[ScenarioTurn]
 ) -> list[ScenarioCall]:
     rows = calls_after_step(read, session_id, steps)
@@ -251,7 +212,7 @@ def _behind(
 
 
 def _scores(read: StoreReader, session_id: str) -> dict[str, Value]:
-    """What each evaluator said of a run, in one value."""
+    """The score of each evaluator in one value."""
     return verdicts_of(
         Score(evaluator=row["evaluator"], value=row["value"], label=row["label"])
         for row in read.of_session("scores", session_id)
@@ -263,75 +224,114 @@ def _status(row: Mapping[str, Any]) -> tuple[str, str]:
         return state.COMPLETED, ""
     if row["status"] == RUNNING:
         return state.RUNNING, ""
-    halted = row["reason"] in CAN_GO_ON or (row["status"] == FAIL and row["reason"] == "validation_failed")
+    halted = row["reason"] in RESUMABLE_REASONS or (
+        row["status"] == FAIL and row["reason"] == "validation_failed"
+    )
     return (state.HALTED if halted else state.FAILED), row["reason"]
 
 
-CONFIG, SUMMARY, COSTS = "batch-config.yaml", "batch-summary.json", "batch-costs.json"
+class ExperimentFolder(JobFiles):
+    """The folder of one experiment, kept in sync with the store."""
 
+    def __init__(
+        self,
+        ctx: RunContext,
+        run_id: str,
+        *,
+        scenario_folder: Path,
+        earlier_config: str = "",
+        imported: ImportedRuns | None = None,
+    ) -> None:
+        """`scenario_folder` is copied into the folder; `earlier_config` is kept if the config has changed."""
+        self._ctx, self.store, self.run_id = ctx, ctx.store, run_id
+        self._scenario_folder, self._earlier_config, self._imported = (
+            scenario_folder,
+            earlier_config,
+            imported,
+        )
+        self._options: Mapping[str, Any] = json.loads(self._batch()["optionsJson"])
+        self.path = Path(self._options["output"])
+        self._written_at = ctx.monotonic()
 
-MOST_COPIED_BYTES = 64 * 1024 * 1024
+    def begin(self, *, resumed: bool) -> BatchEnd | None:  # noqa: ARG002
+        """Write what the runs need, import runs from elsewhere, and bring all files in sync."""
+        self._prepare()
+        if self._imported and self._imported.items:
+            import_runs(self.store, self.run_id, self._imported, self._ctx.now())
+            if self._imported.source == "import":
+                self._report_import(self._imported)
+        self._sync()
+        return None
 
+    def item_finished(self, item: ItemFinished) -> None:  # noqa: ARG002
+        """Write the experiment's own files, unless that was done just now."""
+        if self._ctx.monotonic() - self._written_at >= WRITE_INTERVAL_SECONDS:
+            self.write()
 
-@dataclass(frozen=True, slots=True)
-class ExperimentFolder:
-    """The folder of one experiment."""
+    def finish(self, end: BatchEnd) -> Mapping[str, object]:
+        """Bring all files in sync, and analyze a completed experiment that wants it."""
+        self._sync()
+        if self._options.get("aggregateMetrics") and end.status == "completed":
+            BatchAnalyzer(self.path).save()
+        return {"experiment": self._options["experiment"], "output": str(self.path)}
 
-    store: Store
-    run_id: str
-    path: Path
+    def _report_import(self, imported: ImportedRuns) -> None:
+        finished = sum(imported.runs[item.id].status == state.COMPLETED for item in imported.items)
+        number = plural(len(imported.items), "run")
+        self._ctx.info(f"{number} imported from {imported.folder}, {finished} finished")
 
-    def prepare(self, scenario_folder: Path, earlier_config: str = "") -> None:
-        """Put in place what the runs need: the config, the scenario as written, and as it is played."""
-        batch = self._batch()
+    def _sync(self) -> None:
+        self.write_runs()
+        self.write()
+
+    def _prepare(self) -> None:
+        """Write what the runs need: the config, the scenario's files, and the scenario as one document."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._keep_config(batch["planText"], earlier_config)
-            self._keep_scenario(scenario_folder)
-            plain = json.loads(batch["optionsJson"])["scenario"]
-            write_whole(self.path / f"{KEPT_SCENARIO}.json", as_json(plain))
+            self._keep_config(self._batch()["planText"], self._earlier_config)
+            self._keep_scenario(self._scenario_folder)
+            write_whole(self.path / f"{KEPT_SCENARIO}.json", as_json(self._options["scenario"]))
         except OSError as error:
             raise UsageError(
                 f"cannot write to {self.path}: {error.strerror}\nName another output_dir."
             ) from error
 
-    def bring_up_to_date(self) -> int:
-        """Bring the runs' folders to what the store knows of them; how many had to be written."""
-        options = json.loads(self._batch()["optionsJson"])
-        wrong = [row["id"] for row in self._items() if row["sessionId"] and not self._agrees(row)]
-        for item_id in wrong:
+    def write_runs(self) -> None:
+        """Rewrite the folders of runs that differ from the store."""
+        outdated = [row["id"] for row in self._items() if row["sessionId"] and not self._is_current(row)]
+        for item_id in outdated:
             row = self._item(item_id)
-            item = item_of(row)
-            scenario = scenario_of(changed(options["scenario"], item.settings.get("changes") or {}))
-            whole = bool(item.settings.get("saveIndividualRuns", True))
+            settings = item_of(row).settings
+            scenario = scenario_of(changed(self._options["scenario"], settings.get("changes") or {}))
             write_run(
-                self._folder_of(item.settings), scenario, run_from_store(self.store.read, row), whole=whole
+                self._run_folder(settings),
+                scenario,
+                run_from_store(self.store.read, row),
+                whole=bool(settings.get("saveIndividualRuns", True)),
             )
-        return len(wrong)
 
-    def write(self, now: datetime) -> None:
-        """Write state, summary and costs as the store has them now."""
-        batch, rows = self._batch(), self._items()
-        options = json.loads(batch["optionsJson"])
-        facts = _Facts(batch, options, rows, now)
-        write_whole(self.path / STATE, as_json(facts.state()))
-        write_whole(self.path / COSTS, as_json(facts.costs()))
-        write_whole(self.path / SUMMARY, as_json(facts.summary()))
+    def write(self) -> None:
+        """Write state, summary and costs from the store."""
+        files = _ExperimentDocuments(self._batch(), self._options, self._items(), self._ctx.now())
+        write_whole(self.path / STATE, as_json(files.state()))
+        write_whole(self.path / COSTS, as_json(files.costs()))
+        write_whole(self.path / SUMMARY, as_json(files.summary()))
+        self._written_at = self._ctx.monotonic()
 
-    def _agrees(self, row: Mapping[str, Any]) -> bool:
-        folder = self._folder_of(json.loads(row["settings"]))
+    def _is_current(self, row: Mapping[str, Any]) -> bool:
+        folder = self._run_folder(json.loads(row["settings"]))
         if row["status"] == SUCCESS:
-            # It was written before the store was told; that it is there is enough.
+            # Runners write it before the commit: it is complete when it exists.
             return (folder / RUN_STATE).is_file()
-        found = read_run(folder)
-        if found is None or found.item_id != row["id"]:
+        written = read_run(folder)
+        if written is None or written.item_id != row["id"]:
             return False
-        known = run_from_store(self.store.read, self._item(row["id"]))
-        same_turns = [t.number for t in found.turns] == [t.number for t in known.turns]
-        return same_turns and (found.status, found.reason) == (known.status, known.reason)
+        stored = run_from_store(self.store.read, self._item(row["id"]))
+        same_turns = [turn.number for turn in written.turns] == [turn.number for turn in stored.turns]
+        return same_turns and (written.status, written.reason) == (stored.status, stored.reason)
 
-    def _folder_of(self, settings: Mapping[str, Any]) -> Path:
-        # By its label, not by the path it was once written to: the experiment may have been moved.
+    def _run_folder(self, settings: Mapping[str, Any]) -> Path:
+        # By its label, not by the recorded path: the experiment may have been moved.
         return self.path / "runs" / str(settings["label"])
 
     def _keep_config(self, text: str, earlier: str) -> None:
@@ -367,8 +367,8 @@ class ExperimentFolder:
         return row
 
 
-class _Facts:
-    """What the files say, computed once from the rows."""
+class _ExperimentDocuments:
+    """Contents of the experiment's own files, computed from rows of the store."""
 
     def __init__(
         self,
@@ -379,7 +379,7 @@ class _Facts:
     ) -> None:
         self._batch, self._options = batch, options
         self._rows = [
-            extended(Row, row, opened=json.loads(row["settings"]))
+            extended(Row, row, values=json.loads(row["settings"]))
             for row in rows
             if row["reason"] != "removed"
         ]
@@ -397,10 +397,10 @@ class _Facts:
             "config_path": batch["planPath"],
             "runs_per_variation": self._options["runsPerVariation"],
             "seed": batch["seed"],
-            "completed_runs": [row["opened"]["label"] for row in self._rows if row["status"] == SUCCESS],
+            "completed_runs": [row["values"]["label"] for row in self._rows if row["status"] == SUCCESS],
             "failed_runs": self._failed(),
             "pending_runs": [
-                row["opened"]["label"] for row in self._rows if row["status"] in (QUEUED, RUNNING)
+                row["values"]["label"] for row in self._rows if row["status"] in (QUEUED, RUNNING)
             ],
             "variations": self._variations(),
             "start_time": batch["createdAt"],
@@ -432,13 +432,13 @@ class _Facts:
         by_variation: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for row in self._rows:
             if row["startedAt"]:
-                by_variation[row["opened"]["variationId"]].append(row)
+                by_variation[row["values"]["variationId"]].append(row)
         return {
             "summary": self._cost_summary(),
             "run_costs": [
                 {
-                    "run_id": row["opened"]["label"],
-                    "variation_id": row["opened"]["variationId"],
+                    "run_id": row["values"]["label"],
+                    "variation_id": row["values"]["variationId"],
                     "cost": row["costUsd"],
                     "success": row["status"] == SUCCESS,
                     "timestamp": row["finishedAt"],
@@ -482,7 +482,7 @@ class _Facts:
     def _failed(self) -> list[dict[str, Any]]:
         return [
             {
-                "run_id": row["opened"]["label"],
+                "run_id": row["values"]["label"],
                 "error": row["error"],
                 "status": "cost_limit_exceeded" if row["reason"] == "cost_limit" else _word(row["status"]),
                 "reason": row["reason"],
@@ -494,13 +494,13 @@ class _Facts:
     def _variations(self) -> list[dict[str, Any]]:
         found: dict[int, dict[str, Any]] = {}
         for row in self._rows:
-            opened = row["opened"]
-            changes = opened.get("changes") or {}
+            values = row["values"]
+            changes = values.get("changes") or {}
             found.setdefault(
-                opened["variationId"],
+                values["variationId"],
                 {
-                    "variation_id": opened["variationId"],
-                    "description": opened["variation"],
+                    "variation_id": values["variationId"],
+                    "description": values["variation"],
                     "modifications": {
                         "actor_models": {
                             path.split(".")[1]: value
@@ -522,7 +522,7 @@ def _word(status: str) -> str:
 
 
 def _total(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """None: something was spent, and nobody knows how much."""
+    """None: something was spent, and the amount is unknown."""
     costs = [row["costUsd"] for row in rows if row["costUsd"] is not None]
     return sum(costs) if costs or not any(row["startedAt"] for row in rows) else None
 
@@ -533,7 +533,7 @@ def _mean(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _left_out(output: Path) -> Any:
-    """What is not copied with a scenario: the experiment itself, links, hidden and huge files."""
+    """For `copytree`: leave out the experiment itself, links, hidden and huge files."""
 
     def ignored(folder: str, names: list[str]) -> list[str]:
         return [name for name in names if _is_left_out(Path(folder) / name, output)]
@@ -546,4 +546,4 @@ def _is_left_out(path: Path, output: Path) -> bool:
         return True
     if path.is_dir():
         return path.resolve() == output.resolve() or output.resolve().is_relative_to(path.resolve())
-    return path.stat().st_size > MOST_COPIED_BYTES
+    return path.stat().st_size > MAX_COPIED_BYTES

@@ -1,11 +1,9 @@
-"""Read a scenario folder, in either dialect, into the one form that is played.
+"""Read a scenario folder, in either dialect, into one plain form.
 
     scenario.yaml  actors/*.yaml  metrics.yaml  validation-rules.yaml  exogenous-events.yaml  prompts/*.j2
 
-The folder may have all this below `definition/`. Everything wrong in any of the files is found together,
-each at its line; what is merely odd is told as a remark.
-
-Knows nothing of experiments, models or runs.
+The folder may have all this below `definition/`. All problems of all files are reported together, each with
+its line; what is only unusual becomes a remark.
 """
 
 from collections.abc import Mapping
@@ -30,23 +28,14 @@ from proctor.plan.validate import did_you_mean, shown, wanted_of
 from proctor.scenario.definition import SHORT_NAME, Actor, Plain, Scenario, names_of, scenario_of
 from proctor.scenario.prompts import SUFFIX, built_in, fault_of
 
-# Read the actors of a scenario folder.
-
-
 DEFAULT_MODEL = "openai/gpt-4o-mini"
-
-
 ACTOR_ALIASES = {
     "model": "llm_model",
     "long_term_goals": "goals",
     "decision_making_style": "decision_style",
     "private_info": "private_information",
 }
-
-
 _LISTS = ("goals", "constraints", "expertise", "personality_traits", "preferred_coalitions")
-
-
 _TEXTS = (
     "system_prompt",
     "description",
@@ -166,22 +155,14 @@ ALIASES = {
     "context_window": "context_window_size",
     "summarisation_model": "summarization_model",
 }
-
-
 _OF_OTHER_FILES = (
     *("actors", "metrics", "metrics_csv", "events", "validation", "prompts", "about", "stop_when"),
 )
-
-
 _OWN = [name for name in names_of(Scenario) if name not in _OF_OTHER_FILES]
-
-
 _ABOUT = (
     *("background_information", "success_criteria", "schema_version", "created_date", "author", "tags"),
     *("enable_black_swans", "black_swans", "features", "scenario_length", "actors", "version", "notes"),
 )
-
-
 FEATURES: Mapping[str, tuple[str, ...]] = {
     "communications": ("enabled", "max_per_turn"),
     "exogenous_events": ("enabled",),
@@ -189,18 +170,14 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "quality_assurance": ("enabled",),
     "context_management": ("enabled", "max_context_tokens", "summarization_model"),
 }
-
-
 _AT_START = ValuePlace(1, 1)
-
-
 LONGEST_BY_CONDITION = 50
-"""Turns after which a scenario ends whose condition is never met, when it names no other number."""
+"""Maximum turns of a scenario whose end is a condition, when it names no number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedScenario:
-    """A scenario folder whose every file is right."""
+    """A scenario from a valid folder."""
 
     folder: Path
     plain: Plain
@@ -209,7 +186,7 @@ class LoadedScenario:
     findings: FolderReader = field(repr=False)
 
     def problem(self, path: str, problem: str, remedy: str = "") -> Problem:
-        """Something wrong with the value at a path, found by those who know more than the files."""
+        """A problem with the value at a path, at its place in the files."""
         return self.findings.at(tuple(path.split(".")), problem, remedy)
 
 
@@ -248,12 +225,12 @@ def read_scenario(folder: Path) -> LoadedScenario:
 
 
 def scenario_folders(folder: Path) -> list[Path]:
-    """Where the files of a scenario may stand."""
+    """The folders that may hold the files of a scenario."""
     return [folder, folder / "definition"]
 
 
 def checked(plain: Plain, findings: FolderReader) -> Scenario | None:
-    """The scenario, or None and what is wrong with its values among the findings."""
+    """The scenario; None when its values have problems, which are added to the findings."""
     try:
         return scenario_of(plain)
     except ValidationError as error:
@@ -263,7 +240,7 @@ def checked(plain: Plain, findings: FolderReader) -> Scenario | None:
 
 
 def faults_of(error: ValidationError) -> list[tuple[Steps, str, str]]:
-    """What is wrong with a plain scenario: each path, the problem in words, and the remedy."""
+    """The problems of a plain scenario: path, message and remedy."""
     found: list[tuple[Steps, str, str]] = []
     for detail in error.errors(include_url=False):
         path = tuple(step for step in detail["loc"] if not str(step).startswith("function-"))
@@ -281,7 +258,7 @@ def faults_of(error: ValidationError) -> list[tuple[Steps, str, str]]:
 
 
 def _of_main(source: PlanSource, findings: FolderReader) -> Plain:
-    """What scenario.yaml itself says."""
+    """The plain form of scenario.yaml itself."""
     findings.came_from((), source, ())
     plain: Plain = {}
     about: dict[str, Any] = {}
@@ -344,7 +321,7 @@ def _features(source: PlanSource, plain: Plain, findings: FolderReader) -> None:
                 plain.setdefault(name, window[name])
                 findings.came_from((name,), source, ("features", "context_management", name))
         if window.get("enabled") is False:
-            # Nothing is managed: every turn is told in full, whatever that takes.
+            # Every turn stays in the context.
             plain["context_window_size"] = plain.get("turns", LONGEST_BY_CONDITION)
             plain.pop("max_context_tokens", None)
     _check_features(source, features, findings)
@@ -386,10 +363,10 @@ def _prompts(folders: list[Path], findings: FolderReader) -> dict[str, str]:
 
 
 def _check_names(plain: Plain, findings: FolderReader) -> None:
-    """Conditions name metrics that there are."""
+    """Check that conditions name existing metrics."""
     known: Mapping[str, Any] = plain["metrics"]
     if not known and findings.problems:
-        # The metrics could not be read: that is said already, and nothing else about them is known.
+        # The metrics could not be read, which is already reported.
         return
     named: list[tuple[Steps, Any]] = [(("stop_when",), plain.get("stop_when") or {})]
     named += [

@@ -1,7 +1,4 @@
-"""Read a scenario's metrics and validation rules, in either dialect.
-
-Knows nothing of how a metric is measured or a check is run.
-"""
+"""Read a scenario's metrics and validation rules, in either dialect."""
 
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -17,24 +14,18 @@ from proctor.scenario.definition import Measure, Plain, ScenarioEvent, Validatio
 
 
 TYPES = ("trend", "random", "conditional", "scheduled")
-
-
 _LISTS = {
     "trends": "trend",
     "random_events": "random",
     "conditional_events": "conditional",
     "scheduled_events": "scheduled",
 }
-
-
 _SYNONYMS = {
     "trigger_turn": "turn",
     "condition": "conditions",
     "interval": "frequency",
     "chance": "probability",
 }
-
-
 _NEEDED = {"random": "probability", "conditional": "conditions", "scheduled": "turn"}
 
 
@@ -164,16 +155,12 @@ METRIC_TYPES = {
     **dict.fromkeys(("bool", "boolean"), "boolean"),
     **dict.fromkeys(("str", "string", "text", "categorical", "category"), "string"),
 }
-
-
 METHODS = {
     **dict.fromkeys(("regex", "pattern"), "regex"),
     **dict.fromkeys(("keyword", "keywords"), "keyword"),
     **dict.fromkeys(("llm", "model"), "model"),
     "manual": "manual",
 }
-
-
 _METRIC_SYNONYMS = {
     "data_type": "type",
     "extraction_method": "method",
@@ -181,11 +168,7 @@ _METRIC_SYNONYMS = {
     "extraction_prompt": "prompt",
     "extraction_model": "model",
 }
-
-
 _OF_FILE = ("metrics", "scenario_name", "extraction_model", "thresholds", "export_format", "auto_export")
-
-
 _REPORTS = {"md": "markdown", "markdown": "markdown", "json": "json", "both": "both"}
 
 

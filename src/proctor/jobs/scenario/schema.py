@@ -1,7 +1,4 @@
-"""What the config of an experiment may say, and how its parts are spoken of.
-
-Knows nothing of scenarios, or of how one setting bears on another.
-"""
+"""Schema of an experiment's config, and the names of its sections in messages."""
 
 from typing import Annotated, Any, Literal
 
@@ -18,7 +15,7 @@ class _ExperimentModel(BaseModel):
 
 
 class VariationEntry(_ExperimentModel):
-    """One dimension of what is varied."""
+    """One dimension of the variations."""
 
     type: Literal["actor_model", "scenario_parameter", "actor_parameter"]
     actor: Text | None = None
@@ -34,7 +31,7 @@ class Shorthand(_ExperimentModel):
 
 
 class JudgeEntry(_ExperimentModel):
-    """An evaluator that judges each run as it ends."""
+    """An evaluator that scores each run as it ends."""
 
     name: Text
     model: Text | None = None
@@ -71,7 +68,7 @@ class ExperimentConfig(_ExperimentModel):
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:
-    """The part of a config at `path`; None where no mapping with settings of its own is."""
+    """The section of a config at `path`; None where there is none."""
     match path:
         case ():
             return SectionLabel("the config", "A config", names_of(ExperimentConfig))

@@ -1,32 +1,166 @@
-"""What runs of a scenario are going to take: from earlier runs where there are any, else by rehearsal."""
+"""One scenario by itself: as an experiment with one variation, as a branch of an earlier run, or estimated.
 
-from dataclasses import dataclass
+An estimate counts the calls of a run with a mock model, and uses earlier runs where there are any.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from proctor.errors import ModelError, UsageError
-from proctor.jobs.scenario.experiment import Experiment
+from proctor.formatting import plural
+from proctor.jobs.scenario.experiment import (
+    CONFIG,
+    KEPT_SCENARIO,
+    STATE,
+    Experiment,
+    read_config,
+    read_experiment,
+)
+from proctor.jobs.scenario.folder import ImportedRuns, run_from_store
+from proctor.jobs.scenario.job import ScenarioPlan
 from proctor.model import Answer, Request
 from proctor.models import ModelRouter
+from proctor.plan.yaml_loader import read_source
 from proctor.scenario.context import CHARACTERS_PER_TOKEN
 from proctor.scenario.definition import Scenario, changed, scenario_of
-from proctor.scenario.prompts import ScenarioModels
+from proctor.scenario.prompts import HUMAN, ScenarioModels
+from proctor.scenario.run_files import read_run
 from proctor.scenario.simulation import ScenarioSimulation
-from proctor.scenario.state import ScenarioCall, ScenarioTurn
+from proctor.scenario.state import HALTED, ScenarioCall, ScenarioRun, ScenarioTurn
 from proctor.session import ModelCall, Usage
 from proctor.stats.estimate import Prediction, PromptShare, parts_of, predict
+from proctor.store import Store
 
-# Play a scenario with an answering machine, to count what a real run would ask.
-
-
-# What models were seen to write under these headings: some 150 words a decision, 250 a state of the world.
 DECISION_WORDS, WORLD_WORDS = 150, 250
+"""Typical length of a model's decision and of its world state, in words."""
 
 
-async def rehearse(scenario: Scenario, *, talkative: bool) -> list[ScenarioCall]:
-    """The calls of one run in which everyone talks whenever they may, or nobody does."""
-    machine = _MockModel(scenario, talkative)
-    voices = ScenarioModels(machine, lambda _: None, seed=0, at_once=1)
-    simulation = ScenarioSimulation(scenario, voices, seed=0, now=lambda: "")
+def config_of(
+    folder: Path,
+    output: Path,
+    changes: dict[str, Any],
+    *,
+    runs: int = 1,
+    seed: int = 0,
+    timeout: float | None = None,
+    branch: dict[str, Any] | None = None,
+) -> str:
+    """The config of an experiment that is one variation of a scenario."""
+    config = {
+        "experiment_name": folder.name if folder.name != KEPT_SCENARIO else output.name,
+        "base_scenario": str(folder),
+        "output_dir": str(output),
+        "runs_per_variation": runs,
+        "seed": seed,
+        "timeout_per_run": timeout,
+        "branch": branch,
+        "variations": [
+            {"type": "scenario_parameter", "parameter": path, "values": [value]}
+            for path, value in changes.items()
+        ],
+    }
+    settings = {name: value for name, value in config.items() if value is not None}
+    return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+
+
+def parse_changes(arguments: list[str] | None) -> dict[str, Any]:
+    """The changes of `PATH=VALUE` arguments, by path; values are read as YAML."""
+    changes: dict[str, Any] = {}
+    for argument in arguments or ():
+        path, equals, value = argument.partition("=")
+        if not equals or not path.strip():
+            raise UsageError(f"`{argument}` is not a change\nWrite PATH=VALUE, such as turns=5.")
+        changes[path.strip()] = read_source(value, file="--set").data if value else ""
+    return changes
+
+
+def as_experiment(target: Path) -> Experiment:
+    """A scenario's folder, an experiment's folder or a config, as an experiment."""
+    path = target.absolute()
+    if not path.exists():
+        raise UsageError(
+            f"there is no {target}\nGive the folder of a scenario or of an experiment, or a config."
+        )
+    if path.is_dir() and not (path / CONFIG).is_file():
+        text: str | bytes = config_of(path, path / "runs", {})
+        return read_experiment(text, path=path / CONFIG, working_folder=Path.cwd())
+    config = path / CONFIG if path.is_dir() else path
+    return read_experiment(read_config(config), path=config, working_folder=Path.cwd())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchPoint:
+    """A run to branch from."""
+
+    run: ScenarioRun
+    changes: dict[str, Any]
+    """What its variation changes in the scenario, by path."""
+    scenario_folder: Path
+
+
+def find_branch_point(store: Store, source: str) -> BranchPoint:
+    """The run in a folder, or of an item id."""
+    folder = Path(source).absolute()
+    if folder.is_dir():
+        run = read_run(folder)
+        if run is None:
+            raise UsageError(f"{source} holds no run\nGive a folder such as …/runs/var-001-run-001.")
+        root = folder.parent.parent
+        changes = _changes_of(root, run.variation_id)
+        return BranchPoint(run=run, changes=changes, scenario_folder=root / KEPT_SCENARIO)
+    rows = [row for row in store.read.item(source) if row["runner"] == "scenario"]
+    if not rows:
+        raise UsageError(f"there is no run {source}\nGive its folder, or the id that `proctor show` prints.")
+    settings = json.loads(rows[0]["settings"])
+    return BranchPoint(
+        run=run_from_store(store.read, rows[0]),
+        changes=settings.get("changes") or {},
+        scenario_folder=Path(settings["scenario"]).parent / KEPT_SCENARIO,
+    )
+
+
+def branch_plan(
+    point: BranchPoint, output: Path, *, turn: int, changes: dict[str, Any], seed: int | None = None
+) -> ScenarioPlan:
+    """The plan of one run that continues an earlier one after `turn`, with changes from then on."""
+    if turn > len(point.run.turns):
+        finished = plural(len(point.run.turns), "turn")
+        raise UsageError(f"that run has finished {finished}, so it cannot branch at turn {turn}")
+    run = point.run.until(turn)
+    branch = {
+        "turn": turn,
+        "seed": run.seed if seed is None else seed,
+        "of": f"{run.item_id}:{run.label}",
+    }
+    text = config_of(point.scenario_folder, output, point.changes | changes, branch=branch)
+    experiment = read_experiment(text, path=output / CONFIG, working_folder=Path.cwd())
+    items = list(experiment.items())
+    # The original run has paid for these turns.
+    turns = tuple(replace(turn, calls=()) for turn in run.turns)
+    start = replace(run, item_id=items[0].id, label="var-001-run-001", turns=turns, status=HALTED)
+    imported = ImportedRuns(items=items, runs={start.item_id: start}, source="branch", folder=output)
+    return ScenarioPlan(experiment=experiment, imported=imported)
+
+
+def _changes_of(root: Path, variation: int) -> dict[str, Any]:
+    try:
+        state = json.loads((root / STATE).read_text(encoding="utf-8"))
+        (entry,) = [each for each in state["variations"] if each["variation_id"] == variation]
+        changes = entry["modifications"]
+        models = {f"actors.{short}.llm_model": model for short, model in changes["actor_models"].items()}
+        return {**models, **changes["scenario_overrides"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{root} is not the folder of an experiment: {error}") from error
+
+
+async def count_calls(scenario: Scenario, *, talkative: bool) -> list[ScenarioCall]:
+    """The calls of one run with a mock model, in which actors talk whenever they may, or never."""
+    models = ScenarioModels(_MockModel(talkative), lambda _: None, seed=0, at_once=1)
+    simulation = ScenarioSimulation(scenario, models, seed=0, now=lambda: "")
     turns: list[ScenarioTurn] = []
     for _ in range(scenario.turns):
         turns.append(await simulation.turn(turns))
@@ -35,16 +169,16 @@ async def rehearse(scenario: Scenario, *, talkative: bool) -> list[ScenarioCall]
 
 @dataclass(frozen=True, slots=True)
 class _MockModel:
-    """Answers anything at ordinary length."""
+    """Answers every prompt with a text of typical length."""
 
-    scenario: Scenario
     talkative: bool
 
     async def answer(self, request: Request) -> Answer:
+        """An answer of the form that the prompt describes."""
         text = self._text(str(request.messages[-1]["content"]))
-        asked = sum(len(str(message["content"])) for message in request.messages)
+        characters = sum(len(str(message["content"])) for message in request.messages)
         usage = Usage(
-            input_tokens=asked // CHARACTERS_PER_TOKEN + 1,
+            input_tokens=characters // CHARACTERS_PER_TOKEN + 1,
             output_tokens=len(text) // CHARACTERS_PER_TOKEN + 1,
         )
         return Answer(text=text, call=ModelCall(model=request.model, usage=usage))
@@ -75,18 +209,21 @@ def _words(number: int) -> str:
 
 
 async def estimates(
-    read: Experiment, models: ModelRouter, earlier: list[list[PromptShare]]
+    experiment: Experiment, models: ModelRouter, earlier: list[list[PromptShare]]
 ) -> list[dict[str, Any]]:
-    """Each variation: the least and most one run can ask, and what earlier runs lead one to expect."""
+    """For each variation: the fewest and most calls of one run, and the expectation from earlier runs."""
     rows = []
-    for variation in read.variations:
-        scenario = scenario_of(changed(read.loaded.plain, variation.changes))
-        least, most = await rehearse(scenario, talkative=False), await rehearse(scenario, talkative=True)
-        expected = _expected(scenario, most, earlier, models, read.runs_per_variation)
+    for variation in experiment.variations:
+        scenario = scenario_of(changed(experiment.loaded.plain, variation.changes))
+        least, most = (
+            await count_calls(scenario, talkative=False),
+            await count_calls(scenario, talkative=True),
+        )
+        expected = _expected(scenario, most, earlier, models, experiment.runs_per_variation)
         rows.append(
             {
                 "description": variation.description,
-                **_by_rehearsal(least, most, models),
+                **_counted(least, most, models),
                 "from_earlier_runs": expected.document() if expected else None,
             }
         )
@@ -94,16 +231,17 @@ async def estimates(
 
 
 def summed_costs(rows: list[dict[str, Any]], runs: int) -> list[float] | None:
-    """What all runs cost together; None when a price is not known."""
+    """The cost of all runs, at least and at most; None when a price is unknown."""
     if any(row["cost_usd"] is None for row in rows):
         return None
     return [sum(row["cost_usd"][side] for row in rows) * runs for side in (0, 1)]
 
 
 def summed_expectations(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """What all runs of all variations are expected to take; None when there were no earlier ones.
+    """The expectation for all runs of all variations; None when there are no earlier runs.
 
-    Variations rest on the same earlier runs, so that their errors go together: the ends are added.
+    Variations are estimated from the same earlier runs, so their errors are correlated: interval ends are
+    added.
     """
     known = [row["from_earlier_runs"] for row in rows if row["from_earlier_runs"]]
     if len(known) < len(rows):
@@ -117,12 +255,12 @@ def summed_expectations(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _expected(
     scenario: Scenario,
-    rehearsed: list[ScenarioCall],
+    calls: list[ScenarioCall],
     earlier: list[list[PromptShare]],
     models: ModelRouter,
     runs: int,
 ) -> Prediction | None:
-    by_turn = [[call for call in rehearsed if call.turn == turn + 1] for turn in range(scenario.turns)]
+    by_turn = [[call for call in calls if call.turn == turn + 1] for turn in range(scenario.turns)]
 
     def price(model: str, tokens_in: float, tokens_out: float) -> float | None:
         return _price_of(model, round(tokens_in), round(tokens_out), models)
@@ -130,7 +268,7 @@ def _expected(
     return predict(earlier, parts_of(by_turn), turns=scenario.turns, runs=runs, price=price)
 
 
-def _by_rehearsal(least: list[ScenarioCall], most: list[ScenarioCall], models: ModelRouter) -> dict[str, Any]:
+def _counted(least: list[ScenarioCall], most: list[ScenarioCall], models: ModelRouter) -> dict[str, Any]:
     costs = [_priced(calls, models) for calls in (least, most)]
     return {
         "calls": [len(least), len(most)],
@@ -150,7 +288,7 @@ def _priced(calls: list[ScenarioCall], models: ModelRouter) -> float | None:
 
 
 def _price_of(model: str, tokens_in: int, tokens_out: int, models: ModelRouter) -> float | None:
-    if model.startswith("human/"):
+    if model.startswith(HUMAN):
         return 0.0
     try:
         price = models.route(model).price

@@ -1,9 +1,7 @@
-"""The files of a scenario folder, read, with the origin of each value remembered.
+"""Read the files of a scenario folder and track the origin of each value.
 
-A scenario is spoken of in one plain form, whatever dialect its files are in; when something is wrong
-with a value of that form, the place in the file it came from is what an author wants to see.
-
-Knows nothing of what the values mean.
+A scenario has one plain form, whatever the dialect of its files; problems with a value of that form are
+reported at its place in the file.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,23 +20,23 @@ Steps = tuple[str | int, ...]
 
 @dataclass(slots=True)
 class FolderReader:
-    """What was found while a folder is read: values with their origins, problems, remarks."""
+    """Collects the origins of values, problems and remarks while a folder is read."""
 
     problems: list[Problem] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    """Worth saying, no reason to stop."""
+    """Remarks that do not prevent a run."""
     origins: dict[Steps, tuple[PlanSource, Steps]] = field(default_factory=dict)
 
     def came_from(self, steps: Steps, source: PlanSource, path: Steps) -> None:
-        """Remember where the value at `steps` of the plain form stands."""
+        """Record the origin of the value at `steps` of the plain form."""
         self.origins[steps] = (source, path)
 
     def problem(self, steps: Steps, problem: str, remedy: str = "") -> None:
-        """Something wrong with a value of the plain form, told at its place in a file."""
+        """Add a problem with a value of the plain form, at its place in a file."""
         self.problems.append(self.at(steps, problem, remedy))
 
     def at(self, steps: Steps, problem: str, remedy: str = "") -> Problem:
-        """The problem, ready to be shown; at the nearest part around it that stands in a file."""
+        """The problem at the place of the value, or of the nearest enclosing value that a file has."""
         for depth in range(len(steps), -1, -1):
             if steps[:depth] in self.origins:
                 source, path = self.origins[steps[:depth]]
@@ -46,7 +44,7 @@ class FolderReader:
         return Problem(at=Place("scenario", 1, 1), problem=problem, remedy=remedy)
 
     def unknown(self, source: PlanSource, path: Steps, known: Iterable[str], what: str) -> None:
-        """A name nobody knows here: said, since it may be a slip of the pen."""
+        """Remark on an unknown name, which may be a typing error."""
         name, names = str(path[-1]), list(known)
         place = source.place(path, of_key=True)
         meant = did_you_mean(name, names)
@@ -54,7 +52,7 @@ class FolderReader:
 
 
 def read_file(path: Path, findings: FolderReader) -> PlanSource | None:
-    """A YAML file that holds a mapping; None when there is none, or none that can be read."""
+    """A YAML file with a mapping; None when it cannot be read."""
     try:
         source = read_source(bytes_of(path), file=str(path))
     except PlanError as error:
@@ -94,7 +92,7 @@ def as_text(value: Any) -> Any:
 
 
 def refuse(findings: FolderReader) -> None:
-    """Raise everything that is wrong, if anything is."""
+    """Raise `PlanError` if there are problems."""
     if findings.problems:
         sources.refuse(findings.problems)
 

@@ -1,9 +1,7 @@
-"""What is varied in an experiment: dimensions, and the combinations of their values.
+"""Variations of an experiment: dimensions, and the combinations of their values.
 
-Every combination, last dimension fastest; or the values side by side (`combine: zip`); less what is
-excluded; or a seeded draw of so many (`sample`), which never lists the rest.
-
-Knows nothing of runs, items or models.
+All combinations, last dimension fastest, or values paired by position (`combine: zip`), without exclusions;
+or a seeded sample (`sample`), which does not enumerate the rest.
 """
 
 import math
@@ -22,24 +20,20 @@ from proctor.plan.validate import MessageWriter, did_you_mean
 from proctor.scenario.definition import Actor, NoSuchPath, changed, check_path, names_of, scenario_of
 
 MOST_VARIATIONS = 100_000
-
-
 BASE = "Base configuration"
-
-
 LONGEST_VALUE = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariationDimension:
-    """One thing that is varied."""
+    """One dimension: a path and its values."""
 
     name: str
     """An actor's short name, where its model is varied; else the path."""
     path: str
     values: Sequence[Any]
     at: KeyPath
-    """Where its values stand in the config."""
+    """Place of its values in the config."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +49,7 @@ class Variation:
 
 
 def expand_variations(source: PlanSource, loaded: LoadedScenario) -> tuple[list[Variation], list[Problem]]:
-    """The variations a config asks for, and everything that is wrong with what it says of them."""
+    """The variations of a config, and all problems with them."""
     dimensions, problems = _dimensions(source, loaded)
     if problems:
         return [], problems

@@ -16,9 +16,9 @@ from typing import Any
 from proctor import __version__
 from proctor.errors import NotFound
 from proctor.evaluators.insight import CATEGORIES, FAILURES, FIELDS, INTENT, SUMMARY, family_of, kind_of
-from proctor.item import RUNNING
 from proctor.jobs.evaluation.online import copies_of, is_online, online_source
 from proctor.jobs.evaluation.request import EvaluationRequest, named
+from proctor.jobs.evaluation.results import insight_findings, results_of
 from proctor.jobs.evaluation.state import (
     FAILED,
     PENDING,
@@ -30,15 +30,8 @@ from proctor.jobs.evaluation.state import (
     page_mark,
     stop_evaluation,
 )
-from proctor.stats.evaluation import (
-    Cluster,
-    EvaluatorResult,
-    InsightFinding,
-    bare,
-    clusters,
-    findings_of,
-    results_of,
-)
+from proctor.stats.evaluation import Cluster, EvaluatorResult, InsightFinding, bare, clusters
+from proctor.store import evaluations
 from proctor.web.agentcore import service as paging
 from proctor.web.agentcore.errors import ResourceNotFoundException, ServiceQuotaExceededException, told
 from proctor.web.agentcore.operation import Operation
@@ -81,14 +74,14 @@ def insight_members(service: Service, job: EvaluationState, created_at: str) -> 
     asked, members = named(job.document, "insights"), dict[str, Any]()
     read = service.store.read
     if FAILURES in asked:
-        failures = findings_of(read, job.run_id, FAILURES)
+        failures = insight_findings(read, job.run_id, FAILURES)
         members["insightResults"] = _results(failures, created_at)
         members["failureAnalysisResult"] = {"failures": [_family(each) for each in _families(failures)]}
     if INTENT in asked:
-        found = clusters(findings_of(read, job.run_id, INTENT), _name)
+        found = clusters(insight_findings(read, job.run_id, INTENT), _name)
         members["userIntentResult"] = {"userIntents": [_intent(each) for each in found]}
     if SUMMARY in asked:
-        found = clusters(findings_of(read, job.run_id, SUMMARY), _name)
+        found = clusters(insight_findings(read, job.run_id, SUMMARY), _name)
         members["executionSummaryResult"] = {"executionSummaries": [_insight_summary(each) for each in found]}
     return members
 
@@ -461,17 +454,15 @@ def _online_flaws(service: Service, asked: Members) -> Iterator[ShapeProblem]:
 
 def _check_quotas(service: Service, client_token: str) -> None:
     read, limits = service.store.read, service.limits
-    if client_token and read.query('SELECT 1 FROM "evaluations" WHERE "clientToken" = ?', (client_token,)):
+    if evaluations.is_token_used(read, client_token):
         return
-    of_jobs = 'FROM "evaluations" e JOIN "batches" b ON b."runId" = e."id" WHERE e."deletedAt" IS NULL'
-    running = read.query(f'SELECT e."requestJson" {of_jobs} AND b."status" = ?', (RUNNING,))
-    active = sum(not is_online(json.loads(row["requestJson"])) for row in running)
+    unfinished = evaluations.unfinished_evaluations(read)
+    active = sum(not is_online(json.loads(row["requestJson"])) for row in unfinished)
     if active >= limits.active_jobs:
         raise ServiceQuotaExceededException(
             f"There may be {limits.active_jobs} active batch evaluations; wait for one to end, or stop one."
         )
-    (there,) = read.query(f'SELECT COUNT(*) AS "n" {of_jobs}')
-    if there["n"] >= limits.jobs:
+    if evaluations.count_evaluations(read) >= limits.jobs:
         raise ServiceQuotaExceededException(f"There may be {limits.jobs} batch evaluations; delete some.")
 
 

@@ -22,6 +22,7 @@ from proctor.errors import Contradiction, NotFound
 from proctor.jobs.evaluation.online import MARK
 from proctor.jobs.evaluation.results import records_of
 from proctor.json_values import parse_json
+from proctor.store import evaluations
 from proctor.store.batches import moment
 from proctor.store.intake import LogEvent
 from proctor.telemetry.documents import normalised
@@ -101,33 +102,19 @@ def all_streams(service: Service) -> list[LogStream]:
         for key in ((group, ""), (group, name)):
             found[key] = min(at, found.get(key, at))
 
-    for row in service.store.read.query(
-        'SELECT "outputGroup", "outputStream", MIN("createdAt") AS "at" FROM "evaluations" '
-        'GROUP BY "outputGroup", "outputStream"'
-    ):
+    for row in evaluations.output_streams(service.store.read):
         add(row["outputGroup"], row["outputStream"], row["at"])
     for stream in service.store.logs.streams():
         add(stream["logGroup"], stream["logStream"], stream["createdAt"])
-    for row in service.store.read.query(
-        'SELECT "logGroup", MIN("startedAt") AS "at" FROM "sessions" WHERE "logGroup" <> ? '
-        'GROUP BY "logGroup"',
-        ("",),
-    ):
-        add(row["logGroup"], "", row["at"])
+    for group in evaluations.session_log_groups(service.store.read):
+        add(group["logGroup"], "", group["at"])
     return [LogStream(group=group, name=name, created=at) for (group, name), at in sorted(found.items())]
 
 
 def event_times(service: Service, group: str, names: Sequence[str] | None = None) -> dict[str, TimeWindow]:
     """When the events of streams were, by stream; of some streams, or of all that a group has."""
     found: dict[str, TimeWindow] = {}
-    marks = "" if names is None else f'AND e."outputStream" IN ({", ".join("?" * len(names))})'
-    for row in service.store.read.query(
-        'SELECT e."outputStream" AS "stream", MIN(sc."timestamp") AS "first", MAX(sc."timestamp") AS "last" '
-        'FROM "evaluations" e JOIN "batch_items" i ON i."runId" = e."id" '
-        'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
-        f'WHERE e."outputGroup" = ? {marks} GROUP BY e."outputStream"',
-        (group, *(names or ())),
-    ):
+    for row in evaluations.result_periods(service.store.read, group, names):
         last = _milliseconds(row["last"])
         found[row["stream"]] = TimeWindow(first=_milliseconds(row["first"]), last=last, ingested=last)
     for stream in service.store.logs.streams():

@@ -24,13 +24,15 @@ function filled(element, properties, children) {
 /** The element with this ID. */
 export const byId = (id) => document.getElementById(id);
 
-/** Call `action` once no further call has come for `milliseconds`. */
+/** Call `action` once no further call has come for `milliseconds`. `cancel()` drops a pending call. */
 export function debounced(action, milliseconds) {
   let timer = 0;
-  return (...args) => {
+  const later = (...args) => {
     clearTimeout(timer);
     timer = setTimeout(() => action(...args), milliseconds);
   };
+  later.cancel = () => clearTimeout(timer);
+  return later;
 }
 
 /** The value stored in localStorage under a name, or the fallback if it is missing or not readable. */

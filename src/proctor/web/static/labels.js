@@ -63,17 +63,17 @@ export class Labels extends HTMLElement {
   }
 
   row(thing) {
-    const mine = thing.labels.find((label) => label.who === (this.who.value.trim() || "someone"));
-    const isHidden = this.blind.checked && !mine;
+    const ownLabel = thing.labels.find((label) => label.who === (this.who.value.trim() || "someone"));
+    const isHidden = this.blind.checked && !ownLabel;
     const verdict = thing.verdict;
-    const judged = !verdict ? el("span", { class: "soft" }, "not evaluated") : verdict.error ? el("span", { class: "status s-error" }, "failed") : isHidden ? el("span", { class: "soft" }, "hidden") : el("b", {}, [visible(verdict.label), rounded(verdict.value)].filter(Boolean).join(" · "));
+    const result = !verdict ? el("span", { class: "soft" }, "not evaluated") : verdict.error ? el("span", { class: "status s-error" }, "failed") : isHidden ? el("span", { class: "soft" }, "hidden") : el("b", {}, [visible(verdict.label), rounded(verdict.value)].filter(Boolean).join(" · "));
     const explanation = verdict && !isHidden ? visible(verdict.error || verdict.explanation) : "";
     return el(
       "section",
       { class: "label-row", "aria-label": visible(`${thing.evaluator} ${thing.target}`.trim()) },
       el("div", { class: "label-about" }, el("b", { title: visible(thing.evaluator) }, shortName(thing.evaluator)), thing.dimension ? el("span", { class: "tag" }, visible(thing.dimension)) : null, el("span", { class: "soft small target", title: visible(thing.target) || null }, thing.level === "session" ? "session" : `${thing.level.replace("_", " ")} ${truncated(visible(thing.target))}`)),
-      el("div", { class: "label-verdict" }, el("span", { class: "soft small" }, "Judge"), judged, explanation ? el("p", { class: "why", dir: "auto" }, explanation) : null),
-      el("div", { class: "label-people" }, thing.labels.length ? thing.labels.map((label) => this.labelLine(label, verdict)) : null, this.form(thing, mine)),
+      el("div", { class: "label-verdict" }, el("span", { class: "soft small" }, "Judge"), result, explanation ? el("p", { class: "why", dir: "auto" }, explanation) : null),
+      el("div", { class: "label-people" }, thing.labels.length ? thing.labels.map((label) => this.labelLine(label, verdict)) : null, this.form(thing, ownLabel)),
     );
   }
 
@@ -82,10 +82,10 @@ export class Labels extends HTMLElement {
     return el("div", { class: "said-line" }, el("b", {}, visible(label.who)), ": ", el("b", { class: same === null ? null : same ? "agrees" : "differs" }, [visible(label.label), label.label ? "" : rounded(label.value)].filter(Boolean).join("")), el("span", { class: "soft small" }, ` ${same === null ? "" : same ? "agrees with the judge · " : "differs from the judge · "}${ago(label.at)}`), label.note ? el("p", { class: "soft small", dir: "auto" }, visible(label.note)) : null);
   }
 
-  form(thing, mine) {
+  form(thing, ownLabel) {
     const name = visible(`${thing.evaluator} ${thing.target}`.trim());
     const choices = thing.ratings.length
-      ? el("select", { required: true, "aria-label": `Your label for ${name}` }, el("option", { value: "" }, mine ? "Change label…" : "Choose…"), thing.ratings.map((rating) => el("option", { value: rating.label }, visible(rating.label))))
+      ? el("select", { required: true, "aria-label": `Your label for ${name}` }, el("option", { value: "" }, ownLabel ? "Change label…" : "Choose…"), thing.ratings.map((rating) => el("option", { value: rating.label }, visible(rating.label))))
       : el("input", { type: "text", required: true, maxlength: 200, placeholder: thing.verdict?.label ? `Label, such as ${visible(thing.verdict.label)}` : "Label or number", "aria-label": `Your label for ${name}`, autocomplete: "off" });
     const note = el("input", { type: "text", class: "note", placeholder: "Note (optional)", maxlength: 2000, "aria-label": `Note for ${name}`, autocomplete: "off" });
     const button = el("button", { type: "submit", class: "compact" }, "Save");

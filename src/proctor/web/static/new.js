@@ -103,6 +103,8 @@ async function check() {
 
 async function validate() {
   if (!areOverridesValid()) return;
+  // A check while typing, under way or due, must not replace the full validation.
+  soon.cancel();
   state.request?.abort();
   showVerdict("Validating…");
   const response = await attempt(byId("validate"), () => api.post("/api/plans/validate", planRequest()));
@@ -144,6 +146,7 @@ async function start() {
     toast("The plan is empty", "bad", "Enter a plan, or choose an example.");
     return;
   }
+  soon.cancel();
   state.request?.abort();
   const button = byId("start");
   const started = await attempt(button, () => api.post("/api/runs", planRequest()));

@@ -31,9 +31,9 @@ export class Turns extends HTMLElement {
       this.list.append(turnCard(turn));
       this.last = turn.number;
     }
-    const shown = this.list.children.length;
-    this.more.hidden = shown >= total || !turns.length;
-    if (!shown) this.list.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No completed turns yet."), el("p", {}, "Turns appear here when they are completed.")));
+    const count = this.list.children.length;
+    this.more.hidden = count >= total || !turns.length;
+    if (!count) this.list.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No completed turns yet."), el("p", {}, "Turns appear here when they are completed.")));
   }
 
   /** Load new turns, if any. */
@@ -58,7 +58,7 @@ function turnCard(turn) {
     ...paragraph("Key changes", turn.key_changes),
     ...paragraph("Consequences", turn.consequences),
     el("h4", {}, "Decisions"),
-    el("div", { class: "decisions" }, Object.entries(turn.decisions).map(([who, made]) => decision(who, made))),
+    el("div", { class: "decisions" }, Object.entries(turn.decisions).map(([actor, choice]) => decision(actor, choice))),
     ...(turn.talks || []).map(talk),
     (turn.issues || []).length ? el("ul", { class: "issues" }, turn.issues.map(issueLine)) : null,
   );
@@ -76,19 +76,19 @@ function issueLine(issue) {
   return el("li", {}, el("span", { class: "tag warn" }, visible(issue.severity)), ` ${where}: ${visible(issue.text)}`);
 }
 
-function decision(who, made) {
+function decision(actor, choice) {
   const parts = [
-    ["Reasoning", made.reasoning],
-    ["Long-term goals", made.long_term_goals],
-    ["Priorities", made.short_term_priorities],
+    ["Reasoning", choice.reasoning],
+    ["Long-term goals", choice.long_term_goals],
+    ["Priorities", choice.short_term_priorities],
   ];
   const why = parts.flatMap(([title, text]) => paragraph(title, text));
   return el(
     "div",
     { class: "decision" },
-    el("b", { class: "who" }, visible(who)),
-    el("pre", { class: "said", dir: "auto" }, visible(made.action)),
-    made.statement ? el("blockquote", {}, visible(made.statement)) : null,
+    el("b", { class: "who" }, visible(actor)),
+    el("pre", { class: "said", dir: "auto" }, visible(choice.action)),
+    choice.statement ? el("blockquote", {}, visible(choice.statement)) : null,
     why.length ? el("details", {}, el("summary", {}, "Reasoning"), why) : null,
   );
 }

@@ -1,0 +1,95 @@
+"""A Python function as an agent."""
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from proctor.agent import Assignment, Availability, WorkDone
+from proctor.errors import UsageError
+from proctor.model import Answer, Request
+from proctor.session import Message, Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentContext:
+    """What an agent function may use besides its prompt."""
+
+    prompt: str
+    model: str
+    """The model of the item; empty: none was set."""
+    folder: Path
+    """The folder to work in: the worktree, or an empty folder for items without a repository."""
+    record: Record
+    """Adds an event to the session: a `Message`, `ToolCall` or `Note`."""
+    _assignment: Assignment
+
+    async def ask(
+        self, prompt: str | list[Mapping[str, Any]], *, model: str = "", **parameters: Any
+    ) -> Answer:
+        """Call a model through Proctor: recorded, priced, rate limited and within the budget.
+
+        `prompt` is a text or a list of chat messages; `model` defaults to the item's.
+        """
+        if self._assignment.models is None:
+            raise UsageError("this run has no models to call")
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        request = Request(
+            model=model or self.model, messages=messages, parameters=parameters, seed=self._assignment.seed
+        )
+        answer = await self._assignment.models.answer(request)
+        self.record(answer.call)
+        return answer
+
+
+@dataclass(frozen=True)
+class FunctionAgent:
+    """Calls `function(prompt)` or `function(prompt, context)`; what it returns is the answer."""
+
+    function: Callable[..., Any]
+    stand_in: ClassVar[bool] = False
+    reach: ClassVar[str] = "in_process"
+
+    def availability(self, environment: Mapping[str, str]) -> Availability:  # noqa: ARG002
+        """A function is always available."""
+        return Availability(ready=True)
+
+    async def work(self, assignment: Assignment, record: Record) -> WorkDone:
+        """Call the function; a synchronous one runs in a thread."""
+        context = AgentContext(
+            prompt=assignment.prompt,
+            model=assignment.model,
+            folder=assignment.folder,
+            record=record,
+            _assignment=assignment,
+        )
+        arguments: tuple[Any, ...] = (assignment.prompt, context)[: _positional(self.function)]
+        if inspect.iscoroutinefunction(self.function):
+            result = await self.function(*arguments)
+        else:
+            result = await asyncio.to_thread(self.function, *arguments)
+        if inspect.isawaitable(result):
+            result = await result
+        text = as_answer(result)
+        if text:
+            record(Message(role="assistant", content=text))
+        return WorkDone(output=text)
+
+
+def as_answer(result: object) -> str:
+    """What a function returned, as text: a text as it is, None as nothing, anything else as JSON."""
+    if result is None:
+        return ""
+    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+
+
+def _positional(function: Callable[..., Any]) -> int:
+    """How many of (prompt, context) a function takes."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters):
+        return 2
+    return min(2, sum(each.kind in kinds for each in parameters))

@@ -1,0 +1,530 @@
+"""The library: run, resume, evaluate and compare from Python. `import proctor` exports these names.
+
+Every function opens its own context (settings from the environment and `proctor.toml`), and nothing here
+prints, exits or installs signal handlers.
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from proctor.api.callables import (
+    AgentFunction,
+    EvaluatorFunction,
+    Items,
+    ModelFunction,
+    agent_name,
+    evaluator_names,
+    model_name,
+)
+from proctor.api.handles import Retry, Run, RunItem, RunSession, Table
+from proctor.batch import lifecycle
+from proctor.batch.lifecycle import Observer, RunControl, RunResult
+from proctor.bootstrap import now, open_context
+from proctor.context import ModelOptions, Notice, RunContext
+from proctor.errors import UsageError
+from proctor.item import Item, digest_of
+from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides
+from proctor.jobs import find_job, recognize
+from proctor.models import ModelRouter
+from proctor.plan.source import bytes_of
+from proctor.stats.comparison import Comparison, compare_runs, compare_within, gate_of
+from proctor.store import RetrySelection, Store
+
+__all__ = [
+    "ComparisonResult",
+    "ItemsPlan",
+    "ProctorStore",
+    "Run",
+    "RunItem",
+    "RunSession",
+    "compare",
+    "evaluate",
+    "open_store",
+    "resume",
+    "run",
+    "run_async",
+]
+
+T = TypeVar("T")
+CONCURRENCY = 10
+"""Items in parallel when neither the plan nor the call says."""
+RETRIES = {
+    None: RetrySelection(),
+    "errors": RetrySelection(errors=True),
+    "failed": RetrySelection(failures=True),
+    "all": RetrySelection(errors=True, failures=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemsPlan(JobPlan):
+    """A plan built in Python: items, and how they run."""
+
+    make_items: Callable[[], Iterable[Item]]
+    at_once: int = CONCURRENCY
+    budget_usd: float | None = None
+    name: str = ""
+    folder: Path = field(default_factory=Path.cwd)
+    prices: Mapping[str, Mapping[str, float]] | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The run id it was given; empty: none."""
+        return self.name
+
+    @property
+    def concurrency(self) -> int:
+        """Maximum items in parallel."""
+        return self.at_once
+
+    def model_options(self) -> ModelOptions:
+        """How its models are reached."""
+        return ModelOptions(folders=(self.folder,), prices=self.prices)
+
+    def columns(self) -> Mapping[str, object]:
+        """The columns of the batch row."""
+        options = {"folder": str(self.folder), "prices": self.prices, "python": True}
+        return {
+            "planPath": "",
+            "planText": "",
+            "planDigest": digest_of([item.id for item in self.make_items()]),
+            "defaultsJson": "{}",
+            "optionsJson": json.dumps(options, ensure_ascii=False),
+            "concurrency": self.at_once,
+            "seed": None,
+            "budgetUsd": self.budget_usd,
+        }
+
+    def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:  # noqa: ARG002
+        """Every model must be reachable and, with a budget, have a price."""
+        # Models, keys and prices; loaded here because a plan file brings its own check.
+        from proctor.batch.preflight import check_model
+
+        names = dict.fromkeys(item.model for item in self.make_items() if item.model)
+        missing = [
+            f"{problem}\n{remedy}"
+            for name in names
+            for problem, remedy in check_model(name, models, needs_price=self.budget_usd is not None)
+        ]
+        if missing:
+            raise UsageError("\n\n".join(missing))
+        return ()
+
+    def items(self) -> Iterator[Item]:
+        """The items in order."""
+        return iter(self.make_items())
+
+
+class ProgressBar(Observer):
+    """A progress bar on standard error, in terminals and notebooks."""
+
+    def __init__(self, total: Callable[[str], tuple[int, int]]) -> None:
+        """`total` gives the items of a run and how many are finished."""
+        self._total = total
+        self._advance: Callable[[str], None] = lambda _: None
+
+    def watch(self, run_id: str, control: RunControl) -> AbstractAsyncContextManager[object]:  # noqa: ARG002
+        """Show the bar while the run is executed."""
+        return self._shown(run_id)
+
+    @asynccontextmanager
+    async def _shown(self, run_id: str) -> Any:
+        # Drawing takes libraries that a run without a bar need not load.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        items, finished = self._total(run_id)
+        counts: dict[str, int] = {}
+        layout = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*layout, console=Console(stderr=True)) as progress:
+            task = progress.add_task(run_id, total=items, completed=finished)
+
+            def advance(status: str) -> None:
+                counts[status] = counts.get(status, 0) + 1
+                others = ", ".join(f"{n} {name}" for name, n in counts.items() if name != "success")
+                progress.update(task, advance=1, description=f"{run_id} {others}".strip())
+
+            self._advance = advance
+            yield self
+
+    def item_finished(self, item: ItemFinished) -> None:
+        """Advance the bar."""
+        self._advance(item.outcome.status)
+
+
+def run(
+    plan: "str | Path | JobPlan | None" = None,
+    *,
+    items: Items | None = None,
+    agent: "str | AgentFunction | None" = None,
+    model: "str | ModelFunction | None" = None,
+    evaluators: "Sequence[str | EvaluatorFunction]" = (),
+    run_id: str = "",
+    concurrency: int | None = None,
+    budget_usd: float | None = None,
+    store: "str | ProctorStore | None" = None,
+    home: str | Path | None = None,
+    progress: bool | None = None,
+    **overrides: object,
+) -> Run:
+    """Run a plan file of any job, a plan built in Python, or items, and wait for the end.
+
+    `agent`, `model` and `evaluators` take names or functions. `overrides` are the settings of the job's
+    command (`timeout_sec`, `retries`, …). Inside a running event loop (a notebook) the run gets its own
+    thread; use `run_async` to await it instead.
+    """
+    return _outside_of_any_loop(
+        lambda: run_async(
+            plan,
+            items=items,
+            agent=agent,
+            model=model,
+            evaluators=evaluators,
+            run_id=run_id,
+            concurrency=concurrency,
+            budget_usd=budget_usd,
+            store=store,
+            home=home,
+            progress=progress,
+            **overrides,
+        )
+    )
+
+
+async def run_async(
+    plan: "str | Path | JobPlan | None" = None,
+    *,
+    items: Items | None = None,
+    agent: "str | AgentFunction | None" = None,
+    model: "str | ModelFunction | None" = None,
+    evaluators: "Sequence[str | EvaluatorFunction]" = (),
+    run_id: str = "",
+    concurrency: int | None = None,
+    budget_usd: float | None = None,
+    store: "str | ProctorStore | None" = None,
+    home: str | Path | None = None,
+    progress: bool | None = None,
+    **overrides: object,
+) -> Run:
+    """The same as `run`, to be awaited."""
+    folder = Path(plan).parent.resolve() if isinstance(plan, str | Path) else Path.cwd()
+    given = {"concurrency": concurrency, "budget_usd": budget_usd}
+    opened = _opened(store, home, [folder, Path.cwd()])
+    ctx, functions = opened.context, opened.context.functions
+    if items is not None:
+        if plan is not None:
+            raise UsageError("a run has either a plan or items\nLeave one of them out.")
+        job = find_job("coding")
+        read: JobPlan = ItemsPlan(
+            make_items=_item_maker(
+                items, agent_name(agent, functions.agents), model_name(model, functions.models), overrides
+            ),
+            at_once=concurrency or CONCURRENCY,
+            budget_usd=budget_usd,
+            name=run_id,
+        )
+    elif isinstance(plan, JobPlan):
+        job, read = find_job("coding"), plan
+    elif plan is not None:
+        path = Path(plan)
+        text = bytes_of(path, "the plan", remedy="Give the path of a plan file.")
+        job = recognize(text.decode("utf-8", "replace"))
+        named = {"agent": agent_name(agent, functions.agents), "model": model_name(model, functions.models)}
+        values = {**{name: value for name, value in {**given, **named}.items() if value}, **overrides}
+        read = job.read(PlanText(text=text, path=path, folder=folder), make_overrides(job, values), ctx)
+    else:
+        raise UsageError("there is nothing to run\nGive a plan, or items=[…].")
+    observer = _observer(ctx.store, progress)
+    result = await lifecycle.start(job, read, ctx, run_id=run_id, observer=observer)
+    finished = opened.handle(result.run_id)
+    if evaluators:
+        await evaluate_async(finished, evaluators, store=opened)
+    return finished
+
+
+def resume(
+    run: "str | Run",
+    *,
+    retry: Retry | None = None,
+    budget_usd: float | None = None,
+    concurrency: int | None = None,
+    store: "str | ProctorStore | None" = None,
+    home: str | Path | None = None,
+    progress: bool | None = None,
+) -> Run:
+    """Execute what is left of a run of any job; `retry` also repeats `errors`, `failed` items, or `all`."""
+    opened = _opened(store, home, [Path.cwd()])
+    return opened.resume(
+        run.id if isinstance(run, Run) else run,
+        retry=retry,
+        budget_usd=budget_usd,
+        concurrency=concurrency,
+        progress=progress,
+    )
+
+
+def compare(
+    *runs: "str | Run",
+    by: str = "",
+    metrics: Sequence[str] = (),
+    gates: Sequence[str] = (),
+    pair: str = "",
+    store: "str | ProctorStore | None" = None,
+    home: str | Path | None = None,
+) -> "ComparisonResult":
+    """Compare runs with the first of them, or with `by` the levels of a factor of one run."""
+    names = [each.id if isinstance(each, Run) else each for each in runs]
+    if by and len(names) != 1:
+        raise UsageError("`by` compares parts of one run\nGive one run, or leave `by` out.")
+    if not by and len(names) < 2:
+        raise UsageError("there is nothing to compare with\nGive two runs, or one and by=FACTOR.")
+    read = _opened(store, home, []).context.store.read
+    options: dict[str, Any] = {"metrics": metrics, "gates": [gate_of(each) for each in gates], "pair": pair}
+    if by:
+        return ComparisonResult(compare_within(read, names[0], by, now(), **options))
+    return ComparisonResult(compare_runs(read, names, now(), **options))
+
+
+def evaluate(
+    sessions: "Run | Sequence[str]",
+    evaluators: "Sequence[str | EvaluatorFunction]",
+    *,
+    judge: str = "",
+    store: "str | ProctorStore | None" = None,
+    home: str | Path | None = None,
+    **options: object,
+) -> Run:
+    """Evaluate the sessions of a run, or sessions by id; a run of evaluations, whose scores it holds.
+
+    `options` are further members of the evaluation request, such as `votes` or `groundTruth`.
+    """
+    return _outside_of_any_loop(
+        lambda: evaluate_async(sessions, evaluators, judge=judge, store=store, home=home, **options)
+    )
+
+
+async def evaluate_async(
+    sessions: "Run | Sequence[str]",
+    evaluators: "Sequence[str | EvaluatorFunction]",
+    *,
+    judge: str = "",
+    store: "str | ProctorStore | None" = None,
+    home: str | Path | None = None,
+    **options: object,
+) -> Run:
+    """The same as `evaluate`, to be awaited."""
+    opened = _opened(store, home, [Path.cwd()])
+    ctx = opened.context
+    if isinstance(sessions, Run):
+        source: dict[str, object] = {"runIds": [sessions.id]}
+    else:
+        source = {"sessionIds": list(sessions)}
+    request: dict[str, object] = {
+        "batchEvaluationName": f"evaluation_{now():%Y%m%d_%H%M%S}",
+        "evaluators": evaluator_names(evaluators, ctx.functions.evaluators),
+        "dataSourceConfig": {"store": source},
+        **({"judge": judge} if judge else {}),
+        **options,
+    }
+    job = find_job("evaluation")
+    text = PlanText(text=json.dumps(request), folder=Path.cwd())
+    plan = job.read(text, make_overrides(job, {}), ctx)
+    result = await lifecycle.start(job, plan, ctx, observer=_observer(ctx.store, progress=False))
+    return opened.handle(result.run_id)
+
+
+def open_store(url: str = "", *, home: str | Path | None = None) -> "ProctorStore":
+    """The store of the environment, or the one at `url`, to read and resume its runs."""
+    return _opened(url or None, home, [])
+
+
+class ProctorStore:
+    """An open store: its runs, and everything about them. Close it, or use it as a context manager."""
+
+    def __init__(self, url: str = "", *, home: str = "", folders: Sequence[Path] = ()) -> None:
+        self._notices: list[Notice] = []
+        self._opening = open_context(folders, home=home, store=url, notice=self._notices.append)
+        self.context: RunContext = self._opening.__enter__()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store."""
+        self.context.close()
+
+    @property
+    def url(self) -> str:
+        """Path or address of the database."""
+        return self.context.settings.store_url
+
+    def runs(self, *, limit: int = 1000) -> list[Run]:
+        """The runs, newest first."""
+        rows = self.context.store.read.batches(now(), limit=limit)
+        return [self.handle(str(row["runId"])) for row in rows]
+
+    def run(self, run_id: str) -> Run:
+        """The run of this id, or of the beginning of one."""
+        return self.handle(str(self.context.store.read.batch(run_id, now())["runId"]))
+
+    def session(self, session_id: str) -> RunSession:
+        """The session of this id, or of the beginning of one."""
+        row = self.context.store.read.session(session_id)
+        return RunSession(self.context.store, row, self.context.settings.user_environment)
+
+    def handle(self, run_id: str) -> Run:
+        """A handle on a run that exists."""
+        notices, self._notices[:] = list(self._notices), []
+        return Run(
+            run_id,
+            self.context.store,
+            now=now,
+            environment=self.context.settings.user_environment,
+            notices=notices,
+            resume=self.resume,
+        )
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        retry: Retry | None = None,
+        budget_usd: float | None = None,
+        concurrency: int | None = None,
+        progress: bool | None = None,
+    ) -> Run:
+        """Execute what is left of a run."""
+        ctx = self.context
+        batch = ctx.store.read.batch(run_id, now())
+        changes = BatchChanges(concurrency=concurrency, budget_usd=budget_usd)
+
+        def work() -> Coroutine[Any, Any, RunResult]:
+            return lifecycle.resume(
+                find_job(batch["job"]),
+                str(batch["runId"]),
+                ctx,
+                changes=changes,
+                retry=RETRIES[retry],
+                observer=_observer(ctx.store, progress),
+            )
+
+        return self.handle(_outside_of_any_loop(work).run_id)
+
+
+class ComparisonResult:
+    """A comparison: one row for each candidate and metric, and the verdict of the gates."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+
+    @property
+    def verdict(self) -> str | None:
+        """`pass`, `fail` or `inconclusive`; None: there are no gates."""
+        return self.comparison.verdict if self.comparison.verdicts else None
+
+    def table(self) -> Table:
+        """The differences as rows: candidate, metric, means, difference, 95% CI, p value, pairs."""
+        return Table(
+            {
+                "candidate": each.candidate,
+                "baseline": self.comparison.groups[0],
+                "metric": each.metric,
+                "baseline_mean": each.baseline_mean.value,
+                "candidate_mean": each.candidate_mean.value,
+                "difference": each.difference.value if each.difference else None,
+                "ci_low": each.difference.low if each.difference else None,
+                "ci_high": each.difference.high if each.difference else None,
+                "p": each.p_corrected,
+                "pairs": each.pairs,
+                "significant": each.is_significant,
+            }
+            for each in self.comparison.contrasts
+        )
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+
+def _item_maker(
+    items: Items, agent: str, model: str, overrides: Mapping[str, object]
+) -> Callable[[], Iterable[Item]]:
+    if overrides:
+        raise UsageError(f"items have no override {', '.join(overrides)}\nSet it in the items.")
+    made = list(items() if callable(items) else items)
+
+    def filled(item: Item) -> Item:
+        changes: dict[str, Any] = {}
+        if agent and not item.agent:
+            changes["agent"] = agent
+            # Without a repository, a function needs no worktree.
+            if item.runner == "prompt":
+                changes["runner"] = "function"
+        if model and not item.model:
+            changes["model"] = model
+        return replace(item, **changes) if changes else item
+
+    return lambda: map(filled, made)
+
+
+def _opened(
+    store: "str | ProctorStore | None", home: str | Path | None, folders: Sequence[Path]
+) -> ProctorStore:
+    if isinstance(store, ProctorStore):
+        return store
+    return ProctorStore(store or "", home=str(home or ""), folders=folders)
+
+
+def _observer(store: Store, progress: bool | None) -> Observer:
+    if progress is None:
+        progress = _is_interactive()
+    if not progress:
+        return lifecycle.SILENT
+
+    def total(run_id: str) -> tuple[int, int]:
+        totals = store.read.totals(run_id)
+        return totals["items"], totals["finished"]
+
+    return ProgressBar(total)
+
+
+def _is_interactive() -> bool:
+    """Whether somebody watches: a terminal or a notebook."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.is_terminal or console.is_jupyter
+
+
+def _outside_of_any_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine to its end; inside a running event loop in a thread with a loop of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(make())
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def in_thread() -> None:
+        try:
+            results.append(asyncio.run(make()))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=in_thread, name="proctor")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]

@@ -1,0 +1,162 @@
+"""The engine of one process: runs attempts with the models, gateway, rate limits and money of that process.
+
+A worker reaches the store only through its host, whose arguments and answers can be pickled, and through the
+rows it writes. It can therefore run in another process or on another machine.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import Protocol
+
+from proctor import secrets
+from proctor.batch.attempt import Attempt, AttemptSupport
+from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
+from proctor.batch.queue import WorkItem
+from proctor.batch.rate_limit_sync import adopt_limits, share_limits
+from proctor.budget.allocation import BatchBudget
+from proctor.budget.ledger_client import LedgerClient
+from proctor.context import AttemptContext, make_attempt_context, make_models
+from proctor.errors import AttemptError
+from proctor.evaluator import Evidence
+from proctor.item import Item
+from proctor.models import ModelRouter
+from proctor.models.rate_limits import PoolState
+from proctor.runner import Outcome
+from proctor.store import Drawn
+from proctor.store.recorder import Rows
+
+
+class Host(Protocol):
+    """What a worker may ask of the driver."""
+
+    async def write(self, batch: RowBatch) -> None:
+        """Write rows, in order."""
+
+    async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
+        """Draw money from the ledger."""
+
+    async def give_back(self, holder: str, usd: float) -> None:
+        """Return drawn money."""
+
+    async def share_limits(self, holder: str, states: Sequence[PoolState]) -> Sequence[PoolState]:
+        """Publish the rate limits of this worker; those of all others on the store."""
+
+    async def load_session(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> Evidence:
+        """A recorded session with its ground truth."""
+
+
+class Worker:
+    """Runs the attempts of one batch in this process and event loop. Open it first, close it at the end."""
+
+    def __init__(self, spec: WorkerSpec, context: AttemptContext, host: Host, rows: Rows) -> None:
+        """`rows` receives what attempts record: the store's writer, or a buffer that is sent to the host."""
+        self._spec = spec
+        self._context = context
+        self._host = host
+        self._rng = random.Random(spec.seed)
+        self._id_rng = random.Random()
+        ledger = LedgerClient(host, spec.holder, is_limited=spec.is_budgeted)
+        self._budget = BatchBudget(
+            ledger, run_id=spec.run_id, concurrency=spec.concurrency, rows=rows, now=context.now
+        )
+        self._support = AttemptSupport(
+            run_id=spec.run_id,
+            job=spec.job,
+            context=context,
+            rows=rows,
+            find_runner=cache(context.find_runner),
+            load_session=host.load_session,
+            redact=secrets.redactor(context.environment),
+        )
+        self._sharing: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Adopt the rate limits that others know, and share this worker's from now on."""
+        pools, holder = self._context.pools, self._spec.holder
+        await adopt_limits(pools, self._host, holder)
+        self._sharing = asyncio.create_task(share_limits(pools, self._host, holder))
+
+    async def close(self) -> None:
+        """Wait until no money is being drawn."""
+        if self._sharing:
+            self._sharing.cancel()
+            await asyncio.wait([self._sharing])
+        await self._budget.idle()
+
+    def stop(self, reason: AttemptError) -> None:
+        """Set why attempts are about to be cancelled."""
+        self._support.stop_reason = reason
+
+    async def run(self, work: WorkItem) -> AttemptEnd:
+        """Make one attempt at an item. Raises nothing but what ends the batch."""
+        item, cap_usd = work.item, _cap_usd(work)
+        if cap_usd is not None and cap_usd <= 0 and _halts_at_limit(item):
+            # Its earlier attempts have spent everything it may spend.
+            return AttemptEnd(work=work, halted_by="cost_limit")
+        reservation = await self._budget.open(
+            self._new_session_id(),
+            work.id,
+            kind=item.model or item.agent,
+            cap_usd=cap_usd,
+            asks_first=not item.agent,
+        )
+        if reservation is None:
+            return AttemptEnd(work=work, halted_by=self._budget.short_of)
+        work.attempts += 1
+        attempt = Attempt(self._support, work, reservation)
+        outcome = await attempt.run()
+        work.tries += 1
+        return self._end(work, attempt, outcome)
+
+    def _end(self, work: WorkItem, attempt: Attempt, outcome: Outcome) -> AttemptEnd:
+        settings = work.item.settings
+        delay = self._spec.retry.delay(
+            status=outcome.status,
+            reason=outcome.reason,
+            tries=work.tries,
+            retries=settings.get("retries", 0),
+            retry_on=settings.get("retryOn", ("error", "timeout")),
+            rng=self._rng,
+        )
+        halted_by = ""
+        if outcome.reason == "cost_limit" and _halts_at_limit(work.item):
+            halted_by = "cost_limit"
+        elif outcome.reason == "halted":
+            halted_by = self._budget.short_of
+        waits = bool(halted_by) or delay is not None
+        attempt.write_item(outcome, waits=waits)
+        finished = None if waits else attempt.finished(outcome)
+        return AttemptEnd(work=work, delay_seconds=delay, halted_by=halted_by, finished=finished)
+
+    def _new_session_id(self) -> str:
+        # Sorts by time. Not `secrets`, whose system call costs more than writing the session.
+        return f"{int(self._context.now().timestamp() * 1000):012x}{self._id_rng.getrandbits(32):08x}"
+
+
+def make_worker_context(spec: WorkerSpec) -> tuple[AttemptContext, ModelRouter]:
+    """The dependencies of attempts in a process that has nothing but the spec, and the models to close."""
+    if spec.settings is None:
+        raise TypeError("the executor of this batch was given no settings for workers in other processes")
+    models = make_models(spec.settings, spec.models)
+    context = make_attempt_context(
+        spec.settings, models, now=lambda: datetime.now(UTC), monotonic=time.monotonic
+    )
+    return replace(context, retry=spec.retry), models
+
+
+def _halts_at_limit(item: Item) -> bool:
+    """Whether an item that has spent what it may spend halts the batch and waits for more."""
+    return bool(item.settings.get("haltAtLimit"))
+
+
+def _cap_usd(work: WorkItem) -> float | None:
+    """What the next attempt may spend. One that continues the last attempt has what that left."""
+    cap: float | None = work.item.settings.get("budget")
+    if cap is None or not _halts_at_limit(work.item):
+        return cap
+    return cap - (work.cost_usd or 0.0)

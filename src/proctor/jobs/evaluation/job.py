@@ -1,0 +1,244 @@
+"""The evaluation job: recorded sessions × evaluators.
+
+An evaluation is opened without items. Executing it discovers its sessions first, so that starting one takes
+no longer than writing a row.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from proctor.context import AttemptContext, ModelOptions, RunContext
+from proctor.errors import ProctorError, UsageError
+from proctor.evaluator import FindEvaluator, FindReference
+from proctor.evaluators.registry import EvaluatorRegistry
+from proctor.formatting import plural
+from proctor.job import BatchEnd, Job, JobFiles, JobPlan, PlanText, top_level_keys
+from proctor.jobs.evaluation import prepare
+from proctor.jobs.evaluation.ground_truth import GroundTruthIndex, reference_of
+from proctor.jobs.evaluation.items import fill, find_sessions, make_jury
+from proctor.jobs.evaluation.online import online_source
+from proctor.jobs.evaluation.prepare import PendingEvaluationRequest
+from proctor.jobs.evaluation.request import (
+    CONCURRENCY,
+    EvaluationPlan,
+    EvaluationRequest,
+    read_evaluation,
+)
+from proctor.jobs.evaluation.results import evaluation_report
+from proctor.jobs.evaluation.state import (
+    COMPLETED,
+    NO_SESSIONS,
+    SOURCE_FAILED,
+    evaluation_of,
+    fail_evaluation,
+)
+from proctor.models import ModelRouter
+from proctor.plan.fields import names_of
+from proctor.store import RetrySelection, Store
+
+NAMED_SESSIONS = 5
+"""Sessions that a notice names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationOverrides:
+    """Members of a request that take precedence over the plan; None: as the plan says."""
+
+    name: str | None = None
+    evaluators: list[str] | None = None
+    max_sessions: int | None = None
+    judge: str | None = None
+    votes: int | None = None
+    budget: float | None = None
+    concurrency: int | None = None
+    timeout_sec: float | None = None
+    retries: int | None = None
+    client_token: str | None = None
+    description: str | None = None
+
+    def members(self) -> dict[str, object]:
+        """As members of a request."""
+        values = {_MEMBERS.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+_MEMBERS = {
+    "name": "batchEvaluationName",
+    "max_sessions": "maxSessions",
+    "timeout_sec": "timeoutSec",
+    "client_token": "clientToken",
+}
+
+
+@dataclass(frozen=True)
+class EvaluationJobPlan(JobPlan):
+    """The request of a new evaluation."""
+
+    pending: PendingEvaluationRequest
+
+    @property
+    def concurrency(self) -> int:
+        """Maximum items in parallel."""
+        return int(self.pending.document.get("concurrency") or CONCURRENCY)
+
+    def model_options(self) -> ModelOptions:
+        """How its judges are reached."""
+        return self.pending.model_options()
+
+    def check(self, models: ModelRouter, ctx: RunContext) -> tuple[str, ...]:
+        """Check that evaluators, models, keys and prices exist."""
+        prepare.check(self.pending, models, ctx)
+        return ()
+
+
+@dataclass(frozen=True)
+class OpenedEvaluationPlan(JobPlan):
+    """An evaluation that was opened, from the store alone."""
+
+    evaluation_id: str
+    folder: Path
+    """Where functions, programs and scripted models are found."""
+    definitions: Mapping[str, Any]
+    """The evaluators as they were when it was opened."""
+    prices: Mapping[str, Mapping[str, float]] | None
+
+    def model_options(self) -> ModelOptions:
+        """How its judges are reached."""
+        return prepare.judge_options(self.folder, self.prices)
+
+    def find_evaluator(self, ctx: RunContext) -> FindEvaluator:
+        """Finds its evaluators."""
+        registry: EvaluatorRegistry = ctx.evaluators(self.folder, mark=self.evaluation_id)
+        return registry.finder(self.definitions)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationStart(JobFiles):
+    """Discovers the sessions of an evaluation before its first item starts; keeps no files."""
+
+    plan: OpenedEvaluationPlan
+    ctx: RunContext
+
+    def begin(self, *, resumed: bool) -> BatchEnd | None:  # noqa: ARG002
+        """Add the items, once; an evaluation that found no sessions before looks for them again."""
+        store, evaluation_id = self.ctx.store, self.plan.evaluation_id
+        store.evaluations.tell_failure(evaluation_id, "")
+        try:
+            has_sessions = self._discover()
+        except ProctorError as error:
+            fail_evaluation(store, evaluation_id, SOURCE_FAILED, str(error), self.ctx.now())
+            raise
+        if has_sessions:
+            return None
+        message = "No sessions were found for the given source."
+        fail_evaluation(store, evaluation_id, NO_SESSIONS, message, self.ctx.now())
+        return BatchEnd(status="aborted", reason=NO_SESSIONS)
+
+    def _discover(self) -> bool:
+        """Whether there are sessions; discovers them and adds the items if that was not done yet."""
+        ctx, store, evaluation_id = self.ctx, self.ctx.store, self.plan.evaluation_id
+        row = store.evaluations.row(evaluation_id, with_deleted=True)
+        if row["discoveredAt"] is not None and row["sessionsFound"]:
+            return True
+        request = request_of(store, evaluation_id, ctx)
+        models = ctx.models(self.plan.model_options())
+        evaluators = make_jury(request, self.plan.find_evaluator(ctx), models, models)
+        ground_truth = GroundTruthIndex(request.metadata)
+        sessions = find_sessions(store, request, ctx.now())
+        extension = fill(store, evaluation_id, request, sessions.ids, evaluators, ground_truth)
+        number = len(sessions.ids)
+        store.evaluations.tell_discovery(evaluation_id, found=number, ignored=sessions.ignored, now=ctx.now())
+        older = f", {sessions.ignored:,} older ones ignored" if sessions.ignored else ""
+        ctx.info(f"{plural(number, 'session')} to evaluate{older}")
+        if ground_truth.unused:
+            named = ", ".join(sorted(ground_truth.unused)[:NAMED_SESSIONS])
+            unused = plural(len(ground_truth.unused), "session")
+            ctx.note(f"{unused} with ground truth not among them: {named}")
+        if extension.reasons:
+            reasons = extension.reasons_text("item")
+            ctx.info(f"{plural(extension.added, 'new item')} (new because of {reasons})")
+        return bool(sessions.ids)
+
+
+def request_of(store: Store, evaluation_id: str, ctx: RunContext) -> EvaluationRequest:
+    """The request of an evaluation, with its ground truth."""
+    evaluation = evaluation_of(store, evaluation_id, ctx.now(), with_deleted=True)
+    metadata = store.evaluations.metadata(evaluation.id)
+    document = {**evaluation.document, "evaluationMetadata": {"sessionMetadata": metadata}}
+    return EvaluationRequest.from_document(document, online_source=online_source(store))
+
+
+class EvaluationJob(Job):
+    """`proctor evaluate`."""
+
+    name = "evaluation"
+    title = "Evaluation of sessions"
+    command = "evaluate"
+    overrides = EvaluationOverrides
+    override_aliases: ClassVar = {"batchEvaluationName": "name", "timeoutSec": "timeout_sec"}
+
+    def recognizes(self, text: str) -> int:
+        """How many top-level keys of an evaluation plan a text has."""
+        return len(top_level_keys(text) & set(names_of(EvaluationPlan)))
+
+    def schema(self) -> Mapping[str, object]:
+        """JSON Schema of an evaluation plan."""
+        return dict(EvaluationPlan.model_json_schema())
+
+    def read(self, source: PlanText, overrides: EvaluationOverrides, ctx: RunContext) -> EvaluationJobPlan:  # noqa: ARG002
+        """Read and check an evaluation plan."""
+        document = read_evaluation(source.text, file=source.file) | overrides.members()
+        text = source.text if isinstance(source.text, str) else source.text.decode(errors="replace")
+        return EvaluationJobPlan(
+            prepare.pending_request(
+                document, folder=source.folder.resolve(), plan_path=source.stored_path, plan_text=text
+            )
+        )
+
+    def open(self, plan: JobPlan, ctx: RunContext) -> str:
+        """Import the files of a plan and write the evaluation; its id."""
+        assert isinstance(plan, EvaluationJobPlan)
+        return prepare.open_prepared(prepare.prepare(plan.pending, ctx), ctx).id
+
+    def check_resume(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> None:
+        """Refuse an evaluation that is complete and was not extended."""
+        evaluation = evaluation_of(ctx.store, run_id, ctx.now(), with_deleted=True)
+        row = ctx.store.evaluations.row(evaluation.id, with_deleted=True)
+        if evaluation.state == COMPLETED and row["discoveredAt"] is not None and not retry.errors:
+            raise UsageError(f"{evaluation.id} is {evaluation.state}\nThere is nothing left to do.")
+
+    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> OpenedEvaluationPlan:
+        """An evaluation from the store alone."""
+        row = ctx.store.evaluations.row(batch["runId"], with_deleted=True)
+        folder = json.loads(batch["optionsJson"]).get("folder")
+        return OpenedEvaluationPlan(
+            row["id"],
+            Path(folder or Path.cwd()),
+            json.loads(row["definitionsJson"]),
+            json.loads(row["requestJson"]).get("prices"),
+        )
+
+    def ground_truth(self, run_id: str, store: Store) -> FindReference:
+        """What was expected of each session."""
+        index = GroundTruthIndex(store.evaluations.metadata(run_id))
+        return lambda session_id, scenario: reference_of(index.of(session_id, scenario))
+
+    def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> AttemptContext:
+        """Attempts find the evaluators as they were when the evaluation was opened."""
+        assert isinstance(plan, OpenedEvaluationPlan)
+        return replace(super().attempts(plan, run_id, ctx, models), find_evaluator=plan.find_evaluator(ctx))
+
+    def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> EvaluationStart:  # noqa: ARG002
+        """Discovers the sessions before the first item starts."""
+        assert isinstance(plan, OpenedEvaluationPlan)
+        return EvaluationStart(plan, ctx)
+
+    def report(self, run_id: str, format_: str, ctx: RunContext) -> str:
+        """The report of an evaluation: results by evaluator."""
+        return evaluation_report(ctx.store, run_id, format_, ctx.now())
+
+
+JOB = EvaluationJob()

@@ -1,0 +1,384 @@
+"""Prepare an evaluation: complete its request, import its files, find its evaluators, estimate its cost."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from proctor import __version__
+from proctor.batch.ingest import ImportResult, import_log_groups, import_paths
+from proctor.context import ModelOptions, RunContext
+from proctor.errors import Contradiction, ModelError, UsageError
+from proctor.evaluator import FindEvaluator
+from proctor.evaluators.registry import EvaluatorRegistry
+from proctor.formatting import plural
+from proctor.jobs.evaluation.ground_truth import Dataset, read_dataset
+from proctor.jobs.evaluation.items import (
+    DiscoveredSession,
+    EvaluatorSet,
+    find_sessions,
+    found_sessions,
+    make_jury,
+)
+from proctor.jobs.evaluation.request import EvaluationRequest, is_name
+from proctor.jobs.evaluation.state import ACCOUNT, REGION, EvaluationState, evaluation_of, open_evaluation
+from proctor.models import ModelRouter
+from proctor.plan.source import bytes_of
+from proctor.session import Usage
+from proctor.store import Store
+from proctor.store.evaluations import EvaluationRecord, LogGroupSessions
+from proctor.telemetry import sources
+
+MOST_UNREADABLE = 5
+"""Files that could not be read which a notice names."""
+CHARACTERS_PER_TOKEN = 4
+PROMPT_TOKENS, ANSWER_TOKENS = 600, 200
+"""Approximate size of the built-in judges' instructions, and of their answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingEvaluationRequest:
+    """A request before its files are imported."""
+
+    document: Mapping[str, Any]
+    folder: Path
+    """Where relative paths begin: the plan's folder, or the working folder."""
+    plan_path: str = ""
+    plan_text: str = ""
+
+    def model_options(self) -> ModelOptions:
+        """How its judges are reached."""
+        return judge_options(self.folder, self.document.get("prices"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedEvaluation:
+    """A request that can be opened."""
+
+    request: EvaluationRequest
+    definitions: Mapping[str, Any]
+    """Copies of the evaluators' definitions as they are now."""
+    pending: PendingEvaluationRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorEstimate:
+    """Approximate effort of one evaluator."""
+
+    evaluator: str
+    level: str
+    model: str
+    """Empty: calls no model."""
+    targets: int
+    calls: int
+    tokens: int
+    cost_usd: float | None
+    """None: the price of the model is unknown."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "evaluator": self.evaluator,
+            "level": self.level,
+            "model": self.model or None,
+            "results": self.targets,
+            "calls": self.calls,
+            "tokens": self.tokens,
+            "costUsd": self.cost_usd,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationEstimate:
+    """What an evaluation would do, without starting it."""
+
+    name: str
+    sessions: int
+    ignored: int
+    """Sessions beyond `maxSessions`."""
+    evaluators: Sequence[EvaluatorEstimate] = field(default=())
+
+    @property
+    def item_count(self) -> int:
+        """Pairs of session and evaluator."""
+        return self.sessions * len(self.evaluators)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        costs = [each.cost_usd for each in self.evaluators]
+        return {
+            "dryRun": True,
+            "batchEvaluationName": self.name,
+            "sessions": self.sessions,
+            "ignored": self.ignored,
+            "itemCount": self.item_count,
+            "evaluators": [each.document for each in self.evaluators],
+            "costUsd": None if None in costs else sum(cost for cost in costs if cost is not None),
+        }
+
+
+def judge_options(folder: Path, prices: Mapping[str, Mapping[str, float]] | None) -> ModelOptions:
+    """How the judges of an evaluation whose code is in `folder` are reached."""
+    return ModelOptions(folders=(folder, Path.cwd()), prices=prices)
+
+
+def pending_request(
+    document: Mapping[str, Any],
+    *,
+    folder: Path,
+    plan_path: str = "",
+    plan_text: str = "",
+    ground_truth: Sequence[Path] = (),
+    files_folder: Path | None = None,
+) -> PendingEvaluationRequest:
+    """Complete a request: read its ground truth, resolve its paths; raises if something is missing.
+
+    `ground_truth` are further files; `files_folder` is where the paths of `files` begin, if not in `folder`.
+    """
+    complete = dict(document)
+    entries = complete.pop("groundTruth", None) or []
+    named = [entries] if isinstance(entries, str) else entries
+    # An evaluation that is extended has its datasets already, and keeps where they came from.
+    datasets = [entry for entry in named if isinstance(entry, dict)]
+    files = [*(folder / entry for entry in named if isinstance(entry, str)), *ground_truth]
+    if files or datasets:
+        read = [dataset_of(path) for path in files]
+        inline = (complete.get("evaluationMetadata") or {}).get("sessionMetadata") or []
+        metadata = [*(entry for dataset in read for entry in dataset.metadata), *inline]
+        complete["evaluationMetadata"] = {"sessionMetadata": metadata}
+        complete["groundTruth"] = [*datasets, *(dataset.mention for dataset in read)]
+    _check_complete(complete)
+    if isinstance(source := complete["dataSourceConfig"].get("files"), dict):
+        paths = [str((files_folder or folder) / path) for path in source["paths"]]
+        complete["dataSourceConfig"] = {"files": {**source, "paths": paths}}
+    return PendingEvaluationRequest(
+        document=complete, folder=folder, plan_path=plan_path, plan_text=plan_text
+    )
+
+
+def dataset_of(path: Path) -> Dataset:
+    """The ground truth in a file."""
+    content = bytes_of(path, "the ground truth", remedy="Give a YAML or JSON file.")
+    return read_dataset(content, file=str(path))
+
+
+def _check_complete(document: Mapping[str, Any]) -> None:
+    if not document.get("batchEvaluationName"):
+        raise UsageError("the evaluation has no name\nGive --name NAME, or batchEvaluationName in the plan.")
+    try:
+        is_name(str(document["batchEvaluationName"]))
+    except ValueError as error:
+        raise UsageError(f"the name {document['batchEvaluationName']} {error}") from None
+    if not document.get("evaluators"):
+        raise UsageError(
+            "no evaluator was named\nGive --evaluator NAME; `proctor evaluators list` lists them."
+        )
+    if not document.get("dataSourceConfig"):
+        raise UsageError(
+            "no source of sessions was named\nGive --run, --files, --log-group or another source."
+        )
+
+
+def check(pending: PendingEvaluationRequest, models: ModelRouter, ctx: RunContext) -> None:
+    """Raise with every evaluator, model or key of a request that is missing. Calls no model."""
+    request = EvaluationRequest.from_document(_with_settings(pending, ctx))
+    find, _ = _evaluators(request, pending.folder, ctx)
+    make_jury(request, find, models, models)
+
+
+def prepare(pending: PendingEvaluationRequest, ctx: RunContext) -> PreparedEvaluation:
+    """Import the files of a request and copy its evaluators; raises if one of those cannot be used."""
+    document = _with_settings(pending, ctx)
+    request = EvaluationRequest.from_document(document)
+    find, copies = _evaluators(request, pending.folder, ctx)
+    models = ctx.models(pending.model_options())
+    make_jury(request, find, models, models)
+    return PreparedEvaluation(
+        request=_with_files(ctx.store, request, document, ctx), definitions=copies, pending=pending
+    )
+
+
+def open_prepared(
+    prepared: PreparedEvaluation, ctx: RunContext, *, is_detached: bool = False
+) -> EvaluationState:
+    """Write a prepared evaluation to the store, to be executed by `lifecycle.resume`."""
+    pending, names = prepared.pending, ctx.settings_for([prepared.pending.folder]).serve
+    evaluation = open_evaluation(
+        ctx.store,
+        prepared.request,
+        now=ctx.now(),
+        version=__version__,
+        region=names.get("region") or REGION,
+        account=names.get("account") or ACCOUNT,
+        definitions=prepared.definitions,
+        folder=str(pending.folder),
+        plan_path=pending.plan_path,
+        plan_text=pending.plan_text,
+        is_detached=is_detached,
+    )
+    if evaluation.is_new and (tags := prepared.request.document.get("tags")):
+        ctx.store.definitions.tag(evaluation.arn, tags)
+    return evaluation
+
+
+def extend_evaluation(
+    evaluation: EvaluationState, pending: PendingEvaluationRequest, ctx: RunContext
+) -> EvaluationState:
+    """Change the request of a finished evaluation; what it has evaluated is kept when it is resumed."""
+    if not evaluation.is_finished:
+        raise Contradiction(f"{evaluation.id} is {evaluation.state}\nWait for its end, or stop it first.")
+    document = {"batchEvaluationName": evaluation.name, **pending.document}
+    prepared = prepare(replace(pending, document=document), ctx)
+    request = prepared.request
+    ctx.store.evaluations.change_request(
+        EvaluationRecord(
+            id=evaluation.id,
+            arn=evaluation.arn,
+            name=evaluation.name,
+            request=request.document,
+            request_digest=request.digest,
+            metadata=request.metadata,
+            definitions=prepared.definitions,
+        )
+    )
+    columns = {"concurrency": request.concurrency, "budgetUsd": request.budget_usd}
+    ctx.store.change_batch(evaluation.id, columns)
+    return evaluation_of(ctx.store, evaluation.id, ctx.now())
+
+
+def estimate(pending: PendingEvaluationRequest, ctx: RunContext) -> EvaluationEstimate:
+    """Count the sessions, calls and approximate cost of a request; writes nothing to the store."""
+    document = _with_settings(pending, ctx)
+    request = EvaluationRequest.from_document(document)
+    find, _ = _evaluators(request, pending.folder, ctx)
+    models = ctx.models(pending.model_options())
+    evaluators = make_jury(request, find, models, models)
+    with _store_of_sessions(document, ctx) as store:
+        request = _with_files(store, request, document, ctx)
+        discovery = find_sessions(store, request, ctx.now())
+        sessions = found_sessions(store.read, discovery.ids)
+        estimates = _estimate_evaluators(request, evaluators, sessions, models)
+    return EvaluationEstimate(
+        name=request.name, sessions=len(discovery.ids), ignored=discovery.ignored, evaluators=estimates
+    )
+
+
+@contextmanager
+def _store_of_sessions(document: Mapping[str, Any], ctx: RunContext) -> Iterator[Store]:
+    """The store to discover sessions in: files are imported into a temporary one."""
+    if not document["dataSourceConfig"].get("files"):
+        yield ctx.store
+        return
+    with (
+        TemporaryDirectory(dir=ctx.home, prefix="look-") as folder,
+        ctx.scratch_store(Path(folder)) as scratch,
+    ):
+        yield scratch
+
+
+def _estimate_evaluators(
+    request: EvaluationRequest,
+    evaluators: EvaluatorSet,
+    sessions: Iterable[DiscoveredSession],
+    models: ModelRouter,
+) -> list[EvaluatorEstimate]:
+    targets = dict.fromkeys(evaluators.members, 0)
+    tokens = dict.fromkeys(evaluators.members, 0)
+    for session in sessions:
+        session_tokens = session.characters // CHARACTERS_PER_TOKEN
+        for name, evaluator in evaluators.members.items():
+            number = {"session": 1, "trace": session.traces, "tool_call": session.tool_calls}[evaluator.level]
+            targets[name] += number
+            # A turn is shown with those before it: on average half of the session.
+            shown = session_tokens if evaluator.level == "session" else session_tokens * (number + 1) // 2
+            tokens[name] += shown + PROMPT_TOKENS * number
+    return [
+        _estimate_evaluator(request, evaluators, name, targets[name], tokens[name], models)
+        for name in evaluators.members
+    ]
+
+
+def _estimate_evaluator(
+    request: EvaluationRequest,
+    evaluators: EvaluatorSet,
+    name: str,
+    targets: int,
+    tokens: int,
+    models: ModelRouter,
+) -> EvaluatorEstimate:
+    model = evaluators.model_of(name)
+    calls = targets * request.votes if model else 0
+    usage = Usage(input_tokens=tokens * request.votes, output_tokens=ANSWER_TOKENS * calls)
+    return EvaluatorEstimate(
+        evaluator=evaluators.members[name].name,
+        level=evaluators.members[name].level,
+        model=model,
+        targets=targets,
+        calls=calls,
+        tokens=usage.total_tokens if model else 0,
+        cost_usd=_cost(model, usage, models) if model else 0.0,
+    )
+
+
+def _cost(model: str, usage: Usage, models: ModelRouter) -> float | None:
+    try:
+        price = models.route(model).price
+    except ModelError:
+        return None
+    return None if price is None else price.for_call(usage)[0]
+
+
+def _evaluators(
+    request: EvaluationRequest, folder: Path, ctx: RunContext
+) -> tuple[FindEvaluator, dict[str, Any]]:
+    registry: EvaluatorRegistry = ctx.evaluators(folder)
+    copies = registry.copies(request.evaluators)
+    return registry.finder(copies), copies
+
+
+def _with_settings(pending: PendingEvaluationRequest, ctx: RunContext) -> dict[str, Any]:
+    """The request, completed by the section `evaluation` of `proctor.toml`."""
+    section = ctx.settings_for([pending.folder]).evaluation
+    defaults = {"judge": section.get("judge"), "harmfulValue": section.get("harmful_value")}
+    return {**{name: value for name, value in defaults.items() if value is not None}, **pending.document}
+
+
+def _with_files(
+    store: Store, request: EvaluationRequest, document: Mapping[str, Any], ctx: RunContext
+) -> EvaluationRequest:
+    files = document["dataSourceConfig"].get("files")
+    if not files:
+        return request
+    paths = [Path(path) for path in files["paths"]]
+    imported = import_paths(store, paths, files.get("kind") or "auto", ctx.now())
+    _report_import(imported, ctx)
+    source = {"files": {**files, "sessionIds": list(imported.session_ids)}}
+    return EvaluationRequest.from_document({**document, "dataSourceConfig": source})
+
+
+def import_cloudwatch(request: EvaluationRequest, ctx: RunContext) -> None:
+    """Import what CloudWatch Logs holds of the log groups of a request."""
+    sessions = request.sessions
+    if not isinstance(sessions, LogGroupSessions):
+        raise UsageError("--cloudwatch fetches log groups\nName them: --log-group or --log-group-prefix.")
+    query = sources.LogGroupQuery(
+        names=sessions.names,
+        prefixes=sessions.prefixes,
+        service=next(iter(sessions.services), ""),
+        session_ids=(*sessions.session_ids, *sessions.traces),
+        start=sessions.period.start,
+        end=sessions.period.end,
+    )
+    _report_import(import_log_groups(ctx.store, sources.logs_client(), query, ctx.now()), ctx)
+
+
+def _report_import(imported: ImportResult, ctx: RunContext) -> None:
+    for each in imported.unreadable[:MOST_UNREADABLE]:
+        ctx.info(f"skipped {each}")
+    if imported.unreadable_count > MOST_UNREADABLE:
+        ctx.info(f"… and {imported.unreadable_count - MOST_UNREADABLE:,} more that could not be read")
+    ctx.info(f"{plural(len(imported.session_ids), 'session')} imported")

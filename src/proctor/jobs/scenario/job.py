@@ -1,0 +1,289 @@
+"""The scenario job: an experiment with variations of a scenario, or one scenario by itself."""
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from proctor.batch.create import Extension
+from proctor.batch.preflight import check_model, mock_model_remark
+from proctor.context import AttemptContext, ModelOptions, RunContext
+from proctor.errors import NotFound, PlanError, Problem, UsageError
+from proctor.item import Item
+from proctor.job import Job, JobPlan, Page, PlanText, StoredPlan, top_level_keys
+from proctor.jobs.scenario.experiment import (
+    CONFIG,
+    KEPT_SCENARIO,
+    STATE,
+    Experiment,
+    ExperimentOverrides,
+    read_experiment,
+    slug_of,
+)
+from proctor.jobs.scenario.folder import JOB_NAME, ExperimentFolder, ImportedRuns, variation_numbers
+from proctor.jobs.scenario.people import StoreQuestions, with_people
+from proctor.jobs.scenario.reader import scenario_folders
+from proctor.models import ModelRouter, is_stand_in
+from proctor.scenario.run_files import read_run
+from proctor.scenario.state import ScenarioRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScenarioPlan(JobPlan):
+    """An experiment, and how its run begins."""
+
+    derived_fields = frozenset({"model"})
+    """The models of an item follow from the fields that name them."""
+    experiment: Experiment
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """Numbers of variations that an earlier run has, by the digest of their items."""
+    earlier_config: str = ""
+    """The config of the run that is resumed."""
+    imported: ImportedRuns | None = None
+    """Runs that a new run begins with; None: those of `resume_from`."""
+    continues_folder: bool = False
+    """Whether a new run continues the experiment that its folder holds."""
+
+    @property
+    def item_count(self) -> int:
+        """Number of runs."""
+        return self.experiment.run_count
+
+    @property
+    def concurrency(self) -> int:
+        """Maximum runs in parallel."""
+        return self.experiment.max_parallel
+
+    @property
+    def scenario_folder(self) -> Path:
+        """The folder of the scenario."""
+        return self.experiment.loaded.folder
+
+    def model_options(self) -> ModelOptions:
+        """Scripted models are looked up beside the config and in the scenario."""
+        return ModelOptions(
+            folders=_model_folders(self.experiment.path, self.scenario_folder), prices=self.experiment.prices
+        )
+
+    def columns(self) -> Mapping[str, object]:
+        """The columns of the batch row that record the experiment."""
+        return self.experiment.columns
+
+    def items(self) -> Iterator[Item]:
+        """The runs, variation by variation."""
+        return self.experiment.items(self.numbers)
+
+    def for_new_run(self, run_id: str) -> "ScenarioPlan":  # noqa: ARG002
+        """The plan with the runs it imports. Its folder must not hold another experiment."""
+        experiment = self.experiment
+        if not self.continues_folder and (experiment.output / STATE).is_file():
+            raise UsageError(
+                f"{experiment.output} already holds an experiment\n"
+                "Resume it (--resume), or choose another output folder."
+            )
+        if self.imported is None and experiment.resume_from is not None:
+            return self._importing(runs_in(experiment.resume_from), experiment.resume_from)
+        return self
+
+    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "ScenarioPlan":
+        """The plan as it extends an earlier run: variations keep their numbers."""
+        numbers = variation_numbers(ctx.store.read, batch["runId"])
+        return replace(self, numbers=numbers, earlier_config=batch["planText"])
+
+    def continuing_folder(self) -> "ScenarioPlan":
+        """The plan of a new run that begins with the runs in the experiment's folder."""
+        experiment = self.experiment
+        runs = runs_in(experiment.output)
+        if experiment.resume_from is not None:
+            runs = {**runs_in(experiment.resume_from), **runs}
+        if not runs:
+            raise UsageError(
+                f"there is nothing to resume in {experiment.output}\nRun it without --resume first."
+            )
+        folder = experiment.resume_from or experiment.output
+        return replace(self._importing(runs, folder), continues_folder=True)
+
+    def import_preview(self) -> Extension:
+        """What is left to run besides the imported runs."""
+        imported = self.imported.runs if self.imported else {}
+        new = [item for item in self.items() if item.id not in imported]
+        return Extension(added=len(new), reasons={"not started there": len(new)} if new else {}, new=new)
+
+    def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:
+        """Check that models, keys, prices and evaluators exist."""
+        experiment = self.experiment
+        limit = "the budget" if experiment.budget_usd is not None else "`cost_per_run_limit`"
+        is_limited = experiment.budget_usd is not None or experiment.cost_per_run_usd is not None
+        problems = [
+            experiment.model_problem(model, problem, remedy)
+            for model in experiment.models
+            for problem, remedy in check_model(model, models, needs_price=is_limited, limit=limit)
+        ]
+        problems += self._evaluator_problems(models, ctx)
+        if experiment.loaded.scenario.humans and experiment.human == "terminal" and self.concurrency > 1:
+            problem = "a person at the terminal can answer only one question at a time"
+            remedy = "Set `max_parallel: 1` or `human: web`, or give the actor a model."
+            problems.append(experiment.problem(("max_parallel",), problem, remedy))
+        if problems:
+            raise PlanError(problems)
+        mocks = [mock_model_remark(model) for model in experiment.models if is_stand_in(model)]
+        return [*experiment.loaded.remarks, *mocks]
+
+    def _evaluator_problems(self, models: ModelRouter, ctx: RunContext) -> Iterator[Problem]:
+        experiment = self.experiment
+        for index, judge in enumerate(experiment.judges):
+            try:
+                attempts = ctx.with_evaluators(
+                    ctx.attempts(models), [judge["name"]], folder=experiment.path.parent
+                )
+                attempts.find_evaluator(judge["name"], judge["judging"], models)
+            except UsageError as error:
+                problem, _, remedy = str(error).partition("\n")
+                yield experiment.problem(("evaluators", index), problem, remedy)
+
+    def _importing(self, runs: Mapping[str, ScenarioRun], folder: Path) -> "ScenarioPlan":
+        """The plan with the runs that it shares; their variations keep the numbers they had."""
+        numbers = {
+            item.digest: runs[item.id].variation_id for item in self.experiment.items() if item.id in runs
+        }
+        items = [item for item in self.experiment.items(numbers) if item.id in runs]
+        imported = ImportedRuns(items=items, runs=runs, source="import", folder=folder)
+        return replace(self, numbers=numbers, imported=imported)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredExperiment(StoredPlan):
+    """An experiment that resumes from the store and its folder."""
+
+    scenario_folder: Path
+
+
+class ScenarioJob(Job):
+    """`proctor experiment` and `proctor scenario run`."""
+
+    name = JOB_NAME
+    title = "Scenario experiment"
+    noun = "run"
+    command = "experiment"
+    overrides = ExperimentOverrides
+    override_aliases: ClassVar = {"concurrency": "max_parallel", "budget": "budget_usd"}
+
+    def recognizes(self, text: str) -> int:
+        """How many top-level keys of an experiment's config a text has."""
+        from proctor.jobs.scenario.schema import ExperimentConfig
+
+        return len(top_level_keys(text) & set(ExperimentConfig.model_fields))
+
+    def schema(self) -> Mapping[str, object]:
+        """JSON Schema of an experiment's config."""
+        from proctor.jobs.scenario.schema import ExperimentConfig
+
+        return ExperimentConfig.model_json_schema()
+
+    def read(self, source: PlanText, overrides: ExperimentOverrides, ctx: RunContext) -> ScenarioPlan:  # noqa: ARG002
+        """Read and check a config and its scenario."""
+        experiment = read_experiment(
+            source.text,
+            path=(source.path or source.folder / CONFIG).absolute(),
+            working_folder=source.folder,
+            limits=overrides,
+            file="" if source.path else source.file,
+        )
+        return ScenarioPlan(experiment=experiment)
+
+    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> StoredExperiment:  # noqa: ARG002
+        """The plan of a run, from the store and the scenario that its folder keeps."""
+        options = json.loads(batch["optionsJson"])
+        folder = Path(options["output"]) / KEPT_SCENARIO
+        if not folder.is_dir():
+            raise UsageError(
+                f"the experiment's folder {folder.parent} does not exist any more\n"
+                "Restore it, or start the experiment again from its config."
+            )
+        models = ModelOptions(
+            folders=_model_folders(Path(batch["planPath"]), folder), prices=options.get("prices")
+        )
+        return StoredExperiment(options=models, scenario_folder=folder)
+
+    def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:
+        """The run that the experiment's folder belongs to, or the latest run of the same config."""
+        assert isinstance(plan, ScenarioPlan)
+        experiment = plan.experiment
+        recorded = _state_in(experiment.output).get("run_id")
+        if isinstance(recorded, str) and recorded:
+            try:
+                batch = ctx.store.read.batch(recorded, ctx.now())
+            except NotFound:
+                return None
+            # A copy of a folder that still exists is another experiment; a folder that was moved is not.
+            before = Path(json.loads(batch["optionsJson"]).get("output") or "")
+            is_copy = before != experiment.output and (before / STATE).is_file()
+            return None if is_copy or batch["runId"] != recorded else recorded
+        run_id = ctx.store.read.batch_of_plan(str(experiment.path), experiment.digest)
+        if run_id is None:
+            return None
+        options = json.loads(ctx.store.read.batch(run_id, ctx.now())["optionsJson"])
+        return run_id if options.get("output") == str(experiment.output) else None
+
+    def new_run_id(self, plan: JobPlan, ctx: RunContext) -> str:
+        """The experiment's name and the time; two that start in the same second still differ."""
+        assert isinstance(plan, ScenarioPlan)
+        return f"{slug_of(plan.experiment.name)}-{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+    def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> AttemptContext:  # noqa: ARG002
+        """Dependencies of the runs: evaluators, and people among the models."""
+        batch = ctx.store.read.batch(run_id, ctx.now())
+        options = json.loads(batch["optionsJson"])
+        attempts = ctx.with_evaluators(
+            ctx.attempts(models), options.get("evaluators") or (), folder=Path(batch["planPath"]).parent
+        )
+        people = None if options.get("human") == "web" else ctx.people
+        return with_people(attempts, people or StoreQuestions(ctx.store, run_id, ctx.now))
+
+    def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> ExperimentFolder:
+        """The experiment's folder."""
+        if isinstance(plan, ScenarioPlan):
+            return ExperimentFolder(
+                ctx,
+                run_id,
+                scenario_folder=plan.scenario_folder,
+                earlier_config=plan.earlier_config,
+                imported=plan.imported,
+            )
+        assert isinstance(plan, StoredExperiment)
+        return ExperimentFolder(ctx, run_id, scenario_folder=plan.scenario_folder)
+
+    def analysis(self, run_id: str, ctx: RunContext) -> Sequence[Page]:
+        """The report of the experiment. Its folder must exist."""
+        from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html
+
+        batch = ctx.store.read.batch(run_id, ctx.now())
+        folder = Path(json.loads(batch["optionsJson"]).get("output") or "")
+        if not folder.is_dir():
+            raise NotFound(f"the experiment's folder {folder} does not exist\nRestore it, or use the report.")
+        return [
+            Page(name="analysis.html", media_type="text/html", text=experiment_html(BatchAnalyzer(folder)))
+        ]
+
+
+def runs_in(folder: Path) -> dict[str, ScenarioRun]:
+    """The runs that an experiment's folder holds, by item id."""
+    runs = [read_run(path) for path in sorted((folder / "runs").glob("var-*")) if path.is_dir()]
+    return {run.item_id: run for run in runs if run is not None}
+
+
+def _model_folders(config: Path, scenario: Path) -> tuple[Path, ...]:
+    return (config.parent, *scenario_folders(scenario), Path.cwd())
+
+
+def _state_in(folder: Path) -> Mapping[str, Any]:
+    try:
+        document = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+JOB = ScenarioJob()

@@ -1,0 +1,47 @@
+"""A prompt for a Python function: no repository, no worktree."""
+
+import tempfile
+from pathlib import Path
+
+from proctor.agent import Assignment
+from proctor.errors import AgentError, AttemptError
+from proctor.item import Item
+from proctor.runner import Outcome, Services, agent_settings
+from proctor.session import Iteration, Message
+
+DONE = Outcome()
+
+
+class FunctionRunner:
+    """Runs items whose agent is a function."""
+
+    async def run(self, item: Item, services: Services) -> Outcome:
+        """Call the function and record its answer. An exception ends the attempt as `agent_failed`."""
+        services.record(Message(role="user", content=item.prompt))
+        agent = services.agent(item.agent, agent_settings(item))
+        seed = item.details.get("seed")
+        with tempfile.TemporaryDirectory(prefix="proctor-function-") as folder:
+            assignment = Assignment(
+                prompt=item.prompt,
+                folder=Path(folder),
+                home=Path(folder),
+                environment=services.environment,
+                attempt=services.attempt,
+                model=item.model,
+                seed=None if seed is None else seed + item.repeat - 1,
+                models=services.models,
+                access=None,
+            )
+            async with services.time_limit(item.settings.get("timeoutSec"), "the agent"):
+                try:
+                    await agent.work(assignment, services.record)
+                except (AttemptError, TimeoutError):
+                    raise
+                except Exception as error:
+                    raise _agent_error(item.agent, error) from error
+        services.record(Iteration(model=item.model))
+        return DONE
+
+
+def _agent_error(agent: str, error: Exception) -> AttemptError:
+    return AgentError(f"{agent}: {type(error).__name__}: {error}")

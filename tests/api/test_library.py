@@ -1,0 +1,265 @@
+"""`import proctor`: plans, functions, handles, tables."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import proctor
+from proctor.errors import NotFound, UsageError
+
+PLAN = (
+    "runId: nightly\nmatrix:\n  - {prompt: [first, second], model: [scripted/ok, scripted/echo], runs: 2}\n"
+)
+
+
+@pytest.fixture
+def plan(tmp_path):
+    path = tmp_path / "plan.yaml"
+    path.write_text(PLAN)
+    return path
+
+
+async def shouting(prompt, context):
+    """An agent that asks a model and answers louder."""
+    answer = await context.ask(prompt, model="scripted/echo")
+    return answer.text.upper() + "!"
+
+
+def measured(prompt):
+    """A synchronous agent that returns data."""
+    return {"length": len(prompt)}
+
+
+def broken(prompt):
+    """An agent that fails."""
+    raise RuntimeError(f"no idea about {prompt}")
+
+
+def constant(request):
+    """A model that always says the same."""
+    return f"forty-two to {len(request.messages)} message"
+
+
+def test_a_plan_file_is_run_and_its_handle_reads_the_store(library, plan):
+    run = library.run(plan, concurrency=3)
+
+    assert (run.id, run.status, run.reason) == ("nightly", "completed", "")
+    assert (run.summary()["itemCount"], run.summary()["successCount"]) == (8, 8)
+    assert {item.model for item in run.items()} == {"scripted/ok", "scripted/echo"}
+    assert [item.id for item in run.items(status="fail")] == []
+    assert len(list(run.items(search="first"))) == 4
+    with library.open_store() as store:
+        assert [each.id for each in store.runs()] == ["nightly"]
+        assert store.run("nightly").summary() == run.summary() | {
+            "durationSec": store.run("nightly").summary()["durationSec"]
+        }
+
+
+def test_the_concurrency_of_the_call_wins_over_the_plan(library, plan):
+    run = library.run(plan, concurrency=3)
+
+    (row,) = run.rows("runs")
+    assert row["concurrency"] == 3
+
+
+def test_an_item_has_attributes_and_a_session_with_transcript_scores_and_cost(library):
+    item = library.Item(prompt="Say OK", model="scripted/ok", details={"expect": {"contains": "OK"}})
+
+    run = library.run(items=[item])
+
+    (done,) = run.items()
+    assert (done.id, done.status, done.reason, done.cost_usd) == (item.id, "success", "completed", 0.0)
+    assert [message.role for message in done.session.messages] == ["user", "assistant"]
+    assert "OK" in done.session.answer
+    assert done.session.diff == ""
+    (score,) = done.session.scores
+    assert (score.value, score.evaluator) == (1.0, "expect.contains")
+    assert run.session(done.session.id).answer == done.session.answer
+    assert [attempt.id for attempt in done.attempts] == [done.session.id]
+    with pytest.raises(AttributeError):
+        getattr(done, "no_such_column")  # noqa: B009
+
+
+def test_items_are_read_page_by_page(library, monkeypatch):
+    monkeypatch.setattr("proctor.api.handles.PAGE", 2)
+    items = [library.Item(prompt=f"number {k}", model="scripted/ok") for k in range(5)]
+
+    run = library.run(items=items)
+
+    assert [item.prompt for item in run.items()] == [item.prompt for item in items]
+
+
+def test_a_function_stands_as_agent_and_what_it_asks_is_recorded(library):
+    run = library.run(items=[library.Item(prompt="hello")], agent=shouting)
+
+    (item,) = run.items()
+    assert item.agent == f"{__name__}:shouting"
+    assert item.session.answer == "HELLO!"
+    assert (item.session.model_calls, item.runner) == (1, "function")
+
+
+def test_a_synchronous_function_answers_with_data_and_a_failing_one_costs_its_item_only(library):
+    assert [
+        item.session.answer
+        for item in library.run(items=[library.Item(prompt="abc")], agent=measured).items()
+    ] == ['{"length": 3}']
+
+    run = library.run(items=[library.Item(prompt="abc")], agent=broken)
+
+    (item,) = run.items()
+    assert (run.status, item.status, item.reason) == ("completed", "fail", "agent_failed")
+    assert "RuntimeError: no idea about abc" in item.error
+
+
+def test_what_is_expected_of_an_agent_function_is_checked(library):
+    expected = {"expect": {"contains": "BYE"}}
+    run = library.run(items=[library.Item(prompt="hello", details=expected)], agent=shouting)
+
+    (item,) = run.items()
+    assert (item.status, item.reason) == ("fail", "checks_failed")
+
+
+def test_a_function_stands_as_model_and_costs_nothing(library):
+    run = library.run(items=[library.Item(prompt="x")], model=constant, budget_usd=0.01)
+
+    (item,) = run.items()
+    assert item.model == f"python/{__name__}:constant"
+    assert (item.session.answer, item.cost_usd) == ("forty-two to 1 message", 0.0)
+
+
+def test_a_function_generates_items(library):
+    def tasks():
+        for number in range(3):
+            yield library.Item(prompt=f"task {number}", model="scripted/ok")
+
+    assert library.run(items=tasks).summary()["successCount"] == 3
+
+
+def test_the_same_items_have_the_same_ids_from_run_to_run(library):
+    first = library.run(items=[library.Item(prompt="hello")], agent=shouting)
+    second = library.run(items=[library.Item(prompt="hello")], agent=shouting)
+
+    assert [item.id for item in first.items()] == [item.id for item in second.items()]
+
+
+def test_a_run_inside_an_event_loop_has_a_thread_and_run_async_is_awaited(library):
+    async def notebook():
+        inside = library.run(items=[library.Item(prompt="a", model="scripted/ok")])
+        awaited = await library.run_async(items=[library.Item(prompt="b", model="scripted/ok")])
+        return inside, awaited
+
+    inside, awaited = asyncio.run(notebook())
+
+    assert (inside.status, awaited.status) == ("completed", "completed")
+
+
+def test_failed_items_are_retried_on_resume(library, tmp_path):
+    flag = tmp_path / "flag"
+
+    def flaky(prompt):
+        if not flag.exists():
+            raise RuntimeError("not yet")
+        return "done"
+
+    run = library.run(items=[library.Item(prompt="x")], agent=flaky)
+    assert next(run.items()).status == "fail"
+    flag.write_text("")
+
+    again = run.resume(retry="failed")
+
+    assert (again.id, next(again.items()).status, next(again.items()).session.answer) == (
+        run.id,
+        "success",
+        "done",
+    )
+    assert len(next(again.items()).attempts) == 2
+
+
+def test_tables_become_data_frames(library, plan):
+    run = library.run(plan)
+
+    items = run.to_pandas("items")
+    assert len(items) == 8
+    assert {"id", "status", "model", "costUsd"} <= set(items.columns)
+    assert set(run.to_pandas("model_calls")["model"]) == {"scripted/ok", "scripted/echo"}
+    with pytest.raises(UsageError, match="there is no table nonsense"):
+        run.to_pandas("nonsense")
+
+
+def test_a_report_is_written_in_the_format_of_its_suffix(library, plan, tmp_path):
+    run = library.run(plan)
+
+    assert run.report(tmp_path / "out" / "report.html").read_text().lstrip().startswith("<!doctype html>")
+    assert run.report(tmp_path / "report.md").read_text().startswith("# ")
+
+
+def test_runs_are_compared_by_a_factor_and_gated(library, plan):
+    run = library.run(plan)
+
+    result = library.compare(run, by="model", gates=["success>=-0.5"])
+
+    rows = result.table()
+    assert {row["metric"] for row in rows} >= {"success"}
+    assert "candidate" in str(rows)
+    assert result.verdict in ("pass", "inconclusive")
+    with pytest.raises(UsageError, match="nothing to compare"):
+        library.compare(run)
+
+
+def test_wrong_calls_say_what_is_wrong(library, plan):
+    with pytest.raises(UsageError, match="nothing to run"):
+        library.run()
+    with pytest.raises(UsageError, match="either a plan or items"):
+        library.run(plan, items=[])
+    with pytest.raises(UsageError, match="there is no setting `timeout_secs`"):
+        library.run(plan, timeout_secs=3)
+    with pytest.raises(NotFound):
+        library.open_store().run("no-such-run")
+    with pytest.raises(UsageError, match="needs a key"):
+        library.run(items=[library.Item(prompt="x", model="openai/gpt-4o")])
+
+
+def test_public_names_are_listed_once_each_and_load(library):
+    assert set(proctor.__all__) <= set(dir(proctor))
+    assert sorted(proctor.__all__) == proctor.__all__
+    for name in proctor.__all__:
+        assert getattr(proctor, name) is not None
+    assert {name for names in proctor._HOMES.values() for name in names} == set(proctor.__all__) - {
+        "__version__"
+    }
+
+
+def test_the_library_imports_neither_the_command_line_nor_the_web_app(tmp_path):
+    program = (
+        "import sys, proctor\n"
+        "assert not [name for name in sys.modules if name.startswith('proctor.')]\n"
+        "proctor.run, proctor.Run, proctor.BatchConfig, proctor.compare, proctor.open_store\n"
+        "print([name for name in sys.modules if name.startswith(('proctor.cli', 'proctor.web', 'typer'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_type_checkers_see_the_names_and_refuse_a_misspelled_one(tmp_path):
+    sample = tmp_path / "sample.py"
+    sample.write_text(
+        "import proctor\n"
+        "run: proctor.Run = proctor.run('plan.yaml', concurrency=2)\n"
+        "print(run.summary(), run.to_pandas('items'))\n"
+        "config = proctor.BatchConfig()\n"
+        "proctor.rum('plan.yaml')\n"
+    )
+    mypy = [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", str(tmp_path), str(sample)]
+    done = subprocess.run(
+        mypy, capture_output=True, text=True, check=False, cwd=Path(proctor.__file__).parents[2]
+    )
+
+    errors = [line.rpartition("error: ")[2] for line in done.stdout.splitlines() if "sample.py" in line]
+    assert len(errors) == 1
+    assert errors[0].startswith('Module has no attribute "rum"')

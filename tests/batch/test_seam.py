@@ -1,0 +1,290 @@
+"""Workers need nothing of the driver but messages: a run gives the same results when they are far apart."""
+
+import asyncio
+import pickle
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.batch import lifecycle
+from proctor.batch.engines import LocalEngine
+from proctor.batch.engines.messages import RowBuffer, Stop, WorkChunk
+from proctor.batch.engines.worker import Worker, make_worker_context
+from proctor.bootstrap import open_context
+from proctor.job import PlanText
+from proctor.jobs.coding.job import JOB
+from proctor.jobs.coding.plan import NO_OVERRIDES
+from proctor.processes import undisturbed
+from proctor.testing import make_git_repository
+
+
+class Driver:
+    """What workers may call on the driver: its host, and the next items."""
+
+    def __init__(self, queue, host) -> None:
+        self._queue, self._host = queue, host
+
+    async def next_chunk(self) -> WorkChunk | None:
+        work = await self._queue.next()
+        return work and WorkChunk((work,))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._host, name)
+
+
+class RemoteHost:
+    """Calls the driver on its own event loop. Arguments and answers cross as bytes."""
+
+    def __init__(self, driver: Driver, loop: asyncio.AbstractEventLoop) -> None:
+        self._driver, self._loop = driver, loop
+        self.messages = set[str]()
+
+    def __getattr__(self, method: str) -> Any:
+        async def call(*arguments: object, **named: object) -> object:
+            self.messages.add(method)
+            request = pickle.dumps((arguments, named))
+            answer = asyncio.run_coroutine_threadsafe(self._answer(method, request), self._loop)
+            return pickle.loads(await asyncio.wrap_future(answer))
+
+        return call
+
+    async def _answer(self, method: str, request: bytes) -> bytes:
+        arguments, named = pickle.loads(request)
+        return pickle.dumps(await getattr(self._driver, method)(*arguments, **named))
+
+
+class PicklingEngine:
+    """One worker in a thread, with an event loop and a home of its own; every message is pickled."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.messages = set[str]()
+        self._stop_message = b""
+        self._worker: Worker | None = None
+
+    async def run(self, queue, host, spec) -> None:
+        spec = replace(spec, settings=replace(spec.settings, home=self.home))
+        remote = RemoteHost(Driver(queue, host), asyncio.get_running_loop())
+        self.messages = remote.messages
+        running = asyncio.create_task(asyncio.to_thread(self._run_thread, pickle.dumps(spec), remote))
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self._loop.call_soon_threadsafe(self._cancel)
+            await asyncio.wait([running])
+            raise
+
+    def stop(self, reason) -> None:
+        self._stop_message = pickle.dumps(Stop(reason))
+
+    def _run_thread(self, spec: bytes, host: RemoteHost) -> None:
+        self._loop = asyncio.new_event_loop()
+        try:
+            self._loop.run_until_complete(self._run(pickle.loads(spec), host))
+        finally:
+            self._loop.close()
+
+    def _cancel(self) -> None:
+        if self._stop_message and self._worker:
+            self._worker.stop(pickle.loads(self._stop_message).reason)
+        self._task.cancel()
+
+    async def _run(self, spec, host: RemoteHost) -> None:
+        self._task = asyncio.current_task()
+        context, models = make_worker_context(spec)
+        rows = RowBuffer()
+        worker = self._worker = Worker(spec, context, host, rows)
+        await worker.open()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(spec.concurrency):
+                    group.create_task(self._work(worker, host, rows))
+        except asyncio.CancelledError:
+            pass
+        finally:
+            await undisturbed(host.write(rows.take()))
+            await undisturbed(worker.close())
+            await context.gateway.close()
+            await models.close()
+
+    async def _work(self, worker: Worker, host: RemoteHost, rows: RowBuffer) -> None:
+        while chunk := await host.next_chunk():
+            for work in chunk.items:
+                end = await worker.run(work)
+                await undisturbed(host.write(rows.take(end)))
+
+
+class Stopping(lifecycle.Observer):
+    """Interrupts a run once its third item has finished."""
+
+    def __init__(self) -> None:
+        self._finished = 0
+
+    def watch(self, run_id: str, control: Any) -> AbstractAsyncContextManager[object]:
+        self._control = control
+        return super().watch(run_id, control)
+
+    def item_finished(self, item: Any) -> None:
+        self._finished += 1
+        if self._finished == 3:
+            self._control.interrupt()
+
+
+class Runs:
+    """Runs of one plan text: on the local engine and behind the pickling engine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.far = PicklingEngine(folder / "worker-home")
+
+    async def both(self, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        return await self.run(text, LocalEngine(), "local"), await self.run(text, self.far, "far")
+
+    async def run(self, text: str, engine, run_id: str, **more: Any) -> dict[str, Any]:
+        """Run a plan; everything about it that does not depend on time or place."""
+        with open_context([self.folder], home=str(self.folder / "home"), store=self.store) as ctx:
+            plan = JOB.read(PlanText(text=text, folder=self.folder), NO_OVERRIDES, ctx)
+            result = await lifecycle.start(JOB, plan, ctx, run_id=run_id, engine=engine, **more)
+            return {"end": result.end, **self.facts(ctx.store, run_id)}
+
+    async def resume(self, run_id: str, engine) -> dict[str, Any]:
+        with open_context([self.folder], home=str(self.folder / "home"), store=self.store) as ctx:
+            result = await lifecycle.resume(JOB, run_id, ctx, engine=engine)
+            return {"end": result.end, **self.facts(ctx.store, run_id)}
+
+    @property
+    def store(self) -> str:
+        return str(self.folder / "proctor.db")
+
+    def facts(self, store, run_id: str) -> dict[str, Any]:
+        items = store.read.items(run_id, limit=1000)
+        columns = ("id", "status", "reason", "error", "tokensTotal", "toolCalls", "costUsd")
+        reserved, spent = store.read.reserved_and_spent(run_id)
+        return {
+            "items": [{name: item.get(name) for name in columns} for item in items],
+            "sessions": self._rows(
+                store,
+                'SELECT "itemId", "attempt", "status", "endReason" FROM "sessions" '
+                'WHERE "runId" = ? ORDER BY "itemId", "attempt"',
+                run_id,
+            ),
+            "iterations": self._rows(
+                store,
+                'SELECT "itemId", i."changedFiles", i."linesAdded", i."testResult", i."exitCode" '
+                'FROM "iterations" i JOIN "sessions" s ON s."id" = i."sessionId" '
+                'WHERE s."runId" = ? ORDER BY "itemId", "attempt"',
+                run_id,
+            ),
+            "texts": [self._texts(store, item["sessionId"]) for item in items],
+            "money": (round(reserved, 9), round(spent, 9)),
+        }
+
+    def _texts(self, store, session_id: str) -> list[tuple[object, ...]]:
+        sql = 'SELECT "role", "content" FROM "messages" WHERE "sessionId" = ? ORDER BY "position"'
+        return self._rows(store, sql, session_id)
+
+    def _rows(self, store, sql: str, parameter: str) -> list[tuple[object, ...]]:
+        return [tuple(row.values()) for row in store.read.query(sql, (parameter,))]
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    return Runs(tmp_path)
+
+
+async def test_prompts_have_the_same_outcome_wherever_they_run(runs):
+    local, far = await runs.both("""
+        concurrency: 4
+        defaults: {retries: 1}
+        matrix:
+          - {prompt: hello, model: scripted/echo, runs: 30, expect: {contains: hello}}
+          - {prompt: good bye, model: scripted/echo, runs: 5, expect: {contains: hello}}
+    """)
+
+    assert local == far
+    assert far["end"].status == "completed"
+    assert [item["status"] for item in far["items"]] == ["success"] * 30 + ["fail"] * 5
+    assert all(text for text in far["texts"])
+    assert {"next_chunk", "write", "share_limits"} <= runs.far.messages
+
+
+async def test_failed_attempts_are_retried_wherever_they_run(runs):
+    (runs.folder / "silent.yaml").write_text("{latency_seconds: 3600, rules: [{reply: ok}]}")
+    local, far = await runs.both("""
+        concurrency: 3
+        defaults: {retries: 1, timeoutSec: 0.05}
+        matrix: [{prompt: hello, model: scripted/silent, runs: 3}]
+    """)
+
+    assert local == far
+    assert [item["status"] for item in far["items"]] == ["timeout"] * 3
+    assert [attempt for _, attempt, *_ in far["sessions"]] == [1, 2] * 3
+
+
+async def test_a_budget_holds_for_workers_that_draw_from_afar(runs):
+    (runs.folder / "dear.yaml").write_text(
+        "{latency_seconds: 0.002, rules: [{reply: ok, usage: {input_tokens: 1, output_tokens: 1}}]}"
+    )
+    local, far = await runs.both("""
+        budget: 0.1
+        concurrency: 1
+        prices: {scripted/dear: {input: 0, output: 10000}}
+        defaults: {settings: {max_tokens: 1}}
+        matrix: [{prompt: hello, model: scripted/dear, runs: 20}]
+    """)
+
+    assert local == far
+    assert (far["end"].status, far["end"].reason) == ("halted", "budget")
+    assert far["money"] == (0, 0.1)
+    assert [item["status"] for item in far["items"]] == ["success"] * 10 + ["queued"] * 10
+    assert "draw" in runs.far.messages
+
+
+async def test_a_coding_session_works_in_the_home_of_its_worker_and_publishes_its_branch(runs):
+    make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
+    local, far = await runs.both("""
+        concurrency: 2
+        defaults: {keep: always}
+        matrix:
+          - repo: ./shop
+            prompt: Fix the sum.
+            agent: command
+            command: "echo 'total = 1 + 1' > shop.py"
+            scriptCommand: grep -q + shop.py
+            runs: 2
+          - {repo: ./shop, prompt: Do nothing., agent: command, command: "true"}
+    """)
+
+    assert local == far
+    assert [item["reason"] for item in far["items"]] == ["completed", "completed", "no_changes"]
+    assert [row[1:4] for row in far["iterations"] if row[1]] == [(1, 1, "pass")] * 2
+    assert len(list((runs.folder / "worker-home" / "worktrees").iterdir())) == 3
+    assert len(list((runs.folder / "home" / "worktrees").iterdir())) == 3
+
+
+async def test_workers_are_stopped_from_afar_and_the_run_resumes(runs):
+    slow = runs.folder / "slow.yaml"
+    slow.write_text("{latency_seconds: 3600, rules: [{reply: ok}]}")
+    text = """
+        concurrency: 2
+        matrix:
+          - {prompt: hello, model: scripted/slow}
+          - {prompt: hello, model: scripted/echo, runs: 50}
+    """
+
+    stopped = await runs.run(text, runs.far, "far", observer=Stopping())
+
+    assert stopped["end"].status == "interrupted"
+    assert {item["status"] for item in stopped["items"]} == {"success", "queued"}
+    assert stopped["items"][0]["reason"] == "interrupted"
+
+    slow.write_text("{rules: [{reply: ok}]}")
+    resumed = await runs.resume("far", PicklingEngine(runs.folder / "worker-home"))
+
+    assert resumed["end"].status == "completed"
+    assert {item["status"] for item in resumed["items"]} == {"success"}
