@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.batch.ingest import build_sessions
 from proctor.errors import ProctorError, UsageError
 from proctor.git import Git
-from proctor.store import Scope, Store, timestamp
+from proctor.store import Scope, Store
 from proctor.workspace.source_repository import SESSION_REFS
 from proctor.workspace.worktree import remove_folder, session_folder
 
@@ -34,17 +33,7 @@ def imported_sessions(
     """
     # What has arrived and is not told yet would come back as a session after all was deleted.
     build_sessions(store, now)
-    parts, parameters = ['"runId" IS NULL'], list[Any]()
-    if log_group:
-        parts.append('"logGroup" = ?')
-        parameters.append(log_group)
-    if before is not None:
-        parts.append('COALESCE("finishedAt", "startedAt") < ?')
-        parameters.append(timestamp(before))
-    rows = store.read.query(
-        f'SELECT "id" FROM "sessions" WHERE {" AND ".join(parts)} ORDER BY "startedAt", "id"', parameters
-    )
-    ids = [row["id"] for row in rows]
+    ids = store.read.imported_session_ids(log_group=log_group, before=before)
     if not session_ids:
         return ids
     named = {_named(store, session_id) for session_id in session_ids}

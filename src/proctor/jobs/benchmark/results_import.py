@@ -179,7 +179,7 @@ class _ImportedRun:
     def _session_id(self) -> str:
         """Its own ID, unless that is not valid or in use."""
         given = self.run["session_id"]
-        taken = self.store.read.query('SELECT 1 FROM "sessions" WHERE "id" = ?', (given,))
+        taken = self.store.read.exact_session(given)
         return given if SESSION_ID.fullmatch(given) and not taken else f"{self.item['id']}{len(taken):04x}"
 
     def _began(self) -> str | None:

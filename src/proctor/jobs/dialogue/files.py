@@ -22,6 +22,8 @@ from proctor.report.render import Drawn, filed, page, text
 from proctor.runners.dialogue import UNFINISHED
 from proctor.stats.dialogue import runs_of, summary_of
 from proctor.store import ItemFilter, StoreReader
+from proctor.store.items import mock_models
+from proctor.store.tables import MetricRow
 
 PAGE = 500
 
@@ -114,9 +116,11 @@ def session_document(reader: StoreReader, item: Mapping[str, Any]) -> dict[str, 
     """The file of a finished dialogue, from its item's row."""
     details, settings = json.loads(item["details"]), json.loads(item["settings"])
     session_id = item["sessionId"]
-    session = reader.session(session_id) if session_id else {}
+    session: Mapping[str, Any] = reader.session(session_id) if session_id else {}
     metrics = reader.of_session("metrics", session_id) if session_id else []
-    facts = {row["name"]: row["label"] if row["value"] is None else row["value"] for row in metrics}
+    facts = dict[str, Any]()
+    for row in metrics:
+        facts[row["name"]] = row["label"] if row["value"] is None else row["value"]
     document = {
         "profile": details[CLIENT]["profile"],
         "messages": _messages(reader, session_id),
@@ -175,16 +179,13 @@ def _attempt_in(path: Path) -> str:
 def write_summary(folder: Path, reader: StoreReader, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Write the summary of the results so far, and return it."""
     totals = reader.totals(batch["runId"])
-    stand_ins = reader.query(
-        'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "standIn" = 1', (batch["runId"],)
-    )
     document = summary_of(runs_of(reader, batch["runId"])) | {
         "batch_id": batch["runId"],
         "batch_status": batch["status"],
         "seed": batch["seed"],
         "tokens": totals["tokens"],
         "cost_usd": totals["costUsd"],
-        "stand_ins": sorted(row["model"] for row in stand_ins),
+        "stand_ins": mock_models(reader, batch["runId"]),
     }
     write_json(folder / SUMMARY, document)
     return document
@@ -246,7 +247,7 @@ def _role(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {("profile" if name == "profileName" else name): asked[name] for name in kept}
 
 
-def _states(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _states(metrics: Sequence[MetricRow]) -> list[dict[str, Any]]:
     """The recorded state of the roles, turn by turn."""
     turns: dict[int, dict[str, Any]] = {}
     for row in metrics:
@@ -257,7 +258,7 @@ def _states(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _scores(reader: StoreReader, session_id: str | None) -> list[dict[str, Any]]:
-    rows = reader.of_session("scores", session_id) if session_id else []
+    rows: Sequence[Mapping[str, Any]] = reader.of_session("scores", session_id) if session_id else []
     names = {
         "evaluator": "evaluator",
         "evaluatorDigest": "digest",

@@ -223,6 +223,7 @@ def fail_evaluation(store: Store, evaluation_id: str, reason: str, words: str, n
 
 
 def _as_it_stands(store: Store, row: Mapping[str, Any], now: datetime) -> EvaluationState:
+    batch: Mapping[str, Any]
     try:
         batch = store.read.batch(row["id"], now)
     except NotFound:
