@@ -18,3 +18,10 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
 def served(serve: Callable[..., Served]) -> Served:
     """A server that lets everybody in."""
     return serve()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server for all tests of a module that change nothing: they are refused, or only asked to judge."""
+    with servers(tmp_path_factory.mktemp("shared")) as start:
+        yield start()

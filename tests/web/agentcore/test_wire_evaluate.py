@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from botocore.exceptions import ClientError
+from wire_server import servers
 from wire_spans import span, spans, tool_span_id, trace_id
 
 from proctor.testing.model_server import ModelServer, reply
@@ -35,10 +36,10 @@ def refused(call, *words, **members):
     return caught.value.response
 
 
-def test_a_trajectory_is_matched_without_any_model(served):
+def test_a_trajectory_is_matched_without_any_model(shared):
     expected = {**about("s-1"), "expectedTrajectory": {"toolNames": ["calculator"]}}
 
-    (result,) = evaluate(served, EXACT, spans("s-1"), evaluationReferenceInputs=[expected])
+    (result,) = evaluate(shared, EXACT, spans("s-1"), evaluationReferenceInputs=[expected])
 
     assert (result["value"], result["label"]) == (1.0, "Yes")
     assert result["context"] == {"spanContext": {"sessionId": "s-1"}}
@@ -47,37 +48,39 @@ def test_a_trajectory_is_matched_without_any_model(served):
     assert result["tokenUsage"] == {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}
 
 
-def test_spans_may_come_as_the_text_they_are_logged_as(served):
+def test_spans_may_come_as_the_text_they_are_logged_as(shared):
     expected = {**about("s-1"), "expectedTrajectory": {"toolNames": ["other"]}}
 
     (result,) = evaluate(
-        served, EXACT, [json.dumps(each) for each in spans("s-1")], evaluationReferenceInputs=[expected]
+        shared, EXACT, [json.dumps(each) for each in spans("s-1")], evaluationReferenceInputs=[expected]
     )
 
     assert (result["value"], result["label"]) == (0.0, "No")
 
 
-def test_ground_truth_nobody_uses_is_named(served):
+def test_ground_truth_nobody_uses_is_named(shared):
     expected = {**about("s-1"), "expectedTrajectory": {"toolNames": []}, "assertions": [{"text": "It adds"}]}
 
-    (result,) = evaluate(served, EXACT, spans("s-1"), evaluationReferenceInputs=[expected])
+    (result,) = evaluate(shared, EXACT, spans("s-1"), evaluationReferenceInputs=[expected])
 
     assert result["ignoredReferenceInputFields"] == ["assertions"]
 
 
-def test_what_cannot_be_judged_is_a_result_with_an_error(served):
-    (result,) = evaluate(served, EXACT, spans("s-1"))
+def test_what_cannot_be_judged_is_a_result_with_an_error(shared):
+    (result,) = evaluate(shared, EXACT, spans("s-1"))
 
     assert result["errorCode"] == "ValidationException"
     assert "expectedTrajectory" in result["errorMessage"]
     assert not {"value", "label"} & set(result)
 
 
-@pytest.fixture
-def judged(serve, tmp_path):
-    """A server with a scripted judge, which says Yes."""
-    (tmp_path / "judge.yaml").write_text(f"rules: [{{reply: '{YES}'}}]\n")
-    return serve(evaluation={"judge": "scripted/judge"})
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """A server with a scripted judge, which says Yes; it keeps nothing of what it judges."""
+    folder = tmp_path_factory.mktemp("judged")
+    (folder / "judge.yaml").write_text(f"rules: [{{reply: '{YES}'}}]\n")
+    with servers(folder) as start:
+        yield start(evaluation={"judge": "scripted/judge"})
 
 
 def results_by_target(results):
@@ -150,17 +153,17 @@ def test_targets_of_another_level_or_session_are_refused(judged, evaluator, targ
         ([1, None, "x", []], "no readable span documents"),
     ],
 )  # fmt: skip
-def test_spans_that_tell_of_no_session_are_refused_with_the_reason(served, documents, words):
-    answer = refused(evaluate, served, EXACT, documents)
+def test_spans_that_tell_of_no_session_are_refused_with_the_reason(shared, documents, words):
+    answer = refused(evaluate, shared, EXACT, documents)
 
     assert answer["Error"]["Code"] == "ValidationException"
     assert words in answer["Error"]["Message"]
 
 
-def test_ground_truth_of_another_session_is_refused(served):
+def test_ground_truth_of_another_session_is_refused(shared):
     expected = {**about("other"), "expectedTrajectory": {"toolNames": []}}
 
-    answer = refused(evaluate, served, EXACT, spans("s-1"), evaluationReferenceInputs=[expected])
+    answer = refused(evaluate, shared, EXACT, spans("s-1"), evaluationReferenceInputs=[expected])
 
     assert (
         answer["fieldList"][0]["name"] == "evaluationReferenceInputs.1.member.context.spanContext.sessionId"
@@ -178,8 +181,8 @@ def test_an_expected_response_belongs_to_its_trace(judged):
 
 
 @pytest.mark.parametrize("evaluator", ["Builtin.Nothing", "mine-0123456789", "ThirdParty.DeepEval.Bias"])
-def test_an_evaluator_that_is_not_there_is_not_found(served, evaluator):
-    answer = refused(evaluate, served, evaluator, spans("s-1"))
+def test_an_evaluator_that_is_not_there_is_not_found(shared, evaluator):
+    answer = refused(evaluate, shared, evaluator, spans("s-1"))
 
     assert (answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]) == (
         "ResourceNotFoundException",
@@ -187,15 +190,15 @@ def test_an_evaluator_that_is_not_there_is_not_found(served, evaluator):
     )
 
 
-def test_an_arn_is_no_evaluator_id(served):
-    answer = refused(evaluate, served, f"arn:aws:bedrock-agentcore:::evaluator/{EXACT}", spans("s-1"))
+def test_an_arn_is_no_evaluator_id(shared):
+    answer = refused(evaluate, shared, f"arn:aws:bedrock-agentcore:::evaluator/{EXACT}", spans("s-1"))
 
     assert answer["Error"]["Code"] == "ValidationException"
     assert answer["fieldList"][0]["name"] == "evaluatorId"
 
 
-def test_too_many_spans_are_refused(served):
-    answer = refused(evaluate, served, EXACT, [{}] * 20_001)
+def test_too_many_spans_are_refused(shared):
+    answer = refused(evaluate, shared, EXACT, [{}] * 20_001)
 
     assert "less than or equal to 20000" in answer["Error"]["Message"]
 

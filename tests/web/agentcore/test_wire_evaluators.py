@@ -110,8 +110,8 @@ def token(*parts):
         token("evaluators", "kept", 1),
     ],
 )
-def test_a_token_somebody_made_up_is_refused(served, token):
-    answer = refused(served.control.list_evaluators, nextToken=token)
+def test_a_token_somebody_made_up_is_refused(shared, token):
+    answer = refused(shared.control.list_evaluators, nextToken=token)
 
     assert answer["Error"]["Code"] == "ValidationException"
     assert answer["fieldList"][0]["name"] == "nextToken"
@@ -182,8 +182,8 @@ def test_a_request_that_comes_again_with_its_token_changes_nothing(served):
         ({"clientToken": "_" * 40}, "clientToken"),
     ],
 )  # fmt: skip
-def test_what_the_client_lets_pass_is_refused_by_its_field(served, changed, field):
-    answer = refused(lambda **_: create(served.control, **changed))
+def test_what_the_client_lets_pass_is_refused_by_its_field(shared, changed, field):
+    answer = refused(lambda **_: create(shared.control, **changed))
 
     assert answer["Error"]["Code"] == "ValidationException"
     assert answer["ResponseMetadata"]["HTTPStatusCode"] == 400
@@ -191,9 +191,9 @@ def test_what_the_client_lets_pass_is_refused_by_its_field(served, changed, fiel
     assert field in [each["name"] for each in answer["fieldList"]]
 
 
-def test_everything_wrong_is_told_at_once(served):
+def test_everything_wrong_is_told_at_once(shared):
     answer = refused(
-        lambda **_: create(served.control, "no-dashes", level="EVERYTHING", description="x" * 201)
+        lambda **_: create(shared.control, "no-dashes", level="EVERYTHING", description="x" * 201)
     )
 
     assert {each["name"] for each in answer["fieldList"]} == {"evaluatorName", "level", "description"}
@@ -202,10 +202,10 @@ def test_everything_wrong_is_told_at_once(served):
     assert f"Value at 'description' {constraint}" in answer["message"]
 
 
-def test_a_caller_cannot_bring_code_along(served):
+def test_a_caller_cannot_bring_code_along(shared):
     body = {"evaluatorName": "evil", "level": "SESSION",
             "evaluatorConfig": {"codeBased": {"command": ["sh", "-c", "id"]}}}  # fmt: skip
-    request = Request(f"{served.url}/evaluators/create", json.dumps(body).encode(), method="POST")
+    request = Request(f"{shared.url}/evaluators/create", json.dumps(body).encode(), method="POST")
     with pytest.raises(HTTPError) as caught:
         urlopen(request)
 

@@ -341,16 +341,16 @@ def test_what_is_wrong_with_a_start_is_told_by_its_field(held):
 @pytest.mark.parametrize(
     "job_id", ["", "x", "a b/c?é", "../../evaluators", "name-0123456789/stop", "nightly"]
 )
-def test_an_id_that_is_none_is_refused_and_never_taken_for_a_list(served, job_id):
-    code, status, answer = refused(served.data.get_batch_evaluation, batchEvaluationId=job_id)
+def test_an_id_that_is_none_is_refused_and_never_taken_for_a_list(shared, job_id):
+    code, status, answer = refused(shared.data.get_batch_evaluation, batchEvaluationId=job_id)
 
     assert (code, status) == ("ValidationException", 400)
     assert answer["fieldList"][0]["name"] == "batchEvaluationId"
 
 
 @pytest.mark.parametrize("members", [{"maxResults": 1000}, {"nextToken": "x"}])
-def test_a_page_that_cannot_be_is_refused(served, members):
-    assert refused(served.data.list_batch_evaluations, **members)[:2] == ("ValidationException", 400)
+def test_a_page_that_cannot_be_is_refused(shared, members):
+    assert refused(shared.data.list_batch_evaluations, **members)[:2] == ("ValidationException", 400)
 
 
 def test_results_go_where_the_caller_wants_them(held):

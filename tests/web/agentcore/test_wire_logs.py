@@ -17,11 +17,20 @@ def refused(call, **members):
     return caught.value.response["Error"]["Code"]
 
 
+def with_stream(logs):
+    logs.create_log_group(logGroupName=GROUP)
+    logs.create_log_stream(logGroupName=GROUP, logStreamName=STREAM)
+    return logs
+
+
 @pytest.fixture
 def logs(served):
-    served.logs.create_log_group(logGroupName=GROUP)
-    served.logs.create_log_stream(logGroupName=GROUP, logStreamName=STREAM)
-    return served.logs
+    return with_stream(served.logs)
+
+
+@pytest.fixture(scope="module")
+def shared_logs(shared):
+    return with_stream(shared.logs)
 
 
 def put(logs, *messages, stream=STREAM, first=1000):
@@ -180,26 +189,26 @@ def test_what_is_not_there_or_is_there_already_is_said(served, logs):
             {"timestamp": 2, "message": "b"}, {"timestamp": 1, "message": "a"}]}),
     ],
 )  # fmt: skip
-def test_wrong_parameters_are_refused(logs, operation, members):
-    assert refused(getattr(logs, operation), **members) == "InvalidParameterException"
+def test_wrong_parameters_are_refused(shared_logs, operation, members):
+    assert refused(getattr(shared_logs, operation), **members) == "InvalidParameterException"
 
 
 @pytest.mark.parametrize(
     "key",
     [["events", "a", "b"], ["events", "~\ud800\0", 0], ["events", "a", -1], ["events", "a", 10**30]],
 )
-def test_a_token_somebody_made_up_fails_nobody(logs, key):
-    put(logs, "a line")
+def test_a_token_somebody_made_up_fails_nobody(shared_logs, key):
+    put(shared_logs, "a line")
     token = base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
 
     if key[2] == 0:
-        assert logs.filter_log_events(logGroupName=GROUP, nextToken=token)["events"] == []
+        assert shared_logs.filter_log_events(logGroupName=GROUP, nextToken=token)["events"] == []
     else:
         assert (
-            refused(logs.filter_log_events, logGroupName=GROUP, nextToken=token)
+            refused(shared_logs.filter_log_events, logGroupName=GROUP, nextToken=token)
             == "InvalidParameterException"
         )
 
 
-def test_an_operation_nobody_knows_is_refused(served):
-    assert refused(served.logs.delete_log_group, logGroupName=GROUP) == "UnknownOperationException"
+def test_an_operation_nobody_knows_is_refused(shared):
+    assert refused(shared.logs.delete_log_group, logGroupName=GROUP) == "UnknownOperationException"

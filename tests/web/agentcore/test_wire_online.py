@@ -170,8 +170,8 @@ def test_evaluators_that_need_ground_truth_are_refused(served, instructions, lev
         ({"clusteringConfig": {"frequencies": ["HOURLY"]}}, "clusteringConfig.frequencies.1.member"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_configuration_is_told_by_its_field(served, changed, field):
-    answer = refused(create, served.control, **changed)
+def test_what_is_wrong_with_a_configuration_is_told_by_its_field(shared, changed, field):
+    answer = refused(create, shared.control, **changed)
 
     assert answer["Error"]["Code"] == "ValidationException"
     assert field in [each["name"] for each in answer["fieldList"]]

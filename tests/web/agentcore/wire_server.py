@@ -33,6 +33,8 @@ class Served:
     site: AppState
     broken: list[str] = field(default_factory=list)
     """What is wrong with responses so far."""
+    clients: dict[str, Any] = field(default_factory=dict)
+    """Of each service the client that is used over and over: to make one takes longer than most calls."""
 
     @property
     def store(self) -> Store:
@@ -45,17 +47,22 @@ class Served:
         made.meta.events.register("after-call.*.*", self._check)
         return made
 
+    def _kept(self, service: str) -> Any:
+        if service not in self.clients:
+            self.clients[service] = self.client(service)
+        return self.clients[service]
+
     @property
     def data(self) -> Any:
-        return self.client("bedrock-agentcore")
+        return self._kept("bedrock-agentcore")
 
     @property
     def control(self) -> Any:
-        return self.client("bedrock-agentcore-control")
+        return self._kept("bedrock-agentcore-control")
 
     @property
     def logs(self) -> Any:
-        return self.client("logs")
+        return self._kept("logs")
 
     def _check(self, http_response: Any, model: Any, **_: Any) -> None:
         self.broken += problems_of_response(model, http_response)
