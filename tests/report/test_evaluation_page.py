@@ -169,8 +169,7 @@ def test_a_comparison_in_markdown():
     text = comparison_markdown(comparison())
 
     assert (
-        "| success | after | 75% | 50% | −25.0 pp | −50.0 pp to ±0.0 pp | 0.080 | not significant |"
-        in text
+        "| success | after | 75% | 50% | −25.0 pp | −50.0 pp to ±0.0 pp | 0.080 | not significant |" in text
     )
     assert "| score:tone | after | – | – | – | not enough data | – | not enough data |" in text
     assert "<script>" not in text
