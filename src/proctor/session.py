@@ -194,7 +194,7 @@ class Step:
     """One trace or turn, oldest event first."""
 
     trace_id: str = ""
-    happenings: Sequence[TimedEvent] = ()
+    events: Sequence[TimedEvent] = ()
     started_at: datetime | None = None
     finished_at: datetime | None = None
 

@@ -39,7 +39,7 @@ def judge(store, name, verdicts, *, digest="one", at=NOW):
 def say(store, name, opinions, who="Ada"):
     for session, label in opinions.items():
         said = Label(session_id=session, evaluator=name, who=who, label=label, value=float(label == "Yes"))
-        store.keep_label(said, NOW)
+        store.save_label(said, NOW)
 
 
 def no_order(*_):

@@ -51,7 +51,7 @@ def _step(trace: str, started: datetime, asked: str, tools: tuple[str, ...], ans
     ]
     return Step(
         trace_id=trace.rjust(32, "0"),
-        happenings=[TimedEvent(event=event, at=started) for event in events],
+        events=[TimedEvent(event=event, at=started) for event in events],
         started_at=started,
         finished_at=started + timedelta(seconds=20),
     )
@@ -59,4 +59,4 @@ def _step(trace: str, started: datetime, asked: str, tools: tuple[str, ...], ans
 
 def keep(store: Store, *sessions: Session) -> list[str]:
     """Put sessions into a store; their ids there."""
-    return [store.keep_imported(session, NOON + timedelta(days=1)) for session in sessions]
+    return [store.save_imported(session, NOON + timedelta(days=1)) for session in sessions]

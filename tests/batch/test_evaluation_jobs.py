@@ -83,7 +83,9 @@ async def carry_on(workshop, request, run_id):
     jury = make_jury(request, find, workshop.models, workshop.models)
     found = find_sessions(workshop.store, request, now())
     told = fill(workshop.store, run_id, request, found.ids, jury, GroundTruthIndex(request.metadata))
-    workshop.store.evaluations.tell_discovery(run_id, found=len(found.ids), ignored=found.ignored, now=now())
+    workshop.store.evaluations.record_discovery(
+        run_id, matched=len(found.ids), ignored=found.ignored, now=now()
+    )
     truth = JOB.ground_truth(run_id, workshop.store)
     await workshop.executor(owner, run_id, find_evaluator=find, find_reference=truth).run()
     return told

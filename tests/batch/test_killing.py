@@ -188,4 +188,4 @@ def test_a_process_that_is_only_suspended_still_owns_its_batch(proctor):
             kill(process)
 
         assert refused.returncode == 2
-        assert f"is being carried out by process {process.pid}" in refused.stderr
+        assert f"is already running in process {process.pid}" in refused.stderr

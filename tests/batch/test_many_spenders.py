@@ -41,7 +41,7 @@ class StoreLedger:
         )
 
     async def give_back(self, holder: str, usd: float) -> None:
-        await asyncio.to_thread(self.store.give_money_back, self.run_id, holder, usd, now())
+        await asyncio.to_thread(self.store.return_money, self.run_id, holder, usd, now())
 
 
 def worst_case(usd: float) -> SpendingRequest:
@@ -70,7 +70,7 @@ class Spender:
         """Work until all is done or money is short."""
         await asyncio.gather(*(self._work() for _ in range(self.places)))
         await self.budget.idle()
-        await asyncio.wrap_future(self.writer.ask(self._close))
+        await asyncio.wrap_future(self.writer.submit(self._close))
         self.writer.close()
 
     def _close(self, connection) -> None:

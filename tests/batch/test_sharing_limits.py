@@ -22,7 +22,7 @@ class Sharing:
     async def share_limits(self, holder, states):
         moment = now()
         rows = [pool_row(state, self.run_id, moment) for state in states]
-        others = self.writer.ask(lambda connection: exchange(connection, holder, rows, moment))
+        others = self.writer.submit(lambda connection: exchange(connection, holder, rows, moment))
         return [pool_state(row, moment) for row in await asyncio.wrap_future(others)]
 
 

@@ -154,7 +154,7 @@ async def test_runners_have_cleaned_up_before_the_batch_ends(workshop):
 async def test_two_cannot_carry_out_one_batch(workshop):
     executor, task = await running_batch(workshop)
 
-    with pytest.raises(UsageError, match="is being carried out by process"):
+    with pytest.raises(UsageError, match="is already running in process"):
         workshop.store.resume_batch("run", this_process(), RetrySelection(), now())
     executor.interrupt()
     await task

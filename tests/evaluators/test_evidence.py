@@ -105,8 +105,8 @@ def test_votes_are_kept_with_their_score(store):
 def test_what_a_person_says_replaces_what_the_same_person_said(store):
     record(store, said("user", "Hi"))
     one = Label(session_id="abc123", evaluator="Builtin.Refusal", who="ana", label="No", target="turn-1")
-    store.keep_label(one, NOON)
-    store.keep_label(Label(session_id="abc123", evaluator="Builtin.Refusal", who="ben", value=1.0), NOON)
+    store.save_label(one, NOON)
+    store.save_label(Label(session_id="abc123", evaluator="Builtin.Refusal", who="ben", value=1.0), NOON)
     changed = Label(
         session_id="abc123",
         evaluator="Builtin.Refusal",
@@ -115,7 +115,7 @@ def test_what_a_person_says_replaces_what_the_same_person_said(store):
         target="turn-1",
         note="x" * 9_000,
     )
-    store.keep_label(changed, NOON)
+    store.save_label(changed, NOON)
 
     rows = store.labels(evaluator="Builtin.Refusal")
 
@@ -129,12 +129,12 @@ def test_what_a_person_says_replaces_what_the_same_person_said(store):
 
 def test_a_label_says_something(store):
     with pytest.raises(UsageError, match="neither"):
-        store.keep_label(Label(session_id="abc123", evaluator="e", who="ana"), NOON)
+        store.save_label(Label(session_id="abc123", evaluator="e", who="ana"), NOON)
 
 
 def test_labels_go_with_the_batch_their_session_belongs_to(store):
     record(store, said("user", "Hi"), runId="run-1")
-    store.keep_label(Label(session_id="abc123", evaluator="e", who="ana", label="Yes"), NOON)
+    store.save_label(Label(session_id="abc123", evaluator="e", who="ana", label="Yes"), NOON)
 
     store.delete_batch("run-1")
 

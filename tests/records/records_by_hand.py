@@ -30,7 +30,7 @@ def problems(kind: str, path: Path) -> list[str]:
 
 
 def events(session: Session) -> list[Any]:
-    return [each.event for step in session.steps for each in step.happenings]
+    return [each.event for step in session.steps for each in step.events]
 
 
 def spoken(session: Session) -> list[tuple[str, str]]:
@@ -51,7 +51,7 @@ def order(session: Session) -> list[str]:
     return [
         "".join(
             letters[event.role] if isinstance(event, Message) else type(event).__name__[0]
-            for event in (each.event for each in step.happenings)
+            for event in (each.event for each in step.events)
         )
         for step in session.steps
     ]

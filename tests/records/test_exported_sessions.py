@@ -80,7 +80,7 @@ scores = st.builds(
 def step(happened, number=1):
     return Step(
         trace_id=f"turn-{number}",
-        happenings=[
+        events=[
             TimedEvent(event=event, at=BEGAN + timedelta(seconds=10 * number + place))
             for place, event in enumerate(happened)
         ],
@@ -115,7 +115,7 @@ def recorded(draw):
 
 
 def transcript(session):
-    return [(each.trace_id, [happening.event for happening in each.happenings]) for each in session.steps]
+    return [(each.trace_id, [happening.event for happening in each.events]) for each in session.steps]
 
 
 def whole(session):

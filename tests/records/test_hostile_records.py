@@ -95,7 +95,7 @@ def test_a_value_of_the_wrong_kind_anywhere_never_breaks_the_reading_or_the_keep
 
     for found in read(kind, path):
         if isinstance(found, Session):
-            session_id = store.keep_imported(found, NOW)
+            session_id = store.save_imported(found, NOW)
             store.read.recorded(session_id)
             store.read.evidence(session_id)
 
@@ -148,7 +148,7 @@ def test_letters_that_are_no_utf8_are_replaced(kind, good):
 
     (session,) = read(kind, path)
 
-    said = [each.event.content for step in session.steps for each in step.happenings if is_said(each.event)]
+    said = [each.event.content for step in session.steps for each in step.events if is_said(each.event)]
     assert any("\ufffd" in text for text in said)
 
 

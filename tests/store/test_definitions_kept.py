@@ -17,7 +17,7 @@ JUDGE = {"llmAsAJudge": {"instructions": "x" * 10_000}}
 
 
 def once(token="", **asked):
-    return Token(operation="Create", token=token, asked=asked)
+    return Token(operation="Create", token=token, request=asked)
 
 
 def evaluator(store, name="mine", token="", **asked):

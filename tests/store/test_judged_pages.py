@@ -23,7 +23,7 @@ def job(store):
     """A job with two evaluators over four sessions, one of which nobody has judged yet; its id."""
     new = EvaluationRecord(id="nightly-a1", arn="arn", name="nightly", request={}, request_digest="d")
     batch = {"runId": new.id, "createdAt": timestamp(NOW), "job": "evaluation", "status": "running"}
-    store.evaluations.open(new, batch, NOW)
+    store.evaluations.create(new, batch, NOW)
     items = [_item(words, name) for words in SESSIONS for name in ("tidy", "Refuses")]
     store.extend_batch(new.id, {}, add=items, settle=(), drop=())
     writer = store.writer()
@@ -85,5 +85,5 @@ def test_a_session_is_told_with_each_evaluator_and_the_reasons(store, job):
 def test_jobs_are_found_by_a_part_of_their_id_until_they_are_deleted(store, job):
     assert evaluations.jobs_page(store.read, "IGHT", limit=5, offset=0) == ([job], 1)
     assert evaluations.jobs_page(store.read, "_", limit=5, offset=0) == ([], 0)
-    store.evaluations.forget(job, NOW)
+    store.evaluations.delete(job, NOW)
     assert evaluations.jobs_page(store.read, "", limit=5, offset=0) == ([], 0)

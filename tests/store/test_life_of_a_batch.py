@@ -47,7 +47,7 @@ def test_two_batches_cannot_have_one_name(store):
 def test_a_batch_that_is_carried_out_cannot_be_taken(store):
     add_batch(store, owner=this_process())
 
-    with pytest.raises(UsageError, match=r"is being carried out by process \d+\nLook at it"):
+    with pytest.raises(UsageError, match=r"is already running in process \d+\nLook at it"):
         store.resume_batch("run", "other:1:1:x", RetrySelection(), NOW)
 
 
@@ -144,7 +144,7 @@ def test_sessions_that_were_cut_off_get_the_sums_of_what_they_had_recorded(store
     assert (found["status"], found["endReason"], found["error"]) == (
         "error",
         "interrupted",
-        "its process went away",
+        "its process died",
     )
     assert (found["promptTokens"], found["completionTokens"], found["totalTokens"]) == (20, 4, 24)
     assert (found["cachedTokens"], found["reasoningTokens"], found["costUsd"]) == (6, 2, 0.25)
@@ -265,7 +265,7 @@ def test_a_text_someone_is_about_to_refer_to_survives_the_deletion_of_all_others
         writer.flush().result(10)
         session(writer, "s1", "run").record(Message(role="user", content=LONG))
         # Inside the same transaction, after the message was written and before it is committed.
-        writer.ask(lambda connection: begun.set() or go_on.wait(10))
+        writer.submit(lambda connection: begun.set() or go_on.wait(10))
         assert begun.wait(10)
         deleting = threading.Thread(target=other.delete_batch, args=("go",))
         deleting.start()

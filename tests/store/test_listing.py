@@ -49,7 +49,7 @@ def test_a_batch_without_a_process_is_interrupted_whatever_its_row_says(batches)
     assert names(batches, statuses=["interrupted"]) == ["delta", "beta"]
     assert names(batches, statuses=["running", "interrupted"]) == ["delta", "gamma", "beta"]
     assert names(batches, statuses=["interrupted", "aborted"]) == ["epsilon", "delta", "beta"]
-    assert runs.standing_of_all(batches.read, NOW)["beta"] == ("interrupted", "")
+    assert runs.batch_states(batches.read, NOW)["beta"] == ("interrupted", "")
 
 
 def test_search_takes_text_as_it_is_in_any_letter_case(batches):
@@ -84,7 +84,7 @@ def test_totals_are_those_of_each_batch(batches):
 
 
 def test_a_batch_is_found_by_the_file_of_its_plan(batches):
-    assert runs.batch_from(batches.read, "/plans/1000.yaml") == "epsilon"
-    assert runs.batch_from(batches.read, "/plans/1.yaml") is None
-    assert [row["runId"] for row in runs.batches_named(batches.read, ["beta", "none"], NOW)] == ["beta"]
-    assert runs.jobs_there_are(batches.read) == ["coding", "dialogue"]
+    assert runs.batch_of_plan_file(batches.read, "/plans/1000.yaml") == "epsilon"
+    assert runs.batch_of_plan_file(batches.read, "/plans/1.yaml") is None
+    assert [row["runId"] for row in runs.batches_by_id(batches.read, ["beta", "none"], NOW)] == ["beta"]
+    assert runs.distinct_jobs(batches.read) == ["coding", "dialogue"]

@@ -90,14 +90,14 @@ def test_what_was_begun_lately_and_what_is_under_way_is_found_without_reading_al
     writer.change("batch_items", ("run", made[1].id), {"status": "running"})
     writer.close()
 
-    assert pages.begun_since(store.read, "run", timestamp(NOW + timedelta(seconds=5)), limit=9) == {
+    assert pages.items_started_since(store.read, "run", timestamp(NOW + timedelta(seconds=5)), limit=9) == {
         made[1].id
     }
     assert pages.running_ids(store.read, "run", limit=9) == {made[1].id}
     assert [row["id"] for row in pages.items_by_id(store.read, "run", [made[5].id, made[2].id])] == [
         made[2].id, made[5].id,
     ]  # fmt: skip
-    assert pages.makers(store.read, "run") == [{"agent": "", "model": "m", "items": 12}]
+    assert pages.agent_model_counts(store.read, "run") == [{"agent": "", "model": "m", "items": 12}]
     assert pages.factor_names(store.read, "run") == [HARM, "size"]
     assert pages.status_counts(store.read, "run")["running"] == 1
 
@@ -142,5 +142,5 @@ def test_a_session_has_the_scores_that_were_given_in_it_and_to_it(store):
     judge.score(Score(evaluator="of another", value=0.5, judged_session="s3"))
     writer.close()
 
-    assert [row["evaluator"] for row in transcripts.judgements(store.read, "s1")] == ["own", "of the first"]
-    assert len(transcripts.judgements(store.read, "s2")) == 2
+    assert [row["evaluator"] for row in transcripts.scores(store.read, "s1")] == ["own", "of the first"]
+    assert len(transcripts.scores(store.read, "s2")) == 2

@@ -275,7 +275,7 @@ def test_a_batch_whose_process_died_is_interrupted_at_once(store, url):
     subprocess.run([sys.executable, "-c", program, url], check=True, timeout=60)
 
     found = store.read.batch("run", NOW)
-    assert (found["status"], found["reason"]) == ("interrupted", "its process went away")
+    assert (found["status"], found["reason"]) == ("interrupted", "its process died")
     assert [row["status"] for row in store.read.batches(NOW)] == ["interrupted"]
 
 

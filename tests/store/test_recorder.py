@@ -239,7 +239,7 @@ def test_secrets_are_blotted_out_of_everything_that_is_kept(tmp_path: Path):
     with Store(str(tmp_path / "proctor.db")) as store:
         writer = store.writer()
         blot = redactor({"OPENAI_API_KEY": secret, "PATH": "/usr/bin"})
-        recorder = session(writer, "s1", blot=blot)
+        recorder = session(writer, "s1", redact=blot)
         said = f"the key is {secret}!"
         recorder.record(Message(role="assistant", content=said, name=said))
         recorder.record(ToolCall(name=said, args={"key": secret}, result=said))

@@ -32,7 +32,7 @@ from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord, Label
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey, key_in, new_key_text, read_keys
-from proctor.store.sealer import ALIKE, PLAIN, SEALED, Sealer
+from proctor.store.sealer import DETERMINISTIC, ENCRYPTED, PLAIN, Sealer
 from proctor.store.tables import COLUMNS
 from proctor.telemetry.documents import SessionMark
 
@@ -68,35 +68,35 @@ def fill(store):
         Iteration(output=SECRET, test_output=LONG),
     ):
         recorder.record(event)
-    recorder.offer([{"name": SECRET}])
+    recorder.record_tools([{"name": SECRET}])
     recorder.score(Score(evaluator="e", label=SECRET, explanation=LONG, error=SECRET, votes=(SECRET,)))
     recorder.end("error", "x", SECRET, work_seconds=1, waiting_seconds=0)
     writer.change("batch_items", ("run", item.id), {"error": SECRET, "sessionId": "s1"})
     writer.close()
-    store.keep_imported(
+    store.save_imported(
         Session(
             external_id="ext",
             source="otlp",
             name=SECRET,
             attributes={"said": SECRET},
             notes=[SECRET],
-            steps=[Step(trace_id="t", happenings=[TimedEvent(event=Message(role="user", content=LONG))])],
+            steps=[Step(trace_id="t", events=[TimedEvent(event=Message(role="user", content=LONG))])],
         ),
         NOW,
     )
-    store.keep_label(Label(session_id="s1", evaluator="e", who="me", label=SECRET, note=LONG), NOW)
+    store.save_label(Label(session_id="s1", evaluator="e", who="me", label=SECRET, note=LONG), NOW)
     store.ask_question("run", item.id, "mayor", f"question {SECRET}", NOW)
     store.logs.create("g", "", NOW)
     store.logs.create("g", "s", NOW)
     store.logs.put("g", "s", [LogEvent(timestamp_ms=1, message=text) for text in (SECRET, LONG)], NOW)
     evaluator = {"id": "ev-1", "name": "ev", "level": "SESSION", "kind": "llmAsAJudge", "description": SECRET}
     times = {"createdAt": "2026-03-01T12:00:00.000Z", "updatedAt": "2026-03-01T12:00:00.000Z"}
-    token = Token(operation="o", token="", asked={})
+    token = Token(operation="o", token="", request={})
     store.definitions.create_evaluator(evaluator | times, {"instructions": LONG}, token)
     config = {"id": "oc-1", "name": "oc", "description": SECRET} | times
     store.definitions.create_config(config, {"evaluators": [{"evaluatorId": SECRET}]}, token)
-    store.definitions.tell_config("oc-1", failure=SECRET)
-    store.arrivals.keep([(mark(), {"attributes": {"said": SECRET}})], NOW)
+    store.definitions.update_config_state("oc-1", failure=SECRET)
+    store.arrivals.save([(mark(), {"attributes": {"said": SECRET}})], NOW)
     job = EvaluationRecord(
         id="job-1",
         arn="arn:x/job-1",
@@ -106,8 +106,8 @@ def fill(store):
         metadata=[{"assertion": LONG}],
         definitions={"mine": {"instructions": SECRET}},
     )
-    store.evaluations.open(job, {**row, "runId": "job-1"}, NOW)
-    store.evaluations.tell_failure("job-1", SECRET)
+    store.evaluations.create(job, {**row, "runId": "job-1"}, NOW)
+    store.evaluations.record_failure("job-1", SECRET)
     return item
 
 
@@ -120,7 +120,7 @@ def mark():
         session_key="ext",
         service="svc",
         log_group="g",
-        is_log_group_said=True,
+        has_log_group=True,
         started=1,
     )
 
@@ -131,7 +131,7 @@ def everything(store):
     for table in COLUMNS:
         if table in ("blobs", "data_keys"):
             continue
-        rows = store.read.whole(store.read.query(f'SELECT * FROM "{table}"'))
+        rows = store.read.with_long_texts(store.read.query(f'SELECT * FROM "{table}"'))
         found[table] = sorted(repr(sorted((row | {"heartbeatAt": ""}).items())) for row in rows)
     return found
 
@@ -194,11 +194,11 @@ def test_every_text_column_is_sealed_or_says_why_not(tmp_path):
         for row in raw.execute(f'PRAGMA table_info("{table}")')
         if row[2] in ("TEXT", "BYTEA")
     }
-    sealed = [f"{table}.{column}" for table, columns in SEALED.items() for column in columns]
+    sealed = [f"{table}.{column}" for table, columns in ENCRYPTED.items() for column in columns]
     plain = [place for places in PLAIN.values() for place in places]
 
     assert sorted(texts) == sorted(sealed + plain)
-    assert set(sealed) >= ALIKE
+    assert set(sealed) >= DETERMINISTIC
 
 
 def test_without_the_key_lists_and_states_are_told_and_texts_are_not(url, sealed):
@@ -238,7 +238,7 @@ def test_rows_from_before_there_was_a_key_stay_readable(url):
 
     with Store(url, KEYS) as sealed:
         assert everything(sealed) == before
-        counts = sealed.count_sealed()
+        counts = sealed.count_encrypted()
         assert (counts["messages"].plain, counts["messages"].current) == (1, 0)
 
 
@@ -249,14 +249,14 @@ def test_everything_is_sealed_anew_and_nothing_of_before_is_left(url, tmp_path):
 
     with Store(url, KEYS) as sealed:
         told = []
-        changed = sealed.seal_anew(lambda table, rows: told.append((table, rows)))
+        changed = sealed.reencrypt(lambda table, rows: told.append((table, rows)))
 
         assert changed == told[-1][1] > 10
         assert everything(sealed) == before
-        assert all(found.plain == found.retired == 0 for found in sealed.count_sealed().values())
+        assert all(found.plain == found.retired == 0 for found in sealed.count_encrypted().values())
         first, second = sealed.data_keys.rows
         assert first["retiredAt"] and first["emptiedAt"] and not second["retiredAt"]
-        sealed.seal_anew()
+        sealed.reencrypt()
         assert everything(sealed) == before
         assert len(sealed.data_keys.rows) == 3
     assert SECRET.encode() not in raw_bytes(url, tmp_path)
@@ -270,7 +270,7 @@ def test_sealing_anew_goes_on_after_it_was_killed(tmp_path):
     program = (
         "import sys, time; from pathlib import Path; from proctor.store.keys import Keys, key_in; "
         "from proctor.store import Store; store = Store(sys.argv[1], Keys(own=key_in(Path(sys.argv[2])))); "
-        "store.seal_anew(lambda table, rows: print(table, rows, flush=True) or time.sleep(0.05))"
+        "store.reencrypt(lambda table, rows: print(table, rows, flush=True) or time.sleep(0.05))"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program, url, str(tmp_path / "key")], stdout=subprocess.PIPE, text=True
@@ -282,9 +282,9 @@ def test_sealing_anew_goes_on_after_it_was_killed(tmp_path):
 
     with Store(url, KEYS) as store:
         assert store.data_keys.unfinished
-        found = store.count_sealed()["batch_items"]
+        found = store.count_encrypted()["batch_items"]
         assert found.plain > 0 and found.current > 0
-        rows = store.seal_anew()
+        rows = store.reencrypt()
         assert 0 < rows < 3000
         assert len(store.data_keys.rows) == 2 and not store.data_keys.unfinished
         assert [row["prompt"] for row in store.read.items("run", limit=5000)] == [
@@ -357,12 +357,12 @@ def test_a_text_that_looks_sealed_is_a_text_like_any_other(tmp_path, text):
 
 
 def test_a_span_that_comes_again_is_not_new(sealed):
-    sealed.arrivals.keep([(mark(), {"a": SECRET})], NOW)
-    sealed.arrivals.tell(lambda *_: None, NOW)
+    sealed.arrivals.save([(mark(), {"a": SECRET})], NOW)
+    sealed.arrivals.build_sessions(lambda *_: None, NOW)
 
-    sealed.arrivals.keep([(mark(), {"a": SECRET})], NOW)
+    sealed.arrivals.save([(mark(), {"a": SECRET})], NOW)
     assert not sealed.arrivals.has_new()
-    sealed.arrivals.keep([(mark(), {"a": "else"})], NOW)
+    sealed.arrivals.save([(mark(), {"a": "else"})], NOW)
     assert sealed.arrivals.has_new()
 
 
@@ -425,7 +425,7 @@ def test_what_is_no_key_is_told_and_not_shown(tmp_path, text):
 
 def test_no_query_looks_into_a_sealed_column_in_a_way_that_is_not_known():
     """Statements are rewritten by their text; one that is written in another way would go wrong unseen."""
-    names = "|".join(sorted({column for columns in SEALED.values() for column in columns}))
+    names = "|".join(sorted({column for columns in ENCRYPTED.values() for column in columns}))
     cut = re.compile(rf'(?i)substr\((?:\w+\.)?\\?"({names})\\?"(?!, 1, [^)]*\) AS)')
     like = re.compile(rf'(?i)(?<![\w(.\\])(?!LOWER\()[\w(.\\]*"({names})\\?"\)? (NOT )?LIKE')
     source = Path(sys.modules["proctor"].__file__).parent
@@ -479,7 +479,9 @@ def test_a_data_key_is_unwrapped_once_and_then_kept_for_a_while(monkeypatch, sco
     sealer.reload()
 
     for number in range(3):
-        value = sealer.seal(sealer.key_for(scope), "messages.content", f"text {number}", is_alike=False)
-        assert sealer.open(value, "content", 'SELECT "content" FROM "messages"') == f"text {number}"
+        value = sealer.encrypt(
+            sealer.key_for(scope), "messages.content", f"text {number}", is_deterministic=False
+        )
+        assert sealer.decrypt(value, "content", 'SELECT "content" FROM "messages"') == f"text {number}"
 
     assert CountingKey.unwrapped == 1

@@ -152,20 +152,20 @@ def fill(store: Store) -> None:
         source="otlp",
         log_group="g",
         started_at=NOW,
-        steps=[Step(trace_id="t", happenings=[said])],
+        steps=[Step(trace_id="t", events=[said])],
     )
-    store.keep_imported(imported, NOW)
-    store.keep_label(Label(session_id="s1", evaluator="tidy", who="me", label="good", note=LONG), NOW)
+    store.save_imported(imported, NOW)
+    store.save_label(Label(session_id="s1", evaluator="tidy", who="me", label="good", note=LONG), NOW)
     store.ask_question("run", ITEM.id, "mayor", "what now?", NOW)
     store.logs.create("g", "s", NOW)
     store.logs.put("g", "s", [LogEvent(timestamp_ms=1, message=LONG)], NOW)
     definition = {"id": "ev-1", "name": "ev", "level": "SESSION", "kind": "llmAsAJudge"}
     times = {"createdAt": timestamp(NOW), "updatedAt": timestamp(NOW)}
-    token = Token(operation="o", token="", asked={})
+    token = Token(operation="o", token="", request={})
     store.definitions.create_evaluator(definition | times, {"instructions": LONG}, token)
     document = {"evaluators": [{"evaluatorId": "ev-1"}]}
     store.definitions.create_config({"id": "oc-1", "name": "oc", "enabled": 1} | times, document, token)
-    store.definitions.decided("oc-1", {"s1": "judge"}, NOW)
+    store.definitions.record_decisions("oc-1", {"s1": "judge"}, NOW)
     store.definitions.tag("arn", {"team": "a"})
     mark = SessionMark(
         trace_id="t" * 32,
@@ -175,10 +175,10 @@ def fill(store: Store) -> None:
         session_key="ext",
         service="svc",
         log_group="g",
-        is_log_group_said=True,
+        has_log_group=True,
         started=1,
     )
-    store.arrivals.keep([(mark, {"attributes": {}})], NOW)
+    store.arrivals.save([(mark, {"attributes": {}})], NOW)
     store._transaction(lambda connection: connection.run('UPDATE "arrivals" SET "sessionId" = ?', ("s1",)))
     new = EvaluationRecord(
         id="job-1",
@@ -190,7 +190,7 @@ def fill(store: Store) -> None:
         output_group="g",
         output_stream="out",
     )
-    store.evaluations.open(new, row | {"runId": "job-1", "job": "evaluation", "status": "running"}, NOW)
+    store.evaluations.create(new, row | {"runId": "job-1", "job": "evaluation", "status": "running"}, NOW)
 
 
 def record(writer: Any, session_id: str, item: Item, status: str) -> None:
@@ -260,14 +260,22 @@ def reader_queries(read: StoreReader) -> tuple[Any, ...]:
         items.listing(read, "run", "", "factor:task", descending=False),
         *(items.rows_at(read, "run", [0]), items.first_rows(read, "run", offset=0, limit=5)),
         *(items.items_by_id(read, "run", [ITEM.id]), items.running_ids(read, "run", limit=5)),
-        *(items.begun_since(read, "run", "", limit=5), items.status_counts(read, "run")),
-        *(items.makers(read, "run"), items.item_settings(read, "run"), items.item_states(read, "run")),
+        *(items.items_started_since(read, "run", "", limit=5), items.status_counts(read, "run")),
+        *(
+            items.agent_model_counts(read, "run"),
+            items.item_settings(read, "run"),
+            items.item_states(read, "run"),
+        ),
         *(items.item_results(read, "run", [ITEM.id]), items.mock_models(read, "run")),
         *(items.factor_names(read, "run"), items.uses_postgres(read)),
         runs.count_batches(read, runs.RunFilter(statuses=["running"], search="plan"), NOW),
         runs.page_of_batches(read, runs.RunFilter(jobs=["scenario"]), NOW, limit=5),
-        *(runs.batches_named(read, ["run"], NOW), runs.standing_of_all(read, NOW)),
-        *(runs.totals_of(read, ["run"]), runs.jobs_there_are(read), runs.batch_from(read, "plan.yaml")),
+        *(runs.batches_by_id(read, ["run"], NOW), runs.batch_states(read, NOW)),
+        *(
+            runs.totals_of(read, ["run"]),
+            runs.distinct_jobs(read),
+            runs.batch_of_plan_file(read, "plan.yaml"),
+        ),
         *(runs.batches_of_job(read, "scenario"), runs.run_ids_of_job(read, "scenario")),
         runs.last_change(read),
     )
@@ -294,7 +302,7 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.mean_scores(read, ["s1", "s2"]), aggregates.measured_values(read, ["s1"])),
         *(aggregates.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
         *(aggregates.labeled_evaluators(read), aggregates.labeled_scores(read, "tidy")),
-        *(aggregates.label_state(read), aggregates.dialogue_items(read, "run")),
+        aggregates.dialogue_items(read, "run"),
         aggregates.item_scores(read, "run"),
     )
 
@@ -303,17 +311,21 @@ def part_queries(store: Store) -> tuple[Any, ...]:
     read = store.read
     return (
         *(transcripts.events(read, "s1", after=0, limit=9), transcripts.calls(read, "s1", after=0, limit=9)),
-        *(transcripts.extent(read, "s1"), transcripts.step_count(read, "s1"), transcripts.so_far(read, "s2")),
+        *(
+            transcripts.extent(read, "s1"),
+            transcripts.step_count(read, "s1"),
+            transcripts.running_totals(read, "s2"),
+        ),
         *(transcripts.first_metrics(read, "s1", limit=5), transcripts.metrics_over_steps(read, "s1")),
         *(transcripts.last_commit(read, "s1"), transcripts.calls_after_step(read, "s1", 0)),
         *(transcripts.text_part(read, "s1", 1, "content", offset=0, limit=5), transcripts.steps(read, "s1")),
-        *(transcripts.step_text(read, "s1", 1, "output"), transcripts.judgements(read, "s1")),
+        *(transcripts.step_text(read, "s1", 1, "output"), transcripts.scores(read, "s1")),
         transcripts.search(read, "s1", "long"),
         evaluations.sessions_page(read, "run", JudgedFilter(evaluator="tidy"), limit=5, offset=0),
         evaluations.scores_by_session(read, "run", ["town"]),
         *(evaluations.verdicts_of(read, "run", "s1"), evaluations.jobs_page(read, "job", limit=5, offset=0)),
         *(evaluations.log_groups(read), store.evaluations.row("job-1"), store.evaluations.page()),
-        *(store.evaluations.metadata("job-1"), store.evaluations.writing_to("g", "out")),
+        *(store.evaluations.metadata("job-1"), store.evaluations.of_stream("g", "out")),
         *(
             store.definitions.evaluator("ev"),
             store.definitions.evaluators(),

@@ -87,7 +87,7 @@ def test_what_is_asked_for_sees_all_that_was_handed_over_before(store):
     writer = store.writer()
     for number in range(100):
         writer.append("metrics", ("s1", number, 0, "speed", 1.0, None))
-    seen = writer.ask(lambda connection: connection.rows('SELECT COUNT(*) AS "n" FROM "metrics"'))
+    seen = writer.submit(lambda connection: connection.rows('SELECT COUNT(*) AS "n" FROM "metrics"'))
 
     assert seen.result(WAIT) == [{"n": 100}]
     writer.close()
@@ -128,7 +128,7 @@ def test_a_commit_that_fails_reaches_everyone_who_waits_and_everyone_who_comes_l
     writer = store.writer(owned("run", "me", failed=failed.append))
     writer.flush().result(WAIT)
     writer.add("sessions", ("s1",), session_row(job=None))
-    waiting = [writer.flush(), writer.flush(), writer.ask(lambda connection: 1)]
+    waiting = [writer.flush(), writer.flush(), writer.submit(lambda connection: 1)]
 
     for answer in waiting:
         with pytest.raises(StoreError):

@@ -195,7 +195,7 @@ def imported(**more):
         name="task 7",
         model="large",
         started_at=NOW,
-        steps=[Step(trace_id="t", happenings=[TimedEvent(event=event) for event in events])],
+        steps=[Step(trace_id="t", events=[TimedEvent(event=event) for event in events])],
         tools=[{"name": "t", "description": "d" * 9000}],
         scores=[Score(evaluator="resolved", value=1.0)],
         notes=["the end was missing"],
@@ -204,7 +204,7 @@ def imported(**more):
 
 
 def test_a_session_of_another_tool_is_kept_as_one_of_our_own_would_be(store):
-    session_id = store.keep_imported(imported(), NOW)
+    session_id = store.save_imported(imported(), NOW)
 
     row = store.read.session(session_id)
     found = store.read.evidence(session_id)
@@ -216,8 +216,8 @@ def test_a_session_of_another_tool_is_kept_as_one_of_our_own_would_be(store):
 
 
 def test_importing_again_replaces(store):
-    first = store.keep_imported(imported(), NOW)
-    second = store.keep_imported(imported(status="fail"), NOW)
+    first = store.save_imported(imported(), NOW)
+    second = store.save_imported(imported(status="fail"), NOW)
 
     assert first == second
     assert store.read.session(first)["status"] == "fail"
@@ -226,20 +226,20 @@ def test_importing_again_replaces(store):
 
 
 def test_what_was_kept_comes_out_as_it_went_in(store):
-    session_id = store.keep_imported(imported(), NOW)
+    session_id = store.save_imported(imported(), NOW)
 
     back = store.read.recorded(session_id)
 
-    assert [each.event for each in back.steps[0].happenings] == [
-        each.event for each in imported().steps[0].happenings
+    assert [each.event for each in back.steps[0].events] == [
+        each.event for each in imported().steps[0].events
     ]
     assert (back.external_id, back.source, back.model) == ("other", "swe-agent", "large")
 
 
 def test_hostile_text_is_kept(store):
     events = [Message(role="user", content="\0 \ud800 " + "x" * 100_000)]
-    step = Step(happenings=[TimedEvent(event=event) for event in events])
-    session_id = store.keep_imported(
+    step = Step(events=[TimedEvent(event=event) for event in events])
+    session_id = store.save_imported(
         Session(external_id="\0id", source="otlp", service="\ud800", steps=[step]), NOW
     )
 
@@ -344,7 +344,7 @@ def test_a_session_that_cannot_be_read_fails_alone_and_says_so(store, monkeypatc
 
 
 def test_an_imported_session_took_as_long_as_from_its_start_to_its_end(store):
-    session_id = store.keep_imported(imported(finished_at=NOW + timedelta(seconds=90)), NOW)
+    session_id = store.save_imported(imported(finished_at=NOW + timedelta(seconds=90)), NOW)
 
     row = store.read.session(session_id)
     assert (row["workSeconds"], row["waitingSeconds"]) == (90, 0)
@@ -352,6 +352,6 @@ def test_an_imported_session_took_as_long_as_from_its_start_to_its_end(store):
 
 
 def test_an_imported_session_that_ends_before_it_starts_took_no_time(store):
-    session_id = store.keep_imported(imported(finished_at=NOW - timedelta(seconds=90)), NOW)
+    session_id = store.save_imported(imported(finished_at=NOW - timedelta(seconds=90)), NOW)
 
     assert store.read.session(session_id)["workSeconds"] == 0

@@ -13,8 +13,8 @@ TOKENS = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
 
 def call(model, provider="", **more):
     made = ModelCall(model=model, provider=provider, usage=more.pop("usage", TOKENS), **more)
-    step = Step(happenings=[TimedEvent(event=made, at=NOW)])
-    (found,) = priced(Session(external_id="s", source="otlp", steps=[step]), NOW).steps[0].happenings
+    step = Step(events=[TimedEvent(event=made, at=NOW)])
+    (found,) = priced(Session(external_id="s", source="otlp", steps=[step]), NOW).steps[0].events
     return found.event
 
 

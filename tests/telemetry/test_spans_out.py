@@ -76,11 +76,11 @@ def traces(draw):
 def evidences(draw):
     turns = draw(st.lists(traces(), min_size=1, max_size=4))
     steps = [
-        Step(trace_id=f"turn-{number}", happenings=[TimedEvent(event=event) for event in turn.happened])
+        Step(trace_id=f"turn-{number}", events=[TimedEvent(event=event) for event in turn.happened])
         for number, turn in enumerate(turns, start=1)
     ]
     calls = [TimedEvent(event=call) for call in draw(st.lists(model_calls, max_size=3))]
-    steps[0] = Step(trace_id=steps[0].trace_id, happenings=[*steps[0].happenings, *calls])
+    steps[0] = Step(trace_id=steps[0].trace_id, events=[*steps[0].events, *calls])
     tools = draw(
         st.lists(st.fixed_dictionaries({"name": names, "description": names}), max_size=2, unique_by=str)
     )
@@ -141,7 +141,7 @@ def test_times_ids_and_places_of_an_imported_session_stay():
                 trace_id="ab" * 16,
                 started_at=start,
                 finished_at=start + timedelta(seconds=9),
-                happenings=[
+                events=[
                     TimedEvent(event=Message(role="user", content="hi"), at=start + timedelta(seconds=1)),
                     TimedEvent(
                         event=ToolCall(name="t", call_id="cd" * 8, duration_ms=1500.0),
@@ -177,7 +177,7 @@ def test_how_a_session_ended_who_it_was_and_that_it_only_rehearsed_comes_back(st
         status=status,
         end_reason=end_reason,
         error="" if status == "success" else "why",
-        steps=[Step(trace_id=f"turn-{turn}", happenings=[asked, called]) for turn in (1, 2)],
+        steps=[Step(trace_id=f"turn-{turn}", events=[asked, called]) for turn in (1, 2)],
     )
 
     (back,) = sessions_of(decode_json(json.dumps(encode_spans(documents_of(session))).encode()).documents)

@@ -37,7 +37,7 @@ def test_a_span_without_a_name_inherits_it_from_above_or_from_its_trace():
 
     (found,) = sessions_of(spans)
     assert found.external_id == "s-1"
-    assert [happening.event.name for happening in found.steps[0].happenings] == ["t"]
+    assert [happening.event.name for happening in found.steps[0].events] == ["t"]
 
 
 def test_two_sessions_in_one_trace_stay_apart_each_with_what_is_below_it():
@@ -52,7 +52,7 @@ def test_two_sessions_in_one_trace_stay_apart_each_with_what_is_below_it():
     ]
 
     found = {session.external_id: session for session in sessions_of(spans)}
-    assert {name: session.steps[0].happenings[0].event.name for name, session in found.items()} == {
+    assert {name: session.steps[0].events[0].event.name for name, session in found.items()} == {
         "one": "x",
         "two": "y",
     }

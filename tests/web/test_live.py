@@ -99,7 +99,7 @@ def fails_once(monkeypatch, error):
 
 
 def test_a_store_that_does_not_answer_for_a_moment_ends_no_channel(served, monkeypatch):
-    fails_once(monkeypatch, StoreError("the store answers: database is locked"))
+    fails_once(monkeypatch, StoreError("store error: database is locked"))
     with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
         live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
         assert json.loads(live.recv(timeout=10))["full"] is True

@@ -283,7 +283,7 @@ def test_a_page_is_told_to_look_again_when_everything_changed_at_once(served, si
         live.send(json.dumps({"watch": [{"topic": "run", "id": "stocked"}]}))
         assert json.loads(live.recv(timeout=10))["changes"]["reset"] is False
 
-        site.store.queue_again("stocked", [item.id for item in made[:40]])
+        site.store.requeue("stocked", [item.id for item in made[:40]])
 
         changes = json.loads(live.recv(timeout=10))["changes"]
         assert (changes["reset"], changes["items"], changes["run"]["counts"]["queued"]) == (True, [], 46)

@@ -16,7 +16,7 @@ from proctor.report import html, markdown
 from proctor.session import Message, ModelCall, ToolCall
 from proctor.stats.summary import summarise
 from proctor.store import ItemFilter, Scope, Store
-from proctor.store.transcripts import judgements
+from proctor.store.transcripts import scores
 from proctor.workspace import merge_queue
 from proctor.workspace.source_repository import open_source
 
@@ -90,7 +90,7 @@ class RunSession(Record):
     def transcript(self) -> Sequence[Message | ToolCall | ModelCall]:
         """Messages, tool calls and model calls in order."""
         recorded = self._store.read.recorded(self._row["id"])
-        events = (each.event for step in recorded.steps for each in step.happenings)
+        events = (each.event for step in recorded.steps for each in step.events)
         return [event for event in events if isinstance(event, Message | ToolCall | ModelCall)]
 
     @property
@@ -116,7 +116,7 @@ class RunSession(Record):
     @property
     def scores(self) -> Sequence[Record]:
         """Every score about this session, of its own checks and of evaluations."""
-        return [Record(row) for row in judgements(self._store.read, self._row["id"])]
+        return [Record(row) for row in scores(self._store.read, self._row["id"])]
 
     @property
     def steps(self) -> Sequence[Record]:

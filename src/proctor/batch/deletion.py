@@ -43,7 +43,7 @@ def imported_sessions(
 def forget_sessions(store: Store, session_ids: Sequence[str]) -> None:
     """Delete imported sessions with all that was kept of them. What was judged about them stays."""
     for start in range(0, len(session_ids), AT_ONCE):
-        store.forget_imported(session_ids[start : start + AT_ONCE])
+        store.delete_imported(session_ids[start : start + AT_ONCE])
 
 
 def _named(store: Store, session_id: str) -> str:

@@ -127,7 +127,7 @@ class StoreHost:
 
     async def give_back(self, holder: str, usd: float) -> None:
         """Return drawn money to the ledger."""
-        await asyncio.to_thread(self._store.give_money_back, self._run_id, holder, usd, self.context.now())
+        await asyncio.to_thread(self._store.return_money, self._run_id, holder, usd, self.context.now())
 
     async def share_limits(self, holder: str, states: Sequence[PoolState]) -> Sequence[PoolState]:
         """Publish the rate limits of a worker; those of all others on the store."""
@@ -135,13 +135,13 @@ class StoreHost:
         rows = [pool_row(state, self._run_id, now) for state in states]
         if rows:
             self._limit_holders.add(holder)
-        exchanged = self.writer.ask(partial(ledger.exchange, owner=holder, rows=rows, now=now))
+        exchanged = self.writer.submit(partial(ledger.exchange, owner=holder, rows=rows, now=now))
         return [pool_state(row, now) for row in await asyncio.wrap_future(exchanged)]
 
     def withdraw_limits(self) -> None:
         """Remove the published rate limits of all workers."""
         for holder in self._limit_holders:
-            self.writer.ask(partial(ledger.withdraw, owner=holder))
+            self.writer.submit(partial(ledger.withdraw, owner=holder))
 
 
 class Executor:
@@ -189,7 +189,7 @@ class Executor:
         try:
             await self._run_items(writer)
             end = self._end()
-            await asyncio.wrap_future(writer.ask(lambda connection: self._close(connection, end)))
+            await asyncio.wrap_future(writer.submit(lambda connection: self._close(connection, end)))
         finally:
             if self._host:
                 self._host.withdraw_limits()

@@ -26,15 +26,15 @@ from proctor.telemetry.sources import LogGroupQuery, read_log_groups
 
 def priced(session: Session, now: datetime) -> Session:
     """The same session with the list price of every call that has tokens, a known model and no cost yet."""
-    if not any(_is_open(timed) for step in session.steps for timed in step.happenings):
+    if not any(_is_open(timed) for step in session.steps for timed in step.events):
         return session
     at = session.started_at or now
     return replace(session, steps=[_step(step, at) for step in session.steps])
 
 
 def _step(step: Step, at: datetime) -> Step:
-    timed = [_priced(each, each.at or step.started_at or at) for each in step.happenings]
-    return replace(step, happenings=timed)
+    timed = [_priced(each, each.at or step.started_at or at) for each in step.events]
+    return replace(step, events=timed)
 
 
 def _is_open(timed: TimedEvent) -> bool:
@@ -87,7 +87,7 @@ def keep_arrivals(
             (mark_of(document, log_group=log_group, fallback=fallback, service=service), document)
             for document in some
         )
-        store.arrivals.keep(marked, now)
+        store.arrivals.save(marked, now)
         count += len(some)
     return count
 
@@ -101,7 +101,7 @@ def build_sessions(store: Store, now: datetime) -> BuiltSessions:
         session = _session_of(name, documents, left_out)
         return None if session is None else priced(session, now)
 
-    return store.arrivals.tell(build, now)
+    return store.arrivals.build_sessions(build, now)
 
 
 def _session_of(name: SessionName, documents: Sequence[Document], left_out: int) -> Session | None:
@@ -257,7 +257,7 @@ def _keep_records(
             session = replace(
                 record, service=record.service or service, log_group=record.log_group or log_group
             )
-            done.session_ids.append(store.keep_imported(priced(session, now), now))
+            done.session_ids.append(store.save_imported(priced(session, now), now))
 
 
 def _each(path: Path, kind: Kind) -> list[Path]:

@@ -127,7 +127,7 @@ def _store(settings: Settings) -> CheckResult:
             writer = store.writer()
             try:
                 # Changes nothing, but fails where nothing can be written.
-                writer.ask(lambda connection: withdraw(connection, "doctor")).result(timeout=30)
+                writer.submit(lambda connection: withdraw(connection, "doctor")).result(timeout=30)
             finally:
                 writer.close()
             shown = store.url

@@ -107,7 +107,7 @@ def rotate(
     document: dict[str, Any] = {"keyId": keys.own.id}
     with Store(where.store, keys) as store:
         if again:
-            document["rows"] = store.seal_anew(_print_progress)
+            document["rows"] = store.reencrypt(_print_progress)
             print_note(f"re-encrypted {count(document['rows'], 'row')}")
         if new is not None:
             document |= {"dataKeys": store.data_keys.rewrap(new), "keyId": new.id}
@@ -138,7 +138,7 @@ def _problem(where: StorePlaces) -> str:
 
 
 def _status(store: Store, where: StorePlaces, problem: str) -> dict[str, Any]:
-    counts = store.count_sealed()
+    counts = store.count_encrypted()
     mine = [row for row in store.data_keys.rows if not row["scope"]]
     living = [row for row in mine if not row["retiredAt"]]
     own = None if problem else keys_of(where).own

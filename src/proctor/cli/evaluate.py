@@ -342,7 +342,7 @@ def _execute_or_detach(
         home=ctx.home,
         environment=ctx.settings.user_environment,
         folder=folder,
-        has_log=not ctx.store.data_keys.is_sealed,
+        has_log=not ctx.store.data_keys.is_encrypted,
     )
     print_note(f"Status:  proctor evaluate get {printable(evaluation.id)}")
     return _print_state(evaluation, output.as_json)

@@ -166,7 +166,7 @@ def label(
             dimension=dimension,
             note=note,
         )
-        ctx.store.keep_label(said, ctx.now())
+        ctx.store.save_label(said, ctx.now())
     kept = {"sessionId": said.session_id, "target": target, "evaluator": evaluator, "who": said.who}
     if as_json:
         print_json({**kept, "label": label, "value": value})

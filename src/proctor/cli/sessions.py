@@ -242,7 +242,7 @@ def merge(
         )
         merged = asyncio.run(merge_queue.merge(request, _check(found) if check else None))
         for tried in merged.merges:
-            store.keep_merge(found.row["id"], tried, now())
+            store.save_merge(found.row["id"], tried, now())
     end = merged.result
     document = {"result": end.result, "conflictFiles": list(end.conflict_files), "commitSha": end.after_sha}
     if end.result == "success":

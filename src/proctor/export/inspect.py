@@ -190,13 +190,13 @@ def _about(session: Session) -> dict[str, Any]:
 
 
 def _asked(session: Session) -> str:
-    events = (each.event for step in session.steps for each in step.happenings)
+    events = (each.event for step in session.steps for each in step.events)
     said = (event.content for event in events if isinstance(event, Message) and event.role == "user")
     return next(said, "")
 
 
 def _output(session: Session) -> dict[str, Any]:
-    events = (each.event for step in reversed(session.steps) for each in reversed(step.happenings))
+    events = (each.event for step in reversed(session.steps) for each in reversed(step.events))
     answers = (event.content for event in events if isinstance(event, Message) and event.role == "assistant")
     answer = next(answers, "")
     message = {"role": "assistant", "content": answer, "source": "generate"}

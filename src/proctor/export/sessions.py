@@ -113,7 +113,7 @@ def said_in(session: Session) -> Iterator[ExportedMessage]:
     taken: set[str] = set()
     for step in session.steps:
         turn: str | None = step.trace_id
-        for said in _told([(each.event, each.at) for each in step.happenings]):
+        for said in _told([(each.event, each.at) for each in step.events]):
             said.turn, turn = turn, None
             said.call_names = [_name(call, taken) for call, _ in said.tool_calls]
             yield said
@@ -162,7 +162,7 @@ def total_usage(session: Session) -> dict[str, tuple[Usage, float | None]]:
     """Tokens and cost of a session by model; a cost of None: no call of it had a known price."""
     found: dict[str, tuple[Usage, float | None]] = {}
     for step in session.steps:
-        for each in step.happenings:
+        for each in step.events:
             if isinstance(each.event, ModelCall):
                 usage, cost = found.get(each.event.model, (Usage(), None))
                 more = each.event.cost_usd

@@ -173,7 +173,7 @@ def _finished(step: _Step) -> Step:
     moments: Sequence[datetime] = [each.at for each in step.entries if each.at is not None]
     return Step(
         trace_id=step.trace_id,
-        happenings=[TimedEvent(event=each.event, at=each.at) for each in step.entries],
+        events=[TimedEvent(event=each.event, at=each.at) for each in step.entries],
         started_at=step.began or (moments[0] if moments else None),
         finished_at=moments[-1] if moments else None,
     )

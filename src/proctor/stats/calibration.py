@@ -316,7 +316,7 @@ def _things(rows: Iterable[LabeledScore]) -> list[JudgedTargetPair]:
     machine: dict[tuple[str, str], dict[tuple[str, str, int], LabelValue]] = defaultdict(dict)
     for row in rows:
         thing = row["about"], row["target"]
-        people[thing][row["who"]] = LabelValue(label=row["said"], value=row["worth"])
+        people[thing][row["who"]] = LabelValue(label=row["humanLabel"], value=row["humanValue"])
         asked = row["timestamp"] or "", row["sessionId"], row["position"]
         machine[thing][asked] = LabelValue(label=row["label"], value=row["value"])
     return [

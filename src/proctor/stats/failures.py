@@ -84,7 +84,7 @@ def attempts(sums: SessionSums) -> AttemptCounts:
         waiting_seconds=sums["waiting"] or 0.0,
         interventions=sums["interventions"] or 0,
         sessions_with_notes=sums["noted"] or 0,
-        by_stand_ins=sums["rehearsed"] or 0,
+        by_stand_ins=sums["mocks"] or 0,
     )
 
 

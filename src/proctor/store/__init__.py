@@ -1,4 +1,4 @@
-"""The only code that writes what a batch produced."""
+"""The store: batches, items, sessions and scores. Nothing else writes to its database."""
 
 from proctor.store.batches import RetrySelection
 from proctor.store.items import ItemFilter, Scope, StoreReader

@@ -24,35 +24,17 @@ from proctor.store.tables import ItemRow
 
 KEPT_RANKS = 1000
 """How many durations of a large batch are read, evenly spaced by rank."""
-
-
 SLOWEST = 10
-
-
 LISTED_FAILURES = 200
-
-
 LISTED_MOCKS = 100
-
-
-# What an agent prints is long; a list needs the first line of it.
+# Of long texts in lists.
 SHOWN_CHARACTERS = 300
-
-
 SHOWN_RUNNING = 10
-
-
 MOST_RUNS = 200
-"""Earlier runs of a scenario that are read, the latest first: more would change no digit that matters."""
-
-
+"""Earlier runs of a scenario that are read, the latest first: more would not change the estimate."""
 IDS_AT_ONCE = 500
 """Ids in one statement."""
-
-
 _NOT_PASSED = ", ".join(f"'{status}'" for status in (FAIL, TIMEOUT, ERROR))
-
-
 _FINISHED = ", ".join(f"'{status}'" for status in FINISHED)
 
 
@@ -89,7 +71,7 @@ class Selection:
         return self.read.rows(shape, sql, self.session_parameters)
 
     def of_few_events(self, shape: type[R], table: str, columns: str, rest: str = "") -> list[R]:
-        """The same for a table with far fewer rows than there are sessions."""
+        """Like `of_events`, for a table with far fewer rows than there are sessions."""
         mine = f'SELECT 1 FROM "sessions" s WHERE {self.sessions} AND s."id" = t."sessionId"'
         sql = f'SELECT {columns} FROM "{table}" t WHERE EXISTS ({mine}) {rest}'
         return self.read.rows(shape, sql, self.session_parameters)
@@ -109,7 +91,7 @@ class Selection:
             return 'i."factors"', []
         if self.is_postgres:
             return f'(i."factors"::jsonb{" - CAST(? AS TEXT)" * len(names)})::text', list(names)
-        # A path cannot quote these two characters; such a factor stays, and costs time only.
+        # A path cannot quote these two characters; such a factor stays and only costs time.
         paths = [f'$."{name}"' for name in names if '"' not in name and "\\" not in name]
         return f'json_remove(i."factors"{", ?" * len(paths)})', paths
 
@@ -369,7 +351,7 @@ class SessionSums(TypedDict):
     interventions: int | None
     noted: int | None
     retried: int | None
-    rehearsed: int | None
+    mocks: int | None
 
 
 def session_sums(selection: Selection) -> SessionSums:
@@ -381,7 +363,7 @@ def session_sums(selection: Selection) -> SessionSums:
         'SUM(CASE WHEN s."notes" = \'[]\' THEN 0 ELSE 1 END) AS "noted", '
         # Attempts are numbered from 1, so each item that was retried has exactly one second attempt.
         'SUM(CASE WHEN s."attempt" = 2 THEN 1 ELSE 0 END) AS "retried", '
-        'SUM(s."standIn") AS "rehearsed"',
+        'SUM(s."standIn") AS "mocks"',
     )
     return row
 
@@ -488,7 +470,7 @@ class UsageSums(TypedDict):
 
 
 class RunningItemRow(TypedDict):
-    """An item under way; its prompt is cut."""
+    """A running item; its prompt is cut."""
 
     id: str
     repo: str
@@ -570,11 +552,11 @@ def running_items(read: StoreReader, run_id: str) -> list[RunningItemRow]:
     )
 
 
-# What earlier work took, for estimates.
+# Cost and time of earlier work, for estimates.
 
 
 class ScenarioTotals(TypedDict):
-    """What one completed run of a scenario took."""
+    """Tokens, cost and calls of one completed run of a scenario."""
 
     tokensTotal: int
     costUsd: float | None
@@ -600,7 +582,7 @@ class WorkerSums(TypedDict):
 
 
 def scenario_totals(read: StoreReader, scenario: str) -> list[ScenarioTotals]:
-    """What the completed runs of a scenario took."""
+    """Tokens, cost and calls of the completed runs of a scenario."""
     return read.rows(
         ScenarioTotals,
         'SELECT i."tokensTotal", i."costUsd", '
@@ -774,8 +756,8 @@ class LabeledScore(TypedDict):
     about: str
     target: str
     who: str
-    said: str
-    worth: float | None
+    humanLabel: str
+    humanValue: float | None
     level: str
     evaluatorDigest: str
     label: str
@@ -785,22 +767,13 @@ class LabeledScore(TypedDict):
     position: int
 
 
-class LabelState(TypedDict):
-    """How many labels there are, and when the last was given."""
-
-    n: int
-    at: str | None
-
-
 _LABELED_SCORES = (
     'SELECT l."evaluator", l."dimension", l."sessionId" AS "about", l."target", l."who", '
-    'l."label" AS "said", l."value" AS "worth", l."level", s."evaluatorDigest", s."label", s."value", '
-    's."timestamp", s."sessionId", s."position" FROM "labels" l JOIN "scores" s ON {joined} '
+    'l."label" AS "humanLabel", l."value" AS "humanValue", l."level", s."evaluatorDigest", s."label", '
+    's."value", s."timestamp", s."sessionId", s."position" FROM "labels" l JOIN "scores" s ON {joined} '
     'AND s."evaluator" = l."evaluator" AND s."target" = l."target" AND s."dimension" = l."dimension" '
-    "AND s.\"error\" = '' WHERE {wanted}"
+    "AND s.\"error\" = '' WHERE {condition}"
 )
-
-
 _JOINS = (
     's."judgedSessionId" = l."sessionId"',
     's."sessionId" = l."sessionId" AND s."judgedSessionId" = \'\'',
@@ -809,30 +782,25 @@ _JOINS = (
 
 def labeled_evaluators(read: StoreReader, evaluator: str = "") -> list[LabeledEvaluator]:
     """The evaluators that have labels, the most labeled first; or one of them."""
-    wanted, given = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
+    where, parameters = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
     return read.rows(
         LabeledEvaluator,
         'SELECT "evaluator", "dimension", MAX("level") AS "level", COUNT(*) AS "labels" FROM "labels" '
-        f'{wanted} GROUP BY "evaluator", "dimension" ORDER BY "labels" DESC, "evaluator", "dimension"',
-        given,
+        f'{where} GROUP BY "evaluator", "dimension" ORDER BY "labels" DESC, "evaluator", "dimension"',
+        parameters,
     )
 
 
 def labeled_scores(read: StoreReader, evaluator: str = "") -> list[LabeledScore]:
     """Every pair of a label and a score of the same target; or those of one evaluator."""
-    wanted, given = ('l."evaluator" = ?', (evaluator,)) if evaluator else ("1 = 1", ())
+    condition, parameters = ('l."evaluator" = ?', (evaluator,)) if evaluator else ("1 = 1", ())
     return [
         row
         for joined in _JOINS
-        for row in read.rows(LabeledScore, _LABELED_SCORES.format(joined=joined, wanted=wanted), given)
+        for row in read.rows(
+            LabeledScore, _LABELED_SCORES.format(joined=joined, condition=condition), parameters
+        )
     ]
-
-
-def label_state(read: StoreReader, evaluator: str = "") -> LabelState:
-    """What differs whenever a label was given; of all evaluators, or of one."""
-    wanted, given = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
-    (row,) = read.rows(LabelState, f'SELECT COUNT(*) AS "n", MAX("at") AS "at" FROM "labels" {wanted}', given)
-    return row
 
 
 # Dialogues.

@@ -1,8 +1,6 @@
-"""The life of a batch in the store: made, owned, asked to stop, taken over, deleted.
+"""Lifecycle of a batch in the store: create, extend, claim, abort, finish, delete; questions to people.
 
-Every function is one transaction's worth of work on a connection that has begun one.
-
-Knows nothing of how items are carried out.
+Every function runs inside a transaction that its caller has begun.
 """
 
 import itertools
@@ -23,57 +21,55 @@ from proctor.store.tables import (
     BatchRow,
     QuestionRow,
     SessionRow,
-    how_of,
+    changeable_columns,
     merge_row,
     row_of,
 )
 from proctor.store.writer import is_alive, timestamp
 
 INTERRUPTED = "interrupted"
-"""What a batch is, and why its items ended, when its process went away."""
-
-
+"""Status of a batch, and reason of its items, when its process died."""
 UNFINISHED_REASONS = ("aborted", INTERRUPTED, "halted")
-"""Reasons of items that ended without anyone having tried; resuming takes them up again."""
+"""Reasons of items that ended without an attempt; resuming queues them again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySelection:
-    """Which finished items a resumed batch takes up again, besides the unfinished ones."""
+    """Finished items that a resumed batch retries, besides the unfinished ones."""
 
     errors: bool = False
-    """Items that we or the infrastructure failed."""
+    """Items with an infrastructure error."""
     failures: bool = False
-    """Items whose work did not pass or ran out of time."""
+    """Items that failed or timed out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedBatch:
-    """From whom a batch was taken."""
+    """Previous owner of a claimed batch."""
 
     last_owner: str
     last_seen: datetime
-    """When that process still lived, which is the last that is known of what it did."""
+    """Last heartbeat of that process."""
 
 
 def create(connection: Connection, batch: Mapping[str, Any], items: Iterable[Item]) -> int:
-    """Make a batch with its items, all or nothing; the number of items."""
+    """Create a batch with its items; return the number of items."""
     if connection.rows('SELECT 1 FROM "batches" WHERE "runId" = ?', (batch["runId"],)):
         raise UsageError(
             f"there is already a run called {batch['runId']}\n"
-            "Go on with it (--resume), delete it (proctor delete), or give the plan another runId."
+            "Resume it (--resume), delete it (proctor delete), or give the plan another runId."
         )
-    connection.seal_for(batch["runId"])
+    connection.set_key_scope(batch["runId"])
     connection.run(insertion("batches", batch), tuple(batch.values()))
     return add_items(connection, batch["runId"], items)
 
 
 def add_items(connection: Connection, run_id: str, items: Iterable[Item], *, first: int = 0) -> int:
-    """Append items to a batch, the first at position `first`; how many there were."""
+    """Append items to a batch, starting at position `first`; return their number."""
     statement = insertion("batch_items", COLUMNS["batch_items"])
     count = itertools.count(first)
     rows = (row_of(run_id, next(count), item) for item in items)
-    # In pages, so that a hundred thousand items never stand in memory at once.
+    # In pages, so that 100,000 items are never in memory at once.
     while page := list(itertools.islice(rows, 1000)):
         connection.run_many(statement, page)
     return next(count) - first
@@ -81,7 +77,7 @@ def add_items(connection: Connection, run_id: str, items: Iterable[Item], *, fir
 
 def change(connection: Connection, run_id: str, values: Mapping[str, object]) -> None:
     """Change some columns of a batch."""
-    connection.seal_for(run_id)
+    connection.set_key_scope(run_id)
     if values:
         columns = ", ".join(f'"{name}" = ?' for name in values)
         connection.run(f'UPDATE "batches" SET {columns} WHERE "runId" = ?', (*values.values(), run_id))
@@ -96,9 +92,9 @@ def extend(
     settle: Iterable[Item],
     drop: Iterable[str],
 ) -> None:
-    """Bring a batch up to its plan: new items, new settings of unfinished ones, some no more.
+    """Update a batch to its plan: add items, change settings of unfinished ones, remove some.
 
-    Of what is dropped, an item that was begun stays as a fact, but is not taken up again.
+    A removed item that was started keeps its results, but is not queued again.
     """
     change(connection, run_id, batch)
     mine = '"runId" = ? AND "id" = ?'
@@ -110,7 +106,7 @@ def extend(
     )
     connection.run_many(
         f'UPDATE "batch_items" SET "settings" = ?, "factors" = ?, "repo" = ? WHERE {mine} AND "status" = ?',
-        [(*how_of(item), run_id, item.id, QUEUED) for item in settle],
+        [(*changeable_columns(item), run_id, item.id, QUEUED) for item in settle],
     )
     (last,) = connection.rows(
         'SELECT COALESCE(MAX("position"), -1) AS "n" FROM "batch_items" WHERE "runId" = ?', (run_id,)
@@ -119,66 +115,63 @@ def extend(
 
 
 def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> ClaimedBatch:
-    """Take a batch that nobody carries out.
-
-    Raises when somebody does carry it out.
-    """
-    (found,) = connection.rows(
+    """Become the owner of a batch. Raises `UsageError` if its owner is alive."""
+    (row,) = connection.rows(
         'SELECT "status", "owner", "heartbeatAt" FROM "batches" WHERE "runId" = ?', (run_id,)
     )
-    owned_by = found["owner"]
-    if found["status"] == RUNNING and is_alive(owned_by, moment(found["heartbeatAt"]), now):
-        raise _taken(run_id, owned_by)
-    # Only from the owner that was seen: of two who claim it at once, one comes too late.
+    owned_by = row["owner"]
+    if row["status"] == RUNNING and is_alive(owned_by, moment(row["heartbeatAt"]), now):
+        raise _already_running(run_id, owned_by)
+    # Compare and swap: of two processes that claim it at once, one fails.
     claimed = connection.run(
         'UPDATE "batches" SET "status" = ?, "reason" = ?, "owner" = ?, "heartbeatAt" = ?, '
         '"abortRequestedAt" = NULL, "finishedAt" = NULL WHERE "runId" = ? AND "owner" = ?',
         (RUNNING, "", owner, timestamp(now), run_id, owned_by),
     )
     if not claimed:
-        raise _taken(run_id, "")
-    return ClaimedBatch(last_owner=owned_by, last_seen=moment(found["heartbeatAt"]) or now)
+        raise _already_running(run_id, "")
+    return ClaimedBatch(last_owner=owned_by, last_seen=moment(row["heartbeatAt"]) or now)
 
 
-def _taken(run_id: str, owner: str) -> UsageError:
+def _already_running(run_id: str, owner: str) -> UsageError:
     _, pid, *_ = [*owner.rsplit(":", 3), "", ""]
     who = f"process {pid}" if pid else "another process"
     return UsageError(
-        f"run {run_id} is being carried out by {who}\n"
+        f"run {run_id} is already running in {who}\n"
         f"Look at it (proctor watch {run_id}) or stop it (proctor abort-run {run_id})."
     )
 
 
-def take_up(
+def queue_unfinished(
     connection: Connection, run_id: str, again: RetrySelection, now: datetime, *, claimed: ClaimedBatch
 ) -> list[SessionRow]:
-    """Queue what is not finished; the sessions that were cut off, which may have left things behind."""
+    """Queue unfinished items; return the interrupted sessions, which may have left files or processes."""
     cut_off = cast(
         "list[SessionRow]",
         connection.rows('SELECT * FROM "sessions" WHERE "runId" = ? AND "status" = ?', (run_id, RUNNING)),
     )
-    _end_sessions(connection, run_id, INTERRUPTED, "its process went away", claimed.last_seen)
-    wanted = f'"status" = ? OR ("status" = ? AND "reason" IN ({places(UNFINISHED_REASONS)}))'
+    _end_sessions(connection, run_id, INTERRUPTED, "its process died", claimed.last_seen)
+    condition = f'"status" = ? OR ("status" = ? AND "reason" IN ({places(UNFINISHED_REASONS)}))'
     parameters: list[object] = [QUEUED, "", "", run_id, RUNNING, ERROR, *UNFINISHED_REASONS]
     if again.errors:
-        wanted += ' OR "status" = ?'
+        condition += ' OR "status" = ?'
         parameters.append(ERROR)
     if again.failures:
-        wanted += ' OR "status" IN (?, ?)'
+        condition += ' OR "status" IN (?, ?)'
         parameters += [FAIL, TIMEOUT]
     connection.run(
         'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = NULL '
-        f'WHERE "runId" = ? AND ({wanted})',
+        f'WHERE "runId" = ? AND ({condition})',
         parameters,
     )
-    # What an earlier version wrote has no holder.
+    # Rows of earlier versions have no holder.
     for holder in ("", claimed.last_owner):
         ledger.release(connection, run_id, holder, now)
     return cut_off
 
 
-def queue_again(connection: Connection, run_id: str, item_ids: Iterable[str]) -> None:
-    """Take up items once more that have ended."""
+def requeue(connection: Connection, run_id: str, item_ids: Iterable[str]) -> None:
+    """Queue finished items again."""
     connection.run_many(
         'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = NULL '
         'WHERE "runId" = ? AND "id" = ?',
@@ -187,7 +180,7 @@ def queue_again(connection: Connection, run_id: str, item_ids: Iterable[str]) ->
 
 
 def request_abort(connection: Connection, run_id: str, now: datetime) -> None:
-    """Ask whoever carries the batch out to stop."""
+    """Ask the process that runs the batch to stop."""
     connection.run(
         'UPDATE "batches" SET "abortRequestedAt" = ? WHERE "runId" = ? AND "abortRequestedAt" IS NULL',
         (timestamp(now), run_id),
@@ -195,7 +188,7 @@ def request_abort(connection: Connection, run_id: str, now: datetime) -> None:
 
 
 def end_items(connection: Connection, run_id: str, reason: str, error: str, now: datetime) -> int:
-    """Give every item that was not finished the status `error`; how many those were."""
+    """End every unfinished item with the status `error`; return their number."""
     _end_sessions(connection, run_id, reason, error, now)
     return connection.run(
         'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = ? '
@@ -205,15 +198,15 @@ def end_items(connection: Connection, run_id: str, reason: str, error: str, now:
 
 
 def finish(connection: Connection, run_id: str, status: str, reason: str, now: datetime) -> None:
-    """Write how a batch ended."""
+    """Record the end of a batch."""
     connection.run(
         'UPDATE "batches" SET "status" = ?, "reason" = ?, "finishedAt" = ? WHERE "runId" = ?',
         (status, reason, timestamp(now), run_id),
     )
 
 
-def keep_merge(connection: Connection, session_id: str, merge: Merge, now: datetime) -> None:
-    """Keep a try to merge that was made after the session had ended."""
+def save_merge(connection: Connection, session_id: str, merge: Merge, now: datetime) -> None:
+    """Record an attempt to merge after the session has ended."""
     (last,) = connection.rows(
         'SELECT COALESCE(MAX("position"), 0) AS "n" FROM "merge_history" WHERE "sessionId" = ?', (session_id,)
     )
@@ -222,23 +215,23 @@ def keep_merge(connection: Connection, session_id: str, merge: Merge, now: datet
 
 
 def delete(connection: Connection, run_id: str) -> None:
-    """Remove a batch and every row that belongs to it, and nothing else."""
+    """Delete a batch and every row that belongs to it."""
     mine = 'SELECT "id" FROM "sessions" WHERE "runId" = ?'
     for table in (*OF_A_SESSION, "labels"):
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', (run_id,))
     for table in ("questions", "ledger", "sessions", "batch_items", "batches"):
         connection.run(f'DELETE FROM "{table}" WHERE "runId" = ?', (run_id,))
     connection.run('DELETE FROM "evaluations" WHERE "id" = ?', (run_id,))
-    # Whatever of it is left in copies of the store cannot be read any more.
+    # Makes its encrypted texts unreadable in copies of the store, too.
     connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (run_id,))
-    # Late: only who deletes needs it, and every batch comes through here.
-    from proctor.store.key_rotation import drop_unused_texts
+    # Imported late: only deleting needs it.
+    from proctor.store.key_rotation import delete_unused_blobs
 
-    drop_unused_texts(connection)
+    delete_unused_blobs(connection)
 
 
 def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, when: datetime) -> None:
-    """End the sessions nobody was left to end, with the sums of what they had recorded."""
+    """End interrupted sessions, with the sums of their recorded events."""
     of_session = 'FROM "{}" c WHERE c."sessionId" = "sessions"."id"'
     calls, tools = of_session.format("model_calls"), of_session.format("tool_calls")
     free = ", ".join(f"'{status}'" for status in sorted(FREE))
@@ -276,29 +269,27 @@ def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, 
 
 
 def moment(text: str | None) -> datetime | None:
-    """The moment a store's timestamp stands for; None for none."""
+    """Parse a timestamp of the store."""
     return datetime.fromisoformat(text) if text else None
 
 
-def with_true_status(row: BatchRow, now: datetime) -> BatchRow:
-    """A batch with its current status: one whose process died still has `running` in its row."""
+def with_current_status(row: BatchRow, now: datetime) -> BatchRow:
+    """A batch with its current status: if its process died, its row still says `running`."""
     if row["status"] == RUNNING and not is_alive(row["owner"], moment(row["heartbeatAt"]), now):
-        return extended(BatchRow, row, status=INTERRUPTED, reason="its process went away")
+        return extended(BatchRow, row, status=INTERRUPTED, reason="its process died")
     return extended(BatchRow, row)
 
 
-# Questions to people, who answer in their own time from wherever they are.
-
+# Questions to people who play actors.
 
 LONGEST_ANSWER = 200_000
-"""Characters: more than anyone types."""
+"""In characters."""
 
 
 def ask(connection: Connection, run_id: str, item_id: str, actor: str, prompt: str, now: datetime) -> str:
-    """Put a question on behalf of an item that is being carried out; its id.
+    """Ask a question on behalf of a running item; return its id.
 
-    A run that was cut off asks again what it asked before: what is answered already is not asked twice,
-    and what nobody waits for any more is replaced.
+    A resumed run asks its questions again: one that was answered is reused, an unanswered one replaced.
     """
     mine = '"runId" = ? AND "itemId" = ? AND "actor" = ?'
     known = connection.rows(
@@ -314,17 +305,17 @@ def ask(connection: Connection, run_id: str, item_id: str, actor: str, prompt: s
     )
     position = int(last["n"]) + 1
     question_id = f"{item_id}-{position}"
-    found = connection.rows(
+    rows = connection.rows(
         'SELECT "sessionId" FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (run_id, item_id)
     )
-    session_id = (found[0]["sessionId"] if found else "") or ""
+    session_id = (rows[0]["sessionId"] if rows else "") or ""
     row = (run_id, question_id, item_id, session_id, position, actor, prompt, timestamp(now), None, None)
     connection.run(insertion("questions", COLUMNS["questions"]), row)
     return question_id
 
 
-def open_ones(connection: Connection, run_id: str) -> list[QuestionRow]:
-    """What somebody waits for an answer to, the oldest first; of one batch, or with "" of all."""
+def open_questions(connection: Connection, run_id: str) -> list[QuestionRow]:
+    """Unanswered questions of running batches, oldest first; `run_id` "": of all."""
     rows = connection.rows(
         'SELECT q.* FROM "questions" q JOIN "batches" b ON b."runId" = q."runId" '
         'WHERE q."answeredAt" IS NULL AND b."status" = ? AND (q."runId" = ? OR ? = \'\') '
@@ -335,12 +326,12 @@ def open_ones(connection: Connection, run_id: str) -> list[QuestionRow]:
 
 
 def answer(connection: Connection, run_id: str, question_id: str, text: str, now: datetime) -> None:
-    """Answer a question. Raises when there is none such, or it was answered already."""
+    """Answer a question. Raises if it does not exist or has been answered."""
     if not text.strip():
-        raise UsageError("an answer has to say something")
+        raise UsageError("the answer is empty")
     if len(text) > LONGEST_ANSWER:
-        raise UsageError(f"an answer may have {LONGEST_ANSWER:,} characters, not {len(text):,}")
-    # Only where there is none: of two who answer at once, one comes too late.
+        raise UsageError(f"the answer has {len(text):,} characters; the maximum is {LONGEST_ANSWER:,}")
+    # Only if unanswered: of two simultaneous answers, the first counts.
     written = connection.run(
         'UPDATE "questions" SET "answer" = ?, "answeredAt" = ? '
         'WHERE "runId" = ? AND "id" = ? AND "answeredAt" IS NULL',
@@ -351,12 +342,12 @@ def answer(connection: Connection, run_id: str, question_id: str, text: str, now
             'SELECT 1 FROM "questions" WHERE "runId" = ? AND "id" = ?', (run_id, question_id)
         )
         if known:
-            raise UsageError(f"the question {question_id} is answered already")
-        raise NotFound(f"run {run_id} has no question {question_id}, or nobody waits for it any more")
+            raise UsageError(f"the question {question_id} has already been answered")
+        raise NotFound(f"run {run_id} has no open question {question_id}")
 
 
 def answer_of(connection: Connection, run_id: str, question_id: str) -> str | None:
-    """What was answered; None: nothing yet."""
+    """The answer; None: not answered yet."""
     rows = connection.rows(
         'SELECT "answer" FROM "questions" WHERE "runId" = ? AND "id" = ?', (run_id, question_id)
     )
@@ -364,7 +355,7 @@ def answer_of(connection: Connection, run_id: str, question_id: str) -> str | No
 
 
 def withdraw(connection: Connection, run_id: str, question_id: str) -> None:
-    """Take back a question that nobody has answered: whoever asked waits no more."""
+    """Delete an unanswered question."""
     connection.run(
         'DELETE FROM "questions" WHERE "runId" = ? AND "id" = ? AND "answeredAt" IS NULL',
         (run_id, question_id),

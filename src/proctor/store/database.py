@@ -1,11 +1,8 @@
-"""The two databases a store can live in, behind one set of statements.
+"""SQLite and PostgreSQL behind one interface, and the migrations.
 
-SQLite through the standard library, PostgreSQL through psycopg (an extra). Statements are written
-once, with `?` for parameters and double quotes around our mixed-case names; what differs between
-the two is here and nowhere else. SQLAlchemy was measured and left out: importing it takes 0.5 s
-of every command, thirty times what `sqlite3` takes, and writing costs twice the processor time.
-
-Knows nothing of batches or sessions.
+SQLite uses the standard library, PostgreSQL psycopg (optional). Statements are written once, with `?` for
+parameters and quoted mixed-case names. SQLAlchemy was measured and rejected: importing it adds 0.5 s to
+every command, thirty times as much as `sqlite3`, and writing takes twice the CPU time.
 """
 
 import re
@@ -21,27 +18,23 @@ from typing import Any, Protocol, TypeVar, cast
 from proctor.errors import StoreError, StoreUnavailable
 
 Row = dict[str, Any]
-
-
 R = TypeVar("R")
 
 
-# Longer than the longest transaction seen with 100,000 items; a writer that waits longer is stuck.
+# Longer than the longest transaction measured with 100,000 items.
 LOCK_TIMEOUT_SECONDS = 30
 
 
 SCRIPT_LOCK = 5_077_628
-
-
 TURN_LOCK = 5_077_629
-"""Any numbers that nobody else locks in a PostgreSQL database."""
+"""Advisory locks in PostgreSQL; arbitrary numbers."""
 
 
 _PASSWORD = re.compile(r"(?<=[^:/@]):[^:/@]+(?=@)|(?<=[?&])password=[^&]*&?", re.IGNORECASE)
 
 
 def extended(shape: type[R], row: Mapping[str, object], **more: object) -> R:  # noqa: ARG001  a type
-    """A row with further keys, of which `shape` names all. A sealed row stays one: nothing is read here."""
+    """A row with further keys; `shape` has all keys. Reads no value, so a `LockedRow` stays locked."""
     return cast(R, cast(Row, row) | more)
 
 
@@ -61,22 +54,22 @@ class Connection(Protocol):
         """Run one statement for each set of parameters."""
 
     def script(self, sql: str) -> None:
-        """Run several statements, separated by semicolons, while nobody else runs a script."""
+        """Run several statements, separated by semicolons, under a lock for scripts."""
 
     def begin(self) -> None:
-        """Begin a transaction that will write."""
+        """Begin a write transaction."""
 
-    def hold(self, table: str) -> None:
-        """Keep all others from writing to a table until the transaction ends."""
+    def lock_table(self, table: str) -> None:
+        """Lock a table for writing until the transaction ends."""
 
-    def seal_for(self, scope: str) -> None:
-        """What is written until the transaction ends belongs to a run or an evaluator: its key seals it."""
+    def set_key_scope(self, scope: str) -> None:
+        """Encrypt what is written in this transaction with the key of a run or an evaluator."""
 
-    def forget(self) -> None:
-        """Leave nothing on the disk of what was deleted or written over. Nobody else may be writing."""
+    def purge(self) -> None:
+        """Remove deleted and overwritten data from the disk. Nobody else may be writing."""
 
-    def take_turn(self) -> None:
-        """Wait until nobody else who took a turn is in its transaction any more."""
+    def take_turn_lock(self) -> None:
+        """Acquire a lock that only one transaction can have at a time."""
 
     def commit(self) -> None: ...
 
@@ -86,10 +79,10 @@ class Connection(Protocol):
 
 
 class Database(Protocol):
-    """Where a store lives."""
+    """A database that a store can use."""
 
     url: str
-    """As it may be shown: without a password."""
+    """Without a password."""
 
     def connect(self) -> Connection:
         """A new connection, for the calling thread."""
@@ -103,7 +96,7 @@ def open_database(url: str) -> Database:
 
 
 class SqliteDatabase:
-    """A file. Many may read while one writes; writers wait for each other."""
+    """A SQLite file in WAL mode: many readers, one writer at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -116,19 +109,19 @@ class SqliteDatabase:
                 self.path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
             )
             _write_ahead(raw)
-            # NORMAL loses no committed batch when the process dies, only when the machine does.
+            # NORMAL loses no commit when the process dies, only when the machine does.
             raw.execute("PRAGMA synchronous=NORMAL")
-            # For each connection, of which a batch has some six; four times as much was no quicker.
+            # Per connection; a batch has about six. Four times as much was not faster.
             raw.execute("PRAGMA cache_size=-8000")
         except (sqlite3.Error, OSError) as error:
             raise StoreUnavailable(
-                f"cannot open the store {self.path}: {error}\nName another with --store or --home."
+                f"cannot open the store {self.path}: {error}\nChoose another with --store or --home."
             ) from error
         return SqliteConnection(raw)
 
 
 class SqliteConnection:
-    """A connection to a file."""
+    """A connection to a SQLite file."""
 
     def __init__(self, raw: sqlite3.Connection) -> None:
         self._raw = raw
@@ -137,18 +130,18 @@ class SqliteConnection:
         return list(self.stream(sql, parameters))
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
-        with _told_as_store_error():
+        with _store_errors():
             cursor = self._raw.execute(sql, parameters)
             names = [column[0] for column in cursor.description or ()]
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        with _told_as_store_error():
+        with _store_errors():
             return self._raw.execute(sql, parameters).rowcount
 
     def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
-        with _told_as_store_error():
+        with _store_errors():
             self._raw.executemany(sql, parameters)
 
     def script(self, sql: str) -> None:
@@ -159,17 +152,17 @@ class SqliteConnection:
     def begin(self) -> None:
         self.run("BEGIN IMMEDIATE")
 
-    def hold(self, table: str) -> None:
-        """Whoever has begun to write is the only one anyway."""
+    def lock_table(self, table: str) -> None:
+        """Not needed: SQLite has one write transaction at a time."""
 
-    def take_turn(self) -> None:
-        """As above."""
+    def take_turn_lock(self) -> None:
+        """Not needed, as above."""
 
-    def seal_for(self, scope: str) -> None:
-        """Nothing is sealed here."""
+    def set_key_scope(self, scope: str) -> None:
+        """No encryption here."""
 
-    def forget(self) -> None:
-        # What was written over lies on in free pages, and in the log that is merged into the file.
+    def purge(self) -> None:
+        # Overwritten data remains in free pages and in the write-ahead log.
         for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
             self.rows(statement)
 
@@ -185,14 +178,14 @@ class SqliteConnection:
 
 
 class PostgresDatabase:
-    """A server, for several machines on one store."""
+    """A PostgreSQL server, for several machines on one store."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self.url = _PASSWORD.sub("", url)
 
     def connect(self) -> "PostgresConnection":
-        # An extra: imported only by those who use it.
+        # An optional dependency.
         try:
             import psycopg
         except ImportError as error:
@@ -206,21 +199,21 @@ class PostgresDatabase:
 
 
 class PostgresConnection:
-    """A connection to a server, on which each statement stands for itself until `begin`."""
+    """A connection to a PostgreSQL server, in autocommit mode until `begin`."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
         self._streams = 0
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
-        with _told_as_store_error(), self._raw.cursor() as cursor:
+        with _store_errors(), self._raw.cursor() as cursor:
             cursor.execute(_percent(sql), parameters)
             return _as_rows(cursor)
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
         self._streams += 1
         with (
-            _told_as_store_error(),
+            _store_errors(),
             self._raw.transaction(),
             self._raw.cursor(name=f"stream{self._streams}") as cursor,
         ):
@@ -230,16 +223,16 @@ class PostgresConnection:
                 yield from (_plain(names, row) for row in page)
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        with _told_as_store_error(), self._raw.cursor() as cursor:
+        with _store_errors(), self._raw.cursor() as cursor:
             cursor.execute(_percent(sql), parameters)
             return int(cursor.rowcount)
 
     def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
-        with _told_as_store_error(), self._raw.cursor() as cursor:
+        with _store_errors(), self._raw.cursor() as cursor:
             cursor.executemany(_percent(sql), list(parameters))
 
     def script(self, sql: str) -> None:
-        # Two that create the same table at once would get an error, with or without IF NOT EXISTS.
+        # Creating the same table twice at once fails, even with IF NOT EXISTS.
         self.run(f"SELECT pg_advisory_xact_lock({SCRIPT_LOCK})")
         for statement in _statements(sql):
             self.run(statement)
@@ -247,17 +240,17 @@ class PostgresConnection:
     def begin(self) -> None:
         self.run("BEGIN")
 
-    def hold(self, table: str) -> None:
+    def lock_table(self, table: str) -> None:
         self.run(f'LOCK TABLE "{table}" IN EXCLUSIVE MODE')
 
-    def take_turn(self) -> None:
-        # Not the table's lock: writers that hold each other's texts up would wait for it in a circle.
+    def take_turn_lock(self) -> None:
+        # Not a table lock: it could deadlock with writers that wait for each other's blobs.
         self.run(f"SELECT pg_advisory_xact_lock({TURN_LOCK})")
 
-    def seal_for(self, scope: str) -> None:
-        """Nothing is sealed here."""
+    def set_key_scope(self, scope: str) -> None:
+        """No encryption here."""
 
-    def forget(self) -> None:
+    def purge(self) -> None:
         self.run("VACUUM FULL")
 
     def commit(self) -> None:
@@ -271,7 +264,7 @@ class PostgresConnection:
 
 
 class Readers:
-    """One connection a thread, kept for its next query."""
+    """One connection per thread, reused."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -281,12 +274,12 @@ class Readers:
 
     def connection(self) -> Connection:
         """This thread's own connection."""
-        held: Connection | None = getattr(self._local, "connection", None)
-        if held is None:
-            held = self._local.connection = self._database.connect()
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = self._database.connect()
             with self._lock:
-                self._all.append(held)
-        return held
+                self._all.append(connection)
+        return connection
 
     def close(self) -> None:
         with self._lock:
@@ -297,14 +290,14 @@ class Readers:
 
 
 def _write_ahead(raw: sqlite3.Connection) -> None:
-    """Switch a new file to write-ahead logging, which several processes may try at once."""
-    patience = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    """Switch a new file to write-ahead logging; several processes may try at once."""
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     while raw.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
             raw.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError:
             # The busy timeout does not cover this change.
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 
@@ -326,7 +319,7 @@ def _as_rows(cursor: Any) -> list[Row]:
 
 
 def _plain(names: Sequence[str], row: Sequence[object]) -> Row:
-    # PostgreSQL's sums of whole numbers are Decimal, which neither JSON nor arithmetic with float likes.
+    # PostgreSQL sums integers to Decimal, which works with neither JSON nor float.
     return {
         name: _number(value) if type(value).__name__ == "Decimal" else value
         for name, value in zip(names, row, strict=True)
@@ -338,16 +331,16 @@ def _number(value: Any) -> int | float:
 
 
 @contextmanager
-def _told_as_store_error() -> Iterator[None]:
+def _store_errors() -> Iterator[None]:
     try:
         yield
     except StoreError:
         raise
     except (sqlite3.Error, OverflowError, UnicodeError) as error:
-        raise StoreError(f"the store answers: {error}") from error
+        raise StoreError(f"store error: {error}") from error
     except Exception as error:
         if type(error).__module__.startswith("psycopg"):
-            raise StoreError(f"the store answers: {error}") from error
+            raise StoreError(f"store error: {error}") from error
         raise
 
 
@@ -358,47 +351,44 @@ def insertion(table: str, columns: Iterable[str]) -> str:
     return f'INSERT INTO "{table}" ({quoted}) VALUES ({", ".join("?" * len(names))})'
 
 
-# Parts of SQL conditions that stand for values of a caller: one of several, a text that holds another.
+# Parts of SQL conditions.
 
 
 def places(values: Collection[object]) -> str:
-    """What stands between the brackets of `IN (…)` for so many values.
-
-    None is no value, since not every database takes an empty list.
-    """
+    """The placeholders of `IN (…)`; NULL for none, since not every database takes an empty list."""
     return ", ".join("?" * len(values)) or "NULL"
 
 
-def containing(text: str) -> str:
-    """The pattern for `LOWER(column) LIKE ? ESCAPE '!'`: a text occurs, in whatever case."""
-    return f"%{literally(text.lower())}%"
+def substring_pattern(text: str) -> str:
+    """The pattern of `LOWER(column) LIKE ? ESCAPE '!'` for a text, ignoring case."""
+    return f"%{escape_like(text.lower())}%"
 
 
-def beginning(text: str) -> str:
-    """The pattern for `column LIKE ? ESCAPE '!'`: it begins so."""
-    return f"{literally(text)}%"
+def prefix_pattern(text: str) -> str:
+    """The pattern of `column LIKE ? ESCAPE '!'` for a prefix."""
+    return f"{escape_like(text)}%"
 
 
-def literally(text: str) -> str:
-    """A text inside a pattern of `LIKE … ESCAPE '!'`, where it means itself."""
+def escape_like(text: str) -> str:
+    """Escape a text for a pattern of `LIKE … ESCAPE '!'`."""
     return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 
 
-# Bring a store to the shape this version of Proctor writes.
+# Migrations.
 
 
 def migrate(database: Database) -> None:
-    """Make the store current. Costs one small query when it already is."""
+    """Migrate the store to the current schema. One small query if it is current."""
     connection = database.connect()
     try:
         newest = len(_steps())
-        found = _version(connection)
-        if found > newest:
+        version = _version(connection)
+        if version > newest:
             raise StoreUnavailable(
-                f"the store {database.url} was written by a newer Proctor (version {found}, this one knows "
-                f"{newest})\nUpgrade Proctor, or name another store with --store."
+                f"the store {database.url} was written by a newer Proctor (version {version}, this one knows "
+                f"{newest})\nUpgrade Proctor, or choose another store with --store."
             )
-        if found < newest:
+        if version < newest:
             _upgrade(connection)
     finally:
         connection.close()
@@ -408,7 +398,7 @@ def _upgrade(connection: Connection) -> None:
     connection.begin()
     try:
         connection.script('CREATE TABLE IF NOT EXISTS "schema_version" ("version" BIGINT NOT NULL)')
-        # Asked again inside the transaction: another process may have been quicker.
+        # Read again inside the transaction: another process may have migrated.
         done = _version(connection)
         for number, name in enumerate(_steps(), start=1):
             if number > done:

@@ -1,9 +1,7 @@
-"""What callers keep with us: evaluators of their own, and configurations that judge sessions as they arrive.
+"""Evaluators and online evaluation configurations that clients define.
 
-Names are unique among the ones of a kind. A request that carries a token and comes again changes nothing and
-finds what it made the first time.
-
-Knows nothing of HTTP, of how an evaluator judges, or of which sessions a configuration means.
+Names are unique within each kind. Repeating a request with the same client token changes nothing and
+returns the resource that the first one created.
 """
 
 import json
@@ -17,39 +15,30 @@ from proctor.item import digest_of
 from proctor.store.batches import moment
 from proctor.store.database import Connection, Row, extended, insertion
 from proctor.store.items import CountRow, StoreReader
-from proctor.store.recorder import kept
+from proctor.store.recorder import split_long_text
 from proctor.store.sealer import DataKeys
 from proctor.store.tables import COLUMNS, EvaluatorDefinitionRow, OnlineConfigRow, clean
 from proctor.store.writer import is_alive, timestamp
 
 T = TypeVar("T")
-
-
 Transaction = Callable[[Callable[[Connection], T]], T]
 
-
 EVALUATORS, CONFIGS = "evaluator_definitions", "online_configs"
-
-
 _ENABLED = f'SELECT "id", "documentJson" FROM "{CONFIGS}" WHERE "enabled" = ?'
-
-
 MOST_TAGS = 50
-
-
 KMS_CONTEXT = "aws:bedrock-agentcore:evaluatorId"
-"""The name of what an evaluator's own key is bound to."""
+"""Encryption context of an evaluator's own key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """What makes a request one that can be sent again."""
+    """Idempotency token of a request."""
 
     operation: str
     token: str
-    """Empty: each time it is sent, it is another."""
-    asked: Mapping[str, object]
-    """All that was asked for; the same token with something else is a contradiction."""
+    """Empty: not idempotent."""
+    request: Mapping[str, object]
+    """The parameters; the same token with others is a `Contradiction`."""
 
 
 class EvaluatorDefinition(EvaluatorDefinitionRow):
@@ -60,7 +49,7 @@ class EvaluatorDefinition(EvaluatorDefinitionRow):
 
 
 class ListedEvaluator(TypedDict):
-    """The same without its configuration."""
+    """An evaluator without its configuration."""
 
     id: str
     name: str
@@ -95,7 +84,7 @@ class _Tag(TypedDict):
 
 
 class Definitions:
-    """Every question about what is kept, and every change of it."""
+    """Queries and changes of evaluators, online configurations and tags."""
 
     def __init__(self, transaction: Transaction[Any], read: StoreReader, keys: DataKeys) -> None:
         self._transaction = transaction
@@ -105,15 +94,15 @@ class Definitions:
     def create_evaluator(
         self, row: Mapping[str, Any], config: Mapping[str, object], token: Token
     ) -> EvaluatorDefinition:
-        """Keep a new evaluator; `row` has its columns but for the configuration.
+        """Create an evaluator; `row` has all its columns except the configuration.
 
-        With a `kmsKeyArn`, the configuration is sealed under that key; `KeyUnusable` when it cannot be.
+        With a `kmsKeyArn`, the configuration is encrypted with that key. Raises `KeyUnusable` if that fails.
         """
         key = self._key(row["id"], row.get("kmsKeyArn", ""), row["createdAt"])
 
         def work(connection: Connection) -> None:
             _insert_named(connection, EVALUATORS, {**row, "configJson": ""})
-            self._keep_config(connection, row["id"], config, key)
+            self._write_config(connection, row["id"], config, key)
 
         return self.evaluator(self._once(token, row["id"], row["createdAt"], work), with_config=False)
 
@@ -122,56 +111,58 @@ class Definitions:
     ) -> EvaluatorDefinition:
         """Change an evaluator. Raises a `Contradiction` while it is in use."""
         arn = values.get("kmsKeyArn", "")
-        # Under another key it has to be written anew.
-        said = json.loads(self.evaluator(evaluator_id)["configJson"]) if arn and config is None else config
+        # With another key it has to be encrypted again.
+        new_config = (
+            json.loads(self.evaluator(evaluator_id)["configJson"]) if arn and config is None else config
+        )
         key = self._key(evaluator_id, arn, values["updatedAt"])
 
         def work(connection: Connection) -> None:
-            _refuse_in_use(connection, evaluator_id)
+            _check_not_in_use(connection, evaluator_id)
             _change(connection, EVALUATORS, evaluator_id, values)
-            if said is not None:
-                self._keep_config(connection, evaluator_id, said, key)
+            if new_config is not None:
+                self._write_config(connection, evaluator_id, new_config, key)
 
         return self.evaluator(self._once(token, evaluator_id, values["updatedAt"], work), with_config=False)
 
     def delete_evaluator(self, evaluator_id: str) -> None:
-        """Keep it no longer. Raises a `Contradiction` while it is in use."""
+        """Delete an evaluator. Raises a `Contradiction` while it is in use."""
 
         def work(connection: Connection) -> None:
-            _refuse_in_use(connection, evaluator_id)
+            _check_not_in_use(connection, evaluator_id)
             _delete(connection, EVALUATORS, evaluator_id)
             connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (evaluator_id,))
 
         self._transaction(work)
 
     def evaluator(self, evaluator_id: str, *, with_config: bool = True) -> EvaluatorDefinition:
-        """One evaluator, by id or name. Without its configuration, no key of its own is needed."""
-        found = self._read.rows(
+        """One evaluator, by id or name. `with_config=False` does not need its key."""
+        rows = self._read.rows(
             EvaluatorDefinitionRow,
             f'SELECT * FROM "{EVALUATORS}" WHERE "id" = ? OR "name" = ?',
             (evaluator_id, evaluator_id),
         )
-        if not found:
+        if not rows:
             raise NotFound(f"there is no evaluator {evaluator_id}\n`proctor evaluators list` lists them.")
-        (row,) = self._read.whole(found[:1]) if with_config else found[:1]
+        (row,) = self._read.with_long_texts(rows[:1]) if with_config else rows[:1]
         return extended(EvaluatorDefinition, row, locked=row["id"] in self._in_use())
 
     def _key(self, evaluator_id: str, arn: str, at: str) -> Row | None:
-        """A data key of an evaluator's own, not yet written; None when it is to have none."""
+        """A new data key for an evaluator, not yet written; None without an ARN."""
         if not arn:
             return None
         return self._keys.make(evaluator_id, arn, {KMS_CONTEXT: evaluator_id}, datetime.fromisoformat(at))
 
-    def _keep_config(
+    def _write_config(
         self, connection: Connection, evaluator_id: str, config: Mapping[str, object], key: Row | None
     ) -> None:
         if key:
-            self._keys.keep(connection, key)
-        connection.seal_for(evaluator_id)
+            self._keys.write(connection, key)
+        connection.set_key_scope(evaluator_id)
         _change(connection, EVALUATORS, evaluator_id, _config_columns(connection, config))
 
     def document(self, evaluator_id: str) -> dict[str, Any] | None:
-        """The definition of an evaluator, by id or name; None: there is none."""
+        """The definition of an evaluator, by id or name; None: not found."""
         try:
             row = self.evaluator(evaluator_id)
         except NotFound:
@@ -209,7 +200,7 @@ class Definitions:
     def create_config(
         self, row: Mapping[str, Any], document: Mapping[str, object], token: Token
     ) -> OnlineConfig:
-        """Keep a new configuration."""
+        """Create a configuration."""
 
         def work(connection: Connection) -> None:
             _insert_named(connection, CONFIGS, {**row, "documentJson": _json(document)})
@@ -227,7 +218,7 @@ class Definitions:
         return self.config(self._once(token, config_id, values["updatedAt"], work))
 
     def delete_config(self, config_id: str) -> None:
-        """Keep it no longer. What it has judged stays."""
+        """Delete a configuration. Its results stay."""
 
         def work(connection: Connection) -> None:
             _delete(connection, CONFIGS, config_id)
@@ -236,11 +227,11 @@ class Definitions:
         self._transaction(work)
 
     def config(self, config_id: str) -> OnlineConfig:
-        """One configuration; `document` is what it asks for."""
-        found = self._read.rows(OnlineConfigRow, f'SELECT * FROM "{CONFIGS}" WHERE "id" = ?', (config_id,))
-        if not found:
+        """One configuration by id."""
+        rows = self._read.rows(OnlineConfigRow, f'SELECT * FROM "{CONFIGS}" WHERE "id" = ?', (config_id,))
+        if not rows:
             raise NotFound(f"there is no online evaluation configuration {config_id}")
-        return _with_document(found[0])
+        return _with_document(rows[0])
 
     def configs(self, *, after: str = "", limit: int = 100, enabled_only: bool = False) -> list[OnlineConfig]:
         """The configurations by id."""
@@ -253,19 +244,19 @@ class Definitions:
         return [_with_document(row) for row in rows]
 
     def count(self, table: str) -> int:
-        """How many there are of a kind."""
-        (found,) = self._read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "{table}"')
-        return int(found["n"])
+        """Number of rows of a table."""
+        (row,) = self._read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "{table}"')
+        return int(row["n"])
 
-    def tell_config(self, config_id: str, **values: object) -> None:
-        """Keep what became of a configuration: the batch it writes to, why it cannot."""
+    def update_config_state(self, config_id: str, **values: object) -> None:
+        """Record the batch of a configuration, or why it failed."""
         self._transaction(lambda connection: _change(connection, CONFIGS, config_id, values))
 
     def watch_config(self, config_id: str, owner: str, now: datetime) -> bool:
-        """Look after a configuration for a while; False: another process does that, and lives."""
+        """Claim a configuration for a while; False: another live process has it."""
 
         def work(connection: Connection) -> bool:
-            connection.hold(CONFIGS)
+            connection.lock_table(CONFIGS)
             rows = connection.rows(
                 f'SELECT "watchedBy", "watchedAt" FROM "{CONFIGS}" WHERE "id" = ?', (config_id,)
             )
@@ -278,14 +269,14 @@ class Definitions:
 
         return bool(self._transaction(work))
 
-    def decided(self, config_id: str, decisions: Mapping[str, str], now: datetime) -> None:
-        """Keep which sessions a configuration has looked at, so that it looks at each once."""
+    def record_decisions(self, config_id: str, decisions: Mapping[str, str], now: datetime) -> None:
+        """Record the decisions of a configuration about sessions; each session is decided once."""
         rows = [(config_id, session, decision, timestamp(now)) for session, decision in decisions.items()]
         statement = f"{insertion('online_sessions', COLUMNS['online_sessions'])} ON CONFLICT DO NOTHING"
         self._transaction(lambda connection: connection.run_many(statement, rows))
 
     def sessions_of(self, config_id: str, decision: str) -> list[str]:
-        """The sessions of which a configuration has decided so."""
+        """Ids of the sessions with a given decision of a configuration."""
         rows = self._read.rows(
             _SessionId,
             'SELECT "sessionId" FROM "online_sessions" WHERE "configId" = ? AND "decision" = ? '
@@ -294,8 +285,8 @@ class Definitions:
         )
         return [row["sessionId"] for row in rows]
 
-    def taken_up(self, config_id: str, sessions: Iterable[str], run_id: str) -> None:
-        """Keep which job judges sessions that were to be judged."""
+    def assign_sessions(self, config_id: str, sessions: Iterable[str], run_id: str) -> None:
+        """Record which evaluation scores these sessions."""
         rows = [(f"job {run_id}", config_id, session) for session in sessions]
         self._transaction(
             lambda connection: connection.run_many(
@@ -303,8 +294,8 @@ class Definitions:
             )
         )
 
-    def given_back(self, config_id: str, run_id: str) -> None:
-        """Have sessions judged once more whose job came to nothing."""
+    def unassign_sessions(self, config_id: str, run_id: str) -> None:
+        """Make the sessions of a failed evaluation due again."""
         self._transaction(
             lambda connection: connection.run(
                 'UPDATE "online_sessions" SET "decision" = ? WHERE "configId" = ? AND "decision" = ?',
@@ -320,35 +311,35 @@ class Definitions:
         return {row["key"]: row["value"] for row in rows}
 
     def tag(self, arn: str, tags: Mapping[str, str]) -> None:
-        """Give a resource tags; one it has gets a new value."""
+        """Add tags to a resource, or change their values."""
 
         def work(connection: Connection) -> None:
             for key, value in tags.items():
                 mine = (arn, clean(key))
                 connection.run('DELETE FROM "resource_tags" WHERE "arn" = ? AND "key" = ?', mine)
                 connection.run(insertion("resource_tags", COLUMNS["resource_tags"]), (*mine, clean(value)))
-            (found,) = connection.rows('SELECT COUNT(*) AS "n" FROM "resource_tags" WHERE "arn" = ?', (arn,))
-            if found["n"] > MOST_TAGS:
+            (row,) = connection.rows('SELECT COUNT(*) AS "n" FROM "resource_tags" WHERE "arn" = ?', (arn,))
+            if row["n"] > MOST_TAGS:
                 raise Contradiction(f"a resource has at most {MOST_TAGS} tags")
 
         self._transaction(work)
 
     def untag(self, arn: str, keys: Iterable[str] | None = None) -> None:
-        """Take tags from a resource; None: all of them."""
-        wanted = self.tags(arn) if keys is None else list(keys)
+        """Remove tags from a resource; None: all of them."""
+        names = self.tags(arn) if keys is None else list(keys)
         self._transaction(
             lambda connection: connection.run_many(
-                'DELETE FROM "resource_tags" WHERE "arn" = ? AND "key" = ?', [(arn, key) for key in wanted]
+                'DELETE FROM "resource_tags" WHERE "arn" = ? AND "key" = ?', [(arn, key) for key in names]
             )
         )
 
     def _once(self, token: Token, resource_id: str, at: str, work: Callable[[Connection], None]) -> str:
-        """Do the work unless this token was seen before; the id of what it was done to."""
-        digest = digest_of(dict(token.asked))
+        """Do the work unless this token was used before; return the id of the resource."""
+        digest = digest_of(dict(token.request))
 
         def step(connection: Connection) -> str:
-            # Two that come at once must not both find nothing.
-            connection.hold("client_tokens")
+            # Two simultaneous requests must not both find no token.
+            connection.lock_table("client_tokens")
             if token.token:
                 for row in connection.rows(
                     'SELECT "digest", "resourceId" FROM "client_tokens" '
@@ -357,8 +348,8 @@ class Definitions:
                 ):
                     if row["digest"] != digest:
                         raise Contradiction(
-                            "the client token was used before, for something else\n"
-                            "Give the same parameters, or another token."
+                            "the client token was already used with other parameters\n"
+                            "Use the same parameters or a new token."
                         )
                     return str(row["resourceId"])
                 connection.run(
@@ -387,11 +378,11 @@ def _change(connection: Connection, table: str, resource_id: str, values: Mappin
 
 def _delete(connection: Connection, table: str, resource_id: str) -> None:
     connection.run(f'DELETE FROM "{table}" WHERE "id" = ?', (resource_id,))
-    # A request that comes again finds nothing any more, so it is a new one.
+    # Repeating the request creates the resource again.
     connection.run('DELETE FROM "client_tokens" WHERE "resourceId" = ?', (resource_id,))
 
 
-def _refuse_in_use(connection: Connection, evaluator_id: str) -> None:
+def _check_not_in_use(connection: Connection, evaluator_id: str) -> None:
     if user := _users(cast("list[_Document]", connection.rows(_ENABLED, (1,)))).get(evaluator_id):
         raise Contradiction(
             f"the evaluator {evaluator_id} is in use by the enabled online configuration {user}\n"
@@ -400,7 +391,7 @@ def _refuse_in_use(connection: Connection, evaluator_id: str) -> None:
 
 
 def _users(rows: Iterable[_Document]) -> dict[str, str]:
-    """The evaluators that enabled configurations use, each with one of those."""
+    """One enabled configuration for each evaluator in use, by evaluator id."""
     return {
         entry["evaluatorId"]: row["id"]
         for row in rows
@@ -409,7 +400,7 @@ def _users(rows: Iterable[_Document]) -> dict[str, str]:
 
 
 def _config_columns(connection: Connection, config: Mapping[str, object]) -> Row:
-    text, blob = kept(_json(config))
+    text, blob = split_long_text(_json(config))
     if blob:
         connection.run(f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING", blob)
     return {"configJson": text, "configJsonBlob": blob[0] if blob else None}

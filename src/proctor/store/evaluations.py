@@ -1,7 +1,7 @@
-"""Evaluation jobs in the store: asked for, found again, and taken off the list.
+"""Evaluations in the store, their sessions, labels and results.
 
-A job is one row here and one batch with the same id; how far it is and what it came to are questions to
-the batch's rows. A job that was deleted keeps its results, and nobody but their readers sees it any more.
+An evaluation is one row of `evaluations` and one batch with the same id; its progress and results are in
+the rows of the batch. A deleted evaluation is no longer listed; its results stay.
 """
 
 import hashlib
@@ -15,25 +15,31 @@ from proctor.errors import Contradiction, NotFound, UsageError
 from proctor.item import ERROR, FINISHED, RUNNING, SUCCESS
 from proctor.score import Level
 from proctor.store import batches
-from proctor.store.database import Connection, Row, containing, extended, insertion, literally, places
+from proctor.store.database import (
+    Connection,
+    Row,
+    escape_like,
+    extended,
+    insertion,
+    places,
+    substring_pattern,
+)
 from proctor.store.items import CountRow, IdRow, StoreReader
-from proctor.store.recorder import kept
+from proctor.store.recorder import split_long_text
 from proctor.store.sealer import DataKeys
 from proctor.store.tables import COLUMNS, LabelRow, ScoreRow, clean, finite, short
 from proctor.store.writer import timestamp
 
 T = TypeVar("T")
-
-
 Transaction = Callable[[Callable[[Connection], T]], T]
 
 
 KMS_CONTEXT = "aws:bedrock-agentcore:batchEvaluationArn"
-"""The name of what a job's own key is bound to."""
+"""Encryption context of an evaluation's own key."""
 
 
 LISTED = tuple(name for name in COLUMNS["evaluations"] if not name.startswith("metadataJson"))
-"""What is read for every job; ground truth may be long, and few ask for it."""
+"""Columns of a list: all but the metadata, which may be long."""
 
 
 class ListedEvaluation(TypedDict):
@@ -72,49 +78,49 @@ class LogGroup(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRecord:
-    """A job as it is first written."""
+    """A new evaluation."""
 
     id: str
     """Also the `runId` of its batch."""
     arn: str
     name: str
     request: Mapping[str, object]
-    """What was asked, without the ground truth."""
+    """The request without the ground truth."""
     request_digest: str
-    """Of all that was asked; two starts with one token are the same only if this is."""
+    """Of the whole request; two requests with one client token must have the same."""
     metadata: Sequence[Mapping[str, object]] = ()
-    """What is known of single sessions: scenario, ground truth."""
+    """By session: scenario, ground truth."""
     definitions: Mapping[str, Any] = field(default_factory=dict)
-    """The evaluators' definitions as they were, by the name they were asked for under."""
+    """Definitions of the evaluators at the start, by requested name."""
     client_token: str = ""
     kms_key_arn: str = ""
-    """A key of its own, that its results are sealed under; empty: the store's, if it has one."""
+    """Key that its results are encrypted with; empty: the store's, if it has one."""
     output_group: str = ""
     output_stream: str = ""
 
 
 class Evaluations:
-    """Every question about jobs, and every change of one."""
+    """Queries and changes of evaluations."""
 
     def __init__(self, transaction: Transaction[Any], read: StoreReader, keys: DataKeys) -> None:
         self._transaction = transaction
         self._read = read
         self._keys = keys
 
-    def open(
+    def create(
         self, new: EvaluationRecord, batch: Mapping[str, object], now: datetime
     ) -> tuple[ListedEvaluation, bool]:
-        """Write a job and its batch, which has no items yet; the job, and whether it is new.
+        """Create an evaluation and its batch, without items; return it and whether it is new.
 
-        A known client token gives the job it was first used for, if the same was asked then; if not, a
-        `Contradiction`. With a `kms_key_arn`, what was given about sessions and all that the job comes to
-        is sealed under that key; `KeyUnusable` when it cannot be.
+        A known client token returns the evaluation it was first used for; with another request, it raises a
+        `Contradiction`. With a `kms_key_arn`, metadata and results are encrypted with that key; raises
+        `KeyUnusable` if that fails.
         """
         arn = new.kms_key_arn
         key = self._keys.make(new.id, arn, {KMS_CONTEXT: new.arn}, now) if arn else None
 
         def work(connection: Connection) -> tuple[str, bool]:
-            connection.hold("evaluations")
+            connection.lock_table("evaluations")
             if new.client_token:
                 for row in connection.rows(
                     'SELECT "id", "requestDigest" FROM "evaluations" WHERE "clientToken" = ?',
@@ -122,63 +128,63 @@ class Evaluations:
                 ):
                     if row["requestDigest"] != new.request_digest:
                         raise Contradiction(
-                            f"the client token was used before, for {row['id']}, which asks for something "
-                            "else\nGive the same parameters, or another token."
+                            f"the client token was already used for {row['id']}, with other parameters\n"
+                            "Use the same parameters or a new token."
                         )
                     return row["id"], False
             connection.run(insertion("evaluations", COLUMNS["evaluations"]), _row(new, now))
             if key:
-                self._keys.keep(connection, key)
+                self._keys.write(connection, key)
             batches.create(connection, batch, ())
-            self._keep_content(connection, new)
+            self._write_content(connection, new)
             return new.id, True
 
-        found, is_new = self._transaction(work)
-        return self.row(found, with_deleted=True), is_new
+        evaluation_id, is_new = self._transaction(work)
+        return self.row(evaluation_id, with_deleted=True), is_new
 
     def row(self, evaluation: str, *, with_deleted: bool = False) -> ListedEvaluation:
-        """A job by its id, its ARN, or an unambiguous beginning of its id."""
+        """An evaluation by its id, its ARN, or an unambiguous prefix of its id."""
         columns = ", ".join(f'"{name}"' for name in LISTED)
         listed = "" if with_deleted else 'AND "deletedAt" IS NULL'
-        wanted = evaluation.rpartition("/")[2]
-        found = self._read.rows(
-            ListedEvaluation, f'SELECT {columns} FROM "evaluations" WHERE "id" = ? {listed}', (wanted,)
+        prefix = evaluation.rpartition("/")[2]
+        rows = self._read.rows(
+            ListedEvaluation, f'SELECT {columns} FROM "evaluations" WHERE "id" = ? {listed}', (prefix,)
         ) or self._read.rows(
             ListedEvaluation,
             f'SELECT {columns} FROM "evaluations" WHERE substr("id", 1, ?) = ? {listed} LIMIT 2',
-            (len(wanted), wanted),
+            (len(prefix), prefix),
         )
-        if len(found) != 1 or not wanted:
-            several = "several evaluations begin with" if len(found) > 1 else "there is no evaluation"
+        if len(rows) != 1 or not prefix:
+            several = "several evaluations begin with" if len(rows) > 1 else "there is no evaluation"
             raise NotFound(f"{several} {evaluation}\n`proctor evaluate list` lists them.")
-        return found[0]
+        return rows[0]
 
     def page(self, *, after: tuple[str, str] | None = None, limit: int = 100) -> list[ListedEvaluation]:
-        """Jobs, newest first; `after` is the `createdAt` and `id` of the last one already seen."""
+        """Evaluations, newest first; `after` is the `createdAt` and `id` of the previous page's last."""
         columns = ", ".join(f'"{name}"' for name in LISTED)
         further = 'AND ("createdAt" < ? OR ("createdAt" = ? AND "id" < ?))' if after else ""
-        seen = (after[0], after[0], after[1]) if after else ()
+        last = (after[0], after[0], after[1]) if after else ()
         return self._read.rows(
             ListedEvaluation,
             f'SELECT {columns} FROM "evaluations" WHERE "deletedAt" IS NULL {further} '
             'ORDER BY "createdAt" DESC, "id" DESC LIMIT ?',
-            (*seen, limit),
+            (*last, limit),
         )
 
     def metadata(self, evaluation_id: str) -> list[dict[str, Any]]:
-        """What was given about single sessions with a job: scenario ids and ground truth."""
+        """Metadata of sessions given with an evaluation: scenario ids and ground truth."""
         rows = self._read.rows(
             _Metadata,
             'SELECT "metadataJson", "metadataJsonBlob" FROM "evaluations" WHERE "id" = ?',
             (evaluation_id,),
         )
         metadata: list[dict[str, Any]] = [
-            entry for row in self._read.whole(rows) for entry in json.loads(row["metadataJson"])
+            entry for row in self._read.with_long_texts(rows) for entry in json.loads(row["metadataJson"])
         ]
         return metadata
 
-    def writing_to(self, group: str, stream: str) -> list[ListedEvaluation]:
-        """The jobs whose results belong into a log stream, also those that were deleted since."""
+    def of_stream(self, group: str, stream: str) -> list[ListedEvaluation]:
+        """Evaluations that write to a log stream, including deleted ones."""
         columns = ", ".join(f'"{name}"' for name in LISTED)
         return self._read.rows(
             ListedEvaluation,
@@ -188,7 +194,7 @@ class Evaluations:
         )
 
     def change_request(self, changed: EvaluationRecord) -> None:
-        """Ask for more in a job that there is: other evaluators, other sessions, more ground truth."""
+        """Change the request of an evaluation: other evaluators, sessions or ground truth."""
 
         def work(connection: Connection) -> None:
             values = dict(zip(COLUMNS["evaluations"], _row(changed, None), strict=True))
@@ -197,41 +203,43 @@ class Evaluations:
                 'WHERE "id" = ?',
                 (values["requestJson"], "", changed.id),
             )
-            self._keep_content(connection, changed)
+            self._write_content(connection, changed)
 
         self._transaction(work)
 
-    def tell_discovery(self, evaluation_id: str, *, found: int, ignored: int, now: datetime) -> None:
-        """Keep how many sessions there were, and how many of them were too many."""
+    def record_discovery(self, evaluation_id: str, *, matched: int, ignored: int, now: datetime) -> None:
+        """Record how many sessions matched, and how many were ignored because of the limit."""
         self._change(
             evaluation_id,
-            {"discoveredAt": timestamp(now), "sessionsFound": found, "sessionsIgnored": ignored},
+            {"discoveredAt": timestamp(now), "sessionsFound": matched, "sessionsIgnored": ignored},
         )
 
-    def tell_failure(self, evaluation_id: str, failure: str) -> None:
-        """Keep why a whole job came to nothing."""
+    def record_failure(self, evaluation_id: str, failure: str) -> None:
+        """Record why a whole evaluation failed."""
         self._change(evaluation_id, {"failure": clean(failure)[:1000]})
 
-    def forget(self, evaluation_id: str, now: datetime) -> None:
-        """Take a job off the list. Its results stay."""
+    def delete(self, evaluation_id: str, now: datetime) -> None:
+        """Mark an evaluation as deleted. Its results stay."""
         self._change(evaluation_id, {"deletedAt": timestamp(now)})
 
-    def _keep_content(self, connection: Connection, new: EvaluationRecord) -> None:
-        """Write what was given about sessions, and how they are judged: under a key of its own, if any.
+    def _write_content(self, connection: Connection, new: EvaluationRecord) -> None:
+        """Write the metadata and the definitions, with the evaluation's own key if it has one.
 
-        Apart from the rest, which is told without that key.
+        Separate from the other columns, which are readable without that key.
         """
-        connection.seal_for(new.id)
-        metadata, blob = kept(clean(json.dumps(list(new.metadata), ensure_ascii=False)))
+        connection.set_key_scope(new.id)
+        metadata, blob = split_long_text(clean(json.dumps(list(new.metadata), ensure_ascii=False)))
         if blob:
             connection.run(f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING", blob)
         connection.run(
             'UPDATE "evaluations" SET "metadataJson" = ?, "metadataJsonBlob" = ? WHERE "id" = ?',
             (metadata, blob[0] if blob else None, new.id),
         )
-        # A copy of an evaluator that is sealed under a key of its own must not lie open here.
-        copied = [str(told.get("evaluatorId", "")) for told in new.definitions.values() if told]
-        connection.seal_for(self._keys.first_with_own([new.id, *copied]))
+        # The copy of an evaluator that has its own key must not be stored in plain text.
+        copied = [
+            str(definition.get("evaluatorId", "")) for definition in new.definitions.values() if definition
+        ]
+        connection.set_key_scope(self._keys.first_with_own([new.id, *copied]))
         connection.run(
             'UPDATE "evaluations" SET "definitionsJson" = ? WHERE "id" = ?', (_json(new.definitions), new.id)
         )
@@ -243,9 +251,9 @@ class Evaluations:
 
 
 def _row(new: EvaluationRecord, now: datetime | None) -> tuple[object, ...]:
-    asked = (new.client_token, new.request_digest, _json(new.request))
+    request = (new.client_token, new.request_digest, _json(new.request))
     return (
-        *(new.id, new.arn, new.name, timestamp(now) if now else "", *asked),
+        *(new.id, new.arn, new.name, timestamp(now) if now else "", *request),
         *("[]", None, "{}", new.output_group, new.output_stream),
         *(None, 0, 0, "", None),
     )
@@ -255,38 +263,37 @@ def _json(value: Mapping[str, object]) -> str:
     return clean(json.dumps(dict(value), ensure_ascii=False))
 
 
-# Evaluation jobs and what they found, as pages list them: searched, sorted and cut by the database.
+# Pages of evaluations and their sessions.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedFilter:
-    """Which sessions of a job, and by whose eyes."""
+    """Filter on the sessions and scores of an evaluation."""
 
     evaluator: str = ""
-    """Scores of this one alone; empty: of all."""
+    """Only its scores; empty: all."""
     dimension: str = ""
     search: str = ""
-    """Text in what the session is called."""
+    """Text in the name of the session."""
     reversed_: Sequence[str] = ()
-    """Evaluators of which a high value is the bad one."""
+    """Evaluators with high values for bad results."""
 
 
 def jobs_page(read: StoreReader, search: str, *, limit: int, offset: int) -> tuple[list[str], int]:
-    """The ids of a page of jobs, newest first, and how many hold the text in their id."""
-    wanted = '"deletedAt" IS NULL AND LOWER("id") LIKE ? ESCAPE \'!\''
-    given = (containing(search),)
+    """Ids of a page of evaluations, newest first, and the number whose id contains the text."""
+    where = '"deletedAt" IS NULL AND LOWER("id") LIKE ? ESCAPE \'!\''
+    parameters = (substring_pattern(search),)
     rows = read.rows(
         IdRow,
-        f'SELECT "id" FROM "evaluations" WHERE {wanted} ORDER BY "createdAt" DESC, "id" DESC '
-        "LIMIT ? OFFSET ?",
-        (*given, limit, offset),
+        f'SELECT "id" FROM "evaluations" WHERE {where} ORDER BY "createdAt" DESC, "id" DESC LIMIT ? OFFSET ?',
+        (*parameters, limit, offset),
     )
-    (counted,) = read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "evaluations" WHERE {wanted}', given)
+    (counted,) = read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "evaluations" WHERE {where}', parameters)
     return [row["id"] for row in rows], counted["n"]
 
 
 def log_groups(read: StoreReader, *, limit: int = 200) -> list[LogGroup]:
-    """Where sessions have arrived that were not carried out here: log group, service, how many, the last."""
+    """Log groups and services of imported sessions, with their number and the time of the last."""
     return read.rows(
         LogGroup,
         'SELECT "logGroup", "service", COUNT(*) AS "sessions", '
@@ -297,7 +304,7 @@ def log_groups(read: StoreReader, *, limit: int = 200) -> list[LogGroup]:
 
 
 class _EvaluatedSessionRow(TypedDict):
-    words: str
+    prompt: str
     position: int
     settings: str
     lowest: float | None
@@ -317,7 +324,7 @@ class SessionLowest(_EvaluatedSessionRow):
 class SessionScores(TypedDict):
     """The scores of one evaluator and dimension in one session."""
 
-    words: str
+    prompt: str
     evaluator: str
     dimension: str
     mean: float | None
@@ -330,25 +337,25 @@ class SessionScores(TypedDict):
 def sessions_page(
     read: StoreReader,
     run_id: str,
-    wanted: JudgedFilter,
+    selection: JudgedFilter,
     *,
     order: str = "lowest",
     descending: bool = False,
     limit: int,
     offset: int,
 ) -> tuple[list[SessionLowest], int]:
-    """A page of the sessions of a job with what is lowest in each, and how many the filter leaves.
+    """A page of the sessions of an evaluation with their lowest value, and the number that match.
 
-    A session that has no value yet, or none at all, comes last whichever way it is sorted.
+    Sessions without a value come last in both directions.
     """
-    column = {"lowest": '"lowest"', "mean": '"mean"', "failed": '"failed"', "session": '"words"'}.get(
+    column = {"lowest": '"lowest"', "mean": '"mean"', "failed": '"failed"', "session": '"prompt"'}.get(
         order, '"position"'
     )
     turn = "DESC" if descending else "ASC"
-    joined, parameters = _joined(wanted)
+    joined, parameters = _joined(selection)
     rows = read.rows(
         _EvaluatedSessionRow,
-        'SELECT * FROM (SELECT i."prompt" AS "words", MIN(i."position") AS "position", '
+        'SELECT * FROM (SELECT i."prompt" AS "prompt", MIN(i."position") AS "position", '
         'MAX(i."settings") AS "settings", MIN(sc."good") AS "lowest", AVG(sc."good") AS "mean", '
         'COALESCE(SUM(CASE WHEN sc."error" <> \'\' THEN 1 ELSE 0 END), 0) AS "failed", '
         'COUNT(sc."good") AS "valued", COUNT(sc."sessionId") AS "results", '
@@ -357,89 +364,89 @@ def sessions_page(
         'WHERE i."runId" = ? AND LOWER(i."prompt") LIKE ? ESCAPE \'!\' GROUP BY i."prompt") s '
         f'ORDER BY CASE WHEN {column} IS NULL THEN 1 ELSE 0 END, {column} {turn}, "mean", "position" '
         "LIMIT ? OFFSET ?",
-        (*parameters, run_id, containing(wanted.search), limit, offset),
+        (*parameters, run_id, substring_pattern(selection.search), limit, offset),
     )
     (counted,) = read.rows(
         CountRow,
         'SELECT COUNT(DISTINCT "prompt") AS "n" FROM "batch_items" WHERE "runId" = ? '
         "AND LOWER(\"prompt\") LIKE ? ESCAPE '!'",
-        (run_id, containing(wanted.search)),
+        (run_id, substring_pattern(selection.search)),
     )
     return [
         extended(SessionLowest, row, sessionId=json.loads(row["settings"])["session"]) for row in rows
     ], counted["n"]
 
 
-def scores_by_session(read: StoreReader, run_id: str, words: Sequence[str]) -> list[SessionScores]:
-    """What each evaluator came to in these sessions: the mean, how many, how many failed, one label."""
-    if not words:
+def scores_by_session(read: StoreReader, run_id: str, prompts: Sequence[str]) -> list[SessionScores]:
+    """Results of each evaluator in these sessions: mean, number, failures, one label."""
+    if not prompts:
         return []
-    # Not `IN`: a sealed store knows the form `= ?`.
-    among = " OR ".join(['i."prompt" = ?'] * len(words))
+    # Not `IN`: an encrypted store rewrites only `= ?`.
+    among = " OR ".join(['i."prompt" = ?'] * len(prompts))
     return read.rows(
         SessionScores,
-        'SELECT i."prompt" AS "words", sc."evaluator", sc."dimension", AVG(sc."value") AS "mean", '
+        'SELECT i."prompt" AS "prompt", sc."evaluator", sc."dimension", AVG(sc."value") AS "mean", '
         'COUNT(*) AS "results", SUM(CASE WHEN sc."error" <> \'\' THEN 1 ELSE 0 END) AS "failed", '
         'MIN(sc."label") AS "label", COUNT(DISTINCT sc."label") AS "labels" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
         f'WHERE i."runId" = ? AND ({among}) '
         'GROUP BY i."prompt", sc."evaluator", sc."dimension"',
-        (run_id, *words),
+        (run_id, *prompts),
     )
 
 
 def verdicts_of(read: StoreReader, run_id: str, session_id: str, *, limit: int = 500) -> list[ScoreRow]:
-    """Every result of a job about one session, with its reasons, in the order of the job."""
+    """All scores of one session in an evaluation, with explanations, in plan order."""
     rows = read.rows(
         ScoreRow,
         'SELECT sc.* FROM "scores" sc JOIN "batch_items" i ON i."sessionId" = sc."sessionId" '
         'AND i."runId" = ? WHERE sc."judgedSessionId" = ? ORDER BY i."position", sc."position" LIMIT ?',
         (run_id, session_id, limit),
     )
-    return list(read.whole(rows))
+    return list(read.with_long_texts(rows))
 
 
-def _joined(wanted: JudgedFilter) -> tuple[str, list[object]]:
-    """The scores that count, each with how good it is: a value, or what is left of it where high is bad."""
-    parameters: list[object] = [*wanted.reversed_]
+def _joined(selection: JudgedFilter) -> tuple[str, list[object]]:
+    """Subquery of the selected scores; `good` is 1 minus the value for reversed evaluators."""
+    parameters: list[object] = [*selection.reversed_]
     condition = "1 = 1"
-    if wanted.evaluator:
+    if selection.evaluator:
         condition = '"evaluator" = ? AND "dimension" = ?'
-        parameters += [wanted.evaluator, wanted.dimension]
+        parameters += [selection.evaluator, selection.dimension]
     return (
         '(SELECT "sessionId", "judgedSessionId", "error", '
-        f'CASE WHEN "evaluator" IN ({places(wanted.reversed_)}) THEN 1 - "value" ELSE "value" END AS "good" '
-        f'FROM "scores" WHERE {condition}) sc',
+        f'CASE WHEN "evaluator" IN ({places(selection.reversed_)}) THEN 1 - "value" ELSE "value" END '
+        f'AS "good" FROM "scores" WHERE {condition}) sc',
         parameters,
     )
 
 
-# What people say of a session: labels to hold evaluators against.
+# Human labels.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """One person's judgement."""
+    """One person's label of a session, trace or tool call."""
 
     session_id: str
-    """By our id."""
+    """In the store."""
     evaluator: str
-    """Which question it answers: the evaluator's name."""
+    """Name of the evaluator that it is compared with."""
     who: str
     label: str = ""
     value: float | None = None
-    """None: a label alone."""
+    """None: only a label."""
     level: Level = "session"
     target: str = ""
-    """Which trace or tool call, below the session level."""
+    """Trace or tool call; empty at the session level."""
     dimension: str = ""
     note: str = ""
 
 
-def keep_label(connection: Connection, label: Label, now: datetime) -> None:
-    """Keep a label in place of what the same person said of the same thing before."""
+def save_label(connection: Connection, label: Label, now: datetime) -> None:
+    """Save a label, replacing the same person's earlier label of the same target."""
     if not label.label and label.value is None:
-        raise UsageError("a label is a word or a value, and this is neither")
+        raise UsageError("a label needs a word or a value")
     key = (label.session_id, clean(label.evaluator), clean(label.target), clean(label.dimension))
     who = clean(label.who)
     connection.run(
@@ -447,13 +454,13 @@ def keep_label(connection: Connection, label: Label, now: datetime) -> None:
         'AND "dimension" = ? AND "who" = ?',
         (*key, who),
     )
-    note, blob = kept(clean(label.note))
+    note, blob = split_long_text(clean(label.note))
     if blob is not None:
         connection.run(
             'INSERT INTO "blobs" ("digest", "size", "data") VALUES (?, ?, ?) ON CONFLICT DO NOTHING', blob
         )
-    said = (finite(label.value), short(clean(label.label)), note, blob[0] if blob else None)
-    connection.run(insertion("labels", COLUMNS["labels"]), (*key, who, label.level, timestamp(now), *said))
+    values = (finite(label.value), short(clean(label.label)), note, blob[0] if blob else None)
+    connection.run(insertion("labels", COLUMNS["labels"]), (*key, who, label.level, timestamp(now), *values))
 
 
 def labels(read: StoreReader, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[LabelRow]:
@@ -471,11 +478,11 @@ def labels(read: StoreReader, *, evaluator: str = "", session_ids: Sequence[str]
         'ORDER BY "at", "sessionId", "target", "dimension", "who"',
         parameters,
     )
-    return list(read.whole(rows))
+    return list(read.with_long_texts(rows))
 
 
 class LabelsState(TypedDict):
-    """What tells whether labels or results have changed."""
+    """Fingerprint of labels and results, to detect changes."""
 
     n: int
     """Number of labels."""
@@ -676,9 +683,9 @@ def _log_group_condition(source: LogGroupSessions) -> tuple[str, list[Any]]:
     named = (*source.session_ids, *source.traces)
     for column, values in (("service", source.services), ("externalId", named)):
         if values:
-            condition, given = _one_of(f's."{column}"', values)
+            condition, more = _one_of(f's."{column}"', values)
             parts.append(condition)
-            parameters += given
+            parameters += more
     return _within(source.period, parts, parameters)
 
 
@@ -697,15 +704,15 @@ def _in_log_groups(names: Sequence[str], prefixes: Sequence[str]) -> tuple[str, 
 def _own_condition(source: OwnSessions) -> tuple[str, list[Any]]:
     parts, parameters = list[str](), list[Any]()
     if source.session_ids:
-        one, given = _one_of('s."id"', source.session_ids)
-        other, more = _one_of('s."externalId"', source.session_ids)
+        one, ids = _one_of('s."id"', source.session_ids)
+        other, _ = _one_of('s."externalId"', source.session_ids)
         parts.append(f"({one} OR {other})")
-        parameters += [*given, *more]
+        parameters += [*ids, *ids]
     for column, values in (("runId", source.run_ids), ("job", source.jobs), ("model", source.models)):
         if values:
-            condition, given = _one_of(f's."{column}"', values)
+            condition, more = _one_of(f's."{column}"', values)
             parts.append(condition)
-            parameters += given
+            parameters += more
     if source.roles:
         patterns = [_factor_pattern(role) for role in source.roles]
         condition = " OR ".join(["i.\"factors\" LIKE ? ESCAPE '!'"] * len(patterns))
@@ -715,7 +722,9 @@ def _own_condition(source: OwnSessions) -> tuple[str, list[Any]]:
         )
         parameters += patterns
     if not parts and source.period == Period():
-        raise UsageError("say which sessions\nGive a run, a job, a role, a model, session ids or a period.")
+        raise UsageError(
+            "no sessions are selected\nGive a run, a job, a role, a model, session ids or a period."
+        )
     if not source.session_ids:
         # A superseded attempt does not count, an infrastructure error says nothing about the agent, and
         # evaluations are not evaluated themselves unless they are named.
@@ -732,7 +741,7 @@ def _own_condition(source: OwnSessions) -> tuple[str, list[Any]]:
 
 def _factor_pattern(role: str) -> str:
     """A `LIKE` pattern for factors, which are JSON, of which one has this value."""
-    return f"%:{literally(json.dumps(role, ensure_ascii=False))}%"
+    return f"%:{escape_like(json.dumps(role, ensure_ascii=False))}%"
 
 
 def _within(period: Period, parts: list[str], parameters: list[Any]) -> tuple[str, list[Any]]:
@@ -793,7 +802,7 @@ class SessionContent:
 
     @property
     def digest(self) -> str:
-        """Of everything that was said and done."""
+        """Of all messages, tool calls and steps."""
         return self._digest.hexdigest()[:32]
 
 
@@ -914,7 +923,7 @@ def scores_of_attempts(read: StoreReader, attempts: Sequence[str]) -> list[Row]:
         f'SELECT * FROM "scores" WHERE "sessionId" IN ({places(attempts)}) ORDER BY "sessionId", "position"',
         tuple(attempts),
     )
-    return list(read.whole(rows))
+    return list(read.with_long_texts(rows))
 
 
 class EvaluatedSession(TypedDict):
@@ -1169,7 +1178,7 @@ def result_targets(
         f'AND {_TARGETS[which]}, i."position", sc."position" LIMIT ?',
         (run_id, *key, limit),
     )
-    return list(read.whole(rows))
+    return list(read.with_long_texts(rows))
 
 
 class InsightRow(TypedDict):
@@ -1191,4 +1200,4 @@ def insight_rows(read: StoreReader, run_id: str, insight: str) -> list[InsightRo
         'ORDER BY i."position", sc."position"',
         (run_id, insight),
     )
-    return cast("list[InsightRow]", list(read.whole(rows)))
+    return cast("list[InsightRow]", list(read.with_long_texts(rows)))

@@ -1,10 +1,7 @@
-"""Spans and event records as they arrive, and the sessions that are told from them.
+"""Imported sessions, received spans and log events.
 
-Documents come in any order, more than once, and over hours; so each is kept by itself, and a session is
-told anew from all of its documents whenever one of them is new. Whoever asks for sessions lets what is new
-be told first. A document is compressed; what it is kept as is decided in one place.
-
-Knows nothing of how documents become a session.
+Spans arrive in any order, repeatedly, and over hours; each is stored by itself, and a session is rebuilt
+from all of its spans whenever one of them is new.
 """
 
 import json
@@ -19,37 +16,36 @@ from proctor.item import digest_of
 from proctor.session import Iteration, ModelCall, Note, Session, Step
 from proctor.store.database import Connection, Row, insertion, places
 from proctor.store.items import StoreReader
-from proctor.store.key_rotation import drop_unused_texts
-from proctor.store.recorder import Recorder, kept
+from proctor.store.key_rotation import delete_unused_blobs
+from proctor.store.recorder import Recorder, split_long_text
 from proctor.store.tables import COLUMNS, OF_A_SESSION, LogEventRow, LogStreamRow, clean
 from proctor.store.writer import timestamp
 from proctor.telemetry.documents import SessionMark, SessionName, sessions_among
 
-# Keep a session that another tool recorded, in place of what was kept of it before.
-
+# Imported sessions.
 
 JOB = "imported"
-"""What `sessions.job` says of a session that was not carried out here."""
+"""`sessions.job` of an imported session."""
 
 
 def imported_id(source: str, log_group: str, service: str, external_id: str) -> str:
-    """Our id of a session that another tool recorded: the same on every machine and each time."""
+    """The id of an imported session; the same on every machine."""
     return digest_of([clean(part) for part in (source, log_group, service, external_id)])[:32]
 
 
-def keep(connection: Connection, session: Session, now: datetime) -> str:
-    """Write a session's rows in place of those it had; its id."""
+def save_session(connection: Connection, session: Session, now: datetime) -> str:
+    """Write the rows of a session, replacing those of an earlier import; return its id."""
     session_id = imported_id(session.source, session.log_group, session.service, session.external_id)
-    remove(connection, session_id)
+    delete_session(connection, session_id)
     rows = _Rows()
     began = session.started_at or now
     clock = _Clock(began)
     recorder = Recorder(rows, session_id, _session_row(session, timestamp(began)), clock)
     for note in session.notes:
         recorder.record(Note(text=note))
-    recorder.offer(session.tools)
+    recorder.record_tools(session.tools)
     for step in session.steps:
-        _keep_step(recorder, clock, step)
+        _save_step(recorder, clock, step)
     for score in session.scores:
         recorder.score(score)
     clock.moment = session.finished_at or clock.moment
@@ -59,24 +55,24 @@ def keep(connection: Connection, session: Session, now: datetime) -> str:
     return session_id
 
 
-def remove(connection: Connection, session_id: str) -> None:
-    """Remove an imported session's rows. Texts that nothing refers to any more go when a batch is deleted."""
+def delete_session(connection: Connection, session_id: str) -> None:
+    """Delete the rows of an imported session. Unused blobs are deleted with the next batch."""
     connection.run('DELETE FROM "sessions" WHERE "id" = ? AND "job" = ?', (session_id, JOB))
     for table in OF_A_SESSION:
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" = ?', (session_id,))
 
 
-def forget(connection: Connection, session_ids: Iterable[str]) -> None:
-    """Remove imported sessions for good: their rows, the documents they were told from, people's labels.
+def delete_sessions(connection: Connection, session_ids: Iterable[str]) -> None:
+    """Delete imported sessions with the documents they were built from and their labels.
 
-    What evaluations found about them stays with those evaluations.
+    The results of evaluations stay.
     """
-    connection.hold("arrivals")
+    connection.lock_table("arrivals")
     for session_id in session_ids:
-        remove(connection, session_id)
+        delete_session(connection, session_id)
         for table in ("arrivals", "labels"):
             connection.run(f'DELETE FROM "{table}" WHERE "sessionId" = ?', (session_id,))
-    drop_unused_texts(connection)
+    delete_unused_blobs(connection)
 
 
 def _session_row(session: Session, began: str) -> dict[str, Any]:
@@ -97,21 +93,21 @@ def _session_row(session: Session, began: str) -> dict[str, Any]:
     }
 
 
-def _keep_step(recorder: Recorder, clock: "_Clock", step: Step) -> None:
+def _save_step(recorder: Recorder, clock: "_Clock", step: Step) -> None:
     clock.moment = step.started_at or clock.moment
     recorder.begin_step()
     model = ""
-    for happening in step.happenings:
-        clock.moment = happening.at or clock.moment
-        recorder.record(happening.event)
-        if isinstance(happening.event, ModelCall):
-            model = happening.event.model
+    for timed in step.events:
+        clock.moment = timed.at or clock.moment
+        recorder.record(timed.event)
+        if isinstance(timed.event, ModelCall):
+            model = timed.event.model
     clock.moment = step.finished_at or clock.moment
     recorder.record(Iteration(model=model, trace_id=step.trace_id))
 
 
 class _Clock:
-    """Says the moment of whatever is being written down."""
+    """The time of the event that is being recorded."""
 
     def __init__(self, moment: datetime) -> None:
         self.moment = moment
@@ -121,7 +117,7 @@ class _Clock:
 
 
 class _Rows:
-    """What a recorder writes, gathered for one transaction that is not the writer's."""
+    """Collects the rows of a recorder for one transaction."""
 
     def __init__(self) -> None:
         self._session: dict[str, Any] = {}
@@ -138,7 +134,7 @@ class _Rows:
 
     def write(self, connection: Connection) -> None:
         connection.run(insertion("sessions", self._session), tuple(self._session.values()))
-        # Two processes that wrote the same texts in different orders could wait for each other for ever.
+        # Sorted: two processes that write the same texts in different orders could deadlock.
         self._appended.get("blobs", []).sort()
         for table, rows in self._appended.items():
             again = " ON CONFLICT DO NOTHING" if table == "blobs" else ""
@@ -146,43 +142,34 @@ class _Rows:
 
 
 T = TypeVar("T")
-
-
 Transaction = Callable[[Callable[[Connection], T]], T]
-
-
 Document = dict[str, Any]
 
 
-Tell = Callable[[SessionName, Sequence[Document], int], Session | None]
-"""Makes a session of its documents; the number is how many more it has that were left out."""
-
+SessionBuilder = Callable[[SessionName, Sequence[Document], int], Session | None]
+"""Builds a session from its documents; the number is that of the documents left out."""
 
 MOST_DOCUMENTS = 20_000
-"""Of one session that are told. The largest that the interface knows."""
+"""Of one session that are used; the limit of the AgentCore API."""
 
 
 TRACES_AT_ONCE = 50
-"""Traces that are told in one transaction: others who want to write wait for so long."""
+"""Traces in one transaction; other writers wait for it."""
 
 
 _CHUNK = 400
-
-
 _SOURCE = "otlp"
-
-
 _MARKED = tuple(name for name in COLUMNS["arrivals"] if name != "data")
 
 
 @dataclass(slots=True)
 class BuiltSessions:
-    """What was made of what is new."""
+    """Result of building sessions."""
 
     sessions: list[str] = field(default_factory=list)
-    """The ids of sessions that were written, in the store."""
+    """Ids of the written sessions."""
     removed: int = 0
-    """Sessions that are no more: what was in them belongs to others, as later documents say."""
+    """Deleted sessions, whose documents belong to others according to later documents."""
 
     def __iadd__(self, other: "BuiltSessions") -> "BuiltSessions":
         self.sessions += other.sessions
@@ -200,76 +187,76 @@ class _Data(TypedDict):
 
 
 class ReceivedSpans:
-    """What has arrived by telemetry."""
+    """Spans received by telemetry."""
 
     def __init__(self, transaction: Transaction[Any], read: StoreReader) -> None:
         self._transaction = transaction
         self._read = read
 
-    def keep(self, arrived: Iterable[tuple[SessionMark, Document]], now: datetime) -> None:
-        """Keep documents; committed when this returns. What is there already, unchanged, is left as it is."""
-        rows = {mark.key: _row(mark, document, now) for mark, document in arrived}
+    def save(self, received: Iterable[tuple[SessionMark, Document]], now: datetime) -> None:
+        """Save documents; committed on return. Known, unchanged ones are ignored."""
+        rows = {mark.key: _row(mark, document, now) for mark, document in received}
         if rows:
             self._transaction(lambda connection: connection.run_many(_UPSERT, _in_order(rows)))
 
     def has_new(self) -> bool:
-        """Whether anything has arrived that no session tells of yet."""
+        """Whether there are documents that belong to no session yet."""
         return bool(self._read.rows(Row, 'SELECT 1 FROM "arrivals" WHERE "isNew" = 1 LIMIT 1'))
 
     def oldest_new(self) -> str | None:
-        """When the oldest span arrived that belongs to no session yet; None: there is none."""
+        """Arrival of the oldest document that belongs to no session yet; None: there is none."""
         (row,) = self._read.query('SELECT MIN("arrivedAt") AS "at" FROM "arrivals" WHERE "isNew" = 1')
         at: str | None = row["at"]
         return at
 
-    def tell(self, tell: Tell, now: datetime) -> BuiltSessions:
-        """Bring every session up to what has arrived, a few traces at a time."""
-        told = BuiltSessions()
-        while part := self._transaction(lambda connection: _tell_some(connection, tell, now)):
-            told += part
-        told.sessions = list(dict.fromkeys(told.sessions))
-        return told
+    def build_sessions(self, build: SessionBuilder, now: datetime) -> BuiltSessions:
+        """Build or rebuild the sessions of new documents, a few traces at a time."""
+        built = BuiltSessions()
+        while part := self._transaction(lambda connection: _build_some(connection, build, now)):
+            built += part
+        built.sessions = list(dict.fromkeys(built.sessions))
+        return built
 
     def sessions_of(self, trace_ids: Iterable[str]) -> list[str]:
-        """The sessions these traces are told in, in the order of the traces."""
-        wanted = list(trace_ids)
-        found: dict[str, dict[str, None]] = {}
-        for chunk in _chunks(wanted):
+        """Sessions of these traces, in the order of the traces."""
+        ordered = list(trace_ids)
+        sessions: dict[str, dict[str, None]] = {}
+        for chunk in _chunks(ordered):
             for row in self._read.rows(
                 _TraceSession,
                 'SELECT DISTINCT a."traceId", a."sessionId" FROM "arrivals" a '
                 f'JOIN "sessions" s ON s."id" = a."sessionId" WHERE a."traceId" IN ({places(chunk)})',
                 chunk,
             ):
-                found.setdefault(row["traceId"], {})[row["sessionId"]] = None
-        return list(dict.fromkeys(each for trace_id in wanted for each in found.get(trace_id, ())))
+                sessions.setdefault(row["traceId"], {})[row["sessionId"]] = None
+        return list(dict.fromkeys(each for trace_id in ordered for each in sessions.get(trace_id, ())))
 
     def documents(self, session_id: str) -> Iterator[Document]:
-        """The documents that a session was told from, as they arrived."""
+        """The documents that a session was built from."""
         rows = self._read.rows(
             _Data,
             'SELECT "data" FROM "arrivals" WHERE "sessionId" = ? ORDER BY "startedNano", "spanId", "part"',
             (session_id,),
         )
-        return (unpacked(row["data"]) for row in rows)
+        return (decompressed(row["data"]) for row in rows)
 
 
-def packed(document: Document) -> bytes:
-    """A document as it is kept."""
-    # Level 1: a span is repetitive text; more takes twice the time for a tenth of the space.
+def compressed(document: Document) -> bytes:
+    """A document as it is stored."""
+    # Level 1: higher levels take twice the time to save a tenth of the space.
     return zlib.compress(json.dumps(document, ensure_ascii=False).encode("utf-8", "replace"), 1)
 
 
-def unpacked(data: bytes) -> Document:
-    """A document from what was kept of it."""
-    found: Document = json.loads(zlib.decompress(data))
-    return found
+def decompressed(data: bytes) -> Document:
+    """The document from its stored form."""
+    document: Document = json.loads(zlib.decompress(data))
+    return document
 
 
-def _tell_some(connection: Connection, tell: Tell, now: datetime) -> BuiltSessions | None:
-    """Tell some of what is new; None when nothing is."""
-    # Nobody else may tell or keep meanwhile: what came in between would be marked as told.
-    connection.hold("arrivals")
+def _build_some(connection: Connection, build: SessionBuilder, now: datetime) -> BuiltSessions | None:
+    """Build the sessions of some new documents; None: there are none."""
+    # Locked: documents that arrive meanwhile would be marked as used.
+    connection.lock_table("arrivals")
     new = connection.rows(
         'SELECT DISTINCT "traceId" FROM "arrivals" WHERE "isNew" = 1 LIMIT ?', (TRACES_AT_ONCE,)
     )
@@ -277,36 +264,36 @@ def _tell_some(connection: Connection, tell: Tell, now: datetime) -> BuiltSessio
         return None
     rows = _related(connection, {row["traceId"] for row in new})
     before = {(row["traceId"], row["spanId"], row["part"]): row for row in rows}
-    told, kept = BuiltSessions(), set[str]()
+    built, current = BuiltSessions(), set[str]()
     for name, members in sessions_among(map(_mark, rows)).items():
         session_id = imported_id(_SOURCE, name.log_group, name.service, name.external_id)
-        kept.add(session_id)
+        current.add(session_id)
         if any(before[mark.key]["isNew"] or before[mark.key]["sessionId"] != session_id for mark in members):
-            _tell_one(connection, tell, name, session_id, members, told, now)
-    gone = {row["sessionId"] for row in rows} - kept - {""}
+            _build_one(connection, build, name, session_id, members, built, now)
+    gone = {row["sessionId"] for row in rows} - current - {""}
     for session_id in sorted(gone):
-        remove(connection, session_id)
-    told.removed += len(gone)
-    return told
+        delete_session(connection, session_id)
+    built.removed += len(gone)
+    return built
 
 
-def _tell_one(
+def _build_one(
     connection: Connection,
-    tell: Tell,
+    build: SessionBuilder,
     name: SessionName,
     session_id: str,
     members: Sequence[SessionMark],
-    told: BuiltSessions,
+    built: BuiltSessions,
     now: datetime,
 ) -> None:
     ordered = sorted(members, key=lambda mark: (mark.started, mark.span_id))
     documents = _documents(connection, ordered[:MOST_DOCUMENTS])
-    session = tell(name, documents, max(0, len(ordered) - MOST_DOCUMENTS))
+    session = build(name, documents, max(0, len(ordered) - MOST_DOCUMENTS))
     if session is None:
-        remove(connection, session_id)
+        delete_session(connection, session_id)
     else:
-        keep(connection, session, now)
-        told.sessions.append(session_id)
+        save_session(connection, session, now)
+        built.sessions.append(session_id)
     connection.run_many(
         'UPDATE "arrivals" SET "isNew" = 0, "sessionId" = ? '
         'WHERE "traceId" = ? AND "spanId" = ? AND "part" = ?',
@@ -316,20 +303,20 @@ def _tell_one(
 
 def _related(connection: Connection, traces: set[str]) -> list[Row]:
     """All documents of these traces, and of every trace that shares a session with one of them."""
-    found: dict[str, list[Row]] = {}
-    wanted, keys, sessions = set(traces), set[str](), set[str]()
-    while wanted:
-        rows = list(_rows_where(connection, "traceId", wanted))
+    rows_by_trace: dict[str, list[Row]] = {}
+    pending, keys, sessions = set(traces), set[str](), set[str]()
+    while pending:
+        rows = list(_rows_where(connection, "traceId", pending))
         for row in rows:
-            found.setdefault(row["traceId"], []).append(row)
+            rows_by_trace.setdefault(row["traceId"], []).append(row)
         more_keys = {row["sessionKey"] for row in rows} - keys - {""}
         more_sessions = {row["sessionId"] for row in rows} - sessions - {""}
         keys |= more_keys
         sessions |= more_sessions
-        beside = {*_traces_where(connection, "sessionKey", more_keys)}
-        beside |= {*_traces_where(connection, "sessionId", more_sessions)}
-        wanted = beside - set(found)
-    return [row for rows in found.values() for row in rows]
+        neighbors = {*_traces_where(connection, "sessionKey", more_keys)}
+        neighbors |= {*_traces_where(connection, "sessionId", more_sessions)}
+        pending = neighbors - set(rows_by_trace)
+    return [row for rows in rows_by_trace.values() for row in rows]
 
 
 def _rows_where(connection: Connection, column: str, values: Iterable[str]) -> Iterator[Row]:
@@ -341,24 +328,24 @@ def _rows_where(connection: Connection, column: str, values: Iterable[str]) -> I
 
 def _traces_where(connection: Connection, column: str, values: Iterable[str]) -> Iterator[str]:
     for chunk in _chunks(values):
-        # The second condition is what the index is made for.
+        # The second condition makes the partial index usable.
         where = f'"{column}" IN ({places(chunk)}) AND "{column}" <> \'\''
         sql = f'SELECT DISTINCT "traceId" FROM "arrivals" WHERE {where}'
         yield from (row["traceId"] for row in connection.rows(sql, chunk))
 
 
 def _documents(connection: Connection, marks: Sequence[SessionMark]) -> list[Document]:
-    wanted = {mark.key: number for number, mark in enumerate(marks)}
-    found: list[tuple[int, Document]] = []
+    numbers = {mark.key: number for number, mark in enumerate(marks)}
+    documents: list[tuple[int, Document]] = []
     for chunk in _chunks({mark.trace_id for mark in marks}):
         sql = (
             f'SELECT "traceId", "spanId", "part", "data" FROM "arrivals" WHERE "traceId" IN ({places(chunk)})'
         )
         for row in connection.rows(sql, chunk):
-            number = wanted.get((row["traceId"], row["spanId"], row["part"]))
+            number = numbers.get((row["traceId"], row["spanId"], row["part"]))
             if number is not None:
-                found.append((number, unpacked(row["data"])))
-    return [document for _, document in sorted(found, key=lambda each: each[0])]
+                documents.append((number, decompressed(row["data"])))
+    return [document for _, document in sorted(documents, key=lambda each: each[0])]
 
 
 def _chunks(values: Iterable[str]) -> Iterator[tuple[str, ...]]:
@@ -375,7 +362,7 @@ def _mark(row: Row) -> SessionMark:
         session_key=row["sessionKey"],
         service=row["service"],
         log_group=row["logGroup"],
-        is_log_group_said=bool(row["logGroupSaid"]),
+        has_log_group=bool(row["logGroupSaid"]),
         started=row["startedNano"],
     )
 
@@ -384,18 +371,16 @@ def _row(mark: SessionMark, document: Document, now: datetime) -> tuple[object, 
     place = (mark.trace_id, mark.span_id, mark.part, mark.parent_id, mark.session_key, mark.service)
     return (
         *map(clean, (*place, mark.log_group)),
-        *(int(mark.is_log_group_said), mark.started, timestamp(now), "", 1, packed(document)),
+        *(int(mark.has_log_group), mark.started, timestamp(now), "", 1, compressed(document)),
     )
 
 
 def _in_order(rows: dict[tuple[str, str, str], tuple[object, ...]]) -> list[tuple[object, ...]]:
-    # Two servers that were sent the same spans in different orders could wait for each other for ever.
+    # Sorted: two servers that receive the same spans in different orders could deadlock.
     return [rows[key] for key in sorted(rows)]
 
 
 _CHANGING = ("parentId", "sessionKey", "service", "logGroup", "logGroupSaid", "startedNano", "data")
-
-
 _UPSERT = (
     f'{insertion("arrivals", COLUMNS["arrivals"])} ON CONFLICT ("traceId", "spanId", "part") DO UPDATE SET '
     + ", ".join(f'"{name}" = excluded."{name}"' for name in (*_CHANGING, "arrivedAt"))
@@ -404,16 +389,15 @@ _UPSERT = (
 )
 
 
-# Log groups and streams that callers write to, event by event.
-
+# Log groups and streams that clients write to.
 
 GROUP = ""
-"""The name a group's own row has instead of a stream's."""
+"""Stream name of a group's own row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEvent:
-    """One line of a stream."""
+    """One event of a log stream."""
 
     timestamp_ms: int
     message: str
@@ -428,20 +412,22 @@ class LogStreamTimes(LogStreamRow):
 
 
 class Logs:
-    """Every question about streams that were written to, and every change of one."""
+    """Queries and changes of log streams."""
 
     def __init__(self, transaction: Transaction[Any], read: StoreReader) -> None:
         self._transaction = transaction
         self._read = read
 
     def create(self, group: str, stream: str, now: datetime) -> None:
-        """Make a group (the stream's name is empty) or a stream in it. Raises when there is one."""
+        """Create a group (empty stream name) or a stream. Raises if it exists."""
 
         def work(connection: Connection) -> None:
             if connection.rows(
                 'SELECT 1 FROM "log_streams" WHERE "logGroup" = ? AND "logStream" = ?', (group, stream)
             ):
-                raise Contradiction("the log stream is there already" if stream else "the log group is there")
+                raise Contradiction(
+                    "the log stream already exists" if stream else "the log group already exists"
+                )
             connection.run(insertion("log_streams", COLUMNS["log_streams"]), (group, stream, timestamp(now)))
 
         self._transaction(work)
@@ -450,7 +436,7 @@ class Logs:
         """Append events to a stream."""
 
         def work(connection: Connection) -> None:
-            connection.hold("log_events")
+            connection.lock_table("log_events")
             if not connection.rows(
                 'SELECT 1 FROM "log_streams" WHERE "logGroup" = ? AND "logStream" = ?', (group, stream)
             ):
@@ -462,7 +448,7 @@ class Logs:
             )
             ingested = int(now.timestamp() * 1000)
             for position, event in enumerate(events, start=last["n"] + 1):
-                text, blob = kept(clean(event.message))
+                text, blob = split_long_text(clean(event.message))
                 if blob:
                     connection.run(f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING", blob)
                 row = (group, stream, position, event.timestamp_ms, ingested, text, blob[0] if blob else None)
@@ -489,4 +475,4 @@ class Logs:
             'ORDER BY "timestamp", "position"',
             (group, stream),
         )
-        return list(self._read.whole(rows))
+        return list(self._read.with_long_texts(rows))

@@ -17,8 +17,17 @@ from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, cast, overloa
 from proctor.errors import NotFound
 from proctor.evaluator import Evidence, Reference
 from proctor.item import QUEUED, RUNNING, STATUSES
-from proctor.store.batches import UNFINISHED_REASONS, with_true_status
-from proctor.store.database import Connection, R, Readers, Row, beginning, containing, extended, places
+from proctor.store.batches import UNFINISHED_REASONS, with_current_status
+from proctor.store.database import (
+    Connection,
+    R,
+    Readers,
+    Row,
+    extended,
+    places,
+    prefix_pattern,
+    substring_pattern,
+)
 from proctor.store.ledger import OF_THE_STORE
 from proctor.store.tables import (
     COLUMNS,
@@ -52,7 +61,7 @@ CALL_FIGURES = ", ".join(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemFilter:
-    """Which items of a batch to look at."""
+    """A filter on the items of a batch."""
 
     statuses: Sequence[str] = ()
     """Empty: all."""
@@ -62,13 +71,13 @@ class ItemFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which sessions, and the batches and items that belong to them: one of the three, or all."""
+    """Sessions of one run, by id or in a period, with their batches and items; empty: all."""
 
     run_id: str = ""
     session_ids: Sequence[str] = ()
     start: datetime | None = None
     end: datetime | None = None
-    """The first moment that no longer counts."""
+    """Exclusive."""
 
 
 class BatchWithTotals(BatchRow):
@@ -87,7 +96,7 @@ class StatusSums(TypedDict):
 
 
 class StatusSumsWithTools(StatusSums):
-    """The same with their tool calls."""
+    """Sums by status, with tool calls."""
 
     tools: int | None
 
@@ -105,7 +114,7 @@ class ItemTotals(TypedDict):
 
 
 class BatchTotals(ItemTotals):
-    """The same with their tool calls."""
+    """Sums by status, with tool calls."""
 
     toolCalls: int
 
@@ -192,12 +201,12 @@ class StoreReader:
             rows = self.rows(
                 BatchRow,
                 'SELECT * FROM "batches" WHERE "runId" LIKE ? ESCAPE \'!\' LIMIT 2',
-                (beginning(run_id),),
+                (prefix_pattern(run_id),),
             )
         if len(rows) != 1:
             problem = "several runs begin with" if rows else "there is no run"
             raise NotFound(f"{problem} {run_id}\n`proctor runs` lists the runs there are.")
-        return with_true_status(rows[0], now)
+        return with_current_status(rows[0], now)
 
     def exact_batch(self, run_id: str) -> list[BatchRow]:
         """The batch with this id, as it was written; none or one."""
@@ -209,7 +218,7 @@ class StoreReader:
             BatchRow, 'SELECT * FROM "batches" ORDER BY "createdAt" DESC, "runId" LIMIT ?', (limit,)
         )
         return [
-            extended(BatchWithTotals, with_true_status(row, now), totals=self.totals(row["runId"]))
+            extended(BatchWithTotals, with_current_status(row, now), totals=self.totals(row["runId"]))
             for row in rows
         ]
 
@@ -235,7 +244,7 @@ class StoreReader:
         return extended(BatchTotals, summed(rows), toolCalls=sum(row["tools"] or 0 for row in rows))
 
     def reserved_and_spent(self, run_id: str) -> tuple[float, float]:
-        """The money a batch holds back for attempts under way, and what it has spent, in USD."""
+        """USD reserved for running attempts of a batch, and USD spent."""
         (row,) = self.rows(
             MoneyRow,
             'SELECT COALESCE(SUM("reservedUsd"), 0) AS "reserved", COALESCE(SUM("spentUsd"), 0) AS "spent" '
@@ -251,22 +260,22 @@ class StoreReader:
     def items(
         self,
         run_id: str,
-        wanted: ItemFilter = ItemFilter(),  # noqa: B008  it is frozen
+        selection: ItemFilter = ItemFilter(),  # noqa: B008  it is frozen
         *,
         limit: int = 100,
         offset: int = 0,
     ) -> list[ItemRow]:
         """One page of a batch's items, in plan order."""
-        where, parameters = item_where(run_id, wanted)
+        where, parameters = item_where(run_id, selection)
         return self.rows(
             ItemRow,
             f'SELECT * FROM "batch_items" WHERE {where} ORDER BY "position" LIMIT ? OFFSET ?',
             (*parameters, limit, offset),
         )
 
-    def count_items(self, run_id: str, wanted: ItemFilter) -> int:
-        """How many items a filter leaves."""
-        where, parameters = item_where(run_id, wanted)
+    def count_items(self, run_id: str, selection: ItemFilter) -> int:
+        """Count the items that match a filter."""
+        where, parameters = item_where(run_id, selection)
         (row,) = self.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE {where}', parameters)
         return int(row["n"])
 
@@ -293,12 +302,12 @@ class StoreReader:
         )
 
     def item(self, item_id: str, run_id: str = "") -> list[ItemRow]:
-        """The items whose id begins so: the same item may be in several batches."""
+        """Items whose id has this prefix; the same item may be in several batches."""
         return self.rows(
             ItemRow,
             'SELECT * FROM "batch_items" WHERE "id" LIKE ? ESCAPE \'!\' AND ("runId" = ? OR ? = \'\') '
             'ORDER BY "startedAt" DESC LIMIT 20',
-            (beginning(item_id), run_id, run_id),
+            (prefix_pattern(item_id), run_id, run_id),
         )
 
     def exact_item(self, run_id: str, item_id: str) -> list[ItemRow]:
@@ -316,7 +325,7 @@ class StoreReader:
         )
 
     def session(self, session_id: str) -> SessionRow:
-        """One session, by its id or an unambiguous beginning, its name, its branch, or its source's id."""
+        """One session, by its id or an unambiguous prefix, its name, its branch, or its source's id."""
         names = ("id", "name", "branch", "externalId")
         called = " OR ".join(f'"{name}" = ?' for name in names)
         # An exact match comes before a prefix.
@@ -325,7 +334,7 @@ class StoreReader:
         ) or self.rows(
             SessionRow,
             'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' LIMIT 2',
-            (beginning(session_id),),
+            (prefix_pattern(session_id),),
         )
         if len(rows) != 1 or not session_id:
             problem = "several sessions begin with" if rows else "there is no session"
@@ -396,24 +405,24 @@ class StoreReader:
         rows = self._connection.rows(
             f'SELECT * FROM "{_known(table)}" WHERE "sessionId" = ? ORDER BY "{order}"', (session_id,)
         )
-        return list(self.whole(rows))
+        return list(self.with_long_texts(rows))
 
     def evidence(self, session_id: str, reference: Reference | None = None) -> Evidence:
         """A session as evaluators see it, by its id or an unambiguous beginning of it."""
-        # Late, here and below: only evaluation and export need it, and every batch reads.
+        # Imported late, here and below: only evaluation and export need it.
         from proctor.store.sessions import evidence_of
 
-        (session,) = self.whole(self.exact_session(session_id) or [self.session(session_id)])
+        (session,) = self.with_long_texts(self.exact_session(session_id) or [self.session(session_id)])
         evidence = evidence_of(session, _SessionRows(self, session["id"]), reference)
         if evidence.tools or not evidence.tool_calls:
             return evidence
         return replace(evidence, tools=self._tools(session["id"]))
 
     def recorded(self, session_id: str) -> "Session":
-        """A session in the form in which sessions are imported and exported."""
+        """A session as `Session`, the form of imports and exports."""
         from proctor.store.sessions import session_of_rows
 
-        (session,) = self.whole(self.exact_session(session_id) or [self.session(session_id)])
+        (session,) = self.with_long_texts(self.exact_session(session_id) or [self.session(session_id)])
         scores = self.rows(
             ScoreRow,
             'SELECT * FROM "scores" WHERE ("sessionId" = ? AND "judgedSessionId" = \'\') '
@@ -421,7 +430,7 @@ class StoreReader:
             (session["id"], session["id"]),
         )
         return session_of_rows(
-            session, _SessionRows(self, session["id"], with_bodies=True), self.whole(scores)
+            session, _SessionRows(self, session["id"], with_bodies=True), self.with_long_texts(scores)
         )
 
     def call_figures(self, session_id: str) -> list[ModelCallRow]:
@@ -434,7 +443,7 @@ class StoreReader:
         )
 
     def _tools(self, session_id: str) -> list[Row]:
-        """The tools that one of our agents had: those of its first recorded request to a model."""
+        """The tools in the first recorded model request of a session."""
         from proctor.store.sessions import tools_of_request
 
         rows = self.rows(
@@ -443,16 +452,16 @@ class StoreReader:
             'ORDER BY "position" LIMIT 1',
             (session_id,),
         )
-        return [tool for row in self.whole(rows) for tool in tools_of_request(row["request"])]
+        return [tool for row in self.with_long_texts(rows) for tool in tools_of_request(row["request"])]
 
     def table(self, name: str, scope: Scope) -> Iterator[Row]:
-        """The rows of a table that belong to a scope, long texts included, in little memory."""
+        """Stream the rows of a table that belong to a scope, long texts included."""
         where, parameters = session_where(scope)
         mine = f'FROM "sessions" s WHERE {where}'
         if name == "sessions":
             rows = self._connection.stream(f'SELECT * {mine} ORDER BY "startedAt", "id"', parameters)
         elif name in ("batches", "batch_items") and scope == Scope():
-            # Also what has no session yet.
+            # Items without a session are included.
             rows = self._connection.stream(f'SELECT * FROM "{name}" ORDER BY "runId"')
         elif name in ("batches", "batch_items") and scope.run_id:
             rows = self._connection.stream(f'SELECT * FROM "{name}" WHERE "runId" = ?', (scope.run_id,))
@@ -470,9 +479,9 @@ class StoreReader:
             rows = self._connection.stream(
                 f'SELECT * FROM "{_known(name)}" WHERE "sessionId" IN (SELECT s."id" {mine})', parameters
             )
-        return self.whole(rows)
+        return self.with_long_texts(rows)
 
-    def whole(self, rows: Iterable[R]) -> Iterator[R]:
+    def with_long_texts(self, rows: Iterable[R]) -> Iterator[R]:
         """The same rows with their long texts put back in place."""
         for row in rows:
             columns = cast(Row, row)
@@ -516,7 +525,7 @@ class _SessionRows:
 
 
 def session_where(scope: Scope) -> tuple[str, list[object]]:
-    """A condition on `sessions s` that a scope stands for, and its parameters."""
+    """The condition on `sessions s` of a scope, and its parameters."""
     parts, parameters = ["1 = 1"], list[object]()
     if scope.run_id:
         parts.append('s."runId" = ?')
@@ -533,15 +542,15 @@ def session_where(scope: Scope) -> tuple[str, list[object]]:
     return " AND ".join(parts), parameters
 
 
-def item_where(run_id: str, wanted: ItemFilter) -> tuple[str, list[object]]:
-    """A condition on `batch_items` that a filter stands for, and its parameters."""
+def item_where(run_id: str, selection: ItemFilter) -> tuple[str, list[object]]:
+    """The condition on `batch_items` of a filter, and its parameters."""
     parts, parameters = ['"runId" = ?'], list[object]([run_id])
-    if wanted.statuses:
-        parts.append(f'"status" IN ({places(wanted.statuses)})')
-        parameters += wanted.statuses
-    if wanted.search:
+    if selection.statuses:
+        parts.append(f'"status" IN ({places(selection.statuses)})')
+        parameters += selection.statuses
+    if selection.search:
         parts.append("(" + " OR ".join(f"LOWER(\"{name}\") LIKE ? ESCAPE '!'" for name in SEARCHED) + ")")
-        parameters += [containing(wanted.search)] * len(SEARCHED)
+        parameters += [substring_pattern(selection.search)] * len(SEARCHED)
     return " AND ".join(parts), parameters
 
 
@@ -564,11 +573,10 @@ def _known(table: str) -> str:
     return table
 
 
-# Windows of a batch's items, in any order, searched.
-
+# Pages of items, sorted and searched.
 
 SHOWN_CHARACTERS = 300
-"""Of a prompt or an error; all of it is on the session's page."""
+"""Of a prompt or an error in a list."""
 
 
 PLAIN = (
@@ -586,15 +594,15 @@ PAGE_COLUMNS = ", ".join(
 
 
 SECONDS = "seconds"
-"""The name of an order: how long an item took."""
+"""Orders by duration."""
 
 
 FACTOR = "factor:"
-"""How an order begins that goes by the level of a factor."""
+"""Prefix of an order by the level of a factor."""
 
 
 _IN_A_PATH = re.compile(r'[^"\\\x00-\x1f]+')
-"""Names that a path into JSON can quote."""
+"""Names that can be quoted in a JSON path."""
 
 
 class _ItemPageColumns(TypedDict):
@@ -661,7 +669,7 @@ ORDERS = (*(name for name in (*PLAIN, *CUT) if name != "factors"), SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Which items there are in some order: their positions in the plan, each with its status."""
+    """Items in some order: their positions in the plan and their statuses."""
 
     positions: "array[int]"
     statuses: bytes
@@ -669,22 +677,22 @@ class Listing:
 
     def counts(self) -> dict[str, int]:
         """How many there are in each status; every status is there."""
-        found = Counter(self.statuses)
-        return {status: found[index] for index, status in enumerate(STATUSES)}
+        counts = Counter(self.statuses)
+        return {status: counts[index] for index, status in enumerate(STATUSES)}
 
     def window(self, statuses: Sequence[str], offset: int, limit: int) -> tuple[Sequence[int], int]:
-        """The positions of one window of the items in these statuses, and how many such items there are."""
+        """Positions of one page of the items in these statuses, and the number of such items."""
         if not statuses:
             return self.positions[offset : offset + limit], len(self.positions)
-        wanted = {STATUSES.index(status) for status in statuses}
-        kept = [
-            place for place, status in zip(self.positions, self.statuses, strict=True) if status in wanted
+        codes = {STATUSES.index(status) for status in statuses}
+        positions = [
+            place for place, status in zip(self.positions, self.statuses, strict=True) if status in codes
         ]
-        return kept[offset : offset + limit], len(kept)
+        return positions[offset : offset + limit], len(positions)
 
 
 def listing(read: StoreReader, run_id: str, search: str, order: str, *, descending: bool) -> Listing:
-    """All items that hold a text, in an order; what is missing comes last either way."""
+    """All items that contain a text, sorted; missing values come last in both directions."""
     on_postgres = uses_postgres(read)
     where, parameters = item_where(run_id, ItemFilter(search=search))
     by, named = _expression(order, on_postgres)
@@ -692,17 +700,17 @@ def listing(read: StoreReader, run_id: str, search: str, order: str, *, descendi
     ordering = (
         f'"position" {direction}' if order == "position" else f'{by} {direction} NULLS LAST, "position"'
     )
-    # One text of numbers: a hundred thousand rows would take Python as long as the sorting takes.
+    # One text of numbers: fetching 100,000 rows would take as long as sorting them.
     code = " ".join(f"WHEN '{status}' THEN {number}" for number, status in enumerate(STATUSES))
     number = f'"position" * {len(STATUSES)} + CASE "status" {code} END AS "number"'
     joined = "STRING_AGG(CAST(\"number\" AS TEXT), ',')" if on_postgres else 'GROUP_CONCAT("number")'
-    (found,) = read.rows(
+    (row,) = read.rows(
         _Numbers,
         f'SELECT {joined} AS "numbers" FROM '
         f'(SELECT {number} FROM "batch_items" WHERE {where} ORDER BY {ordering}) AS "ordered"',
         (*parameters, *named),
     )
-    numbers = [int(one) for one in found["numbers"].split(",")] if found["numbers"] else []
+    numbers = [int(one) for one in row["numbers"].split(",")] if row["numbers"] else []
     size = len(STATUSES)
     return Listing(array("q", [one // size for one in numbers]), bytes(one % size for one in numbers))
 
@@ -716,12 +724,12 @@ def rows_at(read: StoreReader, run_id: str, positions: Sequence[int]) -> list[Pa
         f'SELECT {PAGE_COLUMNS} FROM "batch_items" WHERE "runId" = ? AND "position" IN ({places(positions)})',
         (run_id, *positions),
     )
-    found = {row["position"]: _opened(row) for row in rows}
-    return [found[position] for position in positions if position in found]
+    items = {row["position"]: _opened(row) for row in rows}
+    return [items[position] for position in positions if position in items]
 
 
 def first_rows(read: StoreReader, run_id: str, *, offset: int, limit: int) -> list[PageItem]:
-    """One window of all items in plan order, which needs no list."""
+    """One page of all items in plan order; needs no listing."""
     rows = read.rows(
         _StoredPageItem,
         f'SELECT {PAGE_COLUMNS} FROM "batch_items" WHERE "runId" = ? ORDER BY "position" LIMIT ? OFFSET ?',
@@ -744,7 +752,7 @@ def items_by_id(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[Page
 
 
 def running_ids(read: StoreReader, run_id: str, *, limit: int) -> set[str]:
-    """The items under way."""
+    """Ids of running items."""
     rows = read.rows(
         IdRow,
         'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" = ? LIMIT ?',
@@ -753,8 +761,8 @@ def running_ids(read: StoreReader, run_id: str, *, limit: int) -> set[str]:
     return {row["id"] for row in rows}
 
 
-def begun_since(read: StoreReader, run_id: str, moment: str, *, limit: int) -> set[str]:
-    """The items of which an attempt was begun at or after a moment."""
+def items_started_since(read: StoreReader, run_id: str, moment: str, *, limit: int) -> set[str]:
+    """Ids of items with an attempt that started at or after a time."""
     rows = read.rows(
         _ItemId,
         'SELECT "itemId" FROM "sessions" WHERE "startedAt" >= ? AND "runId" = ? LIMIT ?',
@@ -765,16 +773,16 @@ def begun_since(read: StoreReader, run_id: str, moment: str, *, limit: int) -> s
 
 def status_counts(read: StoreReader, run_id: str) -> dict[str, int]:
     """How many items there are in each status; every status is there."""
-    found = read.rows(
+    rows = read.rows(
         _StatusCount,
         'SELECT "status", COUNT(*) AS "n" FROM "batch_items" WHERE "runId" = ? GROUP BY "status"',
         (run_id,),
     )
-    return dict.fromkeys(STATUSES, 0) | {row["status"]: row["n"] for row in found}
+    return dict.fromkeys(STATUSES, 0) | {row["status"]: row["n"] for row in rows}
 
 
-def makers(read: StoreReader, run_id: str) -> list[AgentModelCount]:
-    """Who does the work: how many items each pair of agent and model has, the most first."""
+def agent_model_counts(read: StoreReader, run_id: str) -> list[AgentModelCount]:
+    """Number of items by agent and model, largest first."""
     return read.rows(
         AgentModelCount,
         'SELECT "agent", "model", COUNT(*) AS "items" FROM "batch_items" WHERE "runId" = ? '
@@ -858,7 +866,7 @@ def mock_models(read: StoreReader, run_id: str) -> list[str]:
 
 
 def factor_names(read: StoreReader, run_id: str) -> list[str]:
-    """What items can be grouped by, as far as the first thousand of them tell."""
+    """The factors of the first thousand items."""
     rows = read.rows(
         _Factors,
         'SELECT DISTINCT "factors" FROM (SELECT "factors" FROM "batch_items" WHERE "runId" = ? '
@@ -869,12 +877,12 @@ def factor_names(read: StoreReader, run_id: str) -> list[str]:
 
 
 def level_of(factor: str, *, is_postgres: bool, items: str = '"batch_items"') -> tuple[str, list[object]]:
-    """The level an item has of a factor, in SQL, and the parameters of that."""
+    """SQL expression of an item's level of a factor, and its parameters."""
     if is_postgres:
         return f'CAST({items}."factors" AS jsonb) ->> CAST(? AS TEXT)', [factor]
     if _IN_A_PATH.fullmatch(factor):
         return f'json_extract({items}."factors", ?)', [f'$."{factor}"']
-    # Slower, and good for any name.
+    # Slower, but works for any name.
     return f'(SELECT "value" FROM json_each({items}."factors") WHERE "key" = ?)', [factor]
 
 
@@ -883,7 +891,7 @@ def _opened(row: _StoredPageItem) -> PageItem:
 
 
 def _expression(order: str, is_postgres: bool) -> tuple[str, list[object]]:
-    """What an order goes by, in SQL, and the parameters of that."""
+    """SQL expression of an order, and its parameters."""
     if order.startswith(FACTOR):
         return level_of(order.removeprefix(FACTOR), is_postgres=is_postgres)
     if order == SECONDS:
@@ -897,6 +905,6 @@ def _expression(order: str, is_postgres: bool) -> tuple[str, list[object]]:
 
 def uses_postgres(read: StoreReader) -> bool:
     """Whether the store is a PostgreSQL database."""
-    # SQLite has no truth values: there the comparison is the number 1.
+    # SQLite has no booleans: the comparison yields 1 there.
     (answer,) = read.rows(_Truth, 'SELECT CAST(1 = 1 AS TEXT) AS "truth"')
     return bool(answer["truth"] == "true")

@@ -1,9 +1,7 @@
-"""Seal a whole store anew: what is under an old key, and what was written before there was one.
+"""Re-encrypts a store: texts under retired keys, and plain texts from before there was a key.
 
-Table by table, some rows at a time, each lot in a transaction of its own. What is done is told by the
-rows themselves, so that whoever begins again after having been killed goes on.
-
-Knows nothing of what the rows mean.
+Works table by table, in pages of one transaction each. The rows themselves show what is done, so that an
+interrupted rotation can be resumed.
 """
 
 import hashlib
@@ -13,13 +11,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from proctor.store.database import Connection, Row, insertion, places
-from proctor.store.sealer import EMPTY, KEYED, LEVELS, MARK, SEALED, Sealer, is_digest, is_sealed, parts_of
+from proctor.store.sealer import (
+    EMPTY,
+    ENCRYPTED,
+    KEYED,
+    LEVELS,
+    MARK,
+    Sealer,
+    is_digest,
+    is_encrypted,
+    parts_of,
+)
 from proctor.store.tables import COLUMNS
 
-LOT = 500
-"""Rows sealed in one transaction: others who want to write wait for so long."""
-
-
+PAGE = 500
+"""Rows in one transaction; other writers wait for it."""
 ROW_IDS: Mapping[str, tuple[str, ...]] = {
     "batches": ("runId",),
     "batch_items": ("runId", "id"),
@@ -33,79 +39,81 @@ ROW_IDS: Mapping[str, tuple[str, ...]] = {
     "arrivals": ("traceId", "spanId", "part"),
     "log_events": ("logGroup", "logStream", "position"),
 }
-"""What a row is known by, where that is not its session and position."""
-
-
+"""Primary keys, where they are not session and position."""
 BYTES = ("arrivals.data", "blobs.data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationCounts:
-    """How many texts of a table stand in which form."""
+    """Number of texts of a table by key."""
 
     current: int
-    """Under the key that seals what is new."""
+    """With the current key of the store."""
     retired: int
-    """Under an older key of the store."""
+    """With an older key of the store."""
     own: int
-    """Under the key of a run or an evaluator."""
+    """With the own key of a run or an evaluator."""
     plain: int
 
 
 def count(connection: Connection, sealer: Sealer) -> dict[str, RotationCounts]:
-    """By table, the texts there are and how they stand."""
-    return {table: _counted(connection, sealer, table) for table in SEALED}
+    """Count the texts by table and key."""
+    return {table: _counted(connection, sealer, table) for table in ENCRYPTED}
 
 
-def reseal(connection: Connection, sealer: Sealer, told: Callable[[str, int], None]) -> int:
-    """Seal everything with the store's current key that is not under a run's or an evaluator's own.
+def reencrypt(connection: Connection, sealer: Sealer, on_progress: Callable[[str, int], None]) -> int:
+    """Encrypt with the current key everything that is not under the own key of a run or an evaluator.
 
-    How many rows that were; `told` hears of each lot: the table, and the rows so far.
+    Returns the number of rows; `on_progress` is called after each page with the table and the rows so far.
     """
     changed = 0
-    for table in SEALED:
+    for table in ENCRYPTED:
         if table == "blobs":
             continue
         after: tuple[object, ...] = ()
-        while lot := _lot(connection, sealer, table, after):
-            changed += len(lot)
-            after = tuple(lot[-1][name] for name in _ids(table))
-            told(table, changed)
+        while rows := _reencrypt_page(connection, sealer, table, after):
+            changed += len(rows)
+            after = tuple(rows[-1][name] for name in _ids(table))
+            on_progress(table, changed)
     connection.begin()
-    drop_unused_texts(connection)
+    delete_unused_blobs(connection)
     connection.commit()
     return changed
 
 
-def drop_unused_texts(connection: Connection) -> None:
-    """Remove long texts that no row refers to."""
-    # A text that someone is about to refer to must not go.
-    connection.hold("blobs")
-    held = " UNION ALL ".join(
+def delete_unused_blobs(connection: Connection) -> None:
+    """Delete long texts that no row refers to."""
+    # Locked: a concurrent transaction may be about to refer to one.
+    connection.lock_table("blobs")
+    used = " UNION ALL ".join(
         f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'
         for table, columns in COLUMNS.items()
         for column in columns
         if column.endswith("Blob")
     )
-    connection.run(f'DELETE FROM "blobs" WHERE "digest" NOT IN ({held})')
+    connection.run(f'DELETE FROM "blobs" WHERE "digest" NOT IN ({used})')
 
 
-def _lot(connection: Connection, sealer: Sealer, table: str, after: tuple[object, ...]) -> list[Row]:
+def _reencrypt_page(
+    connection: Connection, sealer: Sealer, table: str, after: tuple[object, ...]
+) -> list[Row]:
     connection.begin()
     try:
-        connection.hold(table)
-        where, parameters = _unsealed(sealer, table)
+        connection.lock_table(table)
+        where, parameters = _outdated(sealer, table)
         ids, columns = _ids(table), _columns(table)
         further = f"AND ({_quoted(ids)}) > ({', '.join('?' * len(ids))}) " if after else ""
         rows = connection.rows(
             f'SELECT {_quoted((*ids, *columns))} FROM "{table}" WHERE ({where}) {further}'
-            f"ORDER BY {_quoted(ids)} LIMIT {LOT}",
+            f"ORDER BY {_quoted(ids)} LIMIT {PAGE}",
             (*parameters, *after),
         )
         mine = " AND ".join(f'"{name}" = ?' for name in ids)
         assigned = ", ".join(f'"{name}" = ?' for name in columns)
-        # Texts first: whoever reads a row meanwhile must find what it refers to.
-        values = [[_anew(connection, sealer, table, name, row[name]) for name in columns] for row in rows]
+        # Blobs first: a concurrent reader of a row must find its blob.
+        values = [
+            [_reencrypted(connection, sealer, table, name, row[name]) for name in columns] for row in rows
+        ]
         connection.run_many(
             f'UPDATE "{table}" SET {assigned} WHERE {mine}',
             [(*new, *(row[name] for name in ids)) for new, row in zip(values, rows, strict=True)],
@@ -117,56 +125,56 @@ def _lot(connection: Connection, sealer: Sealer, table: str, after: tuple[object
     return rows
 
 
-def _anew(connection: Connection, sealer: Sealer, table: str, column: str, value: Any) -> Any:
-    """A value as it stands under the current key; one that has a key of its own stays as it is."""
-    if value is None or value in EMPTY or _key_of(value) in sealer.lasting():
+def _reencrypted(connection: Connection, sealer: Sealer, table: str, column: str, value: Any) -> Any:
+    """A value under the current key; one under the own key of a run or an evaluator is unchanged."""
+    if value is None or value in EMPTY or _key_of(value) in sealer.current_or_own():
         return value
     if f"{table}.{column}" in LEVELS:
-        return sealer.seal_again(f"{table}.{column}", sealer.opened_levels(value))
+        return sealer.encrypt_current(f"{table}.{column}", sealer.decrypt_levels(value))
     if is_digest(table, column):
-        return _text_anew(connection, sealer, value)
+        return _reencrypted_blob(connection, sealer, value)
     place = f"{table}.{column}"
-    plain = sealer.open(value, column, f'"{table}" "{column}"') if is_sealed(value) else value
-    return sealer.seal_again(place, plain)
+    plain = sealer.decrypt(value, column, f'"{table}" "{column}"') if is_encrypted(value) else value
+    return sealer.encrypt_current(place, plain)
 
 
-def _text_anew(connection: Connection, sealer: Sealer, digest: str) -> str:
-    found = connection.rows('SELECT "size", "data" FROM "blobs" WHERE "digest" = ?', (digest,))
-    if not found:
+def _reencrypted_blob(connection: Connection, sealer: Sealer, digest: str) -> str:
+    rows = connection.rows('SELECT "size", "data" FROM "blobs" WHERE "digest" = ?', (digest,))
+    if not rows:
         return digest
-    data = found[0]["data"]
-    plain = sealer.open(data, "data", '"blobs" "data"') if is_sealed(data) else data
+    data = rows[0]["data"]
+    plain = sealer.decrypt(data, "data", '"blobs" "data"') if is_encrypted(data) else data
     assert isinstance(plain, bytes)
     sha = hashlib.sha256(zlib.decompress(plain)).hexdigest()
     new = sealer.keyed(sealer.current, sha)
     connection.run(
         f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING",
-        (new, found[0]["size"], sealer.seal_again("blobs.data", plain)),
+        (new, rows[0]["size"], sealer.encrypt_current("blobs.data", plain)),
     )
     return new
 
 
 def _key_of(value: str | bytes) -> str:
-    """The data key that a value, or the digest of a long text, is under; empty: none."""
+    """The data key of a value or of the digest of a long text; empty: none."""
     if isinstance(value, str) and value.startswith("{"):
         inner = value.partition(f'"{MARK}')[2]
         return inner.partition(":")[0]
     if isinstance(value, str) and value.startswith(KEYED):
         return value.split(":")[1]
-    found = parts_of(value) if is_sealed(value) else None
-    return found[0] if found else ""
+    parts = parts_of(value) if is_encrypted(value) else None
+    return parts[0] if parts else ""
 
 
-def _unsealed(sealer: Sealer, table: str) -> tuple[str, list[Any]]:
-    """A condition on the rows that hold something not under a key that lasts."""
+def _outdated(sealer: Sealer, table: str) -> tuple[str, list[Any]]:
+    """A condition on the rows with a value that is not under the current or an own key."""
     parts, parameters = list[str](), list[Any]()
     for column in _columns(table):
         if f"{table}.{column}" in LEVELS:
-            # Objects tell nothing by how they begin; no item has one and nothing else.
+            # An object has no prefix; a row with one always has other texts.
             continue
-        begins = _beginnings(table, column, sealer.lasting())
+        begins = _prefixes(table, column, sealer.current_or_own())
         parts.append(
-            f'({_says(column, table)} AND SUBSTR("{column}", 1, {len(begins[0])}) NOT IN '
+            f'({_is_not_empty(column, table)} AND SUBSTR("{column}", 1, {len(begins[0])}) NOT IN '
             f"({', '.join('?' * len(begins))}))"
         )
         parameters += begins
@@ -176,42 +184,43 @@ def _unsealed(sealer: Sealer, table: str) -> tuple[str, list[Any]]:
 def _counted(connection: Connection, sealer: Sealer, table: str) -> RotationCounts:
     sums = {"current": 0, "retired": 0, "own": 0, "all": 0}
     kinds = sealer.kinds()
-    for column in SEALED[table]:
+    for column in ENCRYPTED[table]:
         if f"{table}.{column}" in LEVELS:
             continue
         cases, parameters = list[str](), list[Any]()
         for kind in ("current", "retired", "own"):
-            begins = _beginnings(table, column, kinds[kind] or ["-" * 12])
+            begins = _prefixes(table, column, kinds[kind] or ["-" * 12])
             head = f'SUBSTR("{column}", 1, {len(begins[0])})'
             cases.append(f'SUM(CASE WHEN {head} IN ({places(begins)}) THEN 1 ELSE 0 END) AS "{kind}"')
             parameters += begins
-        (found,) = connection.rows(
-            f'SELECT {", ".join(cases)}, COUNT(*) AS "all" FROM "{table}" WHERE {_says(column, table)}',
+        (row,) = connection.rows(
+            f'SELECT {", ".join(cases)}, COUNT(*) AS "all" FROM "{table}" '
+            f"WHERE {_is_not_empty(column, table)}",
             parameters,
         )
         for kind in sums:
-            sums[kind] += found[kind] or 0
+            sums[kind] += row[kind] or 0
     every = sums.pop("all")
     return RotationCounts(**sums, plain=every - sum(sums.values()))
 
 
-def _says(column: str, table: str) -> str:
-    """A condition: the column holds something."""
+def _is_not_empty(column: str, table: str) -> str:
+    """A condition: the column is not empty."""
     if f"{table}.{column}" in BYTES or is_digest(table, column):
         return f'"{column}" IS NOT NULL'
     empty = ", ".join(f"'{text}'" for text in EMPTY)
     return f'"{column}" NOT IN ({empty})'
 
 
-def _beginnings(table: str, column: str, key_ids: list[str]) -> list[Any]:
-    """How values in a column begin that are under these keys. All keys' ids have the same length."""
+def _prefixes(table: str, column: str, key_ids: list[str]) -> list[Any]:
+    """Prefixes of the values of a column under these keys. All key ids have the same length."""
     head = KEYED if is_digest(table, column) else MARK
     begins = [f"{head}{key_id}:" for key_id in key_ids]
     return [each.encode() for each in begins] if f"{table}.{column}" in BYTES else list(begins)
 
 
 def _columns(table: str) -> tuple[str, ...]:
-    return (*SEALED[table], *(name for name in COLUMNS[table] if name.endswith("Blob")))
+    return (*ENCRYPTED[table], *(name for name in COLUMNS[table] if name.endswith("Blob")))
 
 
 def _ids(table: str) -> tuple[str, ...]:

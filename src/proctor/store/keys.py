@@ -1,10 +1,6 @@
-"""Master keys: what the keys of a store are wrapped with, and where they come from.
+"""Master keys, which wrap the data keys of a store.
 
-A master key never touches the record itself; it wraps small keys that do. One is 256 bits in a file or in
-the environment, or a key of AWS KMS, which never leaves there. It is known by an id that says nothing
-about it.
-
-Knows nothing of stores, or of what is sealed.
+A master key is 256 bits in a file or an environment variable, or a key in AWS KMS. Its id does not reveal it.
 """
 
 import base64
@@ -20,39 +16,33 @@ from typing import Any, Protocol
 from proctor.errors import KeyMissing, KeyUnusable
 
 VARIABLE = "PROCTOR_ENCRYPTION_KEY"
-"""Holds a key when nothing else is said."""
-
-
+"""Default environment variable of the key."""
 KEY_BYTES = 32
-
-
 NONCE_BYTES = 12
-
-
 SOURCES = ("key_file", "key_env", "kms_key")
 
 
 class MasterKey(Protocol):
-    """Something that can wrap a small key and give it back."""
+    """Wraps and unwraps data keys."""
 
     @property
     def id(self) -> str:
-        """What stands beside everything it has wrapped."""
+        """Stored beside everything it has wrapped."""
 
     def wrap(self, secret: bytes, context: Mapping[str, str]) -> bytes:
-        """The secret as it may lie on a disk. `context` must be the same to get it back."""
+        """The encrypted secret. Unwrapping needs the same `context`."""
 
     def unwrap(self, wrapped: bytes, context: Mapping[str, str]) -> bytes:
-        """The secret. Raises `KeyMissing` when this is not the key, or the context another."""
+        """The secret. Raises `KeyMissing` for another key or context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalKey:
-    """256 bits that we hold ourselves."""
+    """256 bits in memory."""
 
     secret: bytes = field(repr=False)
     name: str = ""
-    """Under which it stands in for a key of AWS KMS; empty: known by its own fingerprint."""
+    """ARN of the AWS KMS key that it replaces; empty: the id is its fingerprint."""
 
     @property
     def id(self) -> str:
@@ -60,16 +50,16 @@ class LocalKey:
 
     def wrap(self, secret: bytes, context: Mapping[str, str]) -> bytes:
         nonce = os.urandom(NONCE_BYTES)
-        return nonce + bytes(sealing_with(self.secret).encrypt(nonce, secret, _bytes_of(context)))
+        return nonce + bytes(aes_gcm(self.secret).encrypt(nonce, secret, _bytes_of(context)))
 
     def unwrap(self, wrapped: bytes, context: Mapping[str, str]) -> bytes:
         from cryptography.exceptions import InvalidTag
 
-        nonce, sealed = wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:]
+        nonce, encrypted = wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:]
         try:
-            return bytes(sealing_with(self.secret).decrypt(nonce, sealed, _bytes_of(context)))
+            return bytes(aes_gcm(self.secret).decrypt(nonce, encrypted, _bytes_of(context)))
         except InvalidTag:
-            raise KeyMissing(f"the key {self.id} does not open what was sealed under it") from None
+            raise KeyMissing(f"the key {self.id} cannot decrypt what was encrypted with it") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,19 +74,19 @@ class KmsKey:
 
     def wrap(self, secret: bytes, context: Mapping[str, str]) -> bytes:
         def work(client: Any) -> bytes:
-            found = client.encrypt(KeyId=self.arn, Plaintext=secret, EncryptionContext=dict(context))
-            return bytes(found["CiphertextBlob"])
+            response = client.encrypt(KeyId=self.arn, Plaintext=secret, EncryptionContext=dict(context))
+            return bytes(response["CiphertextBlob"])
 
-        return self._asked(work, KeyUnusable)
+        return self._call(work, KeyUnusable)
 
     def unwrap(self, wrapped: bytes, context: Mapping[str, str]) -> bytes:
         def work(client: Any) -> bytes:
-            found = client.decrypt(KeyId=self.arn, CiphertextBlob=wrapped, EncryptionContext=dict(context))
-            return bytes(found["Plaintext"])
+            response = client.decrypt(KeyId=self.arn, CiphertextBlob=wrapped, EncryptionContext=dict(context))
+            return bytes(response["Plaintext"])
 
-        return self._asked(work, KeyMissing)
+        return self._call(work, KeyMissing)
 
-    def _asked(self, work: Any, problem: type[KeyMissing] | type[KeyUnusable]) -> bytes:
+    def _call(self, work: Any, problem: type[KeyMissing] | type[KeyUnusable]) -> bytes:
         client = _kms(self.arn)
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -105,36 +95,36 @@ class KmsKey:
         except (BotoCoreError, ClientError) as error:
             raise problem(
                 f"the key {self.arn} cannot be used: {error}\n"
-                "It must be there, enabled, symmetric, and your credentials must allow its use."
+                "It must exist, be enabled and symmetric, and your credentials must allow its use."
             ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
-    """The master keys at hand."""
+    """The available master keys."""
 
     own: MasterKey | None = None
-    """What new data keys are wrapped with; None: the store is not sealed."""
+    """Wraps new data keys; None: the store is not encrypted."""
     named: Mapping[str, MasterKey] = field(default_factory=dict)
-    """Keys that stand in for others, by ARN."""
+    """Local replacements of AWS KMS keys, by ARN."""
 
     def find(self, key_id: str) -> MasterKey:
-        """The master key of this id. Raises `KeyMissing` when it is not at hand."""
+        """The master key with this id. Raises `KeyMissing` if it is not available."""
         if self.own is not None and self.own.id == key_id:
             return self.own
         if key_id in self.named:
             return self.named[key_id]
         if key_id.startswith("arn:"):
             return KmsKey(arn=key_id)
-        given = f"; the key given is {self.own.id}" if self.own else ", and no key is given"
+        available = f"; the configured key is {self.own.id}" if self.own else ", and no key is configured"
         raise KeyMissing(
-            f"this is sealed under the key {key_id}{given}\n"
-            f"Name the right one in proctor.toml, [encryption] key_file, or in {VARIABLE}."
+            f"this is encrypted with the key {key_id}{available}\n"
+            f"Set the right key in proctor.toml, [encryption] key_file, or in {VARIABLE}."
         )
 
 
 def read_keys(section: Mapping[str, Any], environment: Mapping[str, str]) -> Keys:
-    """The keys that `[encryption]` and the environment name. Raises `KeyUnusable` when one is none."""
+    """The keys of `[encryption]` and the environment. Raises `KeyUnusable` for an invalid one."""
     named = {
         arn: LocalKey(secret=_secret(source, environment), name=arn)
         for arn, source in section.get("keys", {}).items()
@@ -154,26 +144,26 @@ def key_in(file: Path) -> LocalKey:
     except OSError as error:
         raise KeyUnusable(
             f"the key file cannot be read: {error}\n"
-            "Bring back the key that the store is sealed under: no other one opens it. "
-            f"Only if nothing is sealed yet, make one:  proctor encryption new-key {file}"
+            "Restore the key that the store is encrypted with: no other key can decrypt it. "
+            f"If nothing is encrypted yet, create one:  proctor encryption new-key {file}"
         ) from error
     return LocalKey(secret=data if len(data) == KEY_BYTES else _decoded(data, str(file)))
 
 
 def new_key_text(secret: bytes) -> str:
-    """A key as it stands in a file."""
+    """A key in the format of a key file."""
     return base64.b64encode(secret).decode() + "\n"
 
 
 @lru_cache(maxsize=64)
-def sealing_with(secret: bytes) -> Any:
+def aes_gcm(secret: bytes) -> Any:
     """AES-256-GCM under a key."""
-    # An extra, and not a small one: imported only where something is sealed.
+    # A large optional dependency: imported only when something is encrypted.
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError as error:
         raise KeyUnusable(
-            "sealing needs the package cryptography\nInstall it: pip install 'proctor[crypto]'"
+            "encryption needs the package cryptography\nInstall it: pip install 'proctor[crypto]'"
         ) from error
     return AESGCM(secret)
 
@@ -189,15 +179,15 @@ def _secret(source: Mapping[str, Any], environment: Mapping[str, str]) -> bytes:
 
 
 def _decoded(data: bytes, where: str) -> bytes:
-    """A key from its digits; what it says is told to nobody."""
+    """Decode a key. The error message must not contain it."""
     text = data.strip()
     for decode in (_hexadecimal, _base64):
         secret = decode(text)
         if len(secret) == KEY_BYTES:
             return secret
     raise KeyUnusable(
-        f"{where} holds no key: 32 bytes as base64 or hexadecimal digits\n"
-        "Make one:  proctor encryption new-key FILE"
+        f"{where} does not contain a key: 32 bytes as base64 or hexadecimal digits\n"
+        "Create one:  proctor encryption new-key FILE"
     )
 
 
@@ -217,7 +207,7 @@ def _base64(text: bytes) -> bytes:
 
 @lru_cache(maxsize=8)
 def _kms(arn: str) -> Any:
-    # An extra: imported only by those who use it.
+    # An optional dependency.
     try:
         import boto3
     except ImportError as error:
@@ -226,8 +216,8 @@ def _kms(arn: str) -> Any:
     from botocore.exceptions import BotoCoreError
 
     try:
-        patience = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 3})
-        return boto3.client("kms", region_name=arn.split(":")[3], config=patience)
+        config = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 3})
+        return boto3.client("kms", region_name=arn.split(":")[3], config=config)
     except (BotoCoreError, ValueError, IndexError) as error:
         raise KeyUnusable(f"the key {arn} cannot be used: {error}") from error
 

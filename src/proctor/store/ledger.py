@@ -1,13 +1,11 @@
-"""Money that the processes on one store share: who has drawn on it, and what is left.
+"""Budgets shared by the processes on one store, and their shared rate limits.
 
-Whoever spends for a batch draws first, in a transaction that only one can be in at a time: what all
-have drawn together passes neither the batch's limit nor the store's. One draw is enough for many
-calls, so that spending does not wait for the store. At its end a process leaves what it has not
-spent; for one that died, the next who needs the money does that, or whoever takes its batch over.
+A process draws money before it spends it, in serialized transactions, so that all draws together exceed
+neither the batch's limit nor the store's. One draw covers many calls, so that calls rarely wait for the
+store. When a process ends, it returns the rest; for one that died, the next process that needs the money or
+claims its batch does so.
 
-Every function is one transaction's worth of work on a connection that has begun one.
-
-Knows nothing of attempts, or of what the money is spent on.
+Every function runs inside a transaction that its caller has begun.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,26 +20,18 @@ from proctor.store.tables import COLUMNS, PoolRow
 from proctor.store.writer import is_alive, timestamp
 
 ROUNDING_USD = 1e-9
-"""A billionth of a dollar must not refuse the last item of a budget that fits exactly."""
-
-
+"""Tolerance, so that a budget that fits exactly is not exceeded by rounding."""
 PIECES = 8
-"""A draw takes at least this part of what is left: few draws, and something left for others."""
-
-
+"""A draw takes at least this fraction of the rest: few draws, and something left for others."""
 OF_THE_STORE = ("draw", "close")
-"""The kinds of rows that tell what a process has drawn; the others tell what it does with it."""
-
-
+"""Kinds of rows about draws; the others are about reservations and costs of attempts."""
 _DRAWN = "\"kind\" IN ('draw', 'close')"
-
-
 _SPENT = "\"kind\" NOT IN ('draw', 'close')"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoneyLimits:
-    """What may be spent at most, in USD. None: no limit."""
+    """Spending limits in USD. None: no limit."""
 
     run_usd: float | None = None
     store_usd: float | None = None
@@ -54,13 +44,13 @@ class MoneyLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """What a draw came to."""
+    """Result of a draw."""
 
     usd: float
     short_of: str = ""
-    """The limit that had not enough left: `budget` is the batch's, `store_budget` the store's."""
+    """The exhausted limit: `budget` (of the batch) or `store_budget`."""
     others_hold: bool = False
-    """Whether another process has drawn money that it may yet give back."""
+    """Whether another process has drawn money that it may return."""
 
 
 def draw(
@@ -73,13 +63,13 @@ def draw(
     limits: MoneyLimits,
     now: datetime,
 ) -> Drawn:
-    """Draw about what is wanted; nothing when not even the least is there."""
-    # Before anything else is touched: two that waited for each other's rows would never go on.
-    connection.take_turn()
-    _still_owned(connection, run_id, holder, now)
-    _count_what_nobody_drew(connection, run_id, now)
+    """Draw about `wanted_usd`; nothing if less than `least_usd` is left."""
+    # Before any row is locked, to prevent a deadlock.
+    connection.take_turn_lock()
+    _check_not_closed(connection, run_id, holder, now)
+    _draw_imported_costs(connection, run_id, now)
     left, short_of = _left(connection, run_id, limits)
-    if left < least_usd - ROUNDING_USD and _release_the_dead(connection, holder, now):
+    if left < least_usd - ROUNDING_USD and _release_dead_holders(connection, holder, now):
         left, short_of = _left(connection, run_id, limits)
     if left <= ROUNDING_USD or left < least_usd - ROUNDING_USD:
         return Drawn(usd=0.0, short_of=short_of, others_hold=_others_hold(connection, holder))
@@ -89,12 +79,12 @@ def draw(
 
 
 def give_back(connection: Connection, run_id: str, holder: str, usd: float, now: datetime) -> None:
-    """Leave to others what was drawn and is not needed for now."""
+    """Return drawn money that is not needed now."""
     _enter(connection, run_id, holder, "draw", -usd, now)
 
 
 def close(connection: Connection, run_id: str, holder: str, now: datetime) -> None:
-    """A process spends nothing more: what it has drawn becomes what it has spent."""
+    """End the spending of a process: return what it has drawn and not spent."""
     drawn = _sum(connection, "reservedUsd", f'"runId" = ? AND "holder" = ? AND {_DRAWN}', run_id, holder)
     spent = _sum(connection, "spentUsd", f'"runId" = ? AND "holder" = ? AND {_SPENT}', run_id, holder)
     if abs(spent - drawn) > ROUNDING_USD or (drawn and not _is_closed(connection, run_id, holder)):
@@ -102,20 +92,20 @@ def close(connection: Connection, run_id: str, holder: str, now: datetime) -> No
 
 
 def release(connection: Connection, run_id: str, holder: str, now: datetime) -> None:
-    """Do for a process that went away what it can no longer do: settle its attempts, and close."""
-    settle_leftovers(connection, run_id, holder, now)
+    """Settle the attempts of a dead process and close its account."""
+    settle_open_attempts(connection, run_id, holder, now)
     close(connection, run_id, holder, now)
 
 
-def settle_leftovers(connection: Connection, run_id: str, holder: str, now: datetime) -> None:
-    """Free the money of attempts that were cut off, charging what they are known to have spent."""
-    open_ones = connection.rows(
+def settle_open_attempts(connection: Connection, run_id: str, holder: str, now: datetime) -> None:
+    """Settle interrupted attempts: charge the known cost, release the rest."""
+    attempts = connection.rows(
         'SELECT "sessionId", "itemId", MAX("position") AS "last", SUM("reservedUsd") AS "held" FROM "ledger" '
         f'WHERE "runId" = ? AND "holder" = ? AND {_SPENT} GROUP BY "sessionId", "itemId" '
         "HAVING SUM(CASE WHEN \"kind\" = 'settle' THEN 1 ELSE 0 END) = 0",
         (run_id, holder),
     )
-    for row in open_ones:
+    for row in attempts:
         (spent,) = connection.rows(
             'SELECT COALESCE(SUM("costUsd"), 0) AS "usd" FROM "model_calls" WHERE "sessionId" = ?',
             (row["sessionId"],),
@@ -126,8 +116,8 @@ def settle_leftovers(connection: Connection, run_id: str, holder: str, now: date
         )
 
 
-def _still_owned(connection: Connection, run_id: str, holder: str, now: datetime) -> None:
-    """Refuse one whose batch was taken over, and keep it from being taken over meanwhile."""
+def _check_not_closed(connection: Connection, run_id: str, holder: str, now: datetime) -> None:
+    """Raise if another process has claimed the batch; lock the batch against claims."""
     changed = connection.run(
         'UPDATE "batches" SET "heartbeatAt" = ? WHERE "runId" = ? AND "owner" = ?',
         (timestamp(now), run_id, holder),
@@ -146,7 +136,7 @@ def _is_closed(connection: Connection, run_id: str, holder: str) -> bool:
 
 
 def _left(connection: Connection, run_id: str, limits: MoneyLimits) -> tuple[float, str]:
-    """The least that any limit leaves, and which that is."""
+    """The smallest remainder of any limit, and the name of that limit."""
     left = list[tuple[float, str]]()
     if limits.run_usd is not None:
         drawn = _sum(connection, "reservedUsd", f'"runId" = ? AND {_DRAWN}', run_id)
@@ -156,30 +146,30 @@ def _left(connection: Connection, run_id: str, limits: MoneyLimits) -> tuple[flo
     return min(left)
 
 
-def _count_what_nobody_drew(connection: Connection, run_id: str, now: datetime) -> None:
-    """Money that came with results from elsewhere is spent all the same."""
+def _draw_imported_costs(connection: Connection, run_id: str, now: datetime) -> None:
+    """Count the costs of imported results, which no process has drawn."""
     drawn = _sum(connection, "reservedUsd", f'"runId" = ? AND "holder" = ? AND {_DRAWN}', run_id, "")
     spent = _sum(connection, "spentUsd", f'"runId" = ? AND "holder" = ? AND {_SPENT}', run_id, "")
     if abs(spent - drawn) > ROUNDING_USD:
         _enter(connection, run_id, "", "close", spent - drawn, now)
 
 
-def _release_the_dead(connection: Connection, holder: str, now: datetime) -> bool:
-    gone = [row for row in _open_holders(connection, holder) if not _lives(row, now)]
+def _release_dead_holders(connection: Connection, holder: str, now: datetime) -> bool:
+    gone = [row for row in _open_holders(connection, holder) if not _is_holder_alive(row, now)]
     for row in gone:
-        # Whoever has taken its batch over in this moment does it there.
-        kept = connection.run(
+        # A process that has just claimed the batch does this itself.
+        owned = connection.run(
             'UPDATE "batches" SET "owner" = "owner" WHERE "runId" = ? AND "owner" = ?',
             (row["runId"], row["owner"]),
         )
-        if kept:
+        if owned:
             release(connection, row["runId"], row["holder"], now)
     return bool(gone)
 
 
-def _lives(row: Row, now: datetime) -> bool:
+def _is_holder_alive(row: Row, now: datetime) -> bool:
     if row["holder"] != row["owner"]:
-        # Someone else who spends for this batch. On another machine nobody can tell.
+        # A further process of this batch; on another machine its state is unknown.
         return is_alive(row["holder"], now, now)
     heartbeat = None if row["heartbeatAt"] is None else datetime.fromisoformat(row["heartbeatAt"])
     return row["status"] == RUNNING and is_alive(row["owner"], heartbeat, now)
@@ -201,7 +191,7 @@ def _others_hold(connection: Connection, holder: str) -> bool:
 
 
 def _open_holders(connection: Connection, but: str) -> list[Row]:
-    """All others who have drawn and not closed, each with its batch."""
+    """All other holders that have drawn and not closed, with their batches."""
     return connection.rows(
         'SELECT l."runId", l."holder", SUM(l."reservedUsd") AS "drawn", b."owner", b."status", '
         'b."heartbeatAt" FROM "ledger" l JOIN "batches" b ON b."runId" = l."runId" '
@@ -222,33 +212,32 @@ def _enter(connection: Connection, run_id: str, holder: str, kind: str, usd: flo
 
 
 def _sum(connection: Connection, column: str, where: str, *parameters: str) -> float:
-    (found,) = connection.rows(
+    (row,) = connection.rows(
         f'SELECT COALESCE(SUM("{column}"), 0) AS "usd" FROM "ledger" WHERE {where}', parameters
     )
-    return float(found["usd"])
+    return float(row["usd"])
 
 
-# Let the processes on one store tell each other what they found out about providers' limits.
-
+# Rate limits shared by the processes on one store.
 
 FRESH = timedelta(seconds=5)
-"""Rows are renewed every second; one that is older belongs to nobody who is still asking."""
+"""Rows are renewed every second; an older one belongs to a dead process."""
 
 
 def exchange(
     connection: Connection, owner: str, rows: Iterable[Mapping[str, object]], now: datetime
 ) -> list[PoolRow]:
-    """Write what this process knows; what the others know."""
+    """Write the rate limits of this process; return those of the others."""
     connection.run(
         'DELETE FROM "pools" WHERE "owner" = ? OR "heartbeatAt" < ?', (owner, timestamp(now - FRESH))
     )
-    told = [{**row, "owner": owner, "heartbeatAt": timestamp(now)} for row in rows]
+    own = [{**row, "owner": owner, "heartbeatAt": timestamp(now)} for row in rows]
     columns = COLUMNS["pools"]
-    connection.run_many(insertion("pools", columns), [tuple(row[name] for name in columns) for row in told])
+    connection.run_many(insertion("pools", columns), [tuple(row[name] for name in columns) for row in own])
     others = connection.rows('SELECT * FROM "pools" WHERE "owner" <> ?', (owner,))
     return cast("list[PoolRow]", others)
 
 
 def withdraw(connection: Connection, owner: str) -> None:
-    """This process asks nobody any more."""
+    """Delete the rate limits of this process."""
     connection.run('DELETE FROM "pools" WHERE "owner" = ?', (owner,))

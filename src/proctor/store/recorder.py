@@ -1,10 +1,7 @@
-"""Turn the events of one attempt into rows.
+"""Turns the events of one attempt into rows.
 
-Events get one running number a session, whatever their kind, so that a transcript can be told in
-the order in which things happened. Text from agents is hostile and long: it is made writable here,
-and what is long is kept once, compressed, under its digest.
-
-Knows nothing of who did the work.
+The events of a session are numbered in one sequence, whatever their kind. Text from agents is sanitized
+here; a long text is stored once, compressed, under its digest.
 """
 
 import hashlib
@@ -32,9 +29,6 @@ from proctor.session import (
 from proctor.store.tables import amount, clean, finite, merge_row, short, whole
 from proctor.store.writer import timestamp
 
-# Long texts, kept once: under their digest, compressed.
-
-
 INLINE_CHARACTERS = 4096
 """Longer text goes to `blobs`. Most messages of real agents are shorter, most tool results are not."""
 
@@ -43,8 +37,8 @@ BlobRow = tuple[str, int, bytes]
 """Digest, size and data, in the order of the columns of `blobs`."""
 
 
-def kept(text: str) -> tuple[str, BlobRow | None]:
-    """What stands in the row itself, and the blob that holds the text if it is too long for that."""
+def split_long_text(text: str) -> tuple[str, BlobRow | None]:
+    """The text for the row, and the blob if it is too long for a row."""
     if len(text) <= INLINE_CHARACTERS:
         return text, None
     data = text.encode()
@@ -52,16 +46,16 @@ def kept(text: str) -> tuple[str, BlobRow | None]:
 
 
 MOST_NOTES = 100
-"""An agent may ask for a permission a thousand times; all of them are counted, these are kept."""
+"""Notes kept of a session. All interventions are counted, however many."""
 
 
 FREE = frozenset({"rate_limit", "auth", "bad_request", "model_failed", "quota", "cost_limit", "halted"})
-"""How calls end that no provider charges for: it refused, or did not answer, or never was asked."""
+"""Statuses of calls that are not charged: rejected, unanswered or never sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What a session came to, summed over its events."""
+    """Sums over the events of a session."""
 
     usage: Usage
     cost_usd: float | None
@@ -69,11 +63,11 @@ class Totals:
     tool_calls: int
     model_calls: int
     unpriced_calls: int
-    """Calls that may have cost something nobody knows."""
+    """Charged calls of unknown cost."""
 
 
 class Rows(Protocol):
-    """Where rows go: the writer of a batch, or one transaction."""
+    """Destination of rows: a `Writer`, or one transaction."""
 
     def append(self, table: str, row: tuple[object, ...]) -> None: ...
 
@@ -83,7 +77,7 @@ class Rows(Protocol):
 
 
 class Recorder:
-    """Keeps the session of one attempt. `record` and `score` are what a runner gets."""
+    """Records the session of one attempt. Runners get `record` and `score`."""
 
     def __init__(
         self,
@@ -91,13 +85,13 @@ class Recorder:
         session_id: str,
         row: dict[str, Any],
         now: Callable[[], datetime],
-        blot: Callable[[str], str] = str,
+        redact: Callable[[str], str] = str,
     ) -> None:
-        """`blot` takes the user's secrets out of a text before it is kept."""
+        """`redact` removes secrets from a text."""
         self.session_id = session_id
         self._writer = writer
         self._now = now
-        self._blot = blot
+        self._redact = redact
         self._position = 0
         self._step = 1
         self._step_started = row["startedAt"]
@@ -120,11 +114,11 @@ class Recorder:
         )
 
     def record(self, event: Event) -> None:
-        """Keep one event, now."""
-        _KEEPERS[type(event)](self, event)
+        """Record an event at the current time."""
+        _HANDLERS[type(event)](self, event)
 
     def score(self, score: Score) -> None:
-        """Keep one judgement of this session."""
+        """Record a score of this session."""
         head = (
             self.session_id,
             self._next(),
@@ -132,7 +126,7 @@ class Recorder:
             self.line(score.evaluator),
             score.evaluator_digest,
         )
-        explanation = self._kept(score.explanation)
+        explanation = self._text(score.explanation)
         target, label, error = self.line(score.target), self.line(score.label), self.line(score.error)
         value = (score.level, target, finite(score.value), label, *explanation)
         more = (self.line(score.dimension), self.line(score.error_code))
@@ -142,20 +136,20 @@ class Recorder:
         row = (*head, *value, error, amount(score.cost_usd), *more, *tokens, *about)
         self._writer.append("scores", row)
 
-    def offer(self, tools: Sequence[Mapping[str, object]]) -> None:
-        """Keep what the agent could have used."""
-        text, blob = self._kept(json.dumps([dict(tool) for tool in tools], ensure_ascii=False, default=str))
+    def record_tools(self, tools: Sequence[Mapping[str, object]]) -> None:
+        """Record the tools available to the agent."""
+        text, blob = self._text(json.dumps([dict(tool) for tool in tools], ensure_ascii=False, default=str))
         values = {"toolsJson": text or "[]", "toolsJsonBlob": blob}
         self._writer.change("sessions", (self.session_id,), values)
 
     def begin_step(self) -> None:
-        """The step that comes next begins now, not when the last one ended."""
+        """Start the next step now instead of at the end of the last one."""
         self._step_started = self._stamp()
 
     def end(
         self, status: str, reason: str, error: str, *, work_seconds: float, waiting_seconds: float
     ) -> None:
-        """Write how it ended, with the sums of what was recorded."""
+        """Record the end of the session, with the sums of its events."""
         usage = self._usage
         values = {
             "status": status,
@@ -175,11 +169,11 @@ class Recorder:
         self._writer.change("sessions", (self.session_id,), values)
 
     def line(self, text: str) -> str:
-        """What is meant to be a line or two, as it may be kept: no secret, not long, writable."""
+        """A short text, redacted, clipped and sanitized."""
         return short(self._clean(text))
 
     def _clean(self, text: str) -> str:
-        return self._blot(clean(text)) if text else text
+        return self._redact(clean(text)) if text else text
 
     def _next(self) -> int:
         self._position += 1
@@ -191,22 +185,22 @@ class Recorder:
     def _head(self) -> tuple[str, int, int, str]:
         return self.session_id, self._next(), self._step, self._stamp()
 
-    def _kept(self, text: str) -> tuple[str, str | None]:
-        inline, blob = kept(self._clean(text))
+    def _text(self, text: str) -> tuple[str, str | None]:
+        inline, blob = split_long_text(self._clean(text))
         if blob is None:
             return inline, None
         self._writer.append("blobs", blob)
         return "", blob[0]
 
     def _message(self, event: Message) -> None:
-        row = (*self._head(), event.role, self.line(event.name), *self._kept(event.content))
+        row = (*self._head(), event.role, self.line(event.name), *self._text(event.content))
         self._writer.append("messages", row)
 
     def _tool_call(self, event: ToolCall) -> None:
         self._counts["toolCalls"] += 1
-        args = self._kept(_as_json(event.args))
+        args = self._text(_as_json(event.args))
         success = None if event.success is None else int(event.success)
-        outcome = (success, finite(event.duration_ms), *self._kept(event.result), self.line(event.call_id))
+        outcome = (success, finite(event.duration_ms), *self._text(event.result), self.line(event.call_id))
         self._writer.append("tool_calls", (*self._head(), self.line(event.name), *args, *outcome))
 
     def _model_call(self, event: ModelCall) -> None:
@@ -222,7 +216,7 @@ class Recorder:
         tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
         price = (cost, self.line(event.price_source), json.dumps(dict(event.price)) if event.price else "{}")
         timing = (finite(event.latency_ms), finite(event.waiting_ms) or 0.0)
-        bodies = (*self._kept(event.request), *self._kept(event.response))
+        bodies = (*self._text(event.request), *self._text(event.response))
         head = (
             *self._head(),
             self.line(event.provider),
@@ -258,9 +252,9 @@ class Recorder:
         tokens = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
         row = (
             *(self.session_id, self._step, self._step_started, ended),
-            *(*change, *test, *self._kept(event.test_output)),
+            *(*change, *test, *self._text(event.test_output)),
             *(self.line(event.model), event.exit_code, *tokens, self._step_cost),
-            *(*self._kept(event.output), self.line(event.trace_id)),
+            *(*self._text(event.output), self.line(event.trace_id)),
         )
         self._writer.append("iterations", row)
         self._step += 1
@@ -283,10 +277,10 @@ class Recorder:
 
     def _merge(self, event: Merge) -> None:
         row = merge_row(self.session_id, self._next(), self._stamp(), event)
-        self._writer.append("merge_history", tuple(self._blot(v) if isinstance(v, str) else v for v in row))
+        self._writer.append("merge_history", tuple(self._redact(v) if isinstance(v, str) else v for v in row))
 
 
-_KEEPERS: dict[type, Callable[[Recorder, Any], None]] = {
+_HANDLERS: dict[type, Callable[[Recorder, Any], None]] = {
     Message: Recorder._message,
     ToolCall: Recorder._tool_call,
     ModelCall: Recorder._model_call,
@@ -303,7 +297,7 @@ def _as_json(args: Mapping[str, object]) -> str:
     try:
         return json.dumps(dict(args), default=str, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
-        # Keys that are no text, a circle, or nested too deeply for JSON.
+        # Keys that are not text, a cycle, or nested too deeply for JSON.
         return json.dumps({"unreadable": True})
 
 

@@ -1,7 +1,7 @@
 """Pages of batches, filtered and counted in the database, and single batches.
 
 A batch whose process died still has `running` in its row. Few do: the dead ones are looked up first, and
-the rest of the query names them.
+the query names them.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import TypedDict, TypeVar, cast
 
 from proctor.item import RUNNING
-from proctor.store.batches import INTERRUPTED, moment, with_true_status
-from proctor.store.database import containing, places
+from proctor.store.batches import INTERRUPTED, moment, with_current_status
+from proctor.store.database import places, substring_pattern
 from proctor.store.items import CountRow, ItemTotals, RunIdRow, StatusSums, StoreReader, summed
 from proctor.store.tables import BatchRow
 from proctor.store.writer import is_alive
@@ -34,15 +34,15 @@ class _Liveness(TypedDict):
     heartbeatAt: str | None
 
 
-class _Standing(_Liveness):
+class _BatchState(_Liveness):
     status: str
     finishedAt: str | None
 
 
-S = TypeVar("S", bound=_Standing)
+S = TypeVar("S", bound=_BatchState)
 
 
-class ListedBatch(_Standing):
+class ListedBatch(_BatchState):
     """A batch in a list."""
 
     createdAt: str
@@ -69,7 +69,7 @@ class LastChange(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which batches to look at. What is empty leaves all."""
+    """A filter on batches; an empty member matches all."""
 
     statuses: Sequence[str] = ()
     jobs: Sequence[str] = ()
@@ -77,18 +77,18 @@ class RunFilter:
     """Text that occurs in the id, the plan's path or its text."""
 
 
-def count_batches(read: StoreReader, wanted: RunFilter, now: datetime) -> int:
-    """How many batches a filter leaves."""
-    where, parameters = _where(read, wanted, now)
-    (found,) = read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "batches" WHERE {where}', parameters)
-    return int(found["n"])
+def count_batches(read: StoreReader, selection: RunFilter, now: datetime) -> int:
+    """Count the batches that match a filter."""
+    where, parameters = _where(read, selection, now)
+    (row,) = read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "batches" WHERE {where}', parameters)
+    return int(row["n"])
 
 
 def page_of_batches(
-    read: StoreReader, wanted: RunFilter, now: datetime, *, limit: int, offset: int = 0
+    read: StoreReader, selection: RunFilter, now: datetime, *, limit: int, offset: int = 0
 ) -> list[ListedBatch]:
     """Batches, the newest first, with their current status."""
-    where, parameters = _where(read, wanted, now)
+    where, parameters = _where(read, selection, now)
     rows = read.rows(
         ListedBatch,
         f'SELECT {SHOWN} FROM "batches" WHERE {where} ORDER BY "createdAt" DESC, "runId" LIMIT ? OFFSET ?',
@@ -97,56 +97,58 @@ def page_of_batches(
     return [_current(row, now) for row in rows]
 
 
-def batches_named(read: StoreReader, run_ids: Sequence[str], now: datetime) -> list[ListedBatch]:
-    """These batches, with their status as it is now; those that are gone are left out."""
+def batches_by_id(read: StoreReader, run_ids: Sequence[str], now: datetime) -> list[ListedBatch]:
+    """Batches by id, with their current status; deleted ones are missing."""
     if not run_ids:
         return []
-    rows = read.rows(ListedBatch, f'SELECT {SHOWN} FROM "batches" WHERE {_among("runId", run_ids)}', run_ids)
+    rows = read.rows(
+        ListedBatch, f'SELECT {SHOWN} FROM "batches" WHERE {_is_one_of("runId", run_ids)}', run_ids
+    )
     return [_current(row, now) for row in rows]
 
 
-def standing_of_all(read: StoreReader, now: datetime) -> dict[str, tuple[str, str]]:
-    """Every batch there is, by id, with what tells whether it has changed: its status, when it ended."""
+def batch_states(read: StoreReader, now: datetime) -> dict[str, tuple[str, str]]:
+    """Current status and end of every batch, by id, to detect changes."""
     rows = read.rows(
-        _Standing, 'SELECT "runId", "status", "finishedAt", "owner", "heartbeatAt" FROM "batches"'
+        _BatchState, 'SELECT "runId", "status", "finishedAt", "owner", "heartbeatAt" FROM "batches"'
     )
     return {row["runId"]: (_current(row, now)["status"], row["finishedAt"] or "") for row in rows}
 
 
 def totals_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, ItemTotals]:
-    """How many items of each batch are in each status, and what they took together."""
+    """Totals of the items of each batch."""
     if not run_ids:
         return {}
     rows = read.rows(
         _RunStatusSums,
         'SELECT "runId", "status", COUNT(*) AS "items", SUM("tokensTotal") AS "tokens", '
-        f'SUM("costUsd") AS "cost" FROM "batch_items" WHERE {_among("runId", run_ids)} '
+        f'SUM("costUsd") AS "cost" FROM "batch_items" WHERE {_is_one_of("runId", run_ids)} '
         'GROUP BY "runId", "status"',
         run_ids,
     )
     return {run_id: summed([row for row in rows if row["runId"] == run_id]) for run_id in run_ids}
 
 
-def jobs_there_are(read: StoreReader) -> list[str]:
-    """The jobs that batches were made for."""
+def distinct_jobs(read: StoreReader) -> list[str]:
+    """The job types of all batches."""
     return [row["job"] for row in read.rows(_Job, 'SELECT DISTINCT "job" FROM "batches" ORDER BY "job"')]
 
 
-def batch_from(read: StoreReader, plan_path: str) -> str | None:
-    """The batch that was made from the plan in this file; None while there is none."""
+def batch_of_plan_file(read: StoreReader, plan_path: str) -> str | None:
+    """A batch created from this plan file; None: there is none."""
     rows = read.rows(RunIdRow, 'SELECT "runId" FROM "batches" WHERE "planPath" = ? LIMIT 1', (plan_path,))
     return str(rows[0]["runId"]) if rows else None
 
 
 def batches_of_job(read: StoreReader, job: str) -> list[BatchRow]:
-    """The batches of one job as they were written, the newest first."""
+    """The batches of one job type as written, newest first."""
     return read.rows(
         BatchRow, 'SELECT * FROM "batches" WHERE "job" = ? ORDER BY "createdAt" DESC, "runId" DESC', (job,)
     )
 
 
 def run_ids_of_job(read: StoreReader, job: str) -> list[str]:
-    """The ids of the batches of one job, the newest first."""
+    """Ids of the batches of one job type, newest first."""
     rows = read.rows(
         RunIdRow, 'SELECT "runId" FROM "batches" WHERE "job" = ? ORDER BY "createdAt" DESC', (job,)
     )
@@ -154,7 +156,7 @@ def run_ids_of_job(read: StoreReader, job: str) -> list[str]:
 
 
 def last_change(read: StoreReader) -> LastChange:
-    """What differs whenever a batch was created or has ended."""
+    """Times of the last creation and end of a batch, to detect changes."""
     (row,) = read.rows(
         LastChange, 'SELECT MAX("createdAt") AS "at", MAX("finishedAt") AS "end" FROM "batches"'
     )
@@ -163,21 +165,21 @@ def last_change(read: StoreReader) -> LastChange:
 
 def _current(row: S, now: datetime) -> S:
     """A part of a batch's row with its current status."""
-    return cast(S, with_true_status(cast(BatchRow, row), now))
+    return cast(S, with_current_status(cast(BatchRow, row), now))
 
 
-def _where(read: StoreReader, wanted: RunFilter, now: datetime) -> tuple[str, list[object]]:
+def _where(read: StoreReader, selection: RunFilter, now: datetime) -> tuple[str, list[object]]:
     parts, parameters = ["1 = 1"], list[object]()
-    if wanted.statuses:
-        part, values = _status_where(read, wanted.statuses, now)
+    if selection.statuses:
+        part, values = _status_where(read, selection.statuses, now)
         parts.append(part)
         parameters += values
-    if wanted.jobs:
-        parts.append(_among("job", wanted.jobs))
-        parameters += wanted.jobs
-    if wanted.search:
+    if selection.jobs:
+        parts.append(_is_one_of("job", selection.jobs))
+        parameters += selection.jobs
+    if selection.search:
         parts.append("(" + " OR ".join(f"LOWER(\"{name}\") LIKE ? ESCAPE '!'" for name in SEARCHED) + ")")
-        parameters += [containing(wanted.search)] * len(SEARCHED)
+        parameters += [substring_pattern(selection.search)] * len(SEARCHED)
     return " AND ".join(parts), parameters
 
 
@@ -186,15 +188,15 @@ def _status_where(read: StoreReader, statuses: Sequence[str], now: datetime) -> 
         _Liveness, 'SELECT "runId", "owner", "heartbeatAt" FROM "batches" WHERE "status" = ?', (RUNNING,)
     )
     dead = [row["runId"] for row in rows if not is_alive(row["owner"], moment(row["heartbeatAt"]), now)]
-    parts, parameters = [_among("status", statuses)], list[object](statuses)
+    parts, parameters = [_is_one_of("status", statuses)], list[object](statuses)
     if not dead:
         return parts[0], parameters
     if RUNNING in statuses and INTERRUPTED not in statuses:
-        return f"({parts[0]} AND NOT {_among('runId', dead)})", parameters + dead
+        return f"({parts[0]} AND NOT {_is_one_of('runId', dead)})", parameters + dead
     if INTERRUPTED in statuses and RUNNING not in statuses:
-        return f"({parts[0]} OR {_among('runId', dead)})", parameters + dead
+        return f"({parts[0]} OR {_is_one_of('runId', dead)})", parameters + dead
     return parts[0], parameters
 
 
-def _among(column: str, values: Sequence[object]) -> str:
+def _is_one_of(column: str, values: Sequence[object]) -> str:
     return f'"{column}" IN ({places(values)})'

@@ -1,10 +1,8 @@
-"""A database whose texts are sealed: the same statements, put through the sealer.
+"""A database wrapper that encrypts texts on writing and decrypts them on reading.
 
-The one place where texts are sealed on their way in and opened on their way out; whoever reads or writes
-knows nothing of it. A row of which a value cannot be opened, since its key is not here, is still a row:
-only asking for that value raises, so that lists and states can be shown without the key.
-
-Knows nothing of what the rows mean.
+The same statements work with and without encryption. A row with a value that cannot be decrypted for lack
+of its key is returned as a `LockedRow`: only reading that value raises, so that lists can be shown without
+the key.
 """
 
 import re
@@ -17,61 +15,43 @@ from proctor.errors import KeyMissing, KeyUnusable, StoreError
 from proctor.store.database import Connection, Database, Row
 from proctor.store.keys import VARIABLE
 from proctor.store.sealer import (
-    ALIKE,
+    DETERMINISTIC,
     EMPTY,
+    ENCRYPTED,
     MARK,
     MARK_BYTES,
-    SEALED,
     Sealer,
-    holds_sealed,
+    contains_encrypted,
     is_digest,
-    is_sealed,
+    is_encrypted,
 )
 
-# What a statement does to sealed columns, read from its text.
-
-
+# What a statement does to encrypted columns, parsed from its text.
 _INSERT = re.compile(r'\s*INSERT INTO "(\w+)" \(([^)]*)\) VALUES \(([^)]*)\)')
-
-
 _UPDATE = re.compile(r'\s*UPDATE "(\w+)" SET ')
-
-
 _WRITES = re.compile(r"\s*(INSERT|UPDATE|REPLACE|MERGE|COPY)\b", re.IGNORECASE)
-
-
 _ASSIGNMENT = re.compile(r'\s*"(\w+)" = (.*)', re.DOTALL)
-
-
 _NAME = re.compile(r'"(\w+)"')
-
-
 _CUT = re.compile(r'SUBSTR\(((?:\w+\.)?"(\w+)"), 1, (\d+)\) AS "(\w+)"')
-
-
 _SEARCH = re.compile(r'LOWER\(((?:\w+\.)?"(\w+)")\) LIKE')
-
-
 _EQUAL = re.compile(r'"(\w+)" = \?')
-
-
 _HARMLESS = {"NULL", *(f"'{text}'" for text in EMPTY)}
 
 
 @dataclass(frozen=True, slots=True)
 class WriteStatement:
-    """A parameter that goes into a sealed column, or into one that holds a digest."""
+    """A parameter that is written to an encrypted column or to a digest column."""
 
     index: int
     place: str
     """`table.column`."""
     is_digest: bool
-    is_alike: bool
+    is_deterministic: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SealedParameter:
-    """A parameter that a sealed column is compared with."""
+    """A parameter that an encrypted column is compared with."""
 
     index: int
     places: tuple[str, ...]
@@ -79,66 +59,66 @@ class SealedParameter:
 
 @dataclass(frozen=True, slots=True)
 class ReadStatement:
-    """A statement that reads, as it is put to a sealed store."""
+    """A query, rewritten for an encrypted store."""
 
     parts: tuple[str, ...]
-    """Between each two of them stands a comparison."""
+    """Separated by comparisons."""
     compared: tuple[SealedParameter, ...]
     cuts: dict[str, int]
-    """How many characters of a column of the answer were asked for."""
+    """Length of a column of the result, by name."""
 
     def text(self, counts: list[int]) -> str:
-        """The statement, with so many forms at each comparison."""
-        made = [self.parts[0]]
+        """The statement, with the number of values at each comparison."""
+        pieces = [self.parts[0]]
         for count, part in zip(counts, self.parts[1:], strict=True):
-            made += [f" IN ({', '.join('?' * count)})", part]
-        return "".join(made)
+            pieces += [f" IN ({', '.join('?' * count)})", part]
+        return "".join(pieces)
 
 
 @lru_cache(maxsize=2048)
-def written_by(sql: str) -> tuple[WriteStatement, ...]:
-    """The parameters of a statement that must be sealed. Raises when one cannot be told."""
+def encrypted_parameters(sql: str) -> tuple[WriteStatement, ...]:
+    """The parameters of a statement to encrypt. Raises if one cannot be determined."""
     if insert := _INSERT.match(sql):
         table, columns = insert[1], _NAME.findall(insert[2])
         values = [value.strip() for value in insert[3].split(",")]
         return tuple(_written(sql, table, list(zip(columns, values, strict=True))))
     if update := _UPDATE.match(sql):
         assignments = [_ASSIGNMENT.fullmatch(part) for part in _assignments(sql[update.end() :])]
-        pairs = [(found[1], found[2].strip()) for found in assignments if found]
+        pairs = [(match[1], match[2].strip()) for match in assignments if match]
         return tuple(_written(sql, update[1], pairs))
-    if _WRITES.match(sql) and any(name in SEALED for name in _NAME.findall(sql)):
-        raise StoreError(f"what this writes could not be sealed: {sql}")
+    if _WRITES.match(sql) and any(name in ENCRYPTED for name in _NAME.findall(sql)):
+        raise StoreError(f"what this writes cannot be encrypted: {sql}")
     return ()
 
 
 @lru_cache(maxsize=2048)
-def question_of(sql: str) -> ReadStatement | None:
-    """The statement that gives the same where texts are sealed; None: the statement itself does."""
-    tables = [name for name in dict.fromkeys(_NAME.findall(sql)) if name in SEALED]
+def rewritten_query(sql: str) -> ReadStatement | None:
+    """The equivalent query for an encrypted store; None: the query itself."""
+    tables = [name for name in dict.fromkeys(_NAME.findall(sql)) if name in ENCRYPTED]
     if not tables or not sql.lstrip().upper().startswith(("SELECT", "WITH")):
         return None
-    sealed = {column for table in tables for column in SEALED[table]}
+    encrypted = {column for table in tables for column in ENCRYPTED[table]}
     cuts: dict[str, int] = {}
 
-    def uncut(found: "re.Match[str]") -> str:
-        if found[2] not in sealed:
-            return found[0]
-        cuts[found[4]] = int(found[3])
-        return f'{found[1]} AS "{found[4]}"'
+    def uncut(match: "re.Match[str]") -> str:
+        if match[2] not in encrypted:
+            return match[0]
+        cuts[match[4]] = int(match[3])
+        return f'{match[1]} AS "{match[4]}"'
 
-    def passed_over(found: "re.Match[str]") -> str:
-        if found[2] not in sealed:
-            return found[0]
-        return f"LOWER(CASE WHEN {found[1]} LIKE '{MARK}%' THEN '' ELSE {found[1]} END) LIKE"
+    def exclude_encrypted(match: "re.Match[str]") -> str:
+        if match[2] not in encrypted:
+            return match[0]
+        return f"LOWER(CASE WHEN {match[1]} LIKE '{MARK}%' THEN '' ELSE {match[1]} END) LIKE"
 
-    changed = _SEARCH.sub(passed_over, _CUT.sub(uncut, sql))
+    changed = _SEARCH.sub(exclude_encrypted, _CUT.sub(uncut, sql))
     parts, compared, at = list[str](), list[SealedParameter](), 0
-    for found in _EQUAL.finditer(changed):
-        places = tuple(f"{table}.{found[1]}" for table in tables if f"{table}.{found[1]}" in ALIKE)
+    for match in _EQUAL.finditer(changed):
+        places = tuple(f"{table}.{match[1]}" for table in tables if f"{table}.{match[1]}" in DETERMINISTIC)
         if places:
-            parts.append(changed[at : found.end() - len(" = ?")])
-            compared.append(SealedParameter(changed.count("?", 0, found.end()) - 1, places))
-            at = found.end()
+            parts.append(changed[at : match.end() - len(" = ?")])
+            compared.append(SealedParameter(changed.count("?", 0, match.end()) - 1, places))
+            at = match.end()
     if changed == sql and not compared:
         return None
     return ReadStatement((*parts, changed[at:]), tuple(compared), cuts)
@@ -148,16 +128,16 @@ def _written(sql: str, table: str, pairs: list[tuple[str, str]]) -> Iterator[Wri
     index = 0
     for column, value in pairs:
         place = f"{table}.{column}"
-        is_sealed, is_a_digest = column in SEALED.get(table, ()), is_digest(table, column)
-        if (is_sealed or is_a_digest) and value == "?":
-            yield WriteStatement(index, place, is_a_digest, place in ALIKE)
-        elif is_sealed and value not in _HARMLESS:
-            raise StoreError(f"a text for {place} could not be sealed: {sql}")
+        is_encrypted, is_a_digest = column in ENCRYPTED.get(table, ()), is_digest(table, column)
+        if (is_encrypted or is_a_digest) and value == "?":
+            yield WriteStatement(index, place, is_a_digest, place in DETERMINISTIC)
+        elif is_encrypted and value not in _HARMLESS:
+            raise StoreError(f"a text for {place} cannot be encrypted: {sql}")
         index += value.count("?")
 
 
 def _assignments(text: str) -> Iterator[str]:
-    """The assignments of an UPDATE: what stands between commas, up to its WHERE."""
+    """The assignments of an UPDATE, up to its WHERE."""
     depth, begun = 0, 0
     for place, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
@@ -171,11 +151,11 @@ def _assignments(text: str) -> Iterator[str]:
 
 
 INNER_MARK = f'"{MARK}'
-"""How a sealed text begins that stands in an object."""
+"""Prefix of an encrypted text in a JSON object."""
 
 
 class SealedDatabase:
-    """A database, with a sealer in front of it."""
+    """A database with an encryption layer."""
 
     def __init__(self, database: Database, sealer: Sealer) -> None:
         self._database, self._sealer = database, sealer
@@ -186,7 +166,7 @@ class SealedDatabase:
 
 
 class SealedConnection:
-    """A connection that seals what is written and opens what is read."""
+    """A connection that encrypts what is written and decrypts what is read."""
 
     def __init__(self, connection: Connection, sealer: Sealer) -> None:
         self._connection, self._sealer = connection, sealer
@@ -195,25 +175,25 @@ class SealedConnection:
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         if not self._sealer.is_active:
             return self._connection.rows(sql, parameters)
-        text, given, cuts = self._asked(sql, parameters)
-        return [self._opened(row, sql, cuts) for row in self._connection.rows(text, given)]
+        text, values, cuts = self._rewrite(sql, parameters)
+        return [self._decrypt(row, sql, cuts) for row in self._connection.rows(text, values)]
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
         if not self._sealer.is_active:
             yield from self._connection.stream(sql, parameters)
             return
-        text, given, cuts = self._asked(sql, parameters)
-        for row in self._connection.stream(text, given):
-            yield self._opened(row, sql, cuts)
+        text, values, cuts = self._rewrite(sql, parameters)
+        for row in self._connection.stream(text, values):
+            yield self._decrypt(row, sql, cuts)
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        if self._sealer.is_active and (written := written_by(sql)):
-            parameters = self._sealed(parameters, written)
+        if self._sealer.is_active and (written := encrypted_parameters(sql)):
+            parameters = self._encrypt(parameters, written)
         return self._connection.run(sql, parameters)
 
     def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
-        if self._sealer.is_active and (written := written_by(sql)):
-            parameters = (self._sealed(each, written) for each in parameters)
+        if self._sealer.is_active and (written := encrypted_parameters(sql)):
+            parameters = (self._encrypt(each, written) for each in parameters)
         self._connection.run_many(sql, parameters)
 
     def script(self, sql: str) -> None:
@@ -223,17 +203,17 @@ class SealedConnection:
         self._scope = ""
         self._connection.begin()
 
-    def hold(self, table: str) -> None:
-        self._connection.hold(table)
+    def lock_table(self, table: str) -> None:
+        self._connection.lock_table(table)
 
-    def seal_for(self, scope: str) -> None:
+    def set_key_scope(self, scope: str) -> None:
         self._scope = scope
 
-    def forget(self) -> None:
-        self._connection.forget()
+    def purge(self) -> None:
+        self._connection.purge()
 
-    def take_turn(self) -> None:
-        self._connection.take_turn()
+    def take_turn_lock(self) -> None:
+        self._connection.take_turn_lock()
 
     def commit(self) -> None:
         self._connection.commit()
@@ -246,7 +226,7 @@ class SealedConnection:
     def close(self) -> None:
         self._connection.close()
 
-    def _sealed(self, parameters: Sequence[Any], written: tuple[WriteStatement, ...]) -> list[Any]:
+    def _encrypt(self, parameters: Sequence[Any], written: tuple[WriteStatement, ...]) -> list[Any]:
         sealer, key = self._sealer, self._sealer.key_for(self._scope)
         values = list(parameters)
         if not key:
@@ -258,61 +238,63 @@ class SealedConnection:
             values[each.index] = (
                 sealer.keyed(key, value)
                 if each.is_digest
-                else sealer.seal(key, each.place, value, is_alike=each.is_alike)
+                else sealer.encrypt(key, each.place, value, is_deterministic=each.is_deterministic)
             )
         return values
 
-    def _asked(self, sql: str, parameters: Sequence[object]) -> tuple[str, Sequence[object], dict[str, int]]:
-        question = question_of(sql)
-        if question is None:
+    def _rewrite(
+        self, sql: str, parameters: Sequence[object]
+    ) -> tuple[str, Sequence[object], dict[str, int]]:
+        query = rewritten_query(sql)
+        if query is None:
             return sql, parameters, {}
-        forms = [self._sealer.forms(each.places, parameters[each.index]) for each in question.compared]
-        given: list[object] = []
+        forms = [self._sealer.encrypted_forms(each.places, parameters[each.index]) for each in query.compared]
+        values: list[object] = []
         at = 0
-        for each, found in zip(question.compared, forms, strict=True):
-            given += [*parameters[at : each.index], *found]
+        for each, encrypted in zip(query.compared, forms, strict=True):
+            values += [*parameters[at : each.index], *encrypted]
             at = each.index + 1
-        return question.text([len(found) for found in forms]), [*given, *parameters[at:]], question.cuts
+        return query.text([len(encrypted) for encrypted in forms]), [*values, *parameters[at:]], query.cuts
 
-    def _opened(self, row: Row, sql: str, cuts: dict[str, int]) -> Row:
+    def _decrypt(self, row: Row, sql: str, cuts: dict[str, int]) -> Row:
         missing = False
         for name, value in row.items():
             kind = value.__class__
             if (kind is str and value.startswith(MARK)) or (kind is bytes and value.startswith(MARK_BYTES)):
                 try:
-                    row[name] = self._sealer.open(value, name, sql)
+                    row[name] = self._sealer.decrypt(value, name, sql)
                 except (KeyMissing, KeyUnusable):
                     missing = True
             elif kind is str and value[:1] == "{" and INNER_MARK in value:
                 try:
-                    row[name] = self._sealer.opened_levels(value)
+                    row[name] = self._sealer.decrypt_levels(value)
                 except (KeyMissing, KeyUnusable):
                     missing = True
         for name, length in cuts.items():
-            if row[name] is not None and not is_sealed(row[name]):
+            if row[name] is not None and not is_encrypted(row[name]):
                 row[name] = row[name][:length]
         return LockedRow(row, self._sealer) if missing else row
 
 
 class LockedRow(dict[str, Any]):
-    """A row with values whose key is not here: asking for one of those raises `KeyMissing`."""
+    """A row with values whose key is not available: reading one of them raises `KeyMissing`."""
 
     def __init__(self, row: Row, sealer: Sealer) -> None:
         super().__init__(row)
         self._sealer = sealer
 
     def __getitem__(self, name: str) -> Any:
-        return self._told(super().__getitem__(name))
+        return self._checked(super().__getitem__(name))
 
     def __iter__(self) -> Iterator[str]:
-        # Its being here makes `dict(row)` and `{**row}` ask for each value, as they should.
+        # Defined so that `dict(row)` and `{**row}` use `__getitem__`.
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self._told(super().get(name, default))
+        return self._checked(super().get(name, default))
 
     def pop(self, name: str, *default: Any) -> Any:
-        return self._told(super().pop(name, *default))
+        return self._checked(super().pop(name, *default))
 
     def values(self) -> Any:
         return [self[name] for name in self]
@@ -321,19 +303,19 @@ class LockedRow(dict[str, Any]):
         return [(name, self[name]) for name in self]
 
     def __or__(self, other: Any) -> Any:
-        return LockedRow({**self._as_it_is(), **other}, self._sealer)
+        return LockedRow({**self._raw(), **other}, self._sealer)
 
     def copy(self) -> "LockedRow":
-        return LockedRow(self._as_it_is(), self._sealer)
+        return LockedRow(self._raw(), self._sealer)
 
-    def _as_it_is(self) -> Row:
+    def _raw(self) -> Row:
         return {name: super(LockedRow, self).__getitem__(name) for name in self}
 
-    def _told(self, value: Any) -> Any:
-        if holds_sealed(value):
+    def _checked(self, value: Any) -> Any:
+        if contains_encrypted(value):
             key = self._sealer.master_of(value)
             raise KeyMissing(
-                f"this is sealed under the key {key}, which is not here\n"
-                f"Name it in proctor.toml, [encryption] key_file, or in {VARIABLE}."
+                f"this is encrypted with the key {key}, which is not available\n"
+                f"Set it in proctor.toml, [encryption] key_file, or in {VARIABLE}."
             )
         return value

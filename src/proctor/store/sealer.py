@@ -1,9 +1,7 @@
-"""Seal texts on their way into a store, and open them on their way out.
+"""Encrypts and decrypts the texts of a store.
 
-A store has data keys of its own, random ones, which lie in it wrapped by a master key that does not. One is
-unwrapped when it is first needed. A run or an evaluator may have one of its own.
-
-Knows nothing of statements, or of what the texts say.
+A store contains its random data keys, wrapped by a master key that is outside. A data key is unwrapped when
+it is first needed. A run or an evaluator may have its own.
 """
 
 import base64
@@ -19,14 +17,13 @@ from typing import Any, TypeVar
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
 from proctor.store.database import Connection, Database, Row, insertion
-from proctor.store.keys import KEY_BYTES, NONCE_BYTES, Keys, MasterKey, sealing_with
+from proctor.store.keys import KEY_BYTES, NONCE_BYTES, Keys, MasterKey, aes_gcm
 from proctor.store.tables import COLUMNS
 from proctor.store.writer import timestamp
 
-# Which columns are sealed where a store has a key, and why the others are not.
+# Which columns are encrypted, and why the others are not.
 
-
-SEALED: dict[str, tuple[str, ...]] = {
+ENCRYPTED: dict[str, tuple[str, ...]] = {
     "batches": ("planText", "defaultsJson", "optionsJson"),
     "batch_items": ("prompt", "factors", "details", "settings", "error"),
     "sessions": ("name", "error", "notes", "attributesJson", "toolsJson"),
@@ -49,19 +46,19 @@ SEALED: dict[str, tuple[str, ...]] = {
 """By table, in the order of its columns."""
 
 
-ALIKE = frozenset(
+DETERMINISTIC = frozenset(
     {"batch_items.prompt", "sessions.name", "scores.label", "questions.prompt", "arrivals.data"}
 )
-"""Sealed so that equal texts under one key look equal: queries group by them or look for one. Whoever has
-the disk can tell which of them are equal, and no more."""
+"""Encrypted so that equal texts with one key have equal ciphertexts: queries group by them or compare them.
+The disk reveals which of them are equal, and no more."""
 
 
 LEVELS = frozenset({"batch_items.factors"})
-"""Objects of which each text is sealed by itself, alike: queries group by one of them."""
+"""JSON objects of which each text is encrypted by itself, deterministically: queries group by one of them."""
 
 
 PLAIN_LEVELS = frozenset({"model", "agent", "evaluator", "service", "client", "therapist"})
-"""Factors whose levels are names, which stand in other columns too or are looked for."""
+"""Factors whose levels are names that are in other columns too or are searched for."""
 
 
 PLAIN: dict[str, tuple[str, ...]] = {
@@ -141,7 +138,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
 
 
 EMPTY = ("", "{}", "[]")
-"""What says nothing is not sealed: queries ask whether there is an error, a label, a note."""
+"""Not encrypted: queries test whether there is an error, a label, a note."""
 
 
 def is_digest(table: str, column: str) -> bool:
@@ -149,68 +146,62 @@ def is_digest(table: str, column: str) -> bool:
     return column.endswith("Blob") or (table, column) == ("blobs", "digest")
 
 
-# What a statement does to sealed columns, read from its text.
-
+# Encrypted values.
 
 MARK = "sealed:1:"
-"""How a sealed value begins."""
-
-
-# Sealed values: what they look like, and the key that makes them.
-
-
+"""Prefix of an encrypted value."""
 MARK_BYTES = MARK.encode()
 
 
 KEYED = "keyed:"
-"""How the digest of a long text begins that is sealed."""
+"""Prefix of the digest of an encrypted long text."""
 
 
 class DataKey:
-    """One key of a store, in the clear."""
+    """An unwrapped data key."""
 
     __slots__ = ("_alike", "_cipher", "_digests", "id", "until")
 
     def __init__(self, key_id: str, secret: bytes, until: float) -> None:
         self.id, self.until = key_id, until
-        # Three uses, three keys: what one gives away says nothing about the others.
-        self._cipher = sealing_with(_derived(secret, "texts"))
+        # Three uses, three keys, so that none reveals anything about the others.
+        self._cipher = aes_gcm(_derived(secret, "texts"))
         self._alike, self._digests = _derived(secret, "alike"), _derived(secret, "digests")
 
-    def sealed(self, place: str, value: bytes, *, is_alike: bool) -> tuple[bytes, bytes]:
-        """What stands in front of a sealed value, and the value."""
+    def encrypt(self, place: str, value: bytes, *, is_deterministic: bool) -> tuple[bytes, bytes]:
+        """The header and the ciphertext of a value."""
         head = f"{MARK}{self.id}:{place}:".encode()
-        # The nonce of what has to look alike is made from the text itself, and so never used for another.
+        # A deterministic nonce is derived from the text, and so never used for another text.
         nonce = (
             hmac.digest(self._alike, head + value, "sha256")[:NONCE_BYTES]
-            if is_alike
+            if is_deterministic
             else os.urandom(NONCE_BYTES)
         )
         return head, nonce + self._cipher.encrypt(nonce, value, head)
 
-    def opened(self, place: str, sealed: bytes) -> bytes:
-        """The value again. Raises whatever the cipher does when it was changed."""
+    def decrypt(self, place: str, encrypted: bytes) -> bytes:
+        """The plain value. Raises the error of the cipher if it was changed."""
         head = f"{MARK}{self.id}:{place}:".encode()
-        return bytes(self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], head))
+        return bytes(self._cipher.decrypt(encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:], head))
 
     def digest(self, plain: str) -> str:
         """The keyed digest of a text, from its digest."""
         return f"{KEYED}{self.id}:{hmac.digest(self._digests, plain.encode(), 'sha256').hex()}"
 
 
-def is_sealed(value: Any) -> bool:
-    """Whether a value of a row looks like a sealed one."""
+def is_encrypted(value: Any) -> bool:
+    """Whether a value looks encrypted."""
     kind = value.__class__
     return (kind is str and value.startswith(MARK)) or (kind is bytes and value.startswith(MARK_BYTES))
 
 
-def holds_sealed(value: Any) -> bool:
-    """Whether a value is sealed, or an object that a sealed text stands in."""
-    return is_sealed(value) or (value.__class__ is str and value[:1] == "{" and f'"{MARK}' in value)
+def contains_encrypted(value: Any) -> bool:
+    """Whether a value is encrypted, or a JSON object with an encrypted text."""
+    return is_encrypted(value) or (value.__class__ is str and value[:1] == "{" and f'"{MARK}' in value)
 
 
 def parts_of(value: str | bytes) -> tuple[str, str, bytes] | None:
-    """The data key, the column and the sealed text of a value; None when it is no such thing."""
+    """The data key, the column and the ciphertext of a value; None if it is not encrypted."""
     try:
         if isinstance(value, str):
             _, _, key_id, place, text = value.split(":", 4)
@@ -221,8 +212,8 @@ def parts_of(value: str | bytes) -> tuple[str, str, bytes] | None:
         return None
 
 
-def first_sealed(text: str) -> str:
-    """The first sealed text in an object."""
+def first_encrypted(text: str) -> str:
+    """The first encrypted text in a JSON object."""
     return text[text.find(MARK) :].partition('"')[0]
 
 
@@ -231,65 +222,64 @@ def _derived(secret: bytes, use: str) -> bytes:
 
 
 STORE: Mapping[str, str] = {"proctor": "store"}
-"""The context a store's own data keys are wrapped in."""
+"""Encryption context of the store's own data keys."""
 
 
-# A key that could not be had is not asked for again for each of a thousand values.
-PATIENCE_SECONDS = 10.0
+# A missing key is not requested again for each of a thousand values.
+RETRY_SECONDS = 10.0
 
 
-KEPT_SECONDS = 300.0
-"""How long the key of a run or an evaluator is used before it is asked for again: it may have been taken
-back since."""
+OWN_KEY_SECONDS = 300.0
+"""How long the unwrapped key of a run or an evaluator is cached: access to it may be revoked."""
 
 
-MOST_REMEMBERED = 4096
-"""Objects whose sealed form is remembered."""
+MOST_CACHED = 4096
+"""JSON objects whose encrypted form is cached."""
 
 
-MOST_MADE_UP = 10_000
-"""Names of keys that there are none of, which are looked up once."""
+MOST_UNKNOWN = 10_000
+"""Unknown key ids that are looked up only once."""
 
 
 class Sealer:
     """The data keys of one store. Safe to use from any thread."""
 
     def __init__(self, keys: Keys, load: Callable[[], list[Row]]) -> None:
-        """`load` gives the rows of `data_keys`, the oldest first."""
+        """`load` returns the rows of `data_keys`, oldest first."""
         self.keys = keys
         self._load = load
         self._rows: dict[str, Row] = {}
         self._opened: dict[str, DataKey] = {}
         self._missed: dict[str, tuple[float, KeyMissing]] = {}
-        self._made_up: set[str] = set()
+        self._unknown: set[str] = set()
         self._levels: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
         self.is_active = False
-        """Whether anything in the store may be sealed."""
+        """Whether anything in the store may be encrypted."""
         self.current = ""
-        """The data key that what is new is sealed with; empty: it is not sealed."""
+        """The data key for new texts; empty: they are not encrypted."""
         self._scopes: dict[str, str] = {}
         self.reload()
 
     def reload(self) -> None:
-        """Look once more which data keys there are."""
+        """Read the data keys again."""
         with self._lock:
             self._rows = {row["id"]: row for row in self._load()}
-            living = {row["scope"]: row["id"] for row in self._rows.values() if not row["retiredAt"]}
-            self.current = living.pop("", "")
-            self._scopes = living
+            current = {row["scope"]: row["id"] for row in self._rows.values() if not row["retiredAt"]}
+            self.current = current.pop("", "")
+            self._scopes = current
             self._missed.clear()
             self.is_active = bool(self._rows)
 
-    def learn(self, row: Row) -> None:
-        """Know a data key that is being written."""
+    def add(self, row: Row) -> None:
+        """Add a data key that is being written."""
         with self._lock:
             self._rows[row["id"]] = row
             self._scopes[row["scope"]] = row["id"]
             self.is_active = True
 
     def key_for(self, scope: str) -> str:
-        """The data key that a run's or an evaluator's texts are sealed with: its own, or the store's."""
+        """The data key of a run or an evaluator: its own, or the store's."""
         return self._scopes.get(scope, self.current)
 
     def has_own(self, scope: str) -> bool:
@@ -298,15 +288,15 @@ class Sealer:
 
     def knows(self, key_id: str) -> bool:
         """Whether there is such a data key."""
-        if key_id not in self._rows and key_id not in self._made_up:
-            # Another process may have made it since; an agent may also have made it up.
+        if key_id not in self._rows and key_id not in self._unknown:
+            # Another process may have created it; or the text of an agent only looks encrypted.
             self.reload()
-            if key_id not in self._rows and len(self._made_up) < MOST_MADE_UP:
-                self._made_up.add(key_id)
+            if key_id not in self._rows and len(self._unknown) < MOST_UNKNOWN:
+                self._unknown.add(key_id)
         return key_id in self._rows
 
     def can_open(self, scope: str) -> bool:
-        """Whether the key is at hand that a scope's texts are sealed with."""
+        """Whether the key of a scope is available."""
         try:
             self._key(self.key_for(scope))
         except (KeyMissing, KeyUnusable):
@@ -314,25 +304,25 @@ class Sealer:
         return True
 
     def check(self) -> None:
-        """Raise `KeyMissing` when there is a key of the store and the one that was given does not open it."""
+        """Raise `KeyMissing` if the configured master key does not unwrap the store's current key."""
         if self.current and self.keys.own is not None:
             self._key(self.current)
 
-    def seal(self, key_id: str, place: str, value: str | bytes, *, is_alike: bool) -> str | bytes:
-        """A value as it is written. What says nothing stays as it is."""
+    def encrypt(self, key_id: str, place: str, value: str | bytes, *, is_deterministic: bool) -> str | bytes:
+        """A value as it is written. Empty values are not changed."""
         if value in EMPTY or not value:
             return value
         if place in LEVELS:
-            return self._sealed_levels(key_id, place, str(value))
+            return self._encrypt_levels(key_id, place, str(value))
         if isinstance(value, str):
             data = value.encode("utf-8", "surrogatepass")
-            head, sealed = self._key(key_id).sealed(place, data, is_alike=is_alike)
-            return (head + base64.b64encode(sealed)).decode("ascii")
-        return b"".join(self._key(key_id).sealed(place, value, is_alike=is_alike))
+            head, encrypted = self._key(key_id).encrypt(place, data, is_deterministic=is_deterministic)
+            return (head + base64.b64encode(encrypted)).decode("ascii")
+        return b"".join(self._key(key_id).encrypt(place, value, is_deterministic=is_deterministic))
 
-    def seal_again(self, place: str, value: str | bytes) -> str | bytes:
-        """A value under the store's current key."""
-        return self.seal(self.current, place, value, is_alike=place in ALIKE)
+    def encrypt_current(self, place: str, value: str | bytes) -> str | bytes:
+        """A value encrypted with the store's current key."""
+        return self.encrypt(self.current, place, value, is_deterministic=place in DETERMINISTIC)
 
     def kinds(self) -> dict[str, list[str]]:
         """The data keys: the store's current one, its retired ones, and those of runs and evaluators."""
@@ -343,26 +333,28 @@ class Sealer:
             "own": [key_id for key_id, row in self._rows.items() if row["scope"]],
         }
 
-    def lasting(self) -> list[str]:
-        """The data keys whose texts need not be sealed anew."""
+    def current_or_own(self) -> list[str]:
+        """The data keys whose texts need no re-encryption."""
         kinds = self.kinds()
         return [*kinds["current"], *kinds["own"]]
 
-    def _sealed_levels(self, key_id: str, place: str, text: str) -> str:
-        """An object with each of its texts sealed."""
+    def _encrypt_levels(self, key_id: str, place: str, text: str) -> str:
+        """A JSON object with each of its texts encrypted."""
         # The items of one plan share most of this.
         if (known := self._levels.get((key_id, text))) is not None:
             return known
         key, levels = self._key(key_id), json.loads(text)
         for name, level in levels.items():
             if isinstance(level, str) and level and name not in PLAIN_LEVELS:
-                head, sealed = key.sealed(place, level.encode("utf-8", "surrogatepass"), is_alike=True)
-                levels[name] = (head + base64.b64encode(sealed)).decode("ascii")
-        made = json.dumps(levels, ensure_ascii=False, separators=(",", ":"))
-        return _remembered(self._levels, (key_id, text), made)
+                head, encrypted = key.encrypt(
+                    place, level.encode("utf-8", "surrogatepass"), is_deterministic=True
+                )
+                levels[name] = (head + base64.b64encode(encrypted)).decode("ascii")
+        result = json.dumps(levels, ensure_ascii=False, separators=(",", ":"))
+        return _cached(self._levels, (key_id, text), result)
 
-    def opened_levels(self, text: str) -> str:
-        """An object with each of its texts in the clear again."""
+    def decrypt_levels(self, text: str) -> str:
+        """A JSON object with each of its texts decrypted."""
         if (known := self._levels.get(("", text))) is not None:
             return known
         try:
@@ -370,44 +362,44 @@ class Sealer:
         except ValueError:
             return text
         opened: dict[str, str | bytes] = {}
-        may_remember = True
+        may_cache = True
         for name, level in levels.items():
-            found = parts_of(level) if is_sealed(level) else None
-            if found and found[1] in LEVELS and self.knows(found[0]):
-                table, _, column = found[1].partition(".")
-                opened[name] = self.open(level, column, f'"{table}" "{column}"')
-                # A key of its own may be taken back, and what it opened must go with it.
-                may_remember = may_remember and not self._rows[found[0]]["scope"]
-        # A text that only looks as if something in it were sealed stays as it is, to the letter.
-        made = json.dumps(levels | opened, ensure_ascii=False, separators=(",", ":")) if opened else text
-        return _remembered(self._levels, ("", text), made) if may_remember else made
+            parts = parts_of(level) if is_encrypted(level) else None
+            if parts and parts[1] in LEVELS and self.knows(parts[0]):
+                table, _, column = parts[1].partition(".")
+                opened[name] = self.decrypt(level, column, f'"{table}" "{column}"')
+                # Access to an own key may be revoked; what it decrypted must not stay in the cache.
+                may_cache = may_cache and not self._rows[parts[0]]["scope"]
+        # A text that only looks encrypted stays unchanged.
+        plain = json.dumps(levels | opened, ensure_ascii=False, separators=(",", ":")) if opened else text
+        return _cached(self._levels, ("", text), plain) if may_cache else plain
 
     def keyed(self, key_id: str, digest: str) -> str:
-        """The digest of a long text as it is written. One that was read from here stays as it is."""
+        """The keyed digest of a long text; one that is already keyed is not changed."""
         return digest if digest.startswith(KEYED) else self._key(key_id).digest(digest)
 
-    def forms(self, places: tuple[str, ...], value: Any) -> list[Any]:
-        """Every form in which a text may stand in columns that are compared."""
+    def encrypted_forms(self, places: tuple[str, ...], value: Any) -> list[Any]:
+        """All forms of a text in columns that are compared: plain, and encrypted with each known key."""
         if not isinstance(value, str) or value in EMPTY:
             return [value]
         with self._lock:
             known = [key for key in self._opened.values() if not self._rows[key.id]["scope"]]
         return [
             value,
-            *(self.seal(key.id, place, value, is_alike=True) for key in known for place in places),
+            *(self.encrypt(key.id, place, value, is_deterministic=True) for key in known for place in places),
         ]
 
-    def open(self, value: str | bytes, column: str, sql: str) -> str | bytes:
-        """A sealed value in the clear; a text that only looks like one is left as it is."""
-        found = parts_of(value)
-        if found is None or not self.knows(found[0]):
+    def decrypt(self, value: str | bytes, column: str, sql: str) -> str | bytes:
+        """Decrypt a value; a text that only looks encrypted is not changed."""
+        parts = parts_of(value)
+        if parts is None or not self.knows(parts[0]):
             return value
-        key_id, place, sealed = found
+        key_id, place, encrypted = parts
         table, _, name = place.partition(".")
-        # Authenticated, and the column it says it is from is none of those that were asked for: moved.
+        # The authenticated column is not one of the query: the value was moved.
         is_moved = f'"{table}"' not in sql or (column != name and f'"{name}"' not in sql)
         try:
-            data = self._key(key_id).opened(place, sealed) if not is_moved else b""
+            data = self._key(key_id).decrypt(place, encrypted) if not is_moved else b""
         except (KeyMissing, KeyUnusable):
             raise
         except Exception as error:
@@ -417,14 +409,14 @@ class Sealer:
         return data if isinstance(value, bytes) else data.decode("utf-8", "surrogatepass")
 
     def master_of(self, value: str | bytes) -> str:
-        """The id of the master key that a sealed value can be opened with."""
-        inner = value if is_sealed(value) else first_sealed(str(value))
-        found = parts_of(inner)
-        row = self._rows.get(found[0]) if found else None
+        """The id of the master key of an encrypted value."""
+        inner = value if is_encrypted(value) else first_encrypted(str(value))
+        parts = parts_of(inner)
+        row = self._rows.get(parts[0]) if parts else None
         return str(row["masterKeyId"]) if row else "(unknown)"
 
     def new_row(self, scope: str, master: MasterKey, context: Mapping[str, str], when: str) -> Row:
-        """A new data key as it is written. Raises `KeyUnusable` when the master key cannot be used."""
+        """The row of a new data key. Raises `KeyUnusable` if the master key cannot be used."""
         wrapped = master.wrap(os.urandom(KEY_BYTES), context)
         return {
             "id": os.urandom(6).hex(),
@@ -438,21 +430,21 @@ class Sealer:
         }
 
     def unwrapped(self, row: Mapping[str, Any]) -> bytes:
-        """The data key of a row, in the clear."""
+        """Unwrap the data key of a row."""
         master = self.keys.find(row["masterKeyId"])
         return master.unwrap(base64.b64decode(row["wrapped"]), json.loads(row["contextJson"]))
 
     def _key(self, key_id: str) -> DataKey:
-        found = self._opened.get(key_id)
-        if found and found.until > time.monotonic():
-            return found
+        key = self._opened.get(key_id)
+        if key and key.until > time.monotonic():
+            return key
         with self._lock:
             missed = self._missed.get(key_id)
-            if missed and time.monotonic() - missed[0] < PATIENCE_SECONDS:
+            if missed and time.monotonic() - missed[0] < RETRY_SECONDS:
                 raise missed[1]
             try:
                 row = self._rows[key_id]
-                until = time.monotonic() + KEPT_SECONDS if row["scope"] else float("inf")
+                until = time.monotonic() + OWN_KEY_SECONDS if row["scope"] else float("inf")
                 made = self._opened[key_id] = DataKey(key_id, self.unwrapped(row), until)
             except KeyMissing as error:
                 self._missed[key_id] = (time.monotonic(), error)
@@ -462,30 +454,23 @@ class Sealer:
 
 def _changed(column: str) -> StoreError:
     return StoreError(
-        f"a sealed value does not open: what stands in {column} was changed, or moved there from elsewhere"
+        f"cannot decrypt a value of {column}: it was changed, or moved there from another column"
     )
 
 
-def _remembered(known: dict[tuple[str, str], str], key: tuple[str, str], made: str) -> str:
-    if len(known) >= MOST_REMEMBERED:
+def _cached(known: dict[tuple[str, str], str], key: tuple[str, str], value: str) -> str:
+    if len(known) >= MOST_CACHED:
         known.clear()
-    known[key] = made
-    return made
+    known[key] = value
+    return value
 
 
-# The data keys of a store: made, found, wrapped anew, retired.
-
+# The data keys of a store.
 
 T = TypeVar("T")
-
-
 Transaction = Callable[[Callable[[Connection], T]], T]
-
-
 _ALL = 'SELECT * FROM "data_keys" ORDER BY "createdAt", "id"'
-
-
-_LIVING = 'SELECT "id" FROM "data_keys" WHERE "scope" = ? AND "retiredAt" IS NULL'
+_CURRENT = 'SELECT "id" FROM "data_keys" WHERE "scope" = ? AND "retiredAt" IS NULL'
 
 
 def rows_of(database: Database) -> list[Row]:
@@ -504,43 +489,43 @@ def insert(connection: Connection, row: Mapping[str, Any]) -> None:
 
 
 class DataKeys:
-    """Every question about a store's data keys, and every change of one."""
+    """Queries and changes of a store's data keys."""
 
     def __init__(self, transaction: Transaction[Any], sealer: Sealer) -> None:
         self._transaction, self._sealer = transaction, sealer
 
     @property
-    def is_sealed(self) -> bool:
-        """Whether what is new in this store is sealed."""
+    def is_encrypted(self) -> bool:
+        """Whether new texts are encrypted."""
         return bool(self._sealer.current)
 
     @property
     def rows(self) -> list[Row]:
-        """All of them, the oldest first, wrapped as they are."""
+        """All data keys, wrapped, oldest first."""
         return list(self._transaction(lambda connection: connection.rows(_ALL)))
 
     def ensure(self) -> None:
-        """See to it that the store has a data key where a master key is given, and that the two fit."""
+        """Create the first data key if a master key is configured, and check that the two match."""
         own = self._sealer.keys.own
         if own is not None and not self._sealer.current:
             self._replace(own, retire=False)
         self._sealer.check()
 
     def renew(self) -> None:
-        """Seal what is new with a new data key; what the old ones have sealed still opens."""
+        """Use a new data key for new texts; the old ones still decrypt theirs."""
         own = self._sealer.keys.own
         if own is None:
-            raise KeyMissing("no key is given\nName one in proctor.toml, [encryption] key_file.")
+            raise KeyMissing("no key is configured\nSet one in proctor.toml, [encryption] key_file.")
         self._sealer.check()
         self._replace(own, retire=True)
 
     @property
     def unfinished(self) -> bool:
-        """Whether somebody began to seal everything anew and did not come to the end."""
+        """Whether a re-encryption was interrupted."""
         return any(row["retiredAt"] and not row["emptiedAt"] for row in self.rows)
 
-    def emptied(self) -> None:
-        """Keep that nothing is under retired keys any more."""
+    def mark_purged(self) -> None:
+        """Record that nothing is encrypted with retired keys any more."""
         now = timestamp(datetime.now(UTC))
         self._transaction(
             lambda connection: connection.run(
@@ -552,7 +537,7 @@ class DataKeys:
         self._sealer.reload()
 
     def rewrap(self, new: MasterKey) -> int:
-        """Wrap the store's data keys with another master key; how many there were. Nothing is resealed."""
+        """Wrap the store's data keys with another master key; return their number."""
         mine = [row for row in self.rows if not row["scope"]]
         wrapped = [
             (new.id, base64.b64encode(new.wrap(self._sealer.unwrapped(row), STORE)).decode(), row["id"])
@@ -566,21 +551,21 @@ class DataKeys:
         return len(wrapped)
 
     def make(self, scope: str, master_key_id: str, context: Mapping[str, str], now: datetime) -> Row:
-        """A data key of a run's or an evaluator's own, not yet written. `KeyUnusable`: it cannot be."""
+        """A new data key of a run or an evaluator, not yet written. Raises `KeyUnusable` if that fails."""
         return self._sealer.new_row(scope, self._sealer.keys.find(master_key_id), context, timestamp(now))
 
-    def keep(self, connection: Connection, row: Mapping[str, Any]) -> None:
-        """Write a data key of a run's or an evaluator's own, in place of the one it had."""
+    def write(self, connection: Connection, row: Mapping[str, Any]) -> None:
+        """Write the data key of a run or an evaluator, replacing its previous one."""
         connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (row["scope"],))
         insert(connection, row)
-        self._sealer.learn(dict(row))
+        self._sealer.add(dict(row))
 
     def first_with_own(self, scopes: Iterable[str]) -> str:
-        """The first of some runs and evaluators that has a key of its own; empty: none has."""
+        """The first of some runs and evaluators with its own key; empty: none."""
         return next((scope for scope in scopes if self._sealer.has_own(scope)), "")
 
     def can_open(self, scope: str) -> bool:
-        """Whether what a run or an evaluator has sealed can be read here."""
+        """Whether the texts of a run or an evaluator can be decrypted."""
         key = self._sealer.key_for(scope)
         return not key or self._sealer.can_open(scope)
 
@@ -589,9 +574,9 @@ class DataKeys:
         row = self._sealer.new_row("", own, STORE, now)
 
         def work(connection: Connection) -> None:
-            # Two that open a store at once must not both make its first key.
-            connection.hold("data_keys")
-            if not retire and connection.rows(_LIVING, ("",)):
+            # Two processes that open a store at once must not both create its first key.
+            connection.lock_table("data_keys")
+            if not retire and connection.rows(_CURRENT, ("",)):
                 return
             connection.run(
                 'UPDATE "data_keys" SET "retiredAt" = ? WHERE "scope" = ? AND "retiredAt" IS NULL', (now, "")

@@ -1,8 +1,7 @@
-"""A session as an evaluator sees it, made from what is kept of it.
+"""Sessions built from their rows: as `Evidence` for evaluators, as `Session` for exports.
 
-One shape for every job: each step is a turn with what was asked, done and answered in it. A turn is
-known by the trace id its source gave it, else as `turn-1`, `turn-2`, …; a tool call by its span's id,
-else as `call-7`, where 7 is its place among all events of the session.
+Each step is a trace. Its id is the source's trace id, else `turn-1`, `turn-2`, …; that of a tool call its
+span id, else `call-7`, where 7 is its position among all events of the session.
 """
 
 import json
@@ -22,12 +21,12 @@ Kind = TypeVar("Kind")
 
 
 def message_of(row: MessageRow) -> Message:
-    """A row of `messages` as what was said."""
+    """The message of a row."""
     return Message(role=row["role"], content=row["content"], name=row["name"])
 
 
 def tool_call_of(row: ToolCallRow) -> ToolCall:
-    """A row of `tool_calls` as what was done. A call that has no name is known by its place."""
+    """The tool call of a row; a call without an id gets one from its position."""
     return ToolCall(
         name=row["toolName"],
         args=parsed(row["argsJson"], dict),
@@ -39,7 +38,7 @@ def tool_call_of(row: ToolCallRow) -> ToolCall:
 
 
 def model_call_of(row: ModelCallRow) -> ModelCall:
-    """A row of `model_calls` as what the call took. What was said in it is among the messages."""
+    """The model call of a row, without bodies, which are among the messages."""
     return ModelCall(
         model=row["model"],
         provider=row["provider"],
@@ -60,19 +59,19 @@ def model_call_of(row: ModelCallRow) -> ModelCall:
 
 
 def parsed(text: str, kind: type[Kind]) -> Kind:
-    """JSON that was kept; what cannot be read any more is nothing."""
+    """Parse stored JSON; empty if it is invalid or of another type."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, kind) else kind()
+        value = None
+    return value if isinstance(value, kind) else kind()
 
 
-Happened = Message | ToolCall
+TraceEvent = Message | ToolCall
 
 
 ATTRIBUTES = ("job", "agent", "model", "source", "service", "logGroup", "status", "runId", "itemId", "name")
-"""Columns of a session that evaluators and filters may ask for."""
+"""Columns of a session that are attributes of its evidence."""
 
 
 class SessionRows(Protocol):
@@ -92,8 +91,8 @@ def evidence_of(session: SessionRow, rows: SessionRows, reference: Reference | N
     messages = [(row["position"], row["step"], message_of(row)) for row in rows.messages()]
     calls = [(row["position"], row["step"], tool_call_of(row)) for row in rows.tool_calls()]
     named = {row["step"]: row["traceId"] for row in rows.iterations()}
-    steps: dict[int, list[Happened]] = {step: [] for step in named}
-    events: list[tuple[int, int, Happened]] = [*messages, *calls]
+    steps: dict[int, list[TraceEvent]] = {step: [] for step in named}
+    events: list[tuple[int, int, TraceEvent]] = [*messages, *calls]
     for _, step, event in sorted(events, key=lambda each: each[0]):
         steps.setdefault(step, []).append(event)
     traces = [_trace(named.get(step) or f"turn-{step}", steps[step]) for step in sorted(steps)]
@@ -111,12 +110,12 @@ def evidence_of(session: SessionRow, rows: SessionRows, reference: Reference | N
 
 
 def evidence_of_import(session: Session, reference: Reference | None = None) -> Evidence:
-    """The same of a session that is only looked at and never kept."""
-    events = [[each.event for each in step.happenings] for step in session.steps]
+    """A session that is not stored, as evaluators see it."""
+    events = [[each.event for each in step.events] for step in session.steps]
     numbered = _numbered(events)
     traces = [
-        _trace(step.trace_id or f"turn-{number}", said)
-        for number, (step, said) in enumerate(zip(session.steps, numbered, strict=True), start=1)
+        _trace(step.trace_id or f"turn-{number}", events_of_step)
+        for number, (step, events_of_step) in enumerate(zip(session.steps, numbered, strict=True), start=1)
     ]
     everything = [event for step in numbered for event in step]
     messages = [event for event in everything if isinstance(event, Message)]
@@ -142,13 +141,13 @@ def evidence_of_import(session: Session, reference: Reference | None = None) -> 
 
 
 def tools_of_request(request: str) -> list[Row]:
-    """What an agent could have used, read from the body of a request it made of a model."""
+    """The tools in the body of a model request."""
     try:
         body = parse_json(request)
     except ValueError:
         return []
     offered = body.get("tools") if isinstance(body, dict) else None
-    found = [
+    offered_tools = [
         each.get("function", each) for each in offered or () if isinstance(offered, list) and _is_map(each)
     ]
     return [
@@ -157,26 +156,26 @@ def tools_of_request(request: str) -> list[Row]:
             "description": str(tool.get("description") or ""),
             "parameters": tool.get("parameters") or tool.get("input_schema") or {},
         }
-        for tool in found
+        for tool in offered_tools
         if _is_map(tool) and tool.get("name")
     ]
 
 
-def _trace(name: str, happened: Sequence[Happened]) -> Trace:
-    said = [event for event in happened if isinstance(event, Message)]
-    answers = [message.content for message in said if message.role == "assistant"]
+def _trace(name: str, happened: Sequence[TraceEvent]) -> Trace:
+    messages = [event for event in happened if isinstance(event, Message)]
+    answers = [message.content for message in messages if message.role == "assistant"]
     return Trace(
         id=name,
         prompt="\n\n".join(_opening(happened)),
         answer=answers[-1] if answers else "",
         tool_calls=[event for event in happened if isinstance(event, ToolCall)],
-        messages=said,
+        messages=messages,
         happened=list(happened),
     )
 
 
-def _opening(happened: Sequence[Happened]) -> list[str]:
-    """What the user said first in a turn, up to whatever was done about it."""
+def _opening(happened: Sequence[TraceEvent]) -> list[str]:
+    """The first user messages of a turn, up to the first other event after them."""
     opening: list[str] = []
     for event in happened:
         if isinstance(event, Message) and event.role == "user":
@@ -186,18 +185,18 @@ def _opening(happened: Sequence[Happened]) -> list[str]:
     return opening
 
 
-def _numbered(steps: Sequence[Sequence[Event]]) -> list[list[Happened]]:
-    """The words and deeds of each step, each call with a name."""
-    position, found = 0, list[list[Happened]]()
+def _numbered(steps: Sequence[Sequence[Event]]) -> list[list[TraceEvent]]:
+    """Messages and tool calls by step, each call with an id."""
+    position, numbered = 0, list[list[TraceEvent]]()
     for step in steps:
-        found.append([])
+        numbered.append([])
         for event in step:
             position += 1
             if isinstance(event, ToolCall):
-                found[-1].append(replace(event, call_id=event.call_id or f"call-{position}"))
+                numbered[-1].append(replace(event, call_id=event.call_id or f"call-{position}"))
             elif isinstance(event, Message):
-                found[-1].append(event)
-    return found
+                numbered[-1].append(event)
+    return numbered
 
 
 def _system_prompt(messages: Iterable[Message]) -> str:
@@ -213,10 +212,10 @@ def _is_map(value: object) -> bool:
 
 
 def session_of_rows(session: SessionRow, rows: SessionRows, scores: Iterable[ScoreRow] = ()) -> Session:
-    """A stored session in the form in which sessions are imported and exported, with the scores it got."""
+    """A stored session as `Session`, with its scores."""
     steps: dict[int, list[tuple[int, TimedEvent]]] = {}
-    for position, step, happening in _happenings(rows):
-        steps.setdefault(step, []).append((position, happening))
+    for position, step, timed in _timed_events(rows):
+        steps.setdefault(step, []).append((position, timed))
     ended = {row["step"]: row for row in rows.iterations()}
     source = session["source"] or session["job"]
     return Session(
@@ -244,18 +243,22 @@ def session_of_rows(session: SessionRow, rows: SessionRows, scores: Iterable[Sco
     )
 
 
-def _step(number: int, row: IterationRow | None, told: Sequence[tuple[int, TimedEvent]]) -> Step:
+def _step(number: int, row: IterationRow | None, events: Sequence[tuple[int, TimedEvent]]) -> Step:
     return Step(
         trace_id=(row["traceId"] if row else "") or f"turn-{number}",
-        happenings=[happening for _, happening in sorted(told, key=lambda each: each[0])],
+        events=[timed for _, timed in sorted(events, key=lambda each: each[0])],
         started_at=moment(row["startTime"]) if row else None,
         finished_at=moment(row["endTime"]) if row else None,
     )
 
 
-def _happenings(rows: SessionRows) -> Iterator[tuple[int, int, TimedEvent]]:
-    for said in rows.messages():
-        yield said["position"], said["step"], TimedEvent(event=message_of(said), at=moment(said["timestamp"]))
+def _timed_events(rows: SessionRows) -> Iterator[tuple[int, int, TimedEvent]]:
+    for message in rows.messages():
+        yield (
+            message["position"],
+            message["step"],
+            TimedEvent(event=message_of(message), at=moment(message["timestamp"])),
+        )
     for used in rows.tool_calls():
         yield (
             used["position"],

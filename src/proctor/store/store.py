@@ -1,9 +1,7 @@
-"""The record of everything: opened once, read from any thread, written through one writer.
+"""The store: opened once, read from any thread, written through one writer.
 
-Parts that a batch has no use for are loaded by whoever asks for them: together they took 25 ms of the start
-of every command, which has 300 of its own.
-
-Knows nothing of how items are carried out or shown.
+Parts that batches do not need are imported on first use: together they take 25 ms, of the 300 ms that a
+command may take to start.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,20 +35,20 @@ T = TypeVar("T")
 
 
 class Store:
-    """Where batches, items, sessions and scores are kept: a SQLite file or a PostgreSQL database."""
+    """Batches, items, sessions and scores in a SQLite file or a PostgreSQL database."""
 
     def __init__(self, url: str, keys: Keys = Keys()) -> None:  # noqa: B008  it is frozen
-        """With a key of one's own, what is written is sealed; without, what is sealed cannot be read."""
+        """With `keys.own`, texts are encrypted; without, encrypted texts cannot be read."""
         self._plain = database = open_database(url)
         migrate(database)
         self._sealer = Sealer(keys, lambda: rows_of(database))
         self._database = SealedDatabase(database, self._sealer)
         self._readers = Readers(self._database)
         self.data_keys = DataKeys(self._transaction, self._sealer)
-        """What texts are sealed with."""
+        """Keys that texts are encrypted with."""
         self.data_keys.ensure()
         self.read = StoreReader(self._readers)
-        """Every question one can ask."""
+        """Queries."""
 
     @cached_property
     def evaluations(self) -> "Evaluations":
@@ -61,14 +59,14 @@ class Store:
 
     @cached_property
     def definitions(self) -> "Definitions":
-        """Evaluators and online configurations that callers keep here."""
+        """Evaluators and online configurations defined over HTTP."""
         from proctor.store.definitions import Definitions
 
         return Definitions(self._transaction, self.read, self.data_keys)
 
     @cached_property
     def arrivals(self) -> "ReceivedSpans":
-        """What has arrived by telemetry."""
+        """Spans received by telemetry."""
         from proctor.store.intake import ReceivedSpans
 
         return ReceivedSpans(self._transaction, self.read)
@@ -85,19 +83,19 @@ class Store:
         return self._database.url
 
     def writer(self, ownership: Ownership | None = None) -> Writer:
-        """Begin to write; with an ownership, for as long as the batch is ours."""
+        """A new writer; with an ownership, it fails as soon as another process owns the batch."""
         return Writer(self._database, COLUMNS, ownership)
 
     def create_batch(self, batch: Mapping[str, object], items: Iterable[Item]) -> int:
-        """Make a batch with its items, all or nothing; the number of items."""
+        """Create a batch with its items in one transaction; return the number of items."""
         return self._transaction(lambda connection: batches.create(connection, batch, items))
 
     def resume_batch(self, run_id: str, owner: str, again: RetrySelection, now: datetime) -> list[SessionRow]:
-        """Take a batch over and queue what is unfinished; the sessions that were cut off."""
+        """Claim a batch and queue its unfinished items; return the interrupted sessions."""
 
         def work(connection: Connection) -> list[SessionRow]:
             claimed = batches.claim(connection, run_id, owner, now)
-            return batches.take_up(connection, run_id, again, now, claimed=claimed)
+            return batches.queue_unfinished(connection, run_id, again, now, claimed=claimed)
 
         return self._transaction(work)
 
@@ -110,25 +108,25 @@ class Store:
         settle: Iterable[Item],
         drop: Iterable[str],
     ) -> None:
-        """Bring a batch up to its plan: new items, new settings of unfinished ones, some no more."""
+        """Update a batch to its plan: add items, change settings of unfinished ones, remove some."""
         self._transaction(
             lambda connection: batches.extend(connection, run_id, batch, add=add, settle=settle, drop=drop)
         )
 
     def change_batch(self, run_id: str, values: Mapping[str, object]) -> None:
-        """Change some of what a batch was started with: its budget, its concurrency."""
+        """Change columns of a batch, such as its budget or concurrency."""
         self._transaction(lambda connection: batches.change(connection, run_id, values))
 
-    def queue_again(self, run_id: str, item_ids: Iterable[str]) -> None:
-        """Take up items once more that have ended. The batch must be ours."""
-        self._transaction(lambda connection: batches.queue_again(connection, run_id, item_ids))
+    def requeue(self, run_id: str, item_ids: Iterable[str]) -> None:
+        """Queue finished items again. This process must own the batch."""
+        self._transaction(lambda connection: batches.requeue(connection, run_id, item_ids))
 
     def request_abort(self, run_id: str, now: datetime) -> None:
-        """Ask whoever carries the batch out, in whatever process, to stop."""
+        """Ask the process that runs the batch to stop."""
         self._transaction(lambda connection: batches.request_abort(connection, run_id, now))
 
     def end_batch(self, run_id: str, status: str, reason: str, error: str, now: datetime) -> None:
-        """End a batch that nobody carries out any more, with all its unfinished items."""
+        """End a batch whose process is gone, with all its unfinished items."""
 
         def work(connection: Connection) -> None:
             batches.end_items(connection, run_id, reason, error, now)
@@ -148,7 +146,7 @@ class Store:
         limits: MoneyLimits,
         now: datetime,
     ) -> Drawn:
-        """Draw on what a batch and the store may spend, so that nobody else can spend it too."""
+        """Reserve money of the batch's and the store's budget for this process."""
         return self._transaction(
             lambda connection: ledger.draw(
                 connection,
@@ -161,85 +159,85 @@ class Store:
             )
         )
 
-    def give_money_back(self, run_id: str, holder: str, usd: float, now: datetime) -> None:
-        """Leave drawn money to others for now."""
+    def return_money(self, run_id: str, holder: str, usd: float, now: datetime) -> None:
+        """Return reserved money that is not needed now."""
         self._transaction(lambda connection: ledger.give_back(connection, run_id, holder, usd, now))
 
     def ask_question(self, run_id: str, item_id: str, actor: str, prompt: str, now: datetime) -> str:
-        """Put a question to whoever plays an actor; its id."""
+        """Ask a question to the person who plays an actor; return its id."""
         return self._transaction(
             lambda connection: batches.ask(connection, run_id, item_id, actor, prompt, now)
         )
 
     def open_questions(self, run_id: str = "") -> list[QuestionRow]:
-        """What somebody waits for an answer to; of one batch, or of all."""
-        return batches.open_ones(self._readers.connection(), run_id)
+        """Unanswered questions of one running batch, or of all."""
+        return batches.open_questions(self._readers.connection(), run_id)
 
     def answer_question(self, run_id: str, question_id: str, text: str, now: datetime) -> None:
-        """Answer a question, once."""
+        """Answer a question. Raises if it has been answered."""
         self._transaction(lambda connection: batches.answer(connection, run_id, question_id, text, now))
 
     def answer_of(self, run_id: str, question_id: str) -> str | None:
-        """What was answered to a question; None: nothing yet."""
+        """The answer to a question; None: not answered yet."""
         return batches.answer_of(self._readers.connection(), run_id, question_id)
 
     def withdraw_question(self, run_id: str, question_id: str) -> None:
-        """Take back a question that nobody has answered."""
+        """Delete an unanswered question."""
         self._transaction(lambda connection: batches.withdraw(connection, run_id, question_id))
 
-    def keep_imported(self, session: "Session", now: datetime) -> str:
-        """Keep a session that another tool recorded, in place of what was kept of it; its id."""
+    def save_imported(self, session: "Session", now: datetime) -> str:
+        """Save a session recorded by another tool, replacing an earlier import; return its id."""
         from proctor.store import intake
 
-        return self._transaction(lambda connection: intake.keep(connection, session, now))
+        return self._transaction(lambda connection: intake.save_session(connection, session, now))
 
-    def forget_imported(self, session_ids: Sequence[str]) -> None:
-        """Remove sessions that came from elsewhere, with the documents they were told from."""
+    def delete_imported(self, session_ids: Sequence[str]) -> None:
+        """Delete imported sessions, with the documents they were built from."""
         from proctor.store import intake
 
-        self._transaction(lambda connection: intake.forget(connection, session_ids))
+        self._transaction(lambda connection: intake.delete_sessions(connection, session_ids))
 
-    def keep_label(self, label: "Label", now: datetime) -> None:
-        """Keep what somebody says of a session, in place of what the same person said before."""
-        from proctor.store.evaluations import keep_label
+    def save_label(self, label: "Label", now: datetime) -> None:
+        """Save a person's label of a session, replacing that person's earlier one."""
+        from proctor.store.evaluations import save_label
 
-        self._transaction(lambda connection: keep_label(connection, label, now))
+        self._transaction(lambda connection: save_label(connection, label, now))
 
     def labels(self, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[LabelRow]:
-        """What people said of sessions, oldest first: by evaluator, by session, or all of it."""
+        """Labels by evaluator or session, oldest first."""
         from proctor.store.evaluations import labels
 
         return labels(self.read, evaluator=evaluator, session_ids=session_ids)
 
-    def keep_merge(self, session_id: str, merge: Merge, now: datetime) -> None:
-        """Keep a try to merge that was made after the session had ended."""
-        self._transaction(lambda connection: batches.keep_merge(connection, session_id, merge, now))
+    def save_merge(self, session_id: str, merge: Merge, now: datetime) -> None:
+        """Record an attempt to merge after the session has ended."""
+        self._transaction(lambda connection: batches.save_merge(connection, session_id, merge, now))
 
     def delete_batch(self, run_id: str) -> None:
-        """Remove a batch and every row that belongs to it, and nothing else."""
+        """Delete a batch and every row that belongs to it."""
         self._transaction(lambda connection: batches.delete(connection, run_id))
 
-    def count_sealed(self) -> "dict[str, RotationCounts]":
-        """By table, how many texts are sealed, and under which keys."""
+    def count_encrypted(self) -> "dict[str, RotationCounts]":
+        """Number of encrypted texts by table and key."""
         from proctor.store import key_rotation
 
         with closing(self._plain.connect()) as connection:
             return key_rotation.count(connection, self._sealer)
 
-    def seal_anew(self, told: Callable[[str, int], None] = lambda *_: None) -> int:
-        """Seal the whole store with a new data key, or go on with that; how many rows were changed.
+    def reencrypt(self, on_progress: Callable[[str, int], None] = lambda *_: None) -> int:
+        """Re-encrypt the store with a new data key, or resume doing so; return the number of changed rows.
 
-        `told` hears how far it is: the table, and the rows so far. Others may use the store meanwhile,
-        except at its very end, when what was there before is wiped from the disk.
+        `on_progress` is called with the table and the number of rows so far. Others may use the store
+        meanwhile, except at the end, when the old contents are removed from the disk.
         """
         from proctor.store import key_rotation
 
         if not self.data_keys.unfinished:
             self.data_keys.renew()
         with closing(self._plain.connect()) as connection:
-            changed = key_rotation.reseal(connection, self._sealer, told)
-            connection.forget()
-        self.data_keys.emptied()
+            changed = key_rotation.reencrypt(connection, self._sealer, on_progress)
+            connection.purge()
+        self.data_keys.mark_purged()
         return changed
 
     def close(self) -> None:

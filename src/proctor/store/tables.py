@@ -1,6 +1,6 @@
 """The tables and their columns, in the order in which they are written and exported.
 
-A test holds this list against the migrated database.
+A test compares this list with the migrated database.
 """
 
 import json
@@ -121,7 +121,7 @@ OF_A_SESSION = ("iterations", "messages", "tool_calls", "model_calls", "metrics"
 """Tables whose rows belong to one session, by `sessionId`."""
 
 
-# The rows as they leave the store. They stay dictionaries: a sealed value may be absent until it is read.
+# Rows stay dictionaries: reading a value of a `LockedRow` raises if its key is not available.
 
 
 class BatchRow(TypedDict):
@@ -342,7 +342,7 @@ class ScoreRow(TypedDict):
 
 
 class LabelRow(TypedDict):
-    """What a person says of a session."""
+    """A person's label of a session."""
 
     sessionId: str
     evaluator: str
@@ -375,7 +375,7 @@ class MergeRow(TypedDict):
 
 
 class LedgerRow(TypedDict):
-    """One movement of money."""
+    """One ledger entry."""
 
     sessionId: str
     position: int
@@ -483,7 +483,7 @@ class OnlineConfigRow(TypedDict):
 
 
 class OnlineSessionRow(TypedDict):
-    """What an online configuration decided about a session."""
+    """The decision of an online configuration about a session."""
 
     configId: str
     sessionId: str
@@ -591,15 +591,15 @@ ROWS: dict[str, type] = {
 the text is in its place."""
 
 
-# Make what agents say writable: hostile text, numbers that are none.
+# Sanitizing values from agents.
 
 
 LONGEST_ERROR = 8192
-"""Characters of an error that are kept, half of them from its end: it is shown in every list."""
+"""Characters of an error that are stored, half of them from its end."""
 
 
 def clean(text: str) -> str:
-    """Text that every database takes: no NUL, no half of a surrogate pair."""
+    """Text without NUL and lone surrogates, which databases reject."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     if text.isascii():
@@ -608,12 +608,12 @@ def clean(text: str) -> str:
 
 
 def short(text: str) -> str:
-    """The head and tail of what is meant to be a line or two, whatever it really is."""
+    """Head and tail of a text that should be short."""
     return text if len(text) <= LONGEST_ERROR else clipped(text, LONGEST_ERROR // 2)
 
 
 def finite(number: float | None) -> float | None:
-    """A number that can be added up, or None: an agent may well print `NaN`."""
+    """The number, or None if it is not finite."""
     try:
         return number if number is not None and math.isfinite(number) else None
     except OverflowError:
@@ -621,24 +621,24 @@ def finite(number: float | None) -> float | None:
 
 
 def amount(usd: float | None) -> float | None:
-    """Money that was spent. Less than nothing cannot have been, and would make a budget larger."""
+    """A cost, or None if it is invalid: a negative cost would increase the budget."""
     usd = finite(usd)
     return usd if usd is None or 0 <= usd <= MOST else None
 
 
 def whole(number: Any) -> int:
-    """A count that fits a column, and whose sum over a batch does, whatever an agent claims."""
+    """A count within the limits of a column and of sums over a batch."""
     try:
         return max(0, min(int(number), MOST))
     except (ValueError, OverflowError):
         return 0
 
 
-# Items as rows, and rows as items.
+# Conversion of items.
 
 
 def row_of(run_id: str, position: int, item: Item) -> tuple[object, ...]:
-    """A new item's row, in the order of `batch_items`' columns."""
+    """The row of a new item, in the order of the columns of `batch_items`."""
     digest = item.digest
     return (
         *(run_id, id_of(digest, item.repeat), position, digest, item.repeat, item.runner),
@@ -648,13 +648,13 @@ def row_of(run_id: str, position: int, item: Item) -> tuple[object, ...]:
     )
 
 
-def how_of(item: Item) -> tuple[str, str, str]:
+def changeable_columns(item: Item) -> tuple[str, str, str]:
     """The columns that may change while the item stays the same: settings, factors, repository."""
     return _json(item.settings), _json(item.factors), clean(str(item.settings.get("repo", "")))
 
 
 def merge_row(session_id: str, position: int, when: str, merge: Merge) -> tuple[object, ...]:
-    """A try to merge, in the order of `merge_history`'s columns."""
+    """The row of an attempt to merge, in the order of the columns of `merge_history`."""
     files = json.dumps(list(merge.conflict_files))
     head = (session_id, position, when, when, clean(merge.base_branch), merge.mode, merge.result, files)
     return (*head, clean(merge.message), merge.before_sha, merge.after_sha, clean(merge.error))
@@ -678,11 +678,11 @@ def _json(value: Mapping[str, object]) -> str:
     return clean(_ENCODER.encode(dict(value)))
 
 
-# The items of one plan share most of this, and nobody changes an item.
+# Items of one plan share most of this, and are immutable.
 @lru_cache(maxsize=1024)
 def _mapping(text: str) -> Mapping[str, Any]:
-    found: dict[str, Any] = json.loads(text)
-    return found
+    mapping: dict[str, Any] = json.loads(text)
+    return mapping
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)

@@ -16,13 +16,9 @@ from proctor.store.items import CountRow, StoreReader
 from proctor.store.tables import IterationRow, MetricRow, ScoreRow
 
 HEAD_CHARACTERS = 4000
-"""Of a long text that come with its event. As much as a screen and a half."""
-
-
+"""Of a long text in a list of events: about a screen and a half."""
 PART_CHARACTERS = 400_000
-"""Of a long text that can be asked for at once."""
-
-
+"""Of a long text in one request."""
 PARTS: Mapping[str, tuple[str, ...]] = {
     "messages": ("content",),
     "tool_calls": ("argsJson", "result"),
@@ -96,7 +92,7 @@ class _ToolCalls(TypedDict):
 
 
 class SessionSoFar(RunningTotals):
-    """The same with its tool calls."""
+    """Running totals, with tool calls."""
 
     toolCalls: int
     totalTokens: int
@@ -108,20 +104,20 @@ class TranscriptPiece:
 
     text: str
     size: int
-    """Of the whole, in characters; of one that is not opened, in bytes."""
+    """Of the whole text in characters; of a blob that is not decompressed, in bytes."""
     is_cut: bool
-    """Whether there is more behind it."""
+    """Whether the text goes on after it."""
 
 
 def events(read: StoreReader, session_id: str, *, after: int, limit: int) -> list[Row]:
-    """The next events behind a position, whatever their kind, in order; long texts by their beginning."""
-    found = [row for table in PARTS for row in _events(read, table, session_id, after, limit)]
-    return sorted(found, key=lambda row: row["position"])[:limit]
+    """The next events after a position, in order; long texts are cut."""
+    rows = [row for table in PARTS for row in _events(read, table, session_id, after, limit)]
+    return sorted(rows, key=lambda row: row["position"])[:limit]
 
 
 def calls(read: StoreReader, session_id: str, *, after: int, limit: int) -> list[Row]:
-    """The next calls of models and tools behind a position, without what was said in them."""
-    found = [
+    """The next model and tool calls after a position, without their texts."""
+    rows = [
         row | {"kind": KINDS[table]}
         for table in ("tool_calls", "model_calls")
         for row in read.rows(
@@ -131,32 +127,32 @@ def calls(read: StoreReader, session_id: str, *, after: int, limit: int) -> list
             (session_id, after, limit),
         )
     ]
-    return sorted(found, key=lambda row: row["position"])[:limit]
+    return sorted(rows, key=lambda row: row["position"])[:limit]
 
 
 def extent(read: StoreReader, session_id: str) -> tuple[int, int]:
     """The position of a session's last event, and how many events it has."""
     last = count = 0
     for table in PARTS:
-        (found,) = read.rows(
+        (row,) = read.rows(
             _Extent,
             f'SELECT COALESCE(MAX("position"), 0) AS "last", COUNT(*) AS "n" FROM "{table}" '
             'WHERE "sessionId" = ?',
             (session_id,),
         )
-        last, count = max(last, found["last"]), count + found["n"]
+        last, count = max(last, row["last"]), count + row["n"]
     return last, count
 
 
 def step_count(read: StoreReader, session_id: str) -> int:
     """How many steps of a session have ended."""
-    (found,) = read.rows(
+    (row,) = read.rows(
         CountRow, 'SELECT COUNT(*) AS "n" FROM "iterations" WHERE "sessionId" = ?', (session_id,)
     )
-    return int(found["n"])
+    return int(row["n"])
 
 
-def so_far(read: StoreReader, session_id: str) -> SessionSoFar:
+def running_totals(read: StoreReader, session_id: str) -> SessionSoFar:
     """The totals of a session that has not ended: its row gets them when it ends."""
     (totals,) = read.rows(
         RunningTotals,
@@ -208,7 +204,7 @@ def last_commit(read: StoreReader, session_id: str) -> str:
 
 
 def calls_after_step(read: StoreReader, session_id: str, step: int) -> list[CallFigures]:
-    """The model calls of a session behind a step, in order."""
+    """The model calls of a session after a step, in order."""
     return read.rows(
         CallFigures,
         'SELECT "model", "promptTokens", "completionTokens", "costUsd" FROM "model_calls" '
@@ -237,7 +233,7 @@ def text_part(
 
 
 def steps(read: StoreReader, session_id: str) -> list[Row]:
-    """The steps of a session, with the beginning of what they put out and of what their check printed."""
+    """The steps of a session, with the heads of their outputs."""
     rows = read.rows(
         IterationRow, 'SELECT * FROM "iterations" WHERE "sessionId" = ? ORDER BY "step"', (session_id,)
     )
@@ -245,25 +241,25 @@ def steps(read: StoreReader, session_id: str) -> list[Row]:
 
 
 def step_text(read: StoreReader, session_id: str, step: int, part: str) -> str:
-    """What a step put out (`output`), or what its check printed (`testOutput`), whole."""
+    """The whole `output` or `testOutput` of a step."""
     rows = read.rows(
         IterationRow, 'SELECT * FROM "iterations" WHERE "sessionId" = ? AND "step" = ?', (session_id, step)
     )
     if not rows or part not in ("output", "testOutput"):
         raise NotFound(f"session {session_id} has no {part} of step {step}")
-    (row,) = read.whole(rows)
+    (row,) = read.with_long_texts(rows)
     return row["output"] if part == "output" else row["testOutput"]
 
 
-def judgements(read: StoreReader, session_id: str) -> list[ScoreRow]:
-    """The scores that were given in a session, and those that were given to it elsewhere."""
+def scores(read: StoreReader, session_id: str) -> list[ScoreRow]:
+    """The scores of a session: its own, and those of evaluations."""
     rows = read.rows(
         ScoreRow,
         'SELECT * FROM "scores" WHERE "sessionId" = ? OR "judgedSessionId" = ? '
         'ORDER BY "timestamp", "position"',
         (session_id, session_id),
     )
-    return list(read.whole(rows))
+    return list(read.with_long_texts(rows))
 
 
 def _events(read: StoreReader, table: str, session_id: str, after: int, limit: int) -> list[Row]:
@@ -278,7 +274,7 @@ def _events(read: StoreReader, table: str, session_id: str, after: int, limit: i
 
 
 def _with_heads(read: StoreReader, row: Row, parts: Sequence[str]) -> Row:
-    """The same row with its long texts as pieces: their beginnings."""
+    """The row with the heads of its long texts as pieces."""
     opened = dict(row)
     for part in parts:
         digest = opened.pop(f"{part}Blob")
@@ -294,7 +290,7 @@ def _head_of_blob(read: StoreReader, digest: str) -> TranscriptPiece:
     rows = read.rows(_SizedBlob, 'SELECT "size", "data" FROM "blobs" WHERE "digest" = ?', (digest,))
     if not rows:
         return TranscriptPiece(text="", size=0, is_cut=False)
-    # A character has at most four bytes; one that the cut went through is left out.
+    # A character has at most four bytes; one that was cut is dropped.
     data = zlib.decompressobj().decompress(rows[0]["data"], 4 * HEAD_CHARACTERS)
     head = data.decode("utf-8", "ignore")[:HEAD_CHARACTERS]
     return TranscriptPiece(text=head, size=rows[0]["size"], is_cut=len(head.encode()) < rows[0]["size"])
@@ -304,15 +300,14 @@ def _quoted(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-# Where a text occurs in what was said and done in one session.
-
+# Full-text search in one session.
 
 AROUND_CHARACTERS = 80
-"""Of the text before and behind a hit."""
+"""Context before and after a hit."""
 
 
 READ_CHARACTERS = 20_000_000
-"""For one answer: some tenths of a second."""
+"""For one request; takes some tenths of a second."""
 
 
 EVENTS_AT_ONCE = 200
@@ -327,16 +322,16 @@ SEARCHED: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """The first place in one text of an event where it occurs."""
+    """The first occurrence in one text of an event."""
 
     kind: str
     position: int
     name: str
-    """Who said it, or the tool."""
+    """The role or the tool."""
     part: str
     """Which text of the event: `content`, `argsJson` or `result`."""
     offset: int
-    """In characters from the text's beginning."""
+    """In characters."""
     before: str
     match: str
     behind: str
@@ -344,26 +339,26 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What one look through a session has found."""
+    """Result of one search request."""
 
     hits: tuple[Hit, ...]
     last_position: int
-    """As far as it was looked."""
+    """Last searched position."""
     has_more: bool
-    """Whether there are events behind that."""
+    """Whether there are events after that."""
 
 
 def search(read: StoreReader, session_id: str, text: str, *, after: int = 0, limit: int = 100) -> Search:
-    """Look for a text behind a position, whatever its case; ask again from where the answer ends."""
-    wanted, hits, unread = re.compile(re.escape(text), re.IGNORECASE), list[Hit](), READ_CHARACTERS
+    """Search for a text after a position, ignoring case; continue from `last_position`."""
+    pattern, hits, unread = re.compile(re.escape(text), re.IGNORECASE), list[Hit](), READ_CHARACTERS
     while rows := _matching_events(read, session_id, after):
         for row in rows:
             after = row["position"]
             for part in SEARCHED[row["table"]][1]:
                 whole = read.blob(row[f"{part}Blob"]) if row[f"{part}Blob"] else str(row[part])
                 unread -= len(whole)
-                if found := wanted.search(whole):
-                    hits.append(_hit(row, part, whole, found))
+                if match := pattern.search(whole):
+                    hits.append(_hit(row, part, whole, match))
             if len(hits) >= limit or unread <= 0:
                 return Search(hits=tuple(hits), last_position=after, has_more=True)
     return Search(hits=tuple(hits), last_position=after, has_more=False)
@@ -371,7 +366,7 @@ def search(read: StoreReader, session_id: str, text: str, *, after: int = 0, lim
 
 def _matching_events(read: StoreReader, session_id: str, after: int) -> list[Row]:
     """The next events with their texts, in order."""
-    found = [
+    rows = [
         row | {"table": table}
         for table, (name, parts) in SEARCHED.items()
         for row in read.rows(
@@ -381,15 +376,15 @@ def _matching_events(read: StoreReader, session_id: str, after: int) -> list[Row
             (session_id, after, EVENTS_AT_ONCE),
         )
     ]
-    return sorted(found, key=lambda row: row["position"])[:EVENTS_AT_ONCE]
+    return sorted(rows, key=lambda row: row["position"])[:EVENTS_AT_ONCE]
 
 
 def _texts(parts: Sequence[str]) -> str:
     return ", ".join(f'"{part}", "{part}Blob"' for part in parts)
 
 
-def _hit(row: Row, part: str, whole: str, found: re.Match[str]) -> Hit:
-    start, end = found.span()
+def _hit(row: Row, part: str, whole: str, match: re.Match[str]) -> Hit:
+    start, end = match.span()
     return Hit(
         kind=KINDS[row["table"]],
         position=row["position"],

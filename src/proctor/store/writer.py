@@ -1,14 +1,10 @@
-"""Write what a batch produces: many small changes, few commits.
+"""Writer thread: many small changes, few commits.
 
-Everyone hands rows to one thread, which commits what has gathered some fifty times a second. A row
-that is changed again before it was written costs nothing extra, so a short item is one insert and
-one update however many states it went through.
+All threads pass rows to one thread, which commits about fifty times a second. Changes to a row that is not
+yet written are merged, so a short item is one insert and one update, whatever its number of states.
 
-Each commit also says that the batch's process is alive, finds out whether someone wants it to
-stop, and makes sure that the batch is still ours: a process that was suspended and whose batch
-was taken over in the meantime can no longer write.
-
-Knows nothing of what the rows mean.
+Each commit also renews the heartbeat of the batch, reads abort requests, and checks the ownership: a
+process that was suspended while another claimed its batch can no longer write.
 """
 
 import os
@@ -27,32 +23,27 @@ from proctor.errors import OwnershipLost, StoreError
 from proctor.store.database import Connection, Database, insertion
 
 T = TypeVar("T")
-
-
 Key = tuple[str, ...]
 
-
 GATHER_SECONDS = 0.02
-"""How long rows wait for company. A commit costs about as much as writing two hundred rows."""
-
-
+"""Pause before a commit, which costs about as much as writing two hundred rows."""
 HEARTBEAT_SECONDS = 1.0
 
 
 KEYS = {"batches": ("runId",), "batch_items": ("runId", "id"), "sessions": ("id",)}
-"""The tables whose rows change after they were written, and what a row is known by."""
+"""Tables whose rows change after they are written, with their primary keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """Which batch this process carries out, and the name it does so under."""
+    """The batch that this process runs, and this process's name as its owner."""
 
     run_id: str
     owner: str
     aborted: Callable[[], None]
-    """Called once, from the writing thread, when someone has asked for the batch to stop."""
+    """Called once, from the writer thread, when an abort was requested."""
     failed: Callable[[StoreError], None]
-    """Called once, from the writing thread, when nothing more can be written."""
+    """Called once, from the writer thread, when nothing more can be written."""
 
 
 @dataclass(slots=True)
@@ -60,12 +51,12 @@ class _PendingRows:
     appended: dict[str, list[tuple[object, ...]]] = field(default_factory=lambda: defaultdict(list))
     added: dict[tuple[str, Key], dict[str, Any]] = field(default_factory=dict)
     changed: dict[tuple[str, Key], dict[str, Any]] = field(default_factory=dict)
-    asked: list[tuple[Callable[[Connection], Any], Future[Any]]] = field(default_factory=list)
+    submitted: list[tuple[Callable[[Connection], Any], Future[Any]]] = field(default_factory=list)
     rows: int = 0
 
 
 class Writer:
-    """The only way into the store while a batch runs. Safe to call from any thread."""
+    """Writes rows to the store. Safe to call from any thread."""
 
     def __init__(
         self, database: Database, columns: dict[str, tuple[str, ...]], ownership: Ownership | None = None
@@ -73,14 +64,14 @@ class Writer:
         self._database = database
         self._columns = columns
         self._ownership = ownership
-        self._abort_told = False
+        self._abort_reported = False
         self._pending = _PendingRows()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._hurry = threading.Event()
         self._closing = False
         self._answering: list[Future[Any]] = []
-        """Those who wait for the commit under way and still want to know."""
+        """Futures of the commit under way that were not cancelled."""
         self._failure: StoreError | None = None
         self._statements: dict[tuple[str, str, tuple[str, ...]], str] = {}
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
@@ -88,7 +79,7 @@ class Writer:
 
     @property
     def backlog(self) -> int:
-        """How many rows wait to be written; a producer that sees thousands should pause."""
+        """Number of rows not yet written; a producer should pause at thousands."""
         return self._pending.rows
 
     def append(self, table: str, row: tuple[object, ...]) -> None:
@@ -97,7 +88,7 @@ class Writer:
             self._check_open()
             self._pending.appended[table].append(row)
             self._pending.rows += 1
-        self._stir()
+        self._notify()
 
     def add(self, table: str, key: Key, row: dict[str, Any]) -> None:
         """Add a row that may change later."""
@@ -105,7 +96,7 @@ class Writer:
             self._check_open()
             self._pending.added[table, key] = row
             self._pending.rows += 1
-        self._stir()
+        self._notify()
 
     def change(self, table: str, key: Key, values: Mapping[str, object]) -> None:
         """Change some columns of a row."""
@@ -118,26 +109,26 @@ class Writer:
                 pending.rows += 1
             else:
                 row.update(values)
-        self._stir()
+        self._notify()
 
-    def ask(self, work: Callable[[Connection], T]) -> "Future[T]":
-        """Run `work` inside the next commit, after all that was handed over before it."""
+    def submit(self, work: Callable[[Connection], T]) -> "Future[T]":
+        """Run `work` in the next commit, after all rows passed before it."""
         answer: Future[T] = Future()
         with self._lock:
             if self._failure or self._closing:
                 answer.set_exception(self._failure or StoreError("the store is closed"))
                 return answer
-            self._pending.asked.append((work, answer))
+            self._pending.submitted.append((work, answer))
         self._hurry.set()
         self._wake.set()
         return answer
 
     def flush(self) -> "Future[None]":
-        """Done when everything handed over so far is committed."""
-        return self.ask(_nothing)
+        """A future that is done when all rows passed so far are committed."""
+        return self.submit(_nothing)
 
     def close(self) -> None:
-        """Write what is left and stop. Raises what went wrong in the last commit."""
+        """Write the remaining rows and stop. Raises the error of the last commit."""
         with self._lock:
             self._closing = True
         self._hurry.set()
@@ -152,7 +143,7 @@ class Writer:
         if self._closing:
             raise StoreError("the store is closed")
 
-    def _stir(self) -> None:
+    def _notify(self) -> None:
         if not self._wake.is_set():
             self._wake.set()
 
@@ -165,8 +156,8 @@ class Writer:
                 if self._wake.is_set() and not self._closing:
                     self._hurry.wait(GATHER_SECONDS)
                 self._commit(connection)
-            # With nothing left to write, the batch may by now be someone else's.
-            if self._pending.rows or self._pending.asked:
+            # With nothing left to write, ownership no longer matters.
+            if self._pending.rows or self._pending.submitted:
                 self._commit(connection)
         except Exception as error:
             self._fail(error)
@@ -179,42 +170,42 @@ class Writer:
             batch, self._pending = self._pending, _PendingRows()
             self._wake.clear()
             self._hurry.clear()
-            # Who has given up waiting must not be answered; what they asked for is still done.
-            self._answering = [answer for _, answer in batch.asked if answer.set_running_or_notify_cancel()]
+            # A cancelled future gets no result; its work is still done.
+            self._answering = [
+                answer for _, answer in batch.submitted if answer.set_running_or_notify_cancel()
+            ]
         connection.begin()
         if self._ownership:
-            connection.seal_for(self._ownership.run_id)
-        self._hold(connection)
+            connection.set_key_scope(self._ownership.run_id)
+        self._check_ownership(connection)
         self._write(connection, batch)
-        values = {answer: work(connection) for work, answer in batch.asked}
+        values = {answer: work(connection) for work, answer in batch.submitted}
         connection.commit()
         answering, self._answering = self._answering, []
         for answer in answering:
             answer.set_result(values[answer])
 
-    def _hold(self, connection: Connection) -> None:
+    def _check_ownership(self, connection: Connection) -> None:
         if self._ownership is None:
             return
         mine = self._ownership
-        # A change, not a question: nobody can take the batch over until this is committed.
+        # An UPDATE, not a SELECT: no other process can claim the batch until this is committed.
         is_ours = connection.run(
             'UPDATE "batches" SET "heartbeatAt" = ? WHERE "runId" = ? AND "owner" = ?',
             (timestamp(datetime.now(UTC)), mine.run_id, mine.owner),
         )
         if not is_ours:
             raise OwnershipLost(f"the batch {mine.run_id} was taken over by another process")
-        (found,) = connection.rows(
-            'SELECT "abortRequestedAt" FROM "batches" WHERE "runId" = ?', (mine.run_id,)
-        )
-        if found["abortRequestedAt"] and not self._abort_told:
-            self._abort_told = True
+        (row,) = connection.rows('SELECT "abortRequestedAt" FROM "batches" WHERE "runId" = ?', (mine.run_id,))
+        if row["abortRequestedAt"] and not self._abort_reported:
+            self._abort_reported = True
             mine.aborted()
 
     def _write(self, connection: Connection, batch: _PendingRows) -> None:
         groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[object, ...]]] = defaultdict(list)
         for (table, _), row in batch.added.items():
             groups["insert", table, tuple(row)].append(tuple(row.values()))
-        # Two processes that wrote the same texts in different orders could wait for each other for ever.
+        # Sorted: two processes that write the same texts in different orders could deadlock.
         batch.appended.get("blobs", []).sort()
         for table, rows in batch.appended.items():
             groups["insert", table, self._columns[table]].extend(rows)
@@ -233,8 +224,8 @@ class Writer:
     def _fail(self, error: Exception) -> None:
         with self._lock:
             self._failure = _as_store_error(error)
-            asked, self._pending = self._pending.asked, _PendingRows()
-            waiting = [answer for _, answer in asked if answer.set_running_or_notify_cancel()]
+            submitted, self._pending = self._pending.submitted, _PendingRows()
+            waiting = [answer for _, answer in submitted if answer.set_running_or_notify_cancel()]
         for answer in self._answering + waiting:
             answer.set_exception(self._failure)
         if self._ownership:
@@ -242,12 +233,12 @@ class Writer:
 
 
 def timestamp(moment: datetime) -> str:
-    """A moment as the store writes it: UTC, to the millisecond, sortable as text."""
+    """A time as the store writes it: UTC, in milliseconds, sortable as text."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _insert(table: str, columns: tuple[str, ...]) -> str:
-    # The same text may be handed over twice; nothing else can be.
+    # Only texts can be passed twice.
     return insertion(table, columns) + (" ON CONFLICT DO NOTHING" if table == "blobs" else "")
 
 
@@ -265,31 +256,30 @@ def _nothing(_: Connection) -> None:
     return None
 
 
-# Who carries out a batch, and whether they still live.
-
+# Owners of batches.
 
 SILENCE = timedelta(seconds=10)
-"""A heartbeat comes every second; ten missed ones survive a busy disk, not a dead process."""
+"""A heartbeat comes every second; a busy disk may delay it by some seconds."""
 
 
 def this_process() -> str:
-    """A name for this process as the owner of a batch, never given twice."""
+    """A unique name for this process as the owner of a batch."""
     pid = os.getpid()
     return f"{socket.gethostname()}:{pid}:{_started(pid)}:{secrets.token_hex(4)}"
 
 
 def is_alive(owner: str, heartbeat: datetime | None, now: datetime) -> bool:
-    """Whether the process that took the batch is still at it."""
+    """Whether the process that owns a batch is alive."""
     host, pid, started, *_ = [*owner.rsplit(":", 3), "", "", ""]
     if host == socket.gethostname() and pid.isdigit() and Path("/proc/self/stat").exists():
-        # A stopped process (Ctrl-Z) still owns its batch: it would go on when continued.
+        # A stopped process (Ctrl-Z) still owns its batch: it continues later.
         return bool(started) and _started(int(pid)) == started
     return heartbeat is not None and now - heartbeat < SILENCE
 
 
 def _started(pid: int) -> str:
     try:
-        # The 22nd field of stat, counted behind the name, which may itself hold spaces and brackets.
+        # The 22nd field of stat, counted after the name, which may contain spaces and brackets.
         stat = (
             Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         )

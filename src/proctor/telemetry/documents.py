@@ -253,7 +253,7 @@ class SessionMark:
     """The session it names itself; empty when it names none."""
     service: str
     log_group: str
-    is_log_group_said: bool
+    has_log_group: bool
     """Whether it or its sender named the log group; else it is where things go that do not say."""
     started: int
 
@@ -285,7 +285,7 @@ def mark_of(document: Document, *, log_group: str = "", fallback: str = "", serv
         session_key=session_key_of(document),
         service=service_of(document) or service,
         log_group=own or fallback,
-        is_log_group_said=bool(own),
+        has_log_group=bool(own),
         started=document["startTimeUnixNano"] if span else document["timeUnixNano"],
     )
 
@@ -345,16 +345,16 @@ def _inherited(span_id: str, keys: dict[str, str], parents: Mapping[str, str]) -
 def _by_log_group(members: Sequence[SessionMark]) -> dict[str, list[SessionMark]]:
     """Members by log group. Those without one join those with one."""
     spans = [mark for mark in members if mark.part == "span"]
-    said = dict.fromkeys(mark.log_group for mark in (spans or members) if mark.is_log_group_said)
+    said = dict.fromkeys(mark.log_group for mark in (spans or members) if mark.has_log_group)
     if not said:
-        said = dict.fromkeys(mark.log_group for mark in members if mark.is_log_group_said)
+        said = dict.fromkeys(mark.log_group for mark in members if mark.has_log_group)
     if not said:
         said = dict.fromkeys(mark.log_group for mark in members[:1])
     if len(said) == 1:
         return {next(iter(said)): list(members)}
-    at_home = {mark.key[:2]: mark.log_group for mark in spans if mark.is_log_group_said}
+    at_home = {mark.key[:2]: mark.log_group for mark in spans if mark.has_log_group}
     found: dict[str, list[SessionMark]] = defaultdict(list)
     for mark in members:
-        own = mark.log_group if mark.is_log_group_said else next(iter(said))
+        own = mark.log_group if mark.has_log_group else next(iter(said))
         found[at_home.get(mark.key[:2], own)].append(mark)
     return found

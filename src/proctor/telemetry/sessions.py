@@ -80,7 +80,7 @@ def session_of(
     steps = [
         Step(
             trace_id=turn.name,
-            happenings=[TimedEvent(event=event, at=moment(at)) for at, event in transcript.events(happened)],
+            events=[TimedEvent(event=event, at=moment(at)) for at, event in transcript.events(happened)],
             started_at=moment(turn.started),
             finished_at=moment(turn.ended),
         )
@@ -136,7 +136,7 @@ def _spans(documents: Sequence[Document]) -> list[Span]:
 
 
 def _most_used(steps: Sequence[Step]) -> str:
-    events = (happening.event for step in steps for happening in step.happenings)
+    events = (happening.event for step in steps for happening in step.events)
     models = Counter(
         event.model for event in events if isinstance(event, ModelCall) and event.model != UNKNOWN_MODEL
     )

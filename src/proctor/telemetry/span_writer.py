@@ -32,12 +32,12 @@ def spans_of(evidence: Evidence) -> list[Document]:
         Trace(id="turn-1", messages=evidence.messages, tool_calls=evidence.tool_calls)
     ]
     steps = [
-        Step(trace_id=trace.id, happenings=[TimedEvent(event=event) for event in _happened(trace)])
+        Step(trace_id=trace.id, events=[TimedEvent(event=event) for event in _happened(trace)])
         for trace in traces
     ]
     # Evidence does not contain the turn of a model call.
     calls = [TimedEvent(event=call) for call in evidence.model_calls]
-    first = Step(trace_id=steps[0].trace_id, happenings=[*steps[0].happenings, *calls])
+    first = Step(trace_id=steps[0].trace_id, events=[*steps[0].events, *calls])
     known = evidence.attributes
     return documents_of(
         Session(
@@ -76,7 +76,7 @@ class _SpanBuilder:
         trace_id = self._unused(step.trace_id)
         span_id = _digest(self.session.external_id, trace_id)[:16]
         clock, said, calls = self.began, list[tuple[Message, int]](), list[Document]()
-        for happening in step.happenings:
+        for happening in step.events:
             clock = max(clock + 1, _nanoseconds(happening.at))
             if isinstance(happening.event, Message):
                 said.append((happening.event, clock))

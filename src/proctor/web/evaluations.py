@@ -226,7 +226,7 @@ def router(site: AppState) -> APIRouter:
         job = evaluation_of(site.store, evaluation_id, site.now())
         if job.id != evaluation_id:
             return RedirectResponse(f"/evaluations/{job.id}")
-        is_sealed = site.store.data_keys.is_sealed
+        is_sealed = site.store.data_keys.is_encrypted
         return page(
             request,
             "evaluation.html",
@@ -355,20 +355,20 @@ def _sessions(
     rows, total = evaluations.sessions_page(
         read, run_id, wanted, order=order, descending=descending, limit=limit, offset=offset
     )
-    by_words: dict[str, list[SessionScore]] = {row["words"]: [] for row in rows}
+    by_words: dict[str, list[SessionScore]] = {row["prompt"]: [] for row in rows}
     for score in evaluations.scores_by_session(read, run_id, list(by_words)):
         label = score["label"] if score["labels"] == 1 else ""
-        by_words[score["words"]].append(SessionScore.model_validate({**score, "label": label or ""}))
+        by_words[score["prompt"]].append(SessionScore.model_validate({**score, "label": label or ""}))
     found = [
         JudgedSession(
             session_id=row["sessionId"],
-            words=row["words"],
+            words=row["prompt"],
             lowest=row["lowest"],
             mean=row["mean"],
             results=row["results"],
             failed=row["failed"],
             is_open=bool(row["open"]),
-            scores=by_words[row["words"]],
+            scores=by_words[row["prompt"]],
         )
         for row in rows
     ]

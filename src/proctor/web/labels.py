@@ -138,7 +138,7 @@ def router(site: AppState) -> APIRouter:
     def give(session_id: SessionId, said: NewLabel) -> LabelsAnswer:
         """One person has one opinion of one thing in the eyes of one evaluator."""
         found = find_session(site, session_id)["id"]
-        site.store.keep_label(_label(site, found, said), site.now())
+        site.store.save_label(_label(site, found, said), site.now())
         return _answer(site, found)
 
     @made.get("/api/judges", summary="How far evaluators agree with people")
@@ -249,7 +249,7 @@ def _on_scale(ratings: Sequence[RatingShape], label: str, value: float | None) -
 def _level(site: AppState, session_id: str, target: str) -> Level:
     if not target:
         return "session"
-    for row in transcripts.judgements(site.store.read, session_id):
+    for row in transcripts.scores(site.store.read, session_id):
         if row["target"] == target:
             return row["level"]
     evidence = site.store.read.evidence(session_id)
@@ -261,7 +261,7 @@ def _level(site: AppState, session_id: str, target: str) -> Level:
 
 
 def _answer(site: AppState, session_id: str) -> LabelsAnswer:
-    rows = [row for row in transcripts.judgements(site.store.read, session_id) if _is_about(row, session_id)]
+    rows = [row for row in transcripts.scores(site.store.read, session_id) if _is_about(row, session_id)]
     # Ordered by time: a later verdict replaces an earlier one in the eyes of a reader.
     verdicts: dict[Key, ScoreRow] = {_key(row): row for row in rows}
     labels: dict[Key, list[LabelRow]] = {}

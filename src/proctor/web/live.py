@@ -358,7 +358,7 @@ class RunTopic:
     def _changed_items(self) -> dict[str, PageItem] | None:
         """The items that are no longer as they were seen last; None when there are too many to look at."""
         read, since = self._site.store.read, timestamp(self._seen - OVERLAP)
-        begun = pages.begun_since(read, self._run_id, since, limit=MOST_LOOKED_AT)
+        begun = pages.items_started_since(read, self._run_id, since, limit=MOST_LOOKED_AT)
         touched = begun | pages.running_ids(read, self._run_id, limit=MOST_LOOKED_AT) | set(self._known)
         if len(touched) >= MOST_LOOKED_AT:
             self._known = {}
@@ -428,7 +428,7 @@ class RunsTopic:
             return self._version, {"changed": changed, "removed": removed, "total": len(self._standing or {})}
 
     def _look(self) -> None:
-        standing = runs.standing_of_all(self._site.store.read, self._site.now())
+        standing = runs.batch_states(self._site.store.read, self._site.now())
         before = self._standing if self._standing is not None else dict(standing)
         moved = [run_id for run_id, now in standing.items() if before.get(run_id) != now]
         under_way = [run_id for run_id, (status, _) in standing.items() if status == RUNNING]

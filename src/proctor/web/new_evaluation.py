@@ -245,7 +245,7 @@ def router(site: AppState) -> APIRouter:
 
     @made.post("/files", status_code=201, summary="Bring a file of records to be judged")
     def upload(given: Upload) -> Uploaded:
-        if site.store.data_keys.is_sealed:
+        if site.store.data_keys.is_encrypted:
             raise UsageError(
                 "the store is sealed, and a file that is brought here would lie open beside it\n"
                 "Bring it into the store:  proctor import auto FILE"
@@ -292,7 +292,7 @@ async def _answered(site: AppState, wanted: NewEvaluation, how: str, *, seconds:
     except TimeoutError:
         raise UsageError(f"it took more than {seconds:g} s\nTry it on the command line.") from None
     finally:
-        if truth and site.store.data_keys.is_sealed:
+        if truth and site.store.data_keys.is_encrypted:
             # What was typed in is in the store by now, sealed.
             truth.unlink(missing_ok=True)
     if code or not {"batchEvaluationId", "dryRun"} & set(document):

@@ -274,7 +274,7 @@ class TypedPlan:
         source = PlanText(text=self._text, folder=self._site.folder)
         plan = self.job.read(source, make_overrides(self.job, self._values), self._site.context)
         run_id = self._run_id or plan.run_id
-        if run_id and listing.batches_named(self._site.store.read, [run_id], self._site.now()):
+        if run_id and listing.batches_by_id(self._site.store.read, [run_id], self._site.now()):
             problem = f"there is already a run called {run_id}"
             remedy = "Choose another run ID under Overrides, or set `runId` in the plan."
             if self._run_id:
@@ -360,7 +360,7 @@ class TypedPlan:
             )
             process = await asyncio.to_thread(site.launcher.launch, request, name)
         run_id = await _wait_for_run(site, path, process)
-        if site.store.data_keys.is_sealed and not (isinstance(job, CommandJob) and job.needs_plan_file):
+        if site.store.data_keys.is_encrypted and not (isinstance(job, CommandJob) and job.needs_plan_file):
             # The store has the text, encrypted.
             path.unlink(missing_ok=True)
         return run_id
@@ -387,7 +387,7 @@ async def _wait_for_run(site: AppState, path: Path, launched: LaunchedProcess) -
     deadline = loop.time() + START_SECONDS
     while loop.time() < deadline:
         has_ended = launched.process.poll() is not None
-        if run_id := await asyncio.to_thread(listing.batch_from, site.store.read, str(path)):
+        if run_id := await asyncio.to_thread(listing.batch_of_plan_file, site.store.read, str(path)):
             return run_id
         if has_ended:
             raise _start_error(launched.document, launched.messages)

@@ -215,7 +215,7 @@ class RunAnswers:
     def _look_up(self, run_id: str) -> "_Fixed":
         read = self._site.store.read
         return _Fixed(
-            makers=[AgentModelShape.model_validate(row) for row in items.makers(read, run_id)],
+            makers=[AgentModelShape.model_validate(row) for row in items.agent_model_counts(read, run_id)],
             factors=items.factor_names(read, run_id),
         )
 
@@ -287,7 +287,7 @@ class RunLines:
 
     def named(self, run_ids: Sequence[str]) -> list[RunLine]:
         """The lines of the batches with these ids, as far as they still are."""
-        return self.of(runs.batches_named(self._site.store.read, run_ids, self._site.now()))
+        return self.of(runs.batches_by_id(self._site.store.read, run_ids, self._site.now()))
 
 
 def _key(row: ListedBatch) -> tuple[str, str, str]:

@@ -59,7 +59,7 @@ def router(site: AppState) -> APIRouter:
         batch = site.store.read.batch(run_id, site.now())
         if batch["runId"] != run_id:
             return RedirectResponse(f"/runs/{batch['runId']}")
-        is_sealed = site.store.data_keys.is_sealed
+        is_sealed = site.store.data_keys.is_encrypted
         return page(request, "run.html", title=run_id, run_id=run_id, job=batch["job"], is_sealed=is_sealed)
 
     @made.get("/runs/{run_id}/items/{item_id}", include_in_schema=False)
@@ -182,7 +182,7 @@ def batches_router(site: AppState) -> APIRouter:
 
     @made.get("/", include_in_schema=False)
     def shown(request: Request) -> Response:
-        is_sealed = site.store.data_keys.is_sealed
+        is_sealed = site.store.data_keys.is_encrypted
         return page(request, "batches.html", title="Batches", is_sealed=is_sealed)
 
     @made.get("/api/runs", summary="The runs there are, newest first", responses=ERRORS)
@@ -200,7 +200,7 @@ def batches_router(site: AppState) -> APIRouter:
             runs=lines.of(rows),
             total=listing.count_batches(read, wanted, now),
             all=listing.count_batches(read, listing.RunFilter(), now),
-            jobs=listing.jobs_there_are(read),
+            jobs=listing.distinct_jobs(read),
         )
 
     @made.delete("/api/runs/{run_id}", summary="Delete a run that has ended", responses=ERRORS)
@@ -209,7 +209,7 @@ def batches_router(site: AppState) -> APIRouter:
         keep_branches: Annotated[bool, Query(description="Leave the branches of its sessions.")] = False,
     ) -> Deleted:
         # By its whole name only: what is deleted is gone.
-        found = listing.batches_named(site.store.read, [run_id], site.now())
+        found = listing.batches_by_id(site.store.read, [run_id], site.now())
         if not found:
             raise NotFound(f"there is no run {run_id}\nIt may have been deleted already.")
         if found[0]["status"] == RUNNING:

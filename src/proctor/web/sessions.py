@@ -79,7 +79,7 @@ def session_answer(site: AppState, session_id: str) -> SessionAnswer:
     id_ = row["id"]
     if row["status"] == RUNNING:
         # What it came to is written when it ends.
-        row = extended(SessionRow, row, **transcripts.so_far(read, id_))
+        row = extended(SessionRow, row, **transcripts.running_totals(read, id_))
     last, count = transcripts.extent(read, id_)
     attempts = read.attempts(row["runId"], row["itemId"]) if row["runId"] and row["itemId"] else [row]
     metrics = transcripts.first_metrics(read, id_, limit=MOST_METRICS)
@@ -92,7 +92,7 @@ def session_answer(site: AppState, session_id: str) -> SessionAnswer:
         item=_item(site, row),
         attempts=[AttemptShape.model_validate(one) for one in attempts],
         steps=[StepShape.model_validate(_plain(step)) for step in transcripts.steps(read, id_)],
-        scores=[ScoreShape.model_validate(score) for score in transcripts.judgements(read, id_)],
+        scores=[ScoreShape.model_validate(score) for score in transcripts.scores(read, id_)],
         merges=[MergeShape.model_validate(merge) for merge in merges],
         metrics=[MetricShape.model_validate(metric) for metric in metrics],
         last_position=last,

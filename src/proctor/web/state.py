@@ -77,7 +77,7 @@ class AppState:
             environment={**self.environment, "PROCTOR_STORE": self.context.settings.store_url},
             folder=self.folder,
             logs=self.kept / "logs",
-            is_encrypted=self.store.data_keys.is_sealed,
+            is_encrypted=self.store.data_keys.is_encrypted,
         )
 
     def make_models(self) -> ModelRouter:

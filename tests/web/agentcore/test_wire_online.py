@@ -254,7 +254,7 @@ def test_the_job_grows_when_it_is_done_and_each_session_is_taken_up_once(unwatch
 
     busy = list(looking.look(datetime.now(UTC)))
     first = sessions_of(unwatched, run_id)
-    unwatched.store.evaluations.tell_discovery(run_id, found=1, ignored=0, now=datetime.now(UTC))
+    unwatched.store.evaluations.record_discovery(run_id, matched=1, ignored=0, now=datetime.now(UTC))
     unwatched.store.end_batch(run_id, "completed", "", "", datetime.now(UTC))
     (again,) = watch(unwatched, quiet_seconds=0).look(datetime.now(UTC))
 

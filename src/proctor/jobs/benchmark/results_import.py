@@ -98,7 +98,7 @@ def requeue(store: Store, run_id: str, models: Iterable[str]) -> int:
         for row in store.read.items(run_id, limit=1_000_000)
         if row["status"] in FINISHED and json.loads(row["factors"]).get("model") in names
     ]
-    store.queue_again(run_id, [row["id"] for row in rows])
+    store.requeue(run_id, [row["id"] for row in rows])
     return len(rows)
 
 

@@ -125,7 +125,7 @@ class EvaluationStart(JobFiles):
     def begin(self, *, resumed: bool) -> BatchEnd | None:  # noqa: ARG002
         """Add the items, once; an evaluation that found no sessions before looks for them again."""
         store, evaluation_id = self.ctx.store, self.plan.evaluation_id
-        store.evaluations.tell_failure(evaluation_id, "")
+        store.evaluations.record_failure(evaluation_id, "")
         try:
             has_sessions = self._discover()
         except ProctorError as error:
@@ -150,7 +150,9 @@ class EvaluationStart(JobFiles):
         sessions = find_sessions(store, request, ctx.now())
         extension = fill(store, evaluation_id, request, sessions.ids, evaluators, ground_truth)
         number = len(sessions.ids)
-        store.evaluations.tell_discovery(evaluation_id, found=number, ignored=sessions.ignored, now=ctx.now())
+        store.evaluations.record_discovery(
+            evaluation_id, matched=number, ignored=sessions.ignored, now=ctx.now()
+        )
         older = f", {sessions.ignored:,} older ones ignored" if sessions.ignored else ""
         ctx.info(f"{plural(number, 'session')} to evaluate{older}")
         if ground_truth.unused:

@@ -92,7 +92,7 @@ class OnlineWatch:
     def _look_for(self, config: Mapping[str, Any], now: datetime) -> Iterator[str]:
         if not self._store.definitions.watch_config(config["id"], self._owner, now):
             return
-        self._store.definitions.decided(config["id"], self._decide(config, now), now)
+        self._store.definitions.record_decisions(config["id"], self._decide(config, now), now)
         if config["failure"]:
             # Until someone has changed the configuration, it would only fail again.
             return
@@ -108,7 +108,7 @@ class OnlineWatch:
             return
         elif due := self._store.definitions.sessions_of(config["id"], JUDGE):
             run_id = self._grow(config, due) if job is not None else self._begin(config, due, now)
-            self._store.definitions.taken_up(config["id"], due, run_id)
+            self._store.definitions.assign_sessions(config["id"], due, run_id)
             yield run_id
 
     def _job_of(self, config: Mapping[str, Any], now: datetime) -> EvaluationState | None:
@@ -124,8 +124,8 @@ class OnlineWatch:
     def _tell_failure(self, config: Mapping[str, Any], job: EvaluationState) -> None:
         """Say why nothing is judged, and keep what was to be judged for when that is mended."""
         words = " ".join(job.error_details) or "the job failed"
-        self._store.definitions.given_back(config["id"], job.id)
-        self._store.definitions.tell_config(config["id"], failure=words, runId="")
+        self._store.definitions.unassign_sessions(config["id"], job.id)
+        self._store.definitions.update_config_state(config["id"], failure=words, runId="")
 
     def _decide(self, config: Mapping[str, Any], now: datetime) -> dict[str, str]:
         """What becomes of each session that is over and was not looked at before."""
@@ -161,7 +161,7 @@ class OnlineWatch:
             definitions=copies_of(self._store, names),
             is_detached=True,
         )
-        self._store.definitions.tell_config(config["id"], runId=job.id)
+        self._store.definitions.update_config_state(config["id"], runId=job.id)
         return job.id
 
     def _grow(self, config: Mapping[str, Any], sessions: Sequence[str]) -> str:

@@ -154,7 +154,7 @@ def open_evaluation(
         "concurrency": request.concurrency,
         "budgetUsd": request.budget_usd,
     }
-    row, is_new = store.evaluations.open(new, batch, now)
+    row, is_new = store.evaluations.create(new, batch, now)
     return replace(_as_it_stands(store, row, now), is_new=is_new)
 
 
@@ -196,7 +196,7 @@ def delete_evaluation(store: Store, evaluation: str, now: datetime) -> Evaluatio
     found = evaluation_of(store, evaluation, now)
     if not found.is_finished:
         raise Contradiction(f"{found.id} is {found.state}\nStop it first:  proctor evaluate stop {found.id}")
-    store.evaluations.forget(found.id, now)
+    store.evaluations.delete(found.id, now)
     store.definitions.untag(found.arn)
     return replace(found, state=DELETING)
 
@@ -218,7 +218,7 @@ def interrupted_evaluations(store: Store, now: datetime, *, only_detached: bool 
 
 def fail_evaluation(store: Store, evaluation_id: str, reason: str, words: str, now: datetime) -> None:
     """End a job that could not be done as a whole: its state becomes FAILED, with `words` as the detail."""
-    store.evaluations.tell_failure(evaluation_id, words)
+    store.evaluations.record_failure(evaluation_id, words)
     store.end_batch(evaluation_id, "aborted", reason, words, now)
 
 

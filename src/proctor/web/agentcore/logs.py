@@ -137,7 +137,7 @@ def _written(service: Service, group: str, stream: str) -> Iterator[StreamEvent]
 
 
 def _results(service: Service, group: str, stream: str) -> Iterator[StreamEvent]:
-    for job in service.store.evaluations.writing_to(group, stream):
+    for job in service.store.evaluations.of_stream(group, stream):
         config_id = json.loads(job["requestJson"]).get(MARK, "")
         for record in records_of(service.store, job["id"]):
             yield _result(_with_origin(service, config_id, job, record) if config_id else record, stream)

@@ -199,7 +199,7 @@ def seconds(stamp: str) -> float:
 def token_of(operation: str, asked: Members) -> Token:
     """What makes a request one that can be sent again."""
     rest = {name: value for name, value in asked.items() if name != "clientToken"}
-    return Token(operation=operation, token=asked.get("clientToken", ""), asked=rest)
+    return Token(operation=operation, token=asked.get("clientToken", ""), request=rest)
 
 
 # One page of a long list, and the token that leads to the next.
