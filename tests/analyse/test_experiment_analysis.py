@@ -112,7 +112,7 @@ def test_what_moves_a_metric_is_stated_with_its_evidence(tmp_path):
 
     (effect,) = patterns["metric_effects"]
     assert effect["statement"].startswith("With port = calm, trust is")
-    assert "95 % interval" in effect["statement"] and "corrected" in effect["statement"]
+    assert "95% CI" in effect["statement"] and "corrected" in effect["statement"]
     assert patterns["success_factors"] == []
     assert "Every run was completed" in " ".join(patterns["notes"])
 

@@ -323,7 +323,7 @@ def test_the_same_token_starts_the_same_job_once_and_another_one_never(store):
     again = opened(store, asked("Builtin.Refusal", clientToken=TOKEN))
 
     assert (again.id, again.is_new) == (first.id, False)
-    with pytest.raises(Contradiction, match="the client token was used before"):
+    with pytest.raises(Contradiction, match="the client token was already used"):
         opened(store, asked("Builtin.Coherence", clientToken=TOKEN))
     assert len(store.read.batches(now())) == 1
 

@@ -234,7 +234,7 @@ def test_the_same_token_starts_a_job_once_and_nothing_else(proctor, desk):
 
     assert again["batchEvaluationId"] == first["batchEvaluationId"]
     assert other.returncode == 2
-    assert "the client token was used before" in other.stderr
+    assert "the client token was already used" in other.stderr
     assert len(proctor.json("evaluate", "list")["batchEvaluations"]) == 1
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from records_by_hand import events, only, sessions, write_every_kind
 
 from proctor.export import atif, inspect
-from proctor.export.sessions import said_in
+from proctor.export.sessions import exported_messages
 from proctor.records import find_kind, kind_names
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
@@ -437,7 +437,7 @@ def test_tool_calls_go_with_the_message_before_them_and_model_calls_with_what_fo
             [call for call, _ in part.tool_calls],
             part.ours,
         )
-        for part in said_in(session)
+        for part in exported_messages(session)
     ]
 
     assert parts == [

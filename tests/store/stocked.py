@@ -33,5 +33,5 @@ def session(
 ) -> Recorder:
     """A recorder whose session has begun."""
     row = {"runId": run_id, "itemId": item_id, "job": "coding", "status": "running"}
-    blot = more.pop("blot", str)
-    return Recorder(writer, session_id, row | {"startedAt": timestamp(NOW)} | more, lambda: NOW, blot)
+    redact = more.pop("redact", str)
+    return Recorder(writer, session_id, row | {"startedAt": timestamp(NOW)} | more, lambda: NOW, redact)

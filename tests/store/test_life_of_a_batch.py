@@ -75,7 +75,7 @@ def test_of_two_who_take_a_batch_at_once_one_gets_it(url):
     with Store(url) as store:
         assert store.read.query('SELECT "owner" FROM "batches"') == [{"owner": owner} for owner in got]
     assert len(refusals) == 3
-    assert all("is being carried out" in refusal for refusal in refusals)
+    assert all("is already running in" in refusal for refusal in refusals)
 
 
 @pytest.mark.parametrize(

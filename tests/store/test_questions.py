@@ -41,7 +41,7 @@ def test_the_first_answer_counts(store, asked):
     _, question_id = asked
     store.answer_question("run", question_id, "I sail.", NOW)
 
-    with pytest.raises(UsageError, match="answered already"):
+    with pytest.raises(UsageError, match="already been answered"):
         store.answer_question("run", question_id, "I stay.", NOW)
 
     assert store.answer_of("run", question_id) == "I sail."
@@ -50,9 +50,9 @@ def test_the_first_answer_counts(store, asked):
 def test_an_empty_answer_and_one_to_a_question_nobody_put_are_refused(store, asked):
     _, question_id = asked
 
-    with pytest.raises(UsageError, match="has to say something"):
+    with pytest.raises(UsageError, match="answer is empty"):
         store.answer_question("run", question_id, "  ", NOW)
-    with pytest.raises(NotFound, match="has no question"):
+    with pytest.raises(NotFound, match="has no open question"):
         store.answer_question("run", "another", "I sail.", NOW)
 
 

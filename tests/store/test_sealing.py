@@ -210,7 +210,7 @@ def test_without_the_key_lists_and_states_are_told_and_texts_are_not(url, sealed
         assert locked.read.totals("run")["items"] == 1
         (row,) = locked.read.items("run")
         assert (row["id"], row["status"]) == (item.id, "queued")
-        with pytest.raises(KeyMissing, match=f"under the key {KEYS.own.id}.*not here\n.*key_file"):
+        with pytest.raises(KeyMissing, match=f"with the key {KEYS.own.id}.*not available\n.*key_file"):
             row["prompt"]
         for spill in (
             dict,
@@ -227,7 +227,7 @@ def test_without_the_key_lists_and_states_are_told_and_texts_are_not(url, sealed
 
 
 def test_a_wrong_key_is_told_before_anything_starts(url, sealed):
-    with pytest.raises(KeyMissing, match=f"{KEYS.own.id}; the key given is {OTHER.own.id}"):
+    with pytest.raises(KeyMissing, match=f"{KEYS.own.id}; the configured key is {OTHER.own.id}"):
         Store(url, OTHER)
 
 
@@ -327,9 +327,9 @@ def test_a_value_that_was_moved_or_changed_does_not_open(tmp_path):
     raw.commit()
 
     with Store(url, KEYS) as store:
-        with pytest.raises(StoreError, match="result was changed, or moved"):
+        with pytest.raises(StoreError, match="result: it was changed, or moved"):
             store.read.of_session("tool_calls", "s1")
-        with pytest.raises(StoreError, match="output was changed, or moved"):
+        with pytest.raises(StoreError, match="output: it was changed, or moved"):
             store.read.of_session("iterations", "s1")
 
 
@@ -384,7 +384,7 @@ def test_a_statement_whose_text_could_not_be_sealed_is_refused(sealed):
         'UPDATE "messages" SET "content" = COALESCE(?, "content") WHERE 1 = 0',
         'INSERT INTO "messages" SELECT * FROM "messages" WHERE 1 = 0',
     ):
-        with pytest.raises(StoreError, match="could not be sealed"):
+        with pytest.raises(StoreError, match="cannot be encrypted"):
             sealed._transaction(lambda connection, sql=statement: connection.run(sql, ()))
 
 
@@ -416,10 +416,10 @@ def test_keys_are_read_from_a_file_or_the_environment_in_any_usual_form(tmp_path
 @pytest.mark.parametrize("text", ["", "short", "é" * 20, "ab" * 31])
 def test_what_is_no_key_is_told_and_not_shown(tmp_path, text):
     (tmp_path / "key").write_text(text)
-    with pytest.raises(KeyUnusable, match="holds no key") as told:
+    with pytest.raises(KeyUnusable, match="does not contain a key") as told:
         key_in(tmp_path / "key")
     assert text == "" or text not in str(told.value)
-    with pytest.raises(KeyUnusable, match=r"cannot be read.*\n.*no other one opens it"):
+    with pytest.raises(KeyUnusable, match=r"cannot be read.*\n.*no other key can decrypt it"):
         key_in(tmp_path / "none")
 
 
@@ -438,7 +438,7 @@ def test_no_query_looks_into_a_sealed_column_in_a_way_that_is_not_known():
     ]
 
     # Levels of factors that are names are not sealed, and may be looked for.
-    assert [each for each in found if each != 'items.py: i.\\"factors\\" LIKE'] == []
+    assert [each for each in found if each != 'evaluations.py: i.\\"factors\\" LIKE'] == []
 
 
 def test_without_a_key_nothing_of_sealing_is_loaded(tmp_path):
@@ -455,7 +455,7 @@ def test_without_the_key_an_object_with_a_sealed_text_names_the_key_it_needs(url
 
     with Store(url) as locked:
         (row,) = locked.read.items("run")
-        with pytest.raises(KeyMissing, match=f"sealed under the key {KEYS.own.id}, which is not here"):
+        with pytest.raises(KeyMissing, match=f"encrypted with the key {KEYS.own.id}, which is not available"):
             row["factors"]
 
 

@@ -1,4 +1,4 @@
-"""Tables as files."""
+"""Exports: tables, and sessions in the formats of other tools."""
 
 from proctor.export.sessions import SESSION_FORMATS, export_sessions
 from proctor.export.tables import FORMATS, TABLES, export_tables

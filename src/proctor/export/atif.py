@@ -1,8 +1,6 @@
-"""Sessions as trajectories of the Agent Trajectory Interchange Format (ATIF), a file for each.
+"""Exports sessions as trajectories of the Agent Trajectory Interchange Format (ATIF), one file each.
 
-`extra` holds what the format has no place for, so that `proctor import atif` gives back the same session.
-
-Knows nothing of stores or commands.
+`extra` contains what the format lacks, so that `proctor import atif` gives back the same session.
 """
 
 import json
@@ -14,8 +12,8 @@ from proctor.export.sessions import (
     OURS,
     ExportedMessage,
     about,
+    exported_messages,
     moment,
-    said_in,
     score_document,
     total_usage,
     without_nothing,
@@ -50,7 +48,9 @@ def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
 
 def trajectory_of(session: Session) -> dict[str, Any]:
     """A session as a trajectory."""
-    steps = [_step(number, said, session) for number, said in enumerate(said_in(session), start=1)]
+    steps = [
+        _step(number, message, session) for number, message in enumerate(exported_messages(session), start=1)
+    ]
     return without_nothing(
         {
             "schema_version": VERSION,
@@ -83,19 +83,19 @@ def _about(session: Session) -> dict[str, Any]:
     )
 
 
-def _step(number: int, said: ExportedMessage, session: Session) -> dict[str, Any]:
-    ours, calls = dict(said.ours), [call for call, _ in said.model_calls]
-    is_agent = said.role == "assistant"
-    if said.role == "tool":
+def _step(number: int, message: ExportedMessage, session: Session) -> dict[str, Any]:
+    ours, calls = dict(message.ours), [call for call, _ in message.model_calls]
+    is_agent = message.role == "assistant"
+    if message.role == "tool":
         ours["role"] = "tool"
     if calls:
         ours["model_calls"] = [_model_call(call) for call in calls]
-    done = [(name, call) for name, (call, _) in zip(said.call_names, said.tool_calls, strict=True)]
+    done = [(name, call) for name, (call, _) in zip(message.call_names, message.tool_calls, strict=True)]
     step = {
         "step_id": number,
-        "timestamp": moment(said.at),
-        "source": _SOURCES[said.role],
-        "message": said.text,
+        "timestamp": moment(message.at),
+        "source": _SOURCES[message.role],
+        "message": message.text,
         "model_name": calls[-1].model or None if calls and calls[-1].model != session.model else None,
         "tool_calls": [_tool_call(name, call) for name, call in done],
         "observation": _observation(done),
@@ -103,7 +103,7 @@ def _step(number: int, said: ExportedMessage, session: Session) -> dict[str, Any
         "llm_call_count": len(calls) if calls and is_agent else None,
         "extra": {OURS: ours} if ours else None,
     }
-    return without_nothing(step) | {"message": said.text}
+    return without_nothing(step) | {"message": message.text}
 
 
 def _tool_call(name: str, call: ToolCall) -> dict[str, Any]:

@@ -1,10 +1,8 @@
-"""Sessions as Inspect's logs, an `.eval` file for each agent and model; Inspect's own reader opens them.
+"""Exports sessions as Inspect logs, one `.eval` file per agent and model.
 
-Each session is a sample with its messages, events, usage and scores. Samples are written as they come; only
-the few numbers of a log's header wait for the end. `metadata` holds what Inspect has no place for, so that
-`proctor import inspect` gives back the same session.
-
-Knows nothing of stores or commands.
+Each session is a sample with its messages, events, usage and scores. Samples are streamed to the file; only
+the header of a log is written at the end. `metadata` contains what Inspect lacks, so that `proctor import
+inspect` gives back the same session.
 """
 
 import json
@@ -20,8 +18,8 @@ from proctor.export.sessions import (
     OURS,
     ExportedMessage,
     about,
+    exported_messages,
     moment,
-    said_in,
     score_document,
     total_usage,
     without_nothing,
@@ -37,15 +35,15 @@ from proctor.session import Message, ModelCall, Session, ToolCall, Usage
 def sample_of(session: Session, name: str, epoch: int) -> dict[str, Any]:
     """A session as a sample called `name`."""
     messages, events = list[dict[str, Any]](), list[dict[str, Any]]()
-    for number, said in enumerate(said_in(session), start=1):
-        told = _SampleEvents(said, f"message-{number}", session)
-        messages += told.messages()
-        events += told.events()
+    for number, message in enumerate(exported_messages(session), start=1):
+        sample_events = _SampleEvents(message, f"message-{number}", session)
+        messages += sample_events.messages()
+        events += sample_events.events()
     seconds = _seconds(session)
     sample = {
         "id": name,
         "epoch": epoch,
-        "input": _asked(session),
+        "input": _prompt(session),
         "target": "",
         "messages": messages,
         "output": _output(session),
@@ -84,36 +82,38 @@ def usage_document(usage: Usage, cost: float | None) -> dict[str, Any]:
 class _SampleEvents:
     """One message of the session, as messages and events of a sample."""
 
-    def __init__(self, said: ExportedMessage, name: str, session: Session) -> None:
-        self._said, self._name, self._session = said, name, session
-        named = zip(said.call_names, said.tool_calls, strict=True)
+    def __init__(self, message: ExportedMessage, name: str, session: Session) -> None:
+        self._message, self._name, self._session = message, name, session
+        named = zip(message.call_names, message.tool_calls, strict=True)
         self._calls = [(called, call, at) for called, (call, at) in named]
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """The message, and one for the result of each tool it called."""
-        said = self._said
-        ours = without_nothing({**said.ours, "at": moment(said.at), "is_said": said.role == "tool" or None})
-        message: dict[str, Any] = {"id": self._name, "role": said.role, "content": said.text}
-        if said.tool_calls:
+        source = self._message
+        ours = without_nothing(
+            {**source.ours, "at": moment(source.at), "is_said": source.role == "tool" or None}
+        )
+        message: dict[str, Any] = {"id": self._name, "role": source.role, "content": source.text}
+        if source.tool_calls:
             message["tool_calls"] = [
                 {"id": name, "function": call.name, "arguments": dict(call.args), "type": "function"}
                 for name, call, _ in self._calls
             ]
-        if said.role == "assistant" and said.model_calls:
-            message["model"] = said.model_calls[-1][0].model
+        if source.role == "assistant" and source.model_calls:
+            message["model"] = source.model_calls[-1][0].model
         yield message | ({"metadata": {OURS: ours}} if ours else {})
         for name, call, _ in self._calls:
             yield self._result(name, call)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The model calls behind the message, and the tools it called."""
-        for number, (asked, at) in enumerate(self._said.model_calls, start=1):
-            yield self._model_event(asked, at or self._said.at, number)
+        for number, (model_call, at) in enumerate(self._message.model_calls, start=1):
+            yield self._model_event(model_call, at or self._message.at, number)
         for name, call, at in self._calls:
             yield {
                 "event": "tool",
                 "uuid": f"{self._name}-{name}",
-                "timestamp": _stamp(at or self._said.at),
+                "timestamp": _stamp(at or self._message.at),
                 "type": "function",
                 "id": name,
                 "function": call.name,
@@ -144,10 +144,10 @@ class _SampleEvents:
             "status": call.status,
             "call_id": call.call_id,
         }
-        made = {"id": self._name, "role": "assistant", "content": self._said.text, "source": "generate"}
+        message = {"id": self._name, "role": "assistant", "content": self._message.text, "source": "generate"}
         output = {
             "model": call.model,
-            "choices": [{"message": made, "stop_reason": "stop"}],
+            "choices": [{"message": message, "stop_reason": "stop"}],
             "usage": usage_document(call.usage, call.cost_usd),
             "time": None if call.latency_ms is None else call.latency_ms / 1000,
         }
@@ -184,15 +184,15 @@ def _about(session: Session) -> dict[str, Any]:
         {
             **about(session),
             "tools": [dict(tool) for tool in session.tools],
-            "scores_not_given": [score_document(score) for score in session.scores if not _is_given(score)],
+            "scores_not_given": [score_document(score) for score in session.scores if not _has_result(score)],
         }
     )
 
 
-def _asked(session: Session) -> str:
+def _prompt(session: Session) -> str:
     events = (each.event for step in session.steps for each in step.events)
-    said = (event.content for event in events if isinstance(event, Message) and event.role == "user")
-    return next(said, "")
+    prompts = (event.content for event in events if isinstance(event, Message) and event.role == "user")
+    return next(prompts, "")
 
 
 def _output(session: Session) -> dict[str, Any]:
@@ -209,24 +209,24 @@ def _output(session: Session) -> dict[str, Any]:
 
 def _scores(scores: Any) -> dict[str, Any]:
     """Scores by name; those of one name get numbers. One that could not be given has no place there."""
-    found = dict[str, Any]()
-    for score in filter(_is_given, scores):
+    by_name = dict[str, Any]()
+    for score in filter(_has_result, scores):
         value = score.label if score.value is None else score.value
-        name = wanted = "/".join(filter(None, (score.evaluator, score.dimension, score.target)))
+        name = base_name = "/".join(filter(None, (score.evaluator, score.dimension, score.target)))
         number = 1
-        while name in found:
+        while name in by_name:
             number += 1
-            name = f"{wanted}#{number}"
-        found[name] = _score(score, value)
-    return found
+            name = f"{base_name}#{number}"
+        by_name[name] = _score(score, value)
+    return by_name
 
 
-def _is_given(score: Score) -> bool:
+def _has_result(score: Score) -> bool:
     return not score.error and (score.value is not None or bool(score.label))
 
 
 def _score(score: Score, value: float | str) -> dict[str, Any]:
-    ours = {name: said for name, said in score_document(score).items() if name != "explanation"}
+    ours = {name: member for name, member in score_document(score).items() if name != "explanation"}
     return without_nothing(
         {
             "value": value,
@@ -415,6 +415,6 @@ def _stamp(at: datetime | None) -> str:
 def _summary(sample: dict[str, Any]) -> dict[str, Any]:
     """A sample without what was said in it."""
     short = {name: sample[name] for name in _SHORT if name in sample}
-    asked = sample["input"][:1_000]
+    prompt = sample["input"][:1_000]
     error = sample.get("error", {}).get("message")
-    return short | {"input": asked, "completed": True, "metadata": {}} | ({"error": error} if error else {})
+    return short | {"input": prompt, "completed": True, "metadata": {}} | ({"error": error} if error else {})

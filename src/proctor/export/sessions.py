@@ -1,12 +1,8 @@
-"""Sessions in the formats of other tools, each format in its own file.
+"""Exports sessions in the formats of other tools, one module per format.
 
-A module named in `SESSION_FORMATS` has one function:
+A module named in `SESSION_FORMATS` has one function, which streams sessions and returns the written files:
 
-    def write(sessions: Iterable[ImportedSession], out: Path, label: str) -> list[Path]
-
-It is given sessions one by one, keeps none, and says which files there now are.
-
-Knows nothing of the formats.
+    def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]
 """
 
 import json
@@ -50,8 +46,8 @@ def export_sessions(read: StoreReader, scope: Scope, *, out: Path, form: str, la
         out.mkdir(parents=True, exist_ok=True)
         # Beside the files to be, so that renaming never copies.
         with tempfile.TemporaryDirectory(dir=out, prefix=".export-") as folder:
-            made = writer.write(_recorded(read, scope), Path(folder), file_name(label))
-            return [path.replace(out / path.name) for path in made]
+            files = writer.write(_recorded(read, scope), Path(folder), file_name(label))
+            return [path.replace(out / path.name) for path in files]
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from error
 
@@ -108,15 +104,15 @@ class ExportedMessage:
         )
 
 
-def said_in(session: Session) -> Iterator[ExportedMessage]:
+def exported_messages(session: Session) -> Iterator[ExportedMessage]:
     """What was said and done in a session, in order."""
-    taken: set[str] = set()
+    names: set[str] = set()
     for step in session.steps:
         turn: str | None = step.trace_id
-        for said in _told([(each.event, each.at) for each in step.events]):
-            said.turn, turn = turn, None
-            said.call_names = [_name(call, taken) for call, _ in said.tool_calls]
-            yield said
+        for message in _grouped([(each.event, each.at) for each in step.events]):
+            message.turn, turn = turn, None
+            message.call_names = [_name(call, names) for call, _ in message.tool_calls]
+            yield message
 
 
 def about(session: Session) -> dict[str, Any]:
@@ -160,15 +156,15 @@ def score_document(score: Score) -> dict[str, Any]:
 
 def total_usage(session: Session) -> dict[str, tuple[Usage, float | None]]:
     """Tokens and cost of a session by model; a cost of None: no call of it had a known price."""
-    found: dict[str, tuple[Usage, float | None]] = {}
+    by_model: dict[str, tuple[Usage, float | None]] = {}
     for step in session.steps:
         for each in step.events:
             if isinstance(each.event, ModelCall):
-                usage, cost = found.get(each.event.model, (Usage(), None))
+                usage, cost = by_model.get(each.event.model, (Usage(), None))
                 more = each.event.cost_usd
                 cost = cost if more is None else (cost or 0.0) + more
-                found[each.event.model] = (usage + each.event.usage, cost)
-    return found
+                by_model[each.event.model] = (usage + each.event.usage, cost)
+    return by_model
 
 
 def moment(at: datetime | None) -> str | None:
@@ -181,40 +177,45 @@ def without_nothing(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value is not None and value not in ([], {})}
 
 
-def _told(events: list[tuple[Any, datetime | None]]) -> Iterator[ExportedMessage]:
-    said: ExportedMessage | None = None
+def _grouped(events: list[tuple[Any, datetime | None]]) -> Iterator[ExportedMessage]:
+    message: ExportedMessage | None = None
     for event, at in events:
         if isinstance(event, ModelCall):
             # What came of a call follows it; what is said by others meanwhile does not belong to it.
-            if said is not None and not _is_only_models(said):
-                yield said
-                said = None
-            said = said or ExportedMessage(at=at)
-            said.model_calls.append((event, at))
+            if message is not None and not _is_only_models(message):
+                yield message
+                message = None
+            message = message or ExportedMessage(at=at)
+            message.model_calls.append((event, at))
         elif isinstance(event, ToolCall):
-            if said is not None and said.role != "assistant":
-                yield said
-                said = None
-            said = said or ExportedMessage(at=at)
-            said.tool_calls.append((event, at))
+            if message is not None and message.role != "assistant":
+                yield message
+                message = None
+            message = message or ExportedMessage(at=at)
+            message.tool_calls.append((event, at))
         elif isinstance(event, Message):
-            if said is not None and not (_is_only_models(said) and event.role == "assistant"):
-                yield said
-                said = None
-            said = said or ExportedMessage(at=at)
-            said.role, said.text, said.name, said.is_silent = event.role, event.content, event.name, False
-            said.at = at or said.at
-    if said is not None:
-        yield said
+            if message is not None and not (_is_only_models(message) and event.role == "assistant"):
+                yield message
+                message = None
+            message = message or ExportedMessage(at=at)
+            message.role, message.text, message.name, message.is_silent = (
+                event.role,
+                event.content,
+                event.name,
+                False,
+            )
+            message.at = at or message.at
+    if message is not None:
+        yield message
 
 
-def _name(call: ToolCall, taken: set[str]) -> str:
+def _name(call: ToolCall, names: set[str]) -> str:
     name = call.call_id
-    if not name or name in taken:
-        name = f"{name or 'call'}#{len(taken) + 1}"
-    taken.add(name)
+    if not name or name in names:
+        name = f"{name or 'call'}#{len(names) + 1}"
+    names.add(name)
     return name
 
 
-def _is_only_models(said: ExportedMessage) -> bool:
-    return said.is_silent and not said.tool_calls
+def _is_only_models(message: ExportedMessage) -> bool:
+    return message.is_silent and not message.tool_calls

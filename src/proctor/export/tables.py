@@ -1,8 +1,6 @@
-"""How a table is written down: JSON, NDJSON, CSV or Parquet.
+"""Writes tables as JSON, NDJSON, CSV or Parquet.
 
-Each writer takes rows one by one and keeps none, so that a table may be larger than memory.
-
-Knows nothing of stores, scopes or where files go.
+Rows are streamed, so that a table may be larger than memory.
 """
 
 import csv
@@ -244,13 +242,13 @@ def export_tables(
     names others; the other formats hold every table.
     """
     _check(out, format, tables)
-    wanted = list(dict.fromkeys(tables or (CSV_TABLES if format == "csv" else TABLES)))
+    names = list(dict.fromkeys(tables or (CSV_TABLES if format == "csv" else TABLES)))
     try:
         out.mkdir(parents=True, exist_ok=True)
         # Beside the files to be, so that renaming never copies.
         with tempfile.TemporaryDirectory(dir=out, prefix=".export-") as folder:
-            made = _write(read, scope, Path(folder), format, wanted, label)
-            return [path.replace(out / path.name) for path in made]
+            files = _write(read, scope, Path(folder), format, names, label)
+            return [path.replace(out / path.name) for path in files]
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from error
 
@@ -265,13 +263,13 @@ def _write(
         return [path]
     paths = [folder / f"{table}-{name}.{form}" for table in tables]
     for table, path in zip(tables, paths, strict=True):
-        found = rows(read, table, scope)
+        table_rows = rows(read, table, scope)
         if form == "ndjson":
-            write_ndjson(path, found)
+            write_ndjson(path, table_rows)
         elif form == "csv":
-            write_csv(path, columns(table), found)
+            write_csv(path, columns(table), table_rows)
         else:
-            write_parquet(path, columns(table), found)
+            write_parquet(path, columns(table), table_rows)
     return paths
 
 

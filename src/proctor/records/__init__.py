@@ -52,8 +52,8 @@ def find_kind(name: str) -> Kind:
 
 def endings_of(kind: Kind) -> tuple[str, ...]:
     """File suffixes that only this format uses; empty: none."""
-    found: tuple[str, ...] = getattr(kind, "endings", ())
-    return found
+    endings: tuple[str, ...] = getattr(kind, "endings", ())
+    return endings
 
 
 def all_endings() -> tuple[str, ...]:

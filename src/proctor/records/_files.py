@@ -93,8 +93,8 @@ def read_session(path: Path, make: Callable[[], Session], part: str = "") -> Ses
 def unreadable(path: Path, error: Exception | str, part: str = "") -> Unreadable:
     """An `Unreadable` with a one-line reason."""
     deep = "it is nested too deeply" if isinstance(error, RecursionError) else ""
-    said = deep or str(getattr(error, "strerror", None) or error) or type(error).__name__
-    return Unreadable(path=str(path), problem=f"{part}: {said}" if part else said)
+    message = deep or str(getattr(error, "strerror", None) or error) or type(error).__name__
+    return Unreadable(path=str(path), problem=f"{part}: {message}" if part else message)
 
 
 def place_of(path: Path, name: str) -> str:

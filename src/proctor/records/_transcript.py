@@ -94,13 +94,13 @@ class TranscriptBuilder:
         `known_as` is what the record's results call it, where that is not its id.
         """
         self._calls += 1
-        made = ToolCall(
+        call = ToolCall(
             name=name or "unnamed",
             args=args,
             call_id=call_id,
             success=success,
         )
-        entry = self._add(made, at)
+        entry = self._add(call, at)
         if success is None:
             self._open[known_as or call_id or f"\0{self._calls}"] = entry
 
@@ -186,25 +186,25 @@ def add_message(
     transcript: TranscriptBuilder, message: Mapping[str, Any], at: datetime | None = None
 ) -> None:
     """Add one chat message: its text, tool calls, or tool result."""
-    role, said = message.get("role"), message_text(message.get("content"))
+    role, text = message.get("role"), message_text(message.get("content"))
     if role in ("system", "developer"):
-        transcript.say("system", said, at)
+        transcript.say("system", text, at)
     elif role == "user":
-        transcript.say("user", said, at)
+        transcript.say("user", text, at)
     elif role == "assistant":
-        transcript.say("assistant", said, at)
+        transcript.say("assistant", text, at)
         add_calls(transcript, message, at)
     elif role in ("tool", "function"):
         # The deprecated function-calling form names functions only.
-        transcript.answer(as_name(message.get("tool_call_id")), said, at=at)
+        transcript.answer(as_name(message.get("tool_call_id")), text, at=at)
 
 
 def add_calls(transcript: TranscriptBuilder, message: Mapping[str, Any], at: datetime | None = None) -> None:
     """Add the tool calls of a message."""
     for call in maps_in(message.get("tool_calls")):
-        asked = as_map(call, "function") or call
+        function = as_map(call, "function") or call
         transcript.call(
-            as_text(asked.get("name")), args_of(asked.get("arguments")), as_name(call.get("id")), at
+            as_text(function.get("name")), args_of(function.get("arguments")), as_name(call.get("id")), at
         )
     if old := as_map(message, "function_call"):
         transcript.call(as_text(old.get("name")), args_of(old.get("arguments")), at=at)
@@ -218,21 +218,21 @@ def exported_scores(value: Any) -> list[Score]:
     return [exported_score(each) for each in maps_in(value) if as_text(each.get("evaluator"))]
 
 
-def exported_score(said: Any) -> Score:
+def exported_score(value: Any) -> Score:
     """One score, as our exports write it."""
-    level = said.get("level")
+    level = value.get("level")
     return Score(
-        evaluator=as_text(said.get("evaluator")),
-        value=as_number(said.get("value")),
-        label=as_text(said.get("label")),
-        explanation=as_text(said.get("explanation")),
+        evaluator=as_text(value.get("evaluator")),
+        value=as_number(value.get("value")),
+        label=as_text(value.get("label")),
+        explanation=as_text(value.get("explanation")),
         level=level if level in get_args(Level) else "session",
-        target=as_text(said.get("target")),
-        evaluator_digest=as_text(said.get("evaluator_digest")) or as_text(said.get("digest")),
-        error=as_text(said.get("error")),
-        cost_usd=as_cost(said.get("cost_usd")),
-        dimension=as_text(said.get("dimension")),
-        error_code=as_text(said.get("error_code")),
-        input_tokens=whole_number(said.get("input_tokens")),
-        output_tokens=whole_number(said.get("output_tokens")),
+        target=as_text(value.get("target")),
+        evaluator_digest=as_text(value.get("evaluator_digest")) or as_text(value.get("digest")),
+        error=as_text(value.get("error")),
+        cost_usd=as_cost(value.get("cost_usd")),
+        dimension=as_text(value.get("dimension")),
+        error_code=as_text(value.get("error_code")),
+        input_tokens=whole_number(value.get("input_tokens")),
+        output_tokens=whole_number(value.get("output_tokens")),
     )

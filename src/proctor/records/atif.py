@@ -117,12 +117,12 @@ def _tell(transcript: TranscriptBuilder, step: Mapping[str, Any], default_model:
         role, message_text(step.get("message")), at, as_text(ours.get("name")), even_nothing=is_ours
     )
     extras = dict[str, Mapping[str, Any]]()
-    for asked in maps_in(step.get("tool_calls")):
-        called = as_name(asked.get("tool_call_id"))
-        extras[called] = as_map(asked, "extra")
+    for request in maps_in(step.get("tool_calls")):
+        called = as_name(request.get("tool_call_id"))
+        extras[called] = as_map(request, "extra")
         own_id = as_text(as_map(ours, "call_ids").get(called, called))
-        args = args_of(asked.get("arguments"))
-        transcript.call(as_text(asked.get("function_name")), args, own_id, at, known_as=called)
+        args = args_of(request.get("arguments"))
+        transcript.call(as_text(request.get("function_name")), args, own_id, at, known_as=called)
     for result in maps_in(as_map(step, "observation").get("results")):
         _answer(transcript, result, extras)
 
@@ -188,10 +188,10 @@ def _trial(path: Path) -> Mapping[str, Any]:
     if path.parent.name != "agent":
         return {}
     try:
-        found = as_map(load_json(path.parent.parent / "result.json"))
+        result = as_map(load_json(path.parent.parent / "result.json"))
     except (ValueError, OSError):
         return {}
-    return found if "trial_name" in found else {}
+    return result if "trial_name" in result else {}
 
 
 def _rewards(trial: Mapping[str, Any]) -> list[Score]:
@@ -208,10 +208,10 @@ def _ending(trial: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, str
         status, reason = as_text(ours.get("status")), as_text(ours.get("end_reason"))
         return status or "success", reason or "completed", as_text(ours.get("error"))
     if wrong := as_map(trial, "exception_info"):
-        named, said = as_text(wrong.get("exception_type")), as_text(wrong.get("exception_message"))
+        named, message = as_text(wrong.get("exception_type")), as_text(wrong.get("exception_message"))
         if "timeout" in named.casefold():
-            return "timeout", "timeout", said
-        return "error", "internal_error", f"{named}: {said}"
+            return "timeout", "timeout", message
+        return "error", "internal_error", f"{named}: {message}"
     rewards = _rewards(trial)
     if rewards and all(reward.value is not None and reward.value < 1 for reward in rewards):
         return "fail", "checks_failed", ""
@@ -221,7 +221,7 @@ def _ending(trial: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, str
 def _attributes(
     trajectory: Mapping[str, Any], outer: Mapping[str, Any], trial: Mapping[str, Any], ours: Mapping[str, Any]
 ) -> dict[str, Any]:
-    found = {
+    values = {
         "schema_version": as_text(trajectory.get("schema_version")),
         "task": as_text(trial.get("task_name")),
         "trial": as_text(trial.get("trial_name")),
@@ -229,5 +229,5 @@ def _attributes(
         "parent": "" if trajectory is outer else as_text(outer.get("session_id")),
         "continued_in": as_text(trajectory.get("continued_trajectory_ref")),
     }
-    kept = dict(as_map(ours, "attributes"))
-    return kept if ours else {name: value for name, value in found.items() if value}
+    attributes = dict(as_map(ours, "attributes"))
+    return attributes if ours else {name: value for name, value in values.items() if value}

@@ -135,10 +135,10 @@ class _ClaudeCodeSession:
                     is_error is not True,
                     at,
                 )
-        spoken = (
+        messages = (
             content if isinstance(content, str) else [each for each in maps_in(content) if _is_said(each)]
         )
-        text = message_text(spoken)
+        text = message_text(messages)
         if text.startswith(_INTERRUPTED):
             self._interrupted = True
             self.notes.append("the user interrupted it")

@@ -119,12 +119,12 @@ class _CodexSession:
             if told_apart or not self._told_apart:
                 self.transcript.spend(call, at, before=place)
         status, reason, error = self._ending()
-        found = _ID.search(self._path.stem)
+        match = _ID.search(self._path.stem)
         git = as_map(self._about, "git")
         known = {name: as_text(self._about.get(name)) for name in _DESCRIBED}
         known |= {"branch": as_text(git.get("branch")), "commit": as_text(git.get("commit_hash"))}
         return Session(
-            external_id=as_text(self._about.get("id")) or (found[0] if found else self._path.stem),
+            external_id=as_text(self._about.get("id")) or (match[0] if match else self._path.stem),
             source=kind,
             agent="codex",
             agent_version=as_text(self._about.get("cli_version")),
@@ -270,6 +270,6 @@ def _output(output: Any) -> tuple[str, bool | None]:
         code = as_map(packed, "metadata").get("exit_code")
         if isinstance(packed.get("output"), str) and type(code) is int:
             return packed["output"], code == 0
-    if found := _EXIT.search(text[:2_000]):
-        return text, int(found[1]) == 0
+    if match := _EXIT.search(text[:2_000]):
+        return text, int(match[1]) == 0
     return text, None

@@ -132,17 +132,17 @@ def _attributes(
 
 
 def _read_events(sample: Mapping[str, Any], attachments: Mapping[str, Any]) -> _Events:
-    found = _Events()
+    events = _Events()
     for event in maps_in(sample.get("events")):
         if event.get("event") == "model" and event.get("pending") is not True:
             choice = next(iter(maps_in(as_map(event, "output").get("choices"))), {})
             message = as_map(choice, "message")
-            made = as_text(message.get("id")) or _attached(message_text(message.get("content")), attachments)
-            found.calls.setdefault(made, []).append((_model_call(event), as_datetime(event.get("timestamp"))))
-            found.offered = found.offered or tools_of(event.get("tools"))
+            key = as_text(message.get("id")) or _attached(message_text(message.get("content")), attachments)
+            events.calls.setdefault(key, []).append((_model_call(event), as_datetime(event.get("timestamp"))))
+            events.offered = events.offered or tools_of(event.get("tools"))
         elif event.get("event") == "tool":
-            found.tools[as_text(event.get("id"))] = event
-    return found
+            events.tools[as_text(event.get("id"))] = event
+    return events
 
 
 def _model_call(event: Mapping[str, Any]) -> ModelCall:
@@ -190,10 +190,10 @@ def _usage(used: Mapping[str, Any]) -> Usage:
 def _tell(
     transcript: TranscriptBuilder, message: Mapping[str, Any], events: _Events, attachments: Mapping[str, Any]
 ) -> None:
-    made, ours = as_text(message.get("id")), as_map(message, "metadata", OURS)
-    said = _attached(message_text(message.get("content")), attachments)
+    message_id, ours = as_text(message.get("id")), as_map(message, "metadata", OURS)
+    text = _attached(message_text(message.get("content")), attachments)
     is_agent = message.get("role") == "assistant"
-    calls = (events.calls.pop(made, []) or events.calls.pop(said, [])) if is_agent else []
+    calls = (events.calls.pop(message_id, []) or events.calls.pop(text, [])) if is_agent else []
     at = as_datetime(ours.get("at")) or next((moment for _, moment in calls if moment), None)
     if "turn" in ours:
         transcript.begin(as_text(ours["turn"]), at)
@@ -201,20 +201,20 @@ def _tell(
         transcript.spend(call, moment)
     role = message.get("role")
     if role == "tool" and not ours.get("is_said"):
-        _answer(transcript, message, said, events)
+        _answer(transcript, message, text, events)
         return
     is_ours = transcript.turns_are_told and not ours.get("is_silent")
     said_by = _ROLES.get(as_text(role), "tool")
-    transcript.say(said_by, said, at, as_text(ours.get("name")), even_nothing=is_ours)
-    for asked in maps_in(message.get("tool_calls")):
-        called = as_text(asked.get("id"))
+    transcript.say(said_by, text, at, as_text(ours.get("name")), even_nothing=is_ours)
+    for request in maps_in(message.get("tool_calls")):
+        called = as_text(request.get("id"))
         happened = as_datetime(events.tools.get(called, {}).get("timestamp"))
         own_id = as_text(as_map(ours, "call_ids").get(called, called))
-        args = args_of(asked.get("arguments"))
-        transcript.call(as_text(asked.get("function")), args, own_id, happened or at, known_as=called)
+        args = args_of(request.get("arguments"))
+        transcript.call(as_text(request.get("function")), args, own_id, happened or at, known_as=called)
 
 
-def _answer(transcript: TranscriptBuilder, message: Mapping[str, Any], said: str, events: _Events) -> None:
+def _answer(transcript: TranscriptBuilder, message: Mapping[str, Any], text: str, events: _Events) -> None:
     called = as_text(message.get("tool_call_id"))
     event, ours = events.tools.get(called, {}), as_map(message, "metadata", OURS)
     wrong = as_map(message, "error") or as_map(event, "error")
@@ -222,7 +222,7 @@ def _answer(transcript: TranscriptBuilder, message: Mapping[str, Any], said: str
     success = ours.get("success", not wrong)
     transcript.answer(
         called,
-        said or ("" if ours else as_text(wrong.get("message"))),
+        text or ("" if ours else as_text(wrong.get("message"))),
         success if isinstance(success, bool) else None,
         duration_ms=duration_ms,
     )
@@ -250,24 +250,24 @@ def _spend_the_rest(transcript: TranscriptBuilder, sample: Mapping[str, Any], ev
 def _scores(sample: Mapping[str, Any]) -> list[Score]:
     # Logs of the first version had one score without a name.
     named = as_map(sample, "scores") or ({"score": sample["score"]} if as_map(sample, "score") else {})
-    return [score for name, said in named.items() for score in _score(name, as_map(said))]
+    return [score for name, value in named.items() for score in _score(name, as_map(value))]
 
 
-def _score(name: str, said: Mapping[str, Any]) -> list[Score]:
-    if ours := as_map(said, "metadata", OURS):
-        return [exported_score({**ours, "explanation": said.get("explanation")})]
-    value, explanation = said.get("value"), as_text(said.get("explanation"))
+def _score(name: str, entry: Mapping[str, Any]) -> list[Score]:
+    if ours := as_map(entry, "metadata", OURS):
+        return [exported_score({**ours, "explanation": entry.get("explanation")})]
+    value, explanation = entry.get("value"), as_text(entry.get("explanation"))
     parts: Mapping[str, Any] = value if isinstance(value, dict) else {"": value}
     if isinstance(value, list):
         parts = {str(number): each for number, each in enumerate(value, start=1)}
-    found = []
+    scores = []
     for dimension, part in parts.items():
         number, label = _graded(part)
         if number is not None or label:
-            found.append(
+            scores.append(
                 Score(evaluator=name, dimension=dimension, value=number, label=label, explanation=explanation)
             )
-    return found
+    return scores
 
 
 def _graded(value: Any) -> tuple[float | None, str]:
@@ -280,11 +280,15 @@ def _graded(value: Any) -> tuple[float | None, str]:
 
 def _ending(sample: Mapping[str, Any], scores: list[Score], ours: Mapping[str, Any]) -> tuple[str, str, str]:
     error = sample.get("error")
-    said = as_text(error) or as_text(as_map(error).get("message"))
+    message = as_text(error) or as_text(as_map(error).get("message"))
     if ours:
-        return as_text(ours.get("status")) or "success", as_text(ours.get("end_reason")) or "completed", said
-    if said:
-        return "error", "internal_error", said
+        return (
+            as_text(ours.get("status")) or "success",
+            as_text(ours.get("end_reason")) or "completed",
+            message,
+        )
+    if message:
+        return "error", "internal_error", message
     limit = as_map(sample, "limit")
     if limit:
         status, reason = _LIMITS.get(as_text(limit.get("type")), ("fail", "agent_failed"))

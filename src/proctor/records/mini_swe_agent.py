@@ -143,16 +143,16 @@ def _tell_commands(transcript: TranscriptBuilder, message: Mapping[str, Any], at
 
 
 def _is_result(message: Mapping[str, Any]) -> bool:
-    said = message_text(message.get("content")).lstrip()
-    return "returncode" in as_map(message, "extra") or said.startswith(("<returncode>", "Observation:"))
+    text = message_text(message.get("content")).lstrip()
+    return "returncode" in as_map(message, "extra") or text.startswith(("<returncode>", "Observation:"))
 
 
 def _code(message: Mapping[str, Any]) -> int | None:
     code = as_map(message, "extra").get("returncode")
     if type(code) is int:
         return code
-    found = _RESULT.search(message_text(message.get("content"))[:2_000])
-    return int(found[1]) if found else None
+    match = _RESULT.search(message_text(message.get("content"))[:2_000])
+    return int(match[1]) if match else None
 
 
 def _spend(transcript: TranscriptBuilder, extra: Mapping[str, Any], model: str, at: Any) -> None:
@@ -176,12 +176,16 @@ def _spend(transcript: TranscriptBuilder, extra: Mapping[str, Any], model: str, 
 
 def _ending(info: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
     last = messages[-1]
-    said = as_text(info.get("exit_status")) or as_text(as_map(last, "extra").get("exit_status"))
-    if not said:
+    exit_status = as_text(info.get("exit_status")) or as_text(as_map(last, "extra").get("exit_status"))
+    if not exit_status:
         if info:
             return "error", "interrupted", "it does not say how it ended"
         return "success", "completed", ""
     # Whatever else ends it is the name of an exception.
-    status, reason = _ENDINGS.get(said, ("error", "internal_error"))
+    status, reason = _ENDINGS.get(exit_status, ("error", "internal_error"))
     told_why = message_text(last.get("content")) if last.get("role") == "exit" else ""
-    return status, reason, "" if status == "success" else f"{said}: {told_why}" if told_why else said
+    return (
+        status,
+        reason,
+        "" if status == "success" else f"{exit_status}: {told_why}" if told_why else exit_status,
+    )

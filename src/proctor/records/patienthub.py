@@ -39,8 +39,8 @@ _STATUSES = {"error": "error", "fail": "fail", "timeout": "timeout", "success": 
 def recognises(path: Path) -> bool:
     """Whether a file begins like a session between these two."""
     head = head_of(path, (".json",))
-    spoken = b'"therapist"' in head or b'"client"' in head
-    is_talk = all(word in head for word in (b'"profile"', b'"messages"', b'"role"')) and spoken
+    is_dialogue = b'"therapist"' in head or b'"client"' in head
+    is_talk = all(word in head for word in (b'"profile"', b'"messages"', b'"role"')) and is_dialogue
     return is_talk and path.name != SUMMARY
 
 

@@ -126,28 +126,30 @@ def _tell(
         add_message(transcript, message)
     acted = [each for each in real if each.get("role") == "assistant"]
     # Histories may be shortened: only where there is one for each step do they belong together.
-    asked = acted if len(acted) == len(trajectory) else [{}] * len(trajectory)
-    for step, message in zip(trajectory, asked, strict=True):
+    calls = acted if len(acted) == len(trajectory) else [{}] * len(trajectory)
+    for step, message in zip(trajectory, calls, strict=True):
         _tell_step(transcript, step, message)
 
 
 def _tell_step(transcript: TranscriptBuilder, step: Mapping[str, Any], message: Mapping[str, Any]) -> None:
-    action, seen = as_text(step.get("action")), message_text(step.get("observation"))
+    action, observation = as_text(step.get("action")), message_text(step.get("observation"))
     transcript.say("assistant", as_text(step.get("thought")).strip() or as_text(step.get("response")).strip())
     seconds = as_number(step.get("execution_time"))
     duration_ms = None if seconds is None else seconds * 1000
     calls = maps_in(message.get("tool_calls"))
     for call in calls:
-        asked = as_map(call, "function")
-        transcript.call(as_text(asked.get("name")), args_of(asked.get("arguments")), as_name(call.get("id")))
+        function = as_map(call, "function")
+        transcript.call(
+            as_text(function.get("name")), args_of(function.get("arguments")), as_name(call.get("id"))
+        )
     if calls:
-        transcript.answer(as_name(calls[0].get("id")), seen, duration_ms=duration_ms)
+        transcript.answer(as_name(calls[0].get("id")), observation, duration_ms=duration_ms)
     elif action.strip():
         transcript.call(_tool_of(action), {"command": action})
-        transcript.answer("", seen, duration_ms=duration_ms)
+        transcript.answer("", observation, duration_ms=duration_ms)
     else:
         # The model's answer could not be understood, and it was told so.
-        transcript.say("tool", seen)
+        transcript.say("tool", observation)
 
 
 def _tell_message(transcript: TranscriptBuilder, message: Mapping[str, Any]) -> None:
@@ -203,15 +205,15 @@ def _model(chosen: Mapping[str, Any]) -> str:
 
 
 def _ending(info: Mapping[str, Any]) -> tuple[str, str, str]:
-    said = as_text(info.get("exit_status"))
+    exit_status = as_text(info.get("exit_status"))
     if not info:
         return "success", "completed", ""
-    if not said:
+    if not exit_status:
         return "error", "interrupted", "it does not say how it ended"
     # `submitted (exit_cost)`: it ran into a limit, and what was there was handed in.
-    word = said.partition("(")[2].rstrip(")") or said
+    word = exit_status.partition("(")[2].rstrip(")") or exit_status
     status, reason = _ENDINGS.get(word, ("fail", "agent_failed"))
-    return status, reason, "" if status == "success" else said
+    return status, reason, "" if status == "success" else exit_status
 
 
 def _resolved(path: Path, instance: str) -> bool | None:
@@ -222,13 +224,13 @@ def _resolved(path: Path, instance: str) -> bool | None:
         path.parent.parent / "results.json",
     ):
         try:
-            said = as_map(load_json(report))
+            report_ = as_map(load_json(report))
         except (ValueError, OSError):
             continue
-        own = as_map(said, instance).get("resolved")
+        own = as_map(report_, instance).get("resolved")
         if isinstance(own, bool):
             return own
-        resolved = said.get("resolved_ids", said.get("resolved"))
+        resolved = report_.get("resolved_ids", report_.get("resolved"))
         if isinstance(resolved, list):
             return instance in resolved
     return None

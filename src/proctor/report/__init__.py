@@ -1,4 +1,4 @@
-"""A summary as something to read: Markdown, or a page that needs nothing else."""
+"""Reports: a summary or a comparison as Markdown or a self-contained HTML page."""
 
 from proctor.report.render import html, markdown
 

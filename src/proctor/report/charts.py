@@ -1,11 +1,8 @@
-"""Small plots as SVG: readable in a report, in a page, on paper and in the dark.
+"""Small SVG plots for reports and pages.
 
-No script and no colours of their own: everything is drawn with classes (`c-…`) whose colours a
-stylesheet gives, so that dark mode is a matter of CSS. `STYLE` is such a stylesheet, `COLOURS` what it
-takes its colours from; a plot that stands alone in a file brings both along. Every mark has a tooltip;
-every plot says in words what it shows.
-
-Knows nothing of batches: it draws labels and numbers.
+Plots have no script and no colors: elements have classes (`c-…`) that a stylesheet colors, in light and
+dark mode. `STYLE` is such a stylesheet, `COLOURS` its colors; a plot in its own file includes both. Every
+mark has a tooltip; every plot has a text description.
 """
 
 import math
@@ -101,15 +98,15 @@ def stacked(title: str, entries: Sequence[Bar]) -> str:
             continue
         share = value / total
         width = WIDTH * share
-        words = f"{entry.label}: {value:,.0f} ({share:.0%})"
+        label = f"{entry.label}: {value:,.0f} ({share:.0%})"
         gap = min(2.0, width / 3)
-        drawn.append(_rect(x, 8, width - gap, 30, f"c-fill c-{entry.kind}", words))
+        drawn.append(_rect(x, 8, width - gap, 30, f"c-fill c-{entry.kind}", label))
         if width > 46:
             drawn.append(_text(x + (width - gap) / 2, 28, f"{share:.0%}", "c-on", "middle"))
         text = f"{entry.label} {value:,.0f}"
         if legend_x + len(text) * LETTER + 32 > WIDTH:
             legend_x, legend_y = 0.0, legend_y + 22
-        drawn.append(_rect(legend_x, legend_y - 10, 11, 11, f"c-fill c-{entry.kind}", words))
+        drawn.append(_rect(legend_x, legend_y - 10, 11, 11, f"c-fill c-{entry.kind}", label))
         drawn.append(_text(legend_x + 17, legend_y, text, "c-label", "start"))
         legend_x += len(text) * LETTER + 38
         x += width
@@ -135,8 +132,8 @@ def histogram(
     every = max(1, math.ceil(len(counts) / 7))
     for index, ((low, high), count) in enumerate(zip(edges, counts, strict=True)):
         x, tall = left + index * width, count * height
-        words = f"{say(low)} to {say(high)}: {count:,}"
-        drawn.append(_rect(x + 1, base - tall, max(width - 2, 1), tall, "c-fill c-main", words))
+        label = f"{say(low)} to {say(high)}: {count:,}"
+        drawn.append(_rect(x + 1, base - tall, max(width - 2, 1), tall, "c-fill c-main", label))
         if high - low > 1.5 * (edges[0][1] - edges[0][0]):
             # The long tail, in one bar of its own.
             drawn.append(_text(x + width, base + 17, "more", "c-tick", "end"))
@@ -170,11 +167,11 @@ def scatter(
     names = list[tuple[float, float]]()
     for point in sorted(points, key=lambda point: -point.y):
         x, y = left + point.x * wide, base - point.y * high
-        words = f"{point.label}: {say_x(point.x)}, {say_y(point.y)}"
+        label = f"{point.label}: {say_x(point.x)}, {say_y(point.y)}"
         if point.low is not None and point.high is not None:
             drawn.append(_line(x, base - point.low * high, x, base - point.high * high, "c-whisker"))
         drawn.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" class="c-fill c-main">{_title(words)}</circle>'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" class="c-fill c-main">{_title(label)}</circle>'
         )
         names.append((x, _free_height(x, y - 7, names)))
         beside, anchor = (x + 11, "start") if x < WIDTH * 0.6 else (x - 11, "end")
@@ -216,8 +213,8 @@ def line(
     ]
     for point in points:
         x, y = at(point, None).split(",")
-        words = f"{point.label}: {say_y(point.y)}"
-        drawn.append(f'<circle cx="{x}" cy="{y}" r="3.5" class="c-fill c-main">{_title(words)}</circle>')
+        label = f"{point.label}: {say_y(point.y)}"
+        drawn.append(f'<circle cx="{x}" cy="{y}" r="3.5" class="c-fill c-main">{_title(label)}</circle>')
     return _svg(title, base + 44, drawn)
 
 
@@ -231,35 +228,35 @@ def as_file(plot: str) -> str:
     return f"{sized}<style>{COLOURS}{STYLE}{_ALONE}</style>{paper}{drawn}\n"
 
 
-def ticks(top: float, wanted: int = 5, *, bottom: float = 0.0) -> list[float]:
+def ticks(top: float, count: int = 5, *, bottom: float = 0.0) -> list[float]:
     """Round numbers from `bottom`, which is 0 or below, to `top`, or just beyond them."""
     span = top - bottom
     # What is smaller than any figure we could have measured is nothing, and would divide by nothing.
     if not math.isfinite(span) or span < SMALLEST:
         return [0.0, 1.0]
-    power = 10.0 ** math.floor(math.log10(span / wanted))
+    power = 10.0 ** math.floor(math.log10(span / count))
     step = next(
-        factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * wanted >= span * (1 - 1e-9)
+        factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * count >= span * (1 - 1e-9)
     )
     first, last = math.floor(bottom / step + 1e-9), math.ceil(top / step - 1e-9)
     return [index * step for index in range(first, last + 1)]
 
 
 def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
-    said = entry.note or _said(entry.value, say)
-    words = f"{entry.label}: {said}"
+    value = entry.note or _said(entry.value, say)
+    label = f"{entry.label}: {value}"
     parts = [_text(left - 10, y + 19, entry.label, "c-label", "end", longest=int((left - 10) / LETTER))]
     if entry.value is not None:
         # Lighter under a whisker, which would be lost on a full colour.
         kind = f"c-fill c-{entry.kind}" + (" c-estimate" if entry.low is not None else "")
-        parts.append(_rect(left, y + 5, entry.value * scale, ROW - 12, kind, words))
+        parts.append(_rect(left, y + 5, entry.value * scale, ROW - 12, kind, label))
     if entry.low is not None and entry.high is not None:
         # What lies below 0 has no place among the names; a whisker without an end says that it goes on.
         low, high, middle = left + max(0.0, entry.low) * scale, left + entry.high * scale, y + ROW / 2 - 1
         ends = (low, high) if entry.low >= 0 else (high,)
         parts.append(_line(low, middle, high, middle, "c-whisker"))
         parts += [_line(x, middle - 4, x, middle + 4, "c-whisker") for x in ends]
-    parts.append(_text(WIDTH, y + 19, said, "c-number", "end"))
+    parts.append(_text(WIDTH, y + 19, value, "c-number", "end"))
     return "".join(parts)
 
 
@@ -299,24 +296,24 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str, *, longest: int
     )
 
 
-def _rect(x: float, y: float, width: float, height: float, kind: str, words: str) -> str:
+def _rect(x: float, y: float, width: float, height: float, kind: str, title: str) -> str:
     size = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{max(height, 0):.1f}" rx="2"'
-    return f'<rect {size} class="{escape(kind, quote=True)}">{_title(words)}</rect>'
+    return f'<rect {size} class="{escape(kind, quote=True)}">{_title(title)}</rect>'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
 
 
-def _free_height(x: float, y: float, taken: Sequence[tuple[float, float]]) -> float:
+def _free_height(x: float, y: float, occupied: Sequence[tuple[float, float]]) -> float:
     """The next height below `y` at which a name collides with none of those already written."""
-    while any(abs(x - other) < WIDTH / 4 and abs(y - height) < 14 for other, height in taken):
+    while any(abs(x - other) < WIDTH / 4 and abs(y - height) < 14 for other, height in occupied):
         y += 4
     return y
 
 
-def _title(words: str) -> str:
-    return f"<title>{escape(shown(words, 300))}</title>"
+def _title(text: str) -> str:
+    return f"<title>{escape(shown(text, 300))}</title>"
 
 
 def _label_width(labels: Sequence[str]) -> float:
@@ -348,8 +345,8 @@ DRAWN_MODELS = 15
 def outcome_bar(tally: Tally) -> str:
     """How many items ended how, as one bar."""
     parts = [Bar(label=status, value=tally.counts[status], kind=status) for status in ORDER]
-    said = ", ".join(f"{part.label} {part.value:.0f}" for part in parts if part.value)
-    return stacked(f"Items by status: {said or 'none'}", parts)
+    description = ", ".join(f"{part.label} {part.value:.0f}" for part in parts if part.value)
+    return stacked(f"Items by status: {description or 'none'}", parts)
 
 
 def rates(factor: Factor) -> str:
@@ -450,7 +447,7 @@ def forest(title: str, entries: Sequence[Stem], *, say: Say = short) -> str:
 
 
 def _row(entry: Stem, y: float, left: float, middle: float, scale: float, say: Say) -> str:
-    said = entry.note or _said(entry.value, say)
+    value = entry.note or _said(entry.value, say)
     height = y + ROW / 2 - 1
     parts = [_text(left - 10, y + 19, entry.label, "c-label", "end", longest=int((left - 10) / LETTER))]
     if entry.low is not None and entry.high is not None:
@@ -460,8 +457,8 @@ def _row(entry: Stem, y: float, left: float, middle: float, scale: float, say: S
     if entry.value is not None:
         x = middle + entry.value * scale
         dot = f'<circle cx="{x:.1f}" cy="{height:.1f}" r="5" class="c-fill c-main">'
-        parts.append(f"{dot}{_title(f'{entry.label}: {said}')}</circle>")
-    parts.append(_text(WIDTH, y + 19, said, "c-number", "end"))
+        parts.append(f"{dot}{_title(f'{entry.label}: {value}')}</circle>")
+    parts.append(_text(WIDTH, y + 19, value, "c-number", "end"))
     return "".join(parts)
 
 

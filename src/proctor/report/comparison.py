@@ -49,13 +49,13 @@ def change(value: float | None, metric: str) -> str:
 
 def around(contrast: Contrast) -> str:
     """The interval of a difference in words."""
-    found = contrast.difference
-    if found is None and None not in (contrast.baseline_mean.value, contrast.candidate_mean.value):
+    difference = contrast.difference
+    if difference is None and None not in (contrast.baseline_mean.value, contrast.candidate_mean.value):
         # There is enough on both sides, and it would mean nothing together: a remark says why.
         return "not comparable"
-    if found is None or found.low is None or found.high is None:
+    if difference is None or difference.low is None or difference.high is None:
         return "not enough data"
-    return f"{change(found.low, contrast.metric)} to {change(found.high, contrast.metric)}"
+    return f"{change(difference.low, contrast.metric)} to {change(difference.high, contrast.metric)}"
 
 
 def chance(p: float | None) -> str:

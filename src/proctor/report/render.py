@@ -1,9 +1,7 @@
-"""A summary as a report: Markdown to read anywhere, or one HTML file to hand around.
+"""Renders a summary as Markdown or as one HTML file.
 
-The HTML needs nothing but itself: no script, no outside resource, and a policy in its head that
-forbids both. It is light or dark as the reader's machine is, and prints.
-
-Knows nothing of stores; computes nothing.
+The HTML is self-contained: no script, no external resource, and a content security policy that forbids
+both. It follows the reader's light or dark mode, and prints.
 """
 
 import base64
@@ -58,8 +56,8 @@ def html(summary: Summary) -> str:
 def page(template: str, **values: Any) -> str:
     """A page of ours: the template with these values, our style, and the digest its policy asks for."""
     style = f"{charts.COLOURS}{_template('report.css')}{charts.STYLE}"
-    found = _environment(escaped=True).get_template(template)
-    return found.render(style=Markup(style), digest=_sha256(style), **values)
+    source = _environment(escaped=True).get_template(template)
+    return source.render(style=Markup(style), digest=_sha256(style), **values)
 
 
 def markdown(summary: Summary) -> str:
@@ -69,8 +67,8 @@ def markdown(summary: Summary) -> str:
 
 def text(template: str, **values: Any) -> str:
     """A Markdown text of ours: the template with these values, and no more than one empty line at a time."""
-    made = _environment(escaped=False).get_template(template).render(**values)
-    return re.sub(r"\n{3,}", "\n\n", made).strip() + "\n"
+    text = _environment(escaped=False).get_template(template).render(**values)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def title(summary: Summary) -> str:
@@ -88,20 +86,24 @@ def title(summary: Summary) -> str:
 
 @cache
 def _environment(*, escaped: bool) -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=DictLoader({name: _template(name) for name in _TEMPLATES}),
         autoescape=escaped,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    made.filters |= {
+    environment.filters |= {
         name: getattr(formatting, name)
         for name in ("whole", "short", "percent", "usd", "seconds", "milliseconds", "moment", "shown")
     }
-    made.filters["md"] = formatting.in_markdown
-    made.globals |= {"plural": formatting.plural, "interval": formatting.interval, "order": charts.ORDER}
-    return made
+    environment.filters["md"] = formatting.in_markdown
+    environment.globals |= {
+        "plural": formatting.plural,
+        "interval": formatting.interval,
+        "order": charts.ORDER,
+    }
+    return environment
 
 
 def _template(name: str) -> str:

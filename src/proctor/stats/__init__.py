@@ -1,4 +1,4 @@
-"""Sessions and scores turned into figures. All statistics are made here, nowhere else."""
+"""Statistics of sessions and scores."""
 
 from proctor.stats.progress import Progress, progress
 from proctor.stats.summary import Summary, summarise

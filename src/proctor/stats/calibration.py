@@ -1,8 +1,8 @@
-"""How good a judge is: its verdicts held against what people said of the same things.
+"""Agreement of a judge with human labels.
 
-Agreement and kappa say how often they are the same; alpha also how people agree among themselves, which
-is the most a judge can reach; the confusion says which labels it takes for which; position and length
-say whether it leans with a turn's place or an answer's size; repeated judgements say how much it wavers.
+Agreement and kappa measure how often they match; alpha also how people agree with each other, the upper
+bound for a judge. The confusion matrix shows which labels are mixed up; bias by position and length, and
+test-retest noise from repeated judgements are measured too.
 """
 
 from collections import Counter, defaultdict
@@ -105,35 +105,35 @@ class Calibration:
 
 def calibrate(judged: Sequence[JudgedTargetPair], *, order: Sequence[str] = (), seed: int = 0) -> Calibration:
     """Hold a judge against people. `order` gives the labels of an ordinal scale, lowest first."""
-    told = [(thing, _consensus(thing, order)) for thing in judged if thing.human and thing.machine]
+    labeled = [(thing, _consensus(thing, order)) for thing in judged if thing.human and thing.machine]
     scale = {label: number for number, label in enumerate(order)}
-    pairs = [(human.word, thing.machine[0].word) for thing, human in told]
-    groups = _grouped(told)
+    pairs = [(human.word, thing.machine[0].word) for thing, human in labeled]
+    groups = _grouped(labeled)
     ordinal = len(order) > 2
     same = sum(a == b for a, b in pairs)
     units: dict[str, list[Any]] = defaultdict(list)
-    for thing, _ in told:
+    for thing, _ in labeled:
         units[thing.session].append(_unit(thing, scale))
     metric: Metric = "ordinal" if ordinal else "nominal"
-    retests = [(thing.machine[0].word, later.word) for thing, _ in told for later in thing.machine[1:]]
-    found = Calibration(
-        things=len(told),
+    retests = [(thing.machine[0].word, later.word) for thing, _ in labeled for later in thing.machine[1:]]
+    calibration = Calibration(
+        things=len(labeled),
         sessions=len(groups),
-        people=len({who for thing, _ in told for who in thing.human}),
+        people=len({who for thing, _ in labeled for who in thing.human}),
         agreement=wilson(same, len(pairs)),
         kappa=bootstrapped(_pairs(groups), lambda drawn: kappa(cast(Any, drawn), order), seed=seed),
         weighted=ordinal,
         alpha=bootstrapped(units, lambda drawn: alpha(cast(Any, drawn), metric), seed=seed),
-        human_alpha=alpha([_people(thing, scale) for thing, _ in told], metric),
+        human_alpha=alpha([_people(thing, scale) for thing, _ in labeled], metric),
         bias=_bias(groups, seed),
         confusion=Counter(pairs),
         words=sorted({word for pair in pairs for word in pair}, key=lambda word: (scale.get(word, -1), word)),
         leanings=_leanings(groups, seed),
-        repeats=max((len(thing.machine) for thing, _ in told), default=0),
+        repeats=max((len(thing.machine) for thing, _ in labeled), default=0),
         retest=wilson(sum(a == b for a, b in retests), len(retests)),
-        mean=_mean(told),
+        mean=_mean(labeled),
     )
-    return _remarked(found)
+    return _remarked(calibration)
 
 
 def _consensus(thing: JudgedTargetPair, order: Sequence[str]) -> LabelValue:
@@ -150,9 +150,9 @@ def _consensus(thing: JudgedTargetPair, order: Sequence[str]) -> LabelValue:
 Grouped = dict[str, list[tuple[JudgedTargetPair, LabelValue]]]
 
 
-def _grouped(told: Sequence[tuple[JudgedTargetPair, LabelValue]]) -> Grouped:
+def _grouped(labeled: Sequence[tuple[JudgedTargetPair, LabelValue]]) -> Grouped:
     groups: Grouped = defaultdict(list)
-    for thing, human in told:
+    for thing, human in labeled:
         groups[thing.session].append((thing, human))
     return groups
 
@@ -182,8 +182,8 @@ def _bias(groups: Grouped, seed: int) -> Estimate:
         name: [error for each in group if (error := _error(*each)) is not None]
         for name, group in groups.items()
     }
-    kept: dict[str, list[object]] = {name: [*found] for name, found in errors.items() if found}
-    return bootstrapped(kept, lambda drawn: fmean(cast(list[float], drawn)) if drawn else None, seed=seed)
+    by_name: dict[str, list[object]] = {name: [*values] for name, values in errors.items() if values}
+    return bootstrapped(by_name, lambda drawn: fmean(cast(list[float], drawn)) if drawn else None, seed=seed)
 
 
 def _error(thing: JudgedTargetPair, human: LabelValue) -> float | None:
@@ -197,7 +197,7 @@ def _leanings(groups: Grouped, seed: int) -> list[Bias]:
         "position": lambda thing: thing.position,
         "length": lambda thing: thing.length,
     }
-    found = []
+    pairs = []
     for name, measure in measures.items():
         points: dict[str, list[object]] = {}
         for session, group in groups.items():
@@ -208,8 +208,8 @@ def _leanings(groups: Grouped, seed: int) -> list[Bias]:
             ]
             if mine:
                 points[session] = [*mine]
-        found.append(Bias(by=name, correlation=bootstrapped(points, _correlated, seed=seed)))
-    return found
+        pairs.append(Bias(by=name, correlation=bootstrapped(points, _correlated, seed=seed)))
+    return pairs
 
 
 def _leaned(thing: JudgedTargetPair, human: LabelValue) -> float | None:
@@ -223,47 +223,47 @@ def _correlated(drawn: list[object]) -> float | None:
     return correlation([x for x, _ in points], [y for _, y in points])
 
 
-def _mean(told: Sequence[tuple[JudgedTargetPair, LabelValue]]) -> JudgedMean:
+def _mean(labeled: Sequence[tuple[JudgedTargetPair, LabelValue]]) -> JudgedMean:
     return judged_mean(
         [
             Judgement(session=thing.session, target=thing.target, value=opinion.value)
-            for thing, _ in told
+            for thing, _ in labeled
             for opinion in thing.machine
             if opinion.value is not None
         ]
     )
 
 
-def _remarked(found: Calibration) -> Calibration:
+def _remarked(calibration: Calibration) -> Calibration:
     remarks: list[str] = []
-    if found.things < FEW:
+    if calibration.things < FEW:
         remarks.append(
-            f"{found.things} labelled things are too few to tell a good judge from a poor one: "
+            f"{calibration.things} labelled things are too few to tell a good judge from a poor one: "
             f"label at least {FEW}."
         )
-    elif found.things < SOME:
+    elif calibration.things < SOME:
         remarks.append(
-            f"With {found.things} labelled things the intervals are wide; {SOME} or more narrow them."
+            f"With {calibration.things} labelled things the intervals are wide; {SOME} or more narrow them."
         )
-    if found.kappa.value is None and found.things:
+    if calibration.kappa.value is None and calibration.things:
         remarks.append(
             "People and judge used one and the same label throughout: agreement shows nothing here."
         )
-    for leaning in found.leanings:
+    for leaning in calibration.leanings:
         low, high = leaning.correlation.low, leaning.correlation.high
         if low is not None and high is not None and (low > 0 or high < 0):
             kinder = "kinder" if low > 0 else "harsher"
             more = "later turns" if leaning.by == "position" else "longer answers"
             remarks.append(f"The judge seems {kinder} to {more} than people are.")
-    if found.human_alpha is not None and found.human_alpha < 0.667:
+    if calibration.human_alpha is not None and calibration.human_alpha < 0.667:
         remarks.append(
             "People hardly agree among themselves: the question may be unclear, whoever answers it."
         )
-    if found.repeats < 2:
+    if calibration.repeats < 2:
         remarks.append(
             "The judge was asked once about each thing: how much it wavers is not known (--repeats 3)."
         )
-    return replace(found, remarks=tuple(remarks))
+    return replace(calibration, remarks=tuple(remarks))
 
 
 Order = Callable[[str, str], Sequence[str]]
@@ -317,15 +317,15 @@ def _things(rows: Iterable[LabeledScore]) -> list[JudgedTargetPair]:
     for row in rows:
         thing = row["about"], row["target"]
         people[thing][row["who"]] = LabelValue(label=row["humanLabel"], value=row["humanValue"])
-        asked = row["timestamp"] or "", row["sessionId"], row["position"]
-        machine[thing][asked] = LabelValue(label=row["label"], value=row["value"])
+        order_key = row["timestamp"] or "", row["sessionId"], row["position"]
+        machine[thing][order_key] = LabelValue(label=row["label"], value=row["value"])
     return [
         JudgedTargetPair(
             session=session,
             target=target,
-            human=said,
+            human=labels_by_person,
             # The last verdict is the one a reader sees, and the one that is held against people.
             machine=[machine[session, target][at] for at in sorted(machine[session, target], reverse=True)],
         )
-        for (session, target), said in people.items()
+        for (session, target), labels_by_person in people.items()
     ]

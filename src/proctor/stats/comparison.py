@@ -1,10 +1,8 @@
-"""What a difference is worth: runs, or parts of a run, held against each other.
+"""Comparison of runs, or of groups within a run, with tests and confidence intervals.
 
-Items are paired by what they ask; repeats of one task count once, as their mean, so that ten runs of one
-task do not pass for ten tasks. Where nothing pairs, groups are compared as they are. Errors of ours are
-left out and counted. All comparisons of one question are corrected together (Holm).
-
-Knows nothing of pages or terminals.
+Items are paired by their inputs; repeats of one task count once, as their mean. Without pairs, groups are
+compared as independent samples. Infrastructure errors are excluded and counted. All comparisons of one
+question are corrected together (Holm).
 """
 
 import re
@@ -79,10 +77,12 @@ class Gate:
             why = "the baseline's mean is 0, of which nothing is a share"
             return GateResult(gate=self.text, candidate=candidate, verdict=INCONCLUSIVE, words=why)
         value, low, high = (None if each is None else each / scale for each in difference)
-        said = self.judge(value, low, high)
-        more = self._more_pairs(value, low, high, pairs) if said == INCONCLUSIVE else None
-        words = self._told(value, low, high)
-        return GateResult(gate=self.text, candidate=candidate, verdict=said, words=words, more_pairs=more)
+        verdict = self.judge(value, low, high)
+        more = self._more_pairs(value, low, high, pairs) if verdict == INCONCLUSIVE else None
+        sentence = self._told(value, low, high)
+        return GateResult(
+            gate=self.text, candidate=candidate, verdict=verdict, words=sentence, more_pairs=more
+        )
 
     def _told(self, value: float | None, low: float | None, high: float | None) -> str:
         def say(number: float) -> str:
@@ -120,17 +120,17 @@ class GateResult:
 
 def gate_of(text: str) -> Gate:
     """Read a gate; raises with what one looks like."""
-    found = _GATE.fullmatch(text)
-    if found is None:
+    match = _GATE.fullmatch(text)
+    if match is None:
         raise UsageError(
             f"`{text}` is no gate\n"
             "Write a metric, >= or <=, and the difference that is allowed: score:Builtin.Helpfulness>=-0.02, "
             "cost<=10%."
         )
-    is_share = bool(found["share"])
-    number = float(found["number"]) / (100 if is_share else 1)
+    is_share = bool(match["share"])
+    number = float(match["number"]) / (100 if is_share else 1)
     return Gate(
-        text=text.strip(), metric=found["metric"], sign=found["sign"], threshold=number, is_share=is_share
+        text=text.strip(), metric=match["metric"], sign=match["sign"], threshold=number, is_share=is_share
     )
 
 
@@ -217,8 +217,8 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """Of all gates together: one that fails fails all. Without gates: `pass`."""
-        said = {verdict.verdict for verdict in self.verdicts}
-        return FAIL if FAIL in said else INCONCLUSIVE if INCONCLUSIVE in said else PASS
+        verdicts = {verdict.verdict for verdict in self.verdicts}
+        return FAIL if FAIL in verdicts else INCONCLUSIVE if INCONCLUSIVE in verdicts else PASS
 
 
 def compare_runs(
@@ -258,10 +258,10 @@ def compare_groups(
 ) -> Comparison:
     """Hold groups of items that were read before against the first of them."""
     # A metric may be named for more than the gates need; those of the gates are always told.
-    asked = list(dict.fromkeys([*metrics, *(gate.metric for gate in gates)])) if metrics or gates else []
-    for metric in asked:
+    names = list(dict.fromkeys([*metrics, *(gate.metric for gate in gates)])) if metrics or gates else []
+    for metric in names:
         _require(groups, metric)
-    chosen = asked or [name for name in groups.metrics if not name.startswith(MEASURE)]
+    chosen = names or [name for name in groups.metrics if not name.startswith(MEASURE)]
     by_group: dict[str, list[ComparedItem]] = defaultdict(list)
     for item in groups.items:
         by_group[item.group].append(item)
@@ -350,14 +350,14 @@ class _Task:
 
 def _by_task(items: Iterable[ComparedItem], metric: str) -> dict[str, _Task]:
     """The mean of each task over its repeats."""
-    found: dict[str, list[tuple[ComparedItem, float]]] = defaultdict(list)
+    values: dict[str, list[tuple[ComparedItem, float]]] = defaultdict(list)
     for item in items:
         value = item.values.get(metric)
         if value is not None:
-            found[item.key].append((item, value))
+            values[item.key].append((item, value))
     return {
         key: _Task(tuple(item for item, _ in members), fmean(value for _, value in members))
-        for key, members in found.items()
+        for key, members in values.items()
     }
 
 
@@ -371,12 +371,12 @@ def _paired(metric: str, after: Sequence[float], before: Sequence[float]) -> Dif
 
 def _alone(items: Sequence[ComparedItem], metric: str) -> list[float]:
     """The values of a group that pairs with no other: one for each task; of a single task, its repeats."""
-    found: dict[str, list[float]] = defaultdict(list)
+    values: dict[str, list[float]] = defaultdict(list)
     for item in items:
         if (value := item.values.get(metric)) is not None:
             # By its words: where nothing pairs, the task itself may be what is varied.
-            found[item.words].append(value)
-    return [fmean(own) for own in found.values()] if len(found) > 1 else [*chain(*found.values())]
+            values[item.words].append(value)
+    return [fmean(own) for own in values.values()] if len(values) > 1 else [*chain(*values.values())]
 
 
 def _unpaired(before: Sequence[float], after: Sequence[float]) -> Difference | None:
@@ -389,8 +389,8 @@ def _unpaired(before: Sequence[float], after: Sequence[float]) -> Difference | N
 
 def _versions(metric: str, before: Sequence[ComparedItem], after: Sequence[ComparedItem]) -> list[str]:
     """The digests of an evaluator, if there are several."""
-    found = {item.digests[metric] for item in (*before, *after) if metric in item.digests}
-    return sorted(found) if len(found) > 1 else []
+    digests = {item.digests[metric] for item in (*before, *after) if metric in item.digests}
+    return sorted(digests) if len(digests) > 1 else []
 
 
 def _mean(tasks: Mapping[str, _Task], items: Sequence[ComparedItem], metric: str) -> Mean:
@@ -412,7 +412,7 @@ def _if_errors_failed(before: Sequence[ComparedItem], after: Sequence[ComparedIt
 def _disagreements(
     first: Mapping[str, _Task], second: Mapping[str, _Task], shared: Sequence[str]
 ) -> tuple[Disagreement, ...]:
-    found = [
+    contrasts_ = [
         Disagreement(
             words=first[key].items[0].words,
             baseline=first[key].mean,
@@ -423,7 +423,7 @@ def _disagreements(
         for key in shared
         if first[key].mean != second[key].mean
     ]
-    return tuple(sorted(found, key=lambda each: (-abs(each.difference), each.words))[:LISTED])
+    return tuple(sorted(contrasts_, key=lambda each: (-abs(each.difference), each.words))[:LISTED])
 
 
 def _verdict(gate: Gate, contrast: Contrast) -> GateResult:
@@ -470,9 +470,9 @@ def disagreements(
     if candidate not in groups.names[1:]:
         raise NotFound(f"{candidate} is not compared here\nThere are: {', '.join(groups.names[1:])}.")
     first, second = (_disagreements_by_task(groups.items, name, metric) for name in (baseline, candidate))
-    found = [_held(first[key], second[key], metric) for key in first if key in second]
-    kept = [each for each in found if _is_wanted(each, search.casefold(), direction)]
-    return sorted(kept, key=lambda each: (-abs(each.difference), each.words))
+    pairs = [_held(first[key], second[key], metric) for key in first if key in second]
+    matching = [each for each in pairs if _is_wanted(each, search.casefold(), direction)]
+    return sorted(matching, key=lambda each: (-abs(each.difference), each.words))
 
 
 def _is_wanted(each: Disagreements, search: str, direction: str) -> bool:
@@ -484,11 +484,11 @@ def _is_wanted(each: Disagreements, search: str, direction: str) -> bool:
 def _disagreements_by_task(
     items: Iterable[ComparedItem], group: str, metric: str
 ) -> Mapping[str, Sequence[ComparedItem]]:
-    found: dict[str, list[ComparedItem]] = defaultdict(list)
+    groups: dict[str, list[ComparedItem]] = defaultdict(list)
     for item in items:
         if item.group == group and item.values.get(metric) is not None:
-            found[item.key].append(item)
-    return found
+            groups[item.key].append(item)
+    return groups
 
 
 def _held(before: Sequence[ComparedItem], after: Sequence[ComparedItem], metric: str) -> Disagreements:

@@ -1,10 +1,7 @@
-"""Whether a difference is more than chance: tests, intervals, corrections, and what could have been seen.
+"""Tests of differences: confidence intervals, corrections and minimum detectable effects.
 
-Means are compared by Student's test on the differences where values pair, by Welch's where they do not;
-rates by Fisher's exact test with Newcombe's interval. Several tests at once are corrected by Holm. Where
-there is too little to test, the answer is None, never a guess.
-
-Knows nothing of what the numbers stand for.
+Means are compared by Student's test on the differences of pairs, else by Welch's; rates by Fisher's exact
+test with Newcombe's interval. Several tests are corrected by Holm. With too little data the result is None.
 """
 
 import math

@@ -1,9 +1,7 @@
-"""What a simulation came to: runs by combination, their turns, ends and scores.
+"""Results of a dialogue simulation by combination: turns, ends and scores.
 
-Averages are over the runs that succeeded; how many did not is said beside them. Standard deviations
-are of the sample.
-
-Knows nothing of files or terminals.
+Averages are over successful runs; the number of others is given beside them. Standard deviations are of the
+sample.
 """
 
 import json
@@ -75,16 +73,19 @@ def crossing(rows: Sequence[Mapping[str, object]], measure: str) -> RoleCrossing
         if isinstance(value, int | float) and _is_number(value):
             key = (str(row.get("client") or "?"), str(row.get("therapist") or "?"))
             cells.setdefault(key, []).append(float(value))
-    seen = [Observation(client, therapist, v) for (client, therapist), vs in cells.items() for v in vs]
+    observations = [
+        Observation(client, therapist, v) for (client, therapist), vs in cells.items() for v in vs
+    ]
     return RoleCrossing(
         measure=measure,
-        overall=mean_of([observation.value for observation in seen]),
+        overall=mean_of([observation.value for observation in observations]),
         cells=tuple(
             Cell(client=client, therapist=therapist, mean=mean_of(values), std=_std(values))
             for (client, therapist), values in cells.items()
         ),
         components=tuple(
-            Component(SPOKEN[each.source], each.variance, each.share) for each in variance_components(seen)
+            Component(SPOKEN[each.source], each.variance, each.share)
+            for each in variance_components(observations)
         ),
     )
 
@@ -188,11 +189,11 @@ def run_of_result(result: Mapping[str, Any]) -> DialogueRun:
 
 def mean_scores(scores: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """The number each evaluator came to; of messages judged one by one, the mean."""
-    found: dict[str, list[float]] = {}
+    by_evaluator: dict[str, list[float]] = {}
     for score in scores:
         if score.get("value") is not None:
-            found.setdefault(score["evaluator"], []).append(score["value"])
-    return {name: fmean(values) for name, values in found.items()}
+            by_evaluator.setdefault(score["evaluator"], []).append(score["value"])
+    return {name: fmean(values) for name, values in by_evaluator.items()}
 
 
 def summary_of(runs: Iterable[DialogueRun]) -> dict[str, Any]:

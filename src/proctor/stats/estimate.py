@@ -41,11 +41,11 @@ def experience(read: StoreReader, scenario: str) -> PastUsage:
     )
 
 
-def as_document(found: PastUsage) -> dict[str, object]:
+def as_document(usage: PastUsage) -> dict[str, object]:
     """Earlier runs as JSON."""
-    figures = {"calls": found.calls, "tokens": found.tokens, "cost_usd": found.cost_usd}
+    figures = {"calls": usage.calls, "tokens": usage.tokens, "cost_usd": usage.cost_usd}
     return {
-        "runs": found.runs,
+        "runs": usage.runs,
         **{
             name: {"mean": one.value, "low": one.low, "high": one.high, "n": one.n}
             for name, one in figures.items()
@@ -90,11 +90,11 @@ class Forecast:
         if not self.known_items:
             return "Nothing like it was done here before, so nothing can be said."
         many = "an earlier session" if self.sessions == 1 else f"{self.sessions:,} earlier sessions"
-        said = f"From {many} of the same agents and models"
+        basis = f"From {many} of the same agents and models"
         if self.unknown:
             some = ", ".join(self.unknown[:3]) + (" and others" if len(self.unknown) > 3 else "")
-            return f"{said}, for {self.known_items:,} of {self.items:,} items: nothing is known of {some}."
-        return f"{said}."
+            return f"{basis}, for {self.known_items:,} of {self.items:,} items: nothing is known of {some}."
+        return f"{basis}."
 
 
 def forecast(read: StoreReader, job: str, work: Mapping[AgentModel, int], *, concurrency: int) -> Forecast:
@@ -164,8 +164,8 @@ class Prediction:
         """As JSON."""
         return {
             "runs": self.runs,
-            "a_run": {name: _plain(found) for name, found in self.one.items()},
-            "all_runs": {name: _plain(found) for name, found in self.everything.items()},
+            "a_run": {name: _plain(estimate) for name, estimate in self.one.items()},
+            "all_runs": {name: _plain(estimate) for name, estimate in self.everything.items()},
             "notes": list(self.notes),
         }
 
@@ -249,41 +249,41 @@ def predict(
     """What runs take in which those of `guess` are asked; None when there are no earlier ones."""
     if not earlier:
         return None
-    found = _EarlierCalls()
+    collected = _EarlierCalls()
     for expected in guess:
-        samples = _samples(earlier, expected, found)
+        samples = _samples(earlier, expected, collected)
         figures: dict[str, list[float | None]] = {
             "calls": [part.calls for part in samples],
             "tokens": [part.input_tokens + part.output_tokens for part in samples],
             "cost_usd": [_cost(part, expected.model, price) for part in samples],
         }
         for name, values in figures.items():
-            found.sums[name].add(values, turns, is_seen=samples != [expected])
+            collected.sums[name].add(values, turns, is_seen=samples != [expected])
     return Prediction(
-        runs=found.runs,
-        one={name: total.estimate(1) for name, total in found.sums.items()},
-        everything={name: total.estimate(runs) for name, total in found.sums.items()},
-        notes=tuple(found.notes),
+        runs=collected.runs,
+        one={name: total.estimate(1) for name, total in collected.sums.items()},
+        everything={name: total.estimate(runs) for name, total in collected.sums.items()},
+        notes=tuple(collected.notes),
     )
 
 
 def _samples(
-    earlier: Sequence[Sequence[PromptShare]], expected: PromptShare, found: _EarlierCalls
+    earlier: Sequence[Sequence[PromptShare]], expected: PromptShare, collected: _EarlierCalls
 ) -> list[PromptShare]:
     theirs = [[part for part in parts if part.who == expected.who] for parts in earlier]
     same = [part for parts in theirs for part in parts if part.model == expected.model]
     if same:
-        found.runs = max(found.runs, len(same))
+        collected.runs = max(collected.runs, len(same))
         return same
     others = [parts[0] for parts in theirs if parts]
     if others:
-        found.runs = max(found.runs, len(others))
+        collected.runs = max(collected.runs, len(others))
         models = ", ".join(sorted({part.model for part in others}))
-        found.notes.append(
+        collected.notes.append(
             f"{expected.who} never had {expected.model}: counted as if it wrote as much as {models}"
         )
         return others
-    found.notes.append(f"{expected.who} took no part in earlier runs: a guess")
+    collected.notes.append(f"{expected.who} took no part in earlier runs: a guess")
     return [expected]
 
 
@@ -295,16 +295,16 @@ def _cost(part: PromptShare, model: str, price: Price) -> float | None:
 
 
 def _turns(read: StoreReader, run_id: str, item_id: str) -> list[Sequence[ScenarioCall]]:
-    found: dict[int, Sequence[ScenarioCall]] = {}
+    turns: dict[int, Sequence[ScenarioCall]] = {}
     for attempt in read.attempts(run_id, item_id):
         for step in read.of_session("iterations", attempt["id"]):
             try:
                 turn = json.loads(step["output"])
-                found[int(turn["number"])] = calls_of(turn["calls"])
+                turns[int(turn["number"])] = calls_of(turn["calls"])
             except (ValueError, KeyError, TypeError):
                 continue
-    return list(found.values())
+    return list(turns.values())
 
 
-def _plain(found: Estimate) -> dict[str, float | int | None]:
-    return {"mean": found.value, "low": found.low, "high": found.high, "n": found.n}
+def _plain(estimate: Estimate) -> dict[str, float | int | None]:
+    return {"mean": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n}

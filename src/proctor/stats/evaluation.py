@@ -204,13 +204,13 @@ def evaluator_results(
         )
         for key, row in by_key.items()
     ]
-    seen = {result.evaluator for result in results}
+    names = {result.evaluator for result in results}
     without_results = [
         EvaluatorResult(
             evaluator=name, asked_as=entry["evaluator"], digest=entry["digest"], level=entry["level"]
         )
         for name, entry in requested.items()
-        if name not in seen
+        if name not in names
     ]
     order = {name: place for place, name in enumerate(requested)}
     return tuple(

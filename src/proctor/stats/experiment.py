@@ -96,19 +96,19 @@ class LevelContrast:
 
 def level_contrasts(study: Study, metric: str = "") -> list[LevelContrast]:
     """Contrasts of every level of every factor with the rest, for the success rate or a metric."""
-    found: list[tuple[str, str, Difference]] = []
+    differences: list[tuple[str, str, Difference]] = []
     for factor, levels in levels_of(study).items():
         for level in levels:
             difference = _in_metric(study, factor, level, metric) if metric else _rates(study, factor, level)
             if difference is not None:
-                found.append((factor, level, difference))
+                differences.append((factor, level, difference))
             if len(levels) == 2:
                 # The contrast of the other level is the same with the opposite sign.
                 break
-    corrected = contrasts.holm([difference.p for _, _, difference in found])
+    corrected = contrasts.holm([difference.p for _, _, difference in differences])
     return [
         LevelContrast(factor=factor, level=level, metric=metric, difference=difference, p_corrected=p)
-        for (factor, level, difference), p in zip(found, corrected, strict=True)
+        for (factor, level, difference), p in zip(differences, corrected, strict=True)
     ]
 
 
@@ -117,7 +117,9 @@ def statement(contrast: LevelContrast) -> dict[str, Any]:
     one, what = contrast.difference, contrast.metric or "the success rate"
     rate = not contrast.metric
     size = (
-        f"{_said(abs(one.value), rate)} {'higher' if one.value > 0 else 'lower'}" if one.value else "the same"
+        f"{_amount(abs(one.value), rate)} {'higher' if one.value > 0 else 'lower'}"
+        if one.value
+        else "the same"
     )
     interval = "no interval" if one.low is None or one.high is None else _interval(one.low, one.high, rate)
     chance = "not tested" if contrast.p_corrected is None else f"{_chance(contrast.p_corrected)}, corrected"
@@ -165,32 +167,32 @@ def failure_clusters(study: Study) -> list[dict[str, Any]]:
     return clusters
 
 
-def honest_words(study: Study, tried: Sequence[LevelContrast]) -> list[str]:
+def limitations(study: Study, tried: Sequence[LevelContrast]) -> list[str]:
     """Limits of the analysis, with their reasons."""
-    words: list[str] = []
+    notes: list[str] = []
     if not study.runs:
         return ["There are no runs yet."]
     smallest = min(Counter(run.variation_id for run in study.runs).values())
     if smallest < FEWEST:
-        words.append(
+        notes.append(
             f"Some variations have only {smallest} run{'s' if smallest > 1 else ''}: "
             f"nothing is tested below {FEWEST} runs in a group."
         )
     if not any(levels_of(study).values()):
-        words.append("Nothing was varied, so there is nothing to compare; the spread between runs is above.")
-        return words
+        notes.append("Nothing was varied, so there is nothing to compare; the spread between runs is above.")
+        return notes
     if all(run.is_success for run in study.runs):
-        words.append("Every run was completed, so nothing can be said of what makes runs succeed.")
+        notes.append("Every run was completed, so nothing can be said of what makes runs succeed.")
     elif not any(run.is_success for run in study.runs):
-        words.append("No run was completed, so nothing can be said of what makes runs succeed.")
+        notes.append("No run was completed, so nothing can be said of what makes runs succeed.")
     elif not any(contrast.is_clear for contrast in tried):
-        seen = [c.difference.smallest_detectable for c in tried if c.difference.smallest_detectable]
-        if seen:
-            words.append(
+        detectable = [c.difference.smallest_detectable for c in tried if c.difference.smallest_detectable]
+        if detectable:
+            notes.append(
                 "No level changes the success rate beyond chance; with this many runs, differences below "
-                f"{min(seen) * 100:.0f} percentage points could not be expected to show."
+                f"{min(detectable) * 100:.0f} percentage points could not be expected to show."
             )
-    return words
+    return notes
 
 
 def never_differs(study: Study, metric: str) -> bool:
@@ -219,11 +221,11 @@ def of_no_spread(study: Study, metrics: Sequence[str]) -> list[str]:
 
 def levels_of(study: Study) -> dict[str, list[str]]:
     """The factors that vary, with their levels in order of appearance."""
-    found: dict[str, dict[str, None]] = defaultdict(dict)
+    levels_by_factor: dict[str, dict[str, None]] = defaultdict(dict)
     for number in sorted({run.variation_id for run in study.runs}):
         for factor, level in study.factors.get(number, {}).items():
-            found[factor][level] = None
-    return {factor: list(levels) for factor, levels in found.items() if len(levels) > 1}
+            levels_by_factor[factor][level] = None
+    return {factor: list(levels) for factor, levels in levels_by_factor.items() if len(levels) > 1}
 
 
 def level_of(study: Study, run: RunData, factor: str) -> str:
@@ -292,11 +294,11 @@ def _chance(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def _said(value: float, is_rate: bool) -> str:
+def _amount(value: float, is_rate: bool) -> str:
     return f"{value * 100:.0f} percentage points" if is_rate else figure(value)
 
 
 def _interval(low: float, high: float, is_rate: bool) -> str:
     if is_rate:
-        return f"95 % interval {low * 100:.0f} to {high * 100:.0f}"
-    return f"95 % interval {figure(low)} to {figure(high)}"
+        return f"95% CI {low * 100:.0f} to {high * 100:.0f}"
+    return f"95% CI {figure(low)} to {figure(high)}"

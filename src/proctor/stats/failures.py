@@ -1,4 +1,4 @@
-"""Failures, mocks, retries and notes: what a reader should know before believing the figures."""
+"""Failures, mocks, retries and notes, which qualify the other figures."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

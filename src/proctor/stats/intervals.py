@@ -1,10 +1,8 @@
-"""How sure one can be of a number: rates, means and medians with the interval around them.
+"""Rates, means and medians with confidence intervals.
 
-Rates get Wilson's interval, which behaves with few trials and near 0 and 1; means get Student's;
-medians the order statistics that enclose them whatever the distribution. Written with the standard
-library alone: importing scipy would cost every report more time than all its queries.
-
-Knows nothing of items, stores or what the numbers stand for.
+Rates have Wilson's interval, which works with few trials and near 0 and 1; means have Student's; medians
+the order statistics, which need no distribution. Only the standard library is used: importing scipy would
+take longer than all queries of a report.
 """
 
 import math

@@ -1,10 +1,7 @@
-"""What a benchmark came to: each run, each model's figures, and who is best at what.
+"""Results of a benchmark: runs, figures by model, and rankings.
 
-Rates are of runs that were judged; errors of ours are counted beside them. Times, prompts and changes
-are those of successful runs, since a model that gives up at once is not fast. Tokens and money are
-of all attempts, because all were spent.
-
-Knows nothing of files or pages.
+Rates are of scored runs; infrastructure errors are counted separately. Times, prompts and changes are of
+successful runs, since a model that gives up at once is not fast. Tokens and cost are of all attempts.
 """
 
 import itertools
@@ -153,9 +150,9 @@ def _run(
     )
 
 
-def _criteria(wanted: Sequence[str], scores: Sequence[Row]) -> tuple[tuple[TaskCriterion, ...], bool]:
+def _criteria(expected: Sequence[str], scores: Sequence[Row]) -> tuple[tuple[TaskCriterion, ...], bool]:
     """What became of each success criterion, those that nothing checks among them."""
-    made = [
+    criteria = [
         TaskCriterion(
             name=row["evaluator"].removeprefix(CHECK),
             passed=row["value"] == 1,
@@ -164,9 +161,9 @@ def _criteria(wanted: Sequence[str], scores: Sequence[Row]) -> tuple[tuple[TaskC
         for row in scores
         if row["evaluator"].startswith((CHECK, EXPECT))
     ]
-    names = {criterion.name for criterion in made}
-    silent = [TaskCriterion(name=name, passed=None) for name in wanted if name not in names]
-    return (*made, *silent), any(row["evaluator"] == UNCHECKED for row in scores)
+    checked = {criterion.name for criterion in criteria}
+    silent = [TaskCriterion(name=name, passed=None) for name in expected if name not in checked]
+    return (*criteria, *silent), any(row["evaluator"] == UNCHECKED for row in scores)
 
 
 # Put contestants in order by a number of which less is better, and say who cannot be told apart.
@@ -228,11 +225,11 @@ def _is_below(one: Estimate, other: Estimate) -> bool:
 def _better(contestants: Mapping[str, Samples]) -> set[tuple[str, str]]:
     """The pairs of which the first is better beyond doubt."""
     pairs = list(itertools.combinations(contestants, 2))
-    found = [_difference(contestants[one], contestants[other]) for one, other in pairs]
-    corrected = holm([_chance(difference) for difference in found])
+    differences = [_difference(contestants[one], contestants[other]) for one, other in pairs]
+    corrected = holm([_chance(difference) for difference in differences])
     return {
         (one, other) if difference.value < 0 else (other, one)
-        for (one, other), difference, p in zip(pairs, found, corrected, strict=True)
+        for (one, other), difference, p in zip(pairs, differences, corrected, strict=True)
         if p is not None and p <= LEVEL
     }
 

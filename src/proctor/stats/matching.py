@@ -1,8 +1,7 @@
-"""The items of runs that are to be compared: what each came to on a metric, and which belong together.
+"""Pairs the items of runs to compare, with their values of a metric.
 
-Two items belong together when they ask the same apart from what is varied. What is varied is found out:
-an input that no two groups have a value of in common. Judged sessions belong together by their scenario or
-by their id.
+Two items are paired if their inputs are equal apart from what is varied: an input with no value in common
+between two groups. Evaluated sessions are paired by scenario or id.
 """
 
 import hashlib
@@ -113,7 +112,7 @@ def _grouped(read: StoreReader, names: Sequence[str], members: Sequence[_Grouped
     if pair == "item":
         inputs = [dict(_inputs(member)) for member in members]
         varied = _varied([member.group for member in members], inputs)
-        keys = [_digest(given, frozenset(varied)) for given in inputs]
+        keys = [_digest(values, frozenset(varied)) for values in inputs]
     else:
         keys = [_key(member, pair) for member in members]
     session_ids = [member.row["sessionId"] for member in members if member.row["sessionId"]]
@@ -174,17 +173,17 @@ def _digest(inputs: Mapping[str, str], varied: frozenset[str]) -> str:
 
 def _varied(members: Sequence[str], inputs: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     """The inputs of which no two groups have a value in common."""
-    seen: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    by_path: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     groups = set(members)
-    for group, given in zip(members, inputs, strict=True):
-        for path, value in given.items():
-            seen[path][group].add(value)
-    found = []
-    for path, by_group in seen.items():
+    for group, item_inputs in zip(members, inputs, strict=True):
+        for path, value in item_inputs.items():
+            by_path[path][group].add(value)
+    varied = []
+    for path, by_group in by_path.items():
         values = [by_group.get(group, set()) for group in groups]
         if sum(map(len, values)) == len(set[str]().union(*values)):
-            found.append(path)
-    return tuple(sorted(found))
+            varied.append(path)
+    return tuple(sorted(varied))
 
 
 def _inputs(member: _GroupedItem) -> Iterator[tuple[str, str]]:
@@ -216,9 +215,9 @@ def _figures(row: ItemWithTime) -> dict[str, float | None]:
 
 
 def _metrics(items: Sequence[ComparedItem]) -> tuple[str, ...]:
-    found = {name for item in items for name, value in item.values.items() if value is not None}
-    figures = [name for name in FIGURES if name in found]
-    return (*figures, *sorted(found - set(figures)))
+    names = {name for item in items for name, value in item.values.items() if value is not None}
+    figures = [name for name in FIGURES if name in names]
+    return (*figures, *sorted(names - set(figures)))
 
 
 def _scores(
@@ -239,10 +238,10 @@ def _scores(
 
 def _measures(rows: Iterable[MeasuredValue]) -> dict[str, dict[str, float]]:
     """The last value of each number that was measured in a session."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
+    scores: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
-        found[row["sessionId"]][MEASURE + row["name"]] = row["value"]
-    return found
+        scores[row["sessionId"]][MEASURE + row["name"]] = row["value"]
+    return scores
 
 
 def score_name(evaluator: str, dimension: str = "") -> str:

@@ -1,8 +1,7 @@
-"""What the items came to: how many passed, with intervals, by every factor that varies.
+"""Outcomes of items: success rates with confidence intervals, by factor.
 
-A rate is successes among the items that were judged: passed, failed or out of time. Errors are ours,
-not the agent's; they are left out of the rate, counted, and the rate with them as failures is given
-beside it.
+A rate is the successes among the items that passed, failed or timed out. Infrastructure errors are excluded
+from the rate and counted; the rate with them as failures is given beside it.
 """
 
 import json

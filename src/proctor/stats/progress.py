@@ -1,7 +1,7 @@
-"""The progress of a batch, cheaply enough to compute several times a second.
+"""Progress of a batch, cheap enough to compute several times a second.
 
-Counts come from an index alone. Sums would need every row; but items that ended stay as they are, so
-those of the plan's finished beginning are added up once and carried from one answer to the next.
+Counts come from an index alone. Sums would need every row; but finished items do not change, so those at
+the start of the plan are summed once and cached.
 """
 
 from collections.abc import Mapping
@@ -195,8 +195,8 @@ def _elapsed(batch: BatchRow, now: datetime) -> float:
 def _marks(previous: Progress | None, now: datetime, finished: int) -> tuple[tuple[datetime, int], ...]:
     """When how many had ended, over the last half minute."""
     oldest = now - timedelta(seconds=RATE_SECONDS)
-    kept = [mark for mark in previous._marks if mark[0] >= oldest] if previous is not None else []
-    return (*kept, (now, finished))
+    marks = [mark for mark in previous._marks if mark[0] >= oldest] if previous is not None else []
+    return (*marks, (now, finished))
 
 
 def _rate(marks: tuple[tuple[datetime, int], ...], finished: int, elapsed: float) -> float | None:

@@ -1,11 +1,8 @@
-"""How much of a measure's variance comes from each of two crossed factors, their pairing and the rest.
+"""Variance components of two crossed factors, and the judge noise of scores.
 
 A random-effects model, y = mean + row + column + pairing + repeat, estimated by Henderson's first method:
-sums of squares over groups, set equal to what the model expects of them. For balanced data that is the
-classical analysis of variance; unbalanced data need no filling up. An estimate below zero says that
-nothing was found, and counts as zero.
-
-Knows nothing of dialogues, or of what is measured.
+sums of squares over groups, set equal to their expectations. For balanced data that is the classical
+analysis of variance; unbalanced data need no imputation. A negative estimate counts as zero.
 """
 
 import math
@@ -41,9 +38,9 @@ def kappa(pairs: Sequence[Pair], order: Sequence[str] = ()) -> float | None:
     weigh = _squared(rank) if len(order) > 2 else _differs
     firsts, seconds = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
     n = len(pairs)
-    seen = sum(weigh(a, b) for a, b in pairs) / n
+    observed = sum(weigh(a, b) for a, b in pairs) / n
     by_chance = sum(weigh(a, b) * firsts[a] * seconds[b] for a in firsts for b in seconds) / n**2
-    return 1 - seen / by_chance if by_chance > 0 else None
+    return 1 - observed / by_chance if by_chance > 0 else None
 
 
 def alpha(units: Sequence[Sequence[Hashable]], metric: Metric = "nominal") -> float | None:
@@ -58,7 +55,7 @@ def alpha(units: Sequence[Sequence[Hashable]], metric: Metric = "nominal") -> fl
     if total < 2:
         return None
     apart = _distance(counts, metric)
-    seen = sum(
+    observed = sum(
         apart(a, b) / (len(unit) - 1)
         for unit in paired
         for i, a in enumerate(unit)
@@ -66,7 +63,7 @@ def alpha(units: Sequence[Sequence[Hashable]], metric: Metric = "nominal") -> fl
         if i != j
     )
     by_chance = sum(apart(a, b) * counts[a] * counts[b] for a in counts for b in counts) / (total - 1)
-    return 1 - seen / by_chance if by_chance > 0 else None
+    return 1 - observed / by_chance if by_chance > 0 else None
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -95,17 +92,20 @@ def bootstrapped(
     n = sum(map(len, groups.values()))
     if value is None or len(names) < 2:
         return Estimate(value=value, n=n)
-    draw, found = random.Random(seed), list[float]()
+    draw, estimates = random.Random(seed), list[float]()
     for _ in range(RESAMPLES):
         drawn = figure([entry for name in draw.choices(names, k=len(names)) for entry in groups[name]])
         if drawn is not None:
-            found.append(drawn)
+            estimates.append(drawn)
     # Where most draws say nothing, those that do are no sample of what could have been.
-    if len(found) < RESAMPLES / 2:
+    if len(estimates) < RESAMPLES / 2:
         return Estimate(value=value, n=n)
-    found.sort()
+    estimates.sort()
     tail = (1 - CONFIDENCE) / 2
-    low, high = found[int(tail * len(found))], found[min(len(found) - 1, int((1 - tail) * len(found)))]
+    low, high = (
+        estimates[int(tail * len(estimates))],
+        estimates[min(len(estimates) - 1, int((1 - tail) * len(estimates)))],
+    )
     return Estimate(value=value, low=low, high=high, n=n)
 
 
@@ -182,13 +182,13 @@ def variance_components(observations: Sequence[Observation]) -> list[Component]:
     if len(sources) == 2 and len(pairs) > len(rows) + len(columns) - 1:
         sources.append(PAIRING)
     estimates = _estimates(observations, sources, has_repeats=len(observations) > len(pairs))
-    told = {name: max(0.0, value) for name, value in estimates.items() if value is not None}
-    total = sum(told.values())
+    positive = {name: max(0.0, value) for name, value in estimates.items() if value is not None}
+    total = sum(positive.values())
     return [
         Component(
             source=name,
-            variance=told.get(name),
-            share=told[name] / total if name in told and total > 0 else None,
+            variance=positive.get(name),
+            share=positive[name] / total if name in positive and total > 0 else None,
         )
         for name in (ROW, COLUMN, PAIRING, REPEAT)
     ]
@@ -221,10 +221,10 @@ def _estimates(
 
 
 def _groups(observations: Sequence[Observation], key: Key) -> list[list[int]]:
-    found: dict[Hashable, list[int]] = defaultdict(list)
+    positions: dict[Hashable, list[int]] = defaultdict(list)
     for position, observation in enumerate(observations):
-        found[key(observation)].append(position)
-    return list(found.values())
+        positions[key(observation)].append(position)
+    return list(positions.values())
 
 
 def _squares(observations: Sequence[Observation], groups: Sequence[Sequence[int]]) -> float:
@@ -322,16 +322,18 @@ def _noise(judgements: Sequence[Judgement]) -> tuple[float | None, float | None]
         return None, None
     if len(things) == 1:
         return variance([vote.value for vote in votes]), None
-    found = {component.source: component for component in variance_components(votes)}
-    return found[REPEAT].variance, found[REPEAT].share if found[ROW].variance is not None else None
+    components = {component.source: component for component in variance_components(votes)}
+    return components[REPEAT].variance, components[REPEAT].share if components[
+        ROW
+    ].variance is not None else None
 
 
 def _things(own: Sequence[Judgement]) -> list[float]:
     """The value of each thing in a session; of one that was judged more than once, the mean."""
-    found: dict[str, list[float]] = defaultdict(list)
+    groups: dict[str, list[float]] = defaultdict(list)
     for judgement in own:
-        found[judgement.target].append(judgement.value)
-    return [fmean(values) for values in found.values()]
+        groups[judgement.target].append(judgement.value)
+    return [fmean(values) for values in groups.values()]
 
 
 def _left(own: Sequence[Judgement]) -> float:

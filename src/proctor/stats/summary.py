@@ -1,7 +1,6 @@
-"""Everything a report says about some sessions, as plain records.
+"""The summary of some sessions: all figures of a report, as plain records.
 
-Outcomes are of items, which are judged by their last attempt; tokens, tools, time and money are of
-all sessions, because all of them were spent.
+Outcomes are of items, by their last attempt; tokens, tools, time and cost are of all sessions.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Time, tokens, money and tools: sums over every attempt, also those that were repeated."""
+"""Time, tokens, cost and tools, summed over every attempt, including retries."""
 
 import bisect
 import math

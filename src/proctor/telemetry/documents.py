@@ -40,14 +40,14 @@ LONGEST_NAME = 512
 
 def normalised(document: Mapping[str, Any]) -> Document:
     """A foreign document in our form; a `ValueError` when it is not valid."""
-    found = dict(document)
-    found["traceId"], found["spanId"] = hex_id(found.get("traceId")), hex_id(found.get("spanId"))
-    if not found["traceId"] or not found["spanId"]:
+    flat = dict(document)
+    flat["traceId"], flat["spanId"] = hex_id(flat.get("traceId")), hex_id(flat.get("spanId"))
+    if not flat["traceId"] or not flat["spanId"]:
         raise ValueError("it has no traceId and spanId")
-    found["resource"] = {"attributes": attributes_of(as_map(found.get("resource")).get("attributes"))}
-    found["scope"] = _scope(found.get("scope"))
-    found["attributes"] = attributes_of(found.get("attributes"))
-    return _span(found) if is_span(found) else _record(found)
+    flat["resource"] = {"attributes": attributes_of(as_map(flat.get("resource")).get("attributes"))}
+    flat["scope"] = _scope(flat.get("scope"))
+    flat["attributes"] = attributes_of(flat.get("attributes"))
+    return _span(flat) if is_span(flat) else _record(flat)
 
 
 def is_span(document: Mapping[str, Any]) -> bool:
@@ -83,8 +83,8 @@ def part_of(document: Mapping[str, Any]) -> str:
     """
     if is_span(document):
         return "span"
-    told = [document.get(name) for name in ("eventName", "timeUnixNano", "attributes", "body")]
-    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    parts = [document.get(name) for name in ("eventName", "timeUnixNano", "attributes", "body")]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def says_something(document: Mapping[str, Any]) -> bool:
@@ -127,10 +127,10 @@ def any_value(value: Any, depth: int = 0) -> Any:
 def nanoseconds(value: Any) -> int:
     """A time in nanoseconds, from a number or its digits; 0: none."""
     try:
-        found = int(value or 0)
+        number = int(value or 0)
     except (TypeError, ValueError, OverflowError):
         return 0
-    return found if 0 < found < LATEST_NANOSECONDS else 0
+    return number if 0 < number < LATEST_NANOSECONDS else 0
 
 
 def named(value: Any, names: tuple[str, ...], prefix: str) -> str:
@@ -297,12 +297,12 @@ def sessions_among(marks: Iterable[SessionMark]) -> dict[SessionName, list[Sessi
         traces[mark.trace_id].append(mark)
     gathered: dict[tuple[str, str], list[SessionMark]] = defaultdict(list)
     for trace_id, members in traces.items():
-        for (external_id, service), found in _of_trace(trace_id, members).items():
-            gathered[external_id, service] += found
+        for (external_id, service), group in _of_trace(trace_id, members).items():
+            gathered[external_id, service] += group
     named: dict[SessionName, list[SessionMark]] = defaultdict(list)
     for (external_id, service), members in gathered.items():
-        for log_group, found in _by_log_group(members).items():
-            named[SessionName(external_id=external_id, service=service, log_group=log_group)] += found
+        for log_group, group in _by_log_group(members).items():
+            named[SessionName(external_id=external_id, service=service, log_group=log_group)] += group
     return dict(named)
 
 
@@ -311,11 +311,11 @@ def _of_trace(trace_id: str, members: Sequence[SessionMark]) -> dict[tuple[str, 
     order = sorted(members, key=lambda mark: mark.started)
     trace_key = next((mark.session_key for mark in order if mark.session_key), trace_id)
     trace_service = next((mark.service for mark in order if mark.service), "")
-    found: dict[tuple[str, str], list[SessionMark]] = defaultdict(list)
+    sessions: dict[tuple[str, str], list[SessionMark]] = defaultdict(list)
     for mark in order:
         key = _inherited(mark.span_id, keys, parents) or trace_key
-        found[key, services.get(mark.span_id) or mark.service or trace_service].append(mark)
-    return found
+        sessions[key, services.get(mark.span_id) or mark.service or trace_service].append(mark)
+    return sessions
 
 
 def _known(members: Sequence[SessionMark]) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
@@ -337,24 +337,24 @@ def _inherited(span_id: str, keys: dict[str, str], parents: Mapping[str, str]) -
     while span_id and span_id not in visited and span_id not in keys:
         visited[span_id] = None
         span_id = parents.get(span_id, "")
-    found = keys.get(span_id, "")
-    keys.update(dict.fromkeys(visited, found))
-    return found
+    key = keys.get(span_id, "")
+    keys.update(dict.fromkeys(visited, key))
+    return key
 
 
 def _by_log_group(members: Sequence[SessionMark]) -> dict[str, list[SessionMark]]:
     """Members by log group. Those without one join those with one."""
     spans = [mark for mark in members if mark.part == "span"]
-    said = dict.fromkeys(mark.log_group for mark in (spans or members) if mark.has_log_group)
-    if not said:
-        said = dict.fromkeys(mark.log_group for mark in members if mark.has_log_group)
-    if not said:
-        said = dict.fromkeys(mark.log_group for mark in members[:1])
-    if len(said) == 1:
-        return {next(iter(said)): list(members)}
+    log_groups = dict.fromkeys(mark.log_group for mark in (spans or members) if mark.has_log_group)
+    if not log_groups:
+        log_groups = dict.fromkeys(mark.log_group for mark in members if mark.has_log_group)
+    if not log_groups:
+        log_groups = dict.fromkeys(mark.log_group for mark in members[:1])
+    if len(log_groups) == 1:
+        return {next(iter(log_groups)): list(members)}
     at_home = {mark.key[:2]: mark.log_group for mark in spans if mark.has_log_group}
-    found: dict[str, list[SessionMark]] = defaultdict(list)
+    groups: dict[str, list[SessionMark]] = defaultdict(list)
     for mark in members:
-        own = mark.log_group if mark.has_log_group else next(iter(said))
-        found[at_home.get(mark.key[:2], own)].append(mark)
-    return found
+        own = mark.log_group if mark.has_log_group else next(iter(log_groups))
+        groups[at_home.get(mark.key[:2], own)].append(mark)
+    return groups

@@ -65,12 +65,12 @@ def parse_nested(value: Any) -> Any:
 
 def args_of(value: Any) -> dict[str, Any]:
     """Arguments of a tool call as an object, from JSON, a Python literal, or plain text."""
-    found = parse_nested(value)
-    if isinstance(found, str):
-        found = _literal(found)
-    if isinstance(found, Mapping):
-        return {str(key): each for key, each in found.items()}
-    return {} if found in (None, "", []) else {"input": found}
+    parsed = parse_nested(value)
+    if isinstance(parsed, str):
+        parsed = _literal(parsed)
+    if isinstance(parsed, Mapping):
+        return {str(key): each for key, each in parsed.items()}
+    return {} if parsed in (None, "", []) else {"input": parsed}
 
 
 def as_text(value: Any) -> str:
@@ -105,13 +105,13 @@ def message_of_blocks(blocks: Iterable[Any], role: Role) -> ParsedMessage:
             results.append(result)
         else:
             texts.append(_block_text(block))
-    said = ParsedMessage(role, "\n".join(filter(None, texts)), tuple(calls), tuple(results))
-    return replace(said, role="tool") if results and not said.text and not calls else said
+    message = ParsedMessage(role, "\n".join(filter(None, texts)), tuple(calls), tuple(results))
+    return replace(message, role="tool") if results and not message.text and not calls else message
 
 
 def calls_of(values: Any) -> tuple[ParsedToolCall, ...]:
     """Tool calls beside the content, as OpenAI and LangChain write them."""
-    found = list[ParsedToolCall]()
+    calls = list[ParsedToolCall]()
     for each in map(parse_nested, values if isinstance(values, list) else ()):
         if isinstance(each, Mapping):
             inner = _first(each, "function", "tool_call", "functionCall")
@@ -119,9 +119,9 @@ def calls_of(values: Any) -> tuple[ParsedToolCall, ...]:
             name = _first(inner, "name", "toolName")
             named = _first(each, "id", "toolCallId") or inner.get("id")
             if name:
-                given = args_of(_first(inner, "arguments", "args", "input"))
-                found.append(ParsedToolCall(str(named or ""), str(name), given))
-    return tuple(found)
+                arguments = args_of(_first(inner, "arguments", "args", "input"))
+                calls.append(ParsedToolCall(str(named or ""), str(name), arguments))
+    return tuple(calls)
 
 
 def _call(block: Mapping[str, Any]) -> ParsedToolCall | None:
@@ -141,24 +141,26 @@ def _call(block: Mapping[str, Any]) -> ParsedToolCall | None:
 
 
 def _result(block: Mapping[str, Any]) -> ParsedToolResult | None:
-    found = _first(block, "toolResult", "functionResponse", "function_response")
-    if found is None and str(block.get("type")) in _RESULT_TYPES:
-        found = block
-    if not isinstance(found, Mapping):
+    result = _first(block, "toolResult", "functionResponse", "function_response")
+    if result is None and str(block.get("type")) in _RESULT_TYPES:
+        result = block
+    if not isinstance(result, Mapping):
         return None
-    named = _first(found, "toolUseId", "tool_use_id", "toolCallId", "call_id", "id")
-    failed = found.get("is_error") is True or str(found.get("status") or "").lower() == "error"
+    named = _first(result, "toolUseId", "tool_use_id", "toolCallId", "call_id", "id")
+    failed = result.get("is_error") is True or str(result.get("status") or "").lower() == "error"
     return ParsedToolResult(
-        str(named or ""), _result_text(_first(found, "content", "response", "result", "output")), failed
+        str(named or ""), _result_text(_first(result, "content", "response", "result", "output")), failed
     )
 
 
 def _result_text(value: Any) -> str:
-    found = parse_nested(value)
-    if found is None or isinstance(found, str):
-        return found or ""
-    blocks = found if isinstance(found, list) else [found]
-    return message_of_blocks(blocks, "tool").text if blocks and all(map(is_block, blocks)) else as_text(found)
+    parsed = parse_nested(value)
+    if parsed is None or isinstance(parsed, str):
+        return parsed or ""
+    blocks = parsed if isinstance(parsed, list) else [parsed]
+    return (
+        message_of_blocks(blocks, "tool").text if blocks and all(map(is_block, blocks)) else as_text(parsed)
+    )
 
 
 def _block_text(block: Mapping[str, Any]) -> str:
@@ -185,11 +187,11 @@ def _literal(text: str) -> Any:
     if stripped[:1] not in ("{", "[") or len(stripped) > LONGEST_LITERAL:
         return text
     try:
-        found = ast.literal_eval(stripped)
-        json.dumps(found)
+        literal = ast.literal_eval(stripped)
+        json.dumps(literal)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
-    return found
+    return literal
 
 
 _UNSAID = frozenset(("reasoning", "thinking", "redacted_thinking"))
@@ -261,40 +263,42 @@ def role_of(value: Any, otherwise: Role) -> Role:
 
 def text_of(value: Any) -> str:
     """A value as text: the result of a tool, a response."""
-    found = parse_nested(value)
-    if found is None or isinstance(found, str):
-        return found or ""
-    told = parse_messages(found, "tool") if _is_message_like(found) else []
-    texts = (said.text or "\n".join(result.text for result in said.results) for said in told)
-    return "\n".join(filter(None, texts)) or as_text(found)
+    parsed = parse_nested(value)
+    if parsed is None or isinstance(parsed, str):
+        return parsed or ""
+    messages = parse_messages(parsed, "tool") if _is_message_like(parsed) else []
+    texts = (message.text or "\n".join(result.text for result in message.results) for message in messages)
+    return "\n".join(filter(None, texts)) or as_text(parsed)
 
 
 def payload_of(value: Any, depth: int = 0) -> Any:
     """The core of a message about a tool: its arguments or result."""
-    found = parse_nested(value)
+    parsed = parse_nested(value)
     if depth > DEEPEST:
-        return found
-    if isinstance(found, list):
-        is_talk = found and all(isinstance(each, Mapping) and "role" in each for each in found)
-        return payload_of(found[-1], depth + 1) if is_talk else _payload_of_blocks(found)
-    if not isinstance(found, Mapping):
-        return found
-    if "parts" in found:
-        return _payload_of_blocks(parse_nested(found["parts"]))
+        return parsed
+    if isinstance(parsed, list):
+        is_talk = parsed and all(isinstance(each, Mapping) and "role" in each for each in parsed)
+        return payload_of(parsed[-1], depth + 1) if is_talk else _payload_of_blocks(parsed)
+    if not isinstance(parsed, Mapping):
+        return parsed
+    if "parts" in parsed:
+        return _payload_of_blocks(parse_nested(parsed["parts"]))
     for key, besides in (("messages", ()), ("content", ("role", "id")), ("message", ("id", "finish_reason"))):
-        if key in found and (not besides or len(found) == 1 or any(each in found for each in besides)):
-            return payload_of(found[key], depth + 1)
-    return _payload_of_blocks([found])
+        if key in parsed and (not besides or len(parsed) == 1 or any(each in parsed for each in besides)):
+            return payload_of(parsed[key], depth + 1)
+    return _payload_of_blocks([parsed])
 
 
 def tools_of(value: Any) -> list[dict[str, Any]]:
     """Tool definitions in a value: names, or with description and parameters."""
-    found = parse_nested(value)
-    if isinstance(found, Mapping):
-        found = [found]
-    if isinstance(found, str):
-        found = found.split(",")
-    return [tool for each in found if (tool := _tool(parse_nested(each)))] if isinstance(found, list) else []
+    parsed = parse_nested(value)
+    if isinstance(parsed, Mapping):
+        parsed = [parsed]
+    if isinstance(parsed, str):
+        parsed = parsed.split(",")
+    return (
+        [tool for each in parsed if (tool := _tool(parse_nested(each)))] if isinstance(parsed, list) else []
+    )
 
 
 def _of_list(values: Sequence[Any], role: Role, depth: int) -> list[ParsedMessage]:
@@ -303,7 +307,7 @@ def _of_list(values: Sequence[Any], role: Role, depth: int) -> list[ParsedMessag
     if len(values) == 2 and isinstance(values[1], str) and str(values[0]).lower() in ROLES:
         # LangGraph takes a message as a pair: ("user", "hello").
         return [ParsedMessage(role_of(values[0], role), values[1])]
-    return [said for each in values for said in parse_messages(each, role, depth + 1)]
+    return [message for each in values for message in parse_messages(each, role, depth + 1)]
 
 
 def _of_mapping(value: Mapping[str, Any], role: Role, depth: int) -> list[ParsedMessage]:
@@ -337,16 +341,20 @@ def _messages(value: Mapping[str, Any], role: Role, depth: int) -> list[ParsedMe
     return [_message(value, _content(content, who), who)]
 
 
-def _message(value: Mapping[str, Any], said: ParsedMessage, who: Role) -> ParsedMessage:
-    said = replace(said, role=who, name=str(value.get("name") or "") if who != "tool" else "")
+def _message(value: Mapping[str, Any], message: ParsedMessage, who: Role) -> ParsedMessage:
+    message = replace(message, role=who, name=str(value.get("name") or "") if who != "tool" else "")
     for key in ("tool_calls", "toolCalls"):
-        said = replace(said, calls=_merged(said.calls, calls_of(parse_nested(value.get(key)))))
-    if who == "tool" and not said.results and not said.calls:
+        message = replace(message, calls=_merged(message.calls, calls_of(parse_nested(value.get(key)))))
+    if who == "tool" and not message.results and not message.calls:
         answered = value.get("tool_call_id") or value.get("toolCallId") or value.get("id") or ""
         is_error = str(value.get("status") or "").lower() == "error"
-        return replace(said, text="", results=(ParsedToolResult(str(answered), said.text, is_error),))
+        return replace(message, text="", results=(ParsedToolResult(str(answered), message.text, is_error),))
     # Results of tools that stand in a message of the user, as some providers have it, are the tool's.
-    return replace(said, role="tool") if said.results and not said.text and not said.calls else said
+    return (
+        replace(message, role="tool")
+        if message.results and not message.text and not message.calls
+        else message
+    )
 
 
 def _content(content: Any, who: Role) -> ParsedMessage:
@@ -368,10 +376,10 @@ def _merged(
 def _payload_of_blocks(blocks: Any) -> Any:
     if not isinstance(blocks, list) or not blocks or not all(map(is_block, blocks)):
         return blocks[0] if isinstance(blocks, list) and len(blocks) == 1 else blocks
-    said = message_of_blocks(blocks, "tool")
-    if said.calls:
-        return said.calls[0].args
-    return said.results[0].text if said.results else said.text
+    message = message_of_blocks(blocks, "tool")
+    if message.calls:
+        return message.calls[0].args
+    return message.results[0].text if message.results else message.text
 
 
 def _is_message_like(value: Any) -> bool:

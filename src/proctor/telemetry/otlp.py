@@ -114,7 +114,7 @@ def signal_of(message: Mapping[str, Any]) -> str | None:
 
 
 def _gathered(documents: Iterable[Mapping[str, Any]]) -> DecodedSpans:
-    kept, rejected, why = list[Document](), 0, ""
+    accepted, rejected, why = list[Document](), 0, ""
     for each in documents:
         try:
             document = normalised(each)
@@ -124,8 +124,8 @@ def _gathered(documents: Iterable[Mapping[str, Any]]) -> DecodedSpans:
                 rejected, why = rejected + 1, why or f"a span was left out: {error}"
             continue
         if "body" not in each or says_something(document):
-            kept.append(document)
-    return DecodedSpans(kept, rejected, why)
+            accepted.append(document)
+    return DecodedSpans(accepted, rejected, why)
 
 
 def _flat(message: Mapping[str, Any], signal: str) -> Iterator[Mapping[str, Any]]:
@@ -231,14 +231,14 @@ def _value(value: Any) -> Any:
     kind = value.WhichOneof("value")
     if kind is None:
         return None
-    found = getattr(value, kind)
+    content = getattr(value, kind)
     if kind == "kvlist_value":
-        return _pairs(found.values)
+        return _pairs(content.values)
     if kind == "array_value":
-        return [_value(each) for each in found.values]
+        return [_value(each) for each in content.values]
     if kind == "bytes_value":
-        return base64.b64encode(found).decode()
-    return None if kind == "double_value" and not math.isfinite(found) else found
+        return base64.b64encode(content).decode()
+    return None if kind == "double_value" and not math.isfinite(content) else content
 
 
 # Encoding as OTLP JSON, as collectors read and write it.

@@ -44,7 +44,7 @@ def sessions_of(documents: Iterable[Document], *, service: str = "", log_group: 
     for document in documents:
         mark = mark_of(document, fallback=log_group, service=service)
         by_key[mark.key], marks[mark.key] = document, mark
-    told = (
+    built = (
         session_of(
             [by_key[mark.key] for mark in members],
             external_id=name.external_id,
@@ -53,7 +53,7 @@ def sessions_of(documents: Iterable[Document], *, service: str = "", log_group: 
         )
         for name, members in sessions_among(marks.values()).items()
     )
-    return [session for session in told if session is not None]
+    return [session for session in built if session is not None]
 
 
 def session_of(
@@ -76,7 +76,7 @@ def session_of(
     turns = sorted((turn for turn in turns if turn.has_work), key=lambda turn: turn.started)
     if not turns:
         return None
-    told = [turn.tell() for turn in turns]
+    transcripts = [turn.tell() for turn in turns]
     steps = [
         Step(
             trace_id=turn.name,
@@ -84,11 +84,11 @@ def session_of(
             started_at=moment(turn.started),
             finished_at=moment(turn.ended),
         )
-        for turn, happened in zip(turns, told, strict=True)
+        for turn, happened in zip(turns, transcripts, strict=True)
     ]
     roots = [(root, turn.read[root.span_id]) for turn in turns for root in turn.roots]
     failed = next((span for span, reading in roots if reading.has_failed), None)
-    found = Session(
+    session = Session(
         external_id=external_id,
         source=SOURCE,
         service=service,
@@ -106,7 +106,7 @@ def session_of(
         attributes=_attributes(documents, {key for turn in turns for key in turn.keys}),
         notes=[f"{left_out:,} more spans and records were left out"] if left_out else [],
     )
-    return replace(found, **{name: each for _, reading in roots for name, each in reading.told.items()})
+    return replace(session, **{name: each for _, reading in roots for name, each in reading.told.items()})
 
 
 def moment(nanoseconds: int) -> datetime | None:
@@ -145,26 +145,26 @@ def _most_used(steps: Sequence[Step]) -> str:
 
 def _tools(readings: Iterable[SpanReading]) -> list[Mapping[str, Any]]:
     """Each tool once, in its most detailed description."""
-    found: dict[str, Mapping[str, Any]] = {}
+    tools: dict[str, Mapping[str, Any]] = {}
     for tool in (tool for reading in readings for tool in reading.tools):
         name = str(tool["name"])
-        if name not in found or len(tool) > len(found[name]):
-            found[name] = tool
-    return list(found.values())
+        if name not in tools or len(tool) > len(tools[name]):
+            tools[name] = tool
+    return list(tools.values())
 
 
 def _attributes(documents: Sequence[Document], read: Set[tuple[str, str]]) -> dict[str, Any]:
     """Further short attributes for filters, without messages."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for document in documents:
         if (document["traceId"], document["spanId"]) in read and is_span(document):
             for key, value in _short(document["attributes"]):
-                found.setdefault(key, value)
+                attributes.setdefault(key, value)
             for key, value in _short(document["resource"]["attributes"]):
-                found.setdefault(key, value)
-            if len(found) >= MOST_ATTRIBUTES:
+                attributes.setdefault(key, value)
+            if len(attributes) >= MOST_ATTRIBUTES:
                 break
-    return dict(list(found.items())[:MOST_ATTRIBUTES])
+    return dict(list(attributes.items())[:MOST_ATTRIBUTES])
 
 
 def _short(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -164,13 +164,13 @@ def _line(path: Path, number: int, line: bytes) -> Iterator[Document | Unreadabl
 
 def _documents_in(path: Path, number: int, value: Any) -> Iterator[Document | Unreadable]:
     try:
-        found = value if isinstance(value, DecodedSpans) else documents_in(value)
+        spans = value if isinstance(value, DecodedSpans) else documents_in(value)
     except ValueError as error:
         yield Unreadable(path=str(path), line=number, problem=str(error))
         return
-    yield from found.documents
-    if found.rejected:
-        problem = f"{found.rejected} spans or records could not be read; the first: {found.why}"
+    yield from spans.documents
+    if spans.rejected:
+        problem = f"{spans.rejected} spans or records could not be read; the first: {spans.why}"
         yield Unreadable(path=str(path), line=number, problem=problem)
 
 
@@ -194,11 +194,11 @@ def _one_message(data: bytes) -> DecodedSpans | None:
     # The bytes do not name their signal; decoded as the wrong one they are empty.
     for signal in (TRACES, LOGS):
         try:
-            found = decode_protobuf(data, signal)
+            spans = decode_protobuf(data, signal)
         except ValueError:
             continue
-        if found.documents:
-            return found
+        if spans.documents:
+            return spans
     return None
 
 
@@ -318,36 +318,40 @@ def _is_wanted(document: Document, query: LogGroupQuery) -> bool:
 
 
 def _events(client: Any, group: str, query: LogGroupQuery) -> Iterator[dict[str, Any]]:
-    asked: dict[str, Any] = {"logGroupName": group}
+    parameters: dict[str, Any] = {"logGroupName": group}
     if query.start:
-        asked["startTime"] = _milliseconds(query.start)
+        parameters["startTime"] = _milliseconds(query.start)
     if query.end:
         # The end is inclusive in the API.
-        asked["endTime"] = _milliseconds(query.end - timedelta(milliseconds=1))
+        parameters["endTime"] = _milliseconds(query.end - timedelta(milliseconds=1))
     if query.service:
-        asked["filterPattern"] = f'"{query.service}"'
-    yield from _paged(client, "filter_log_events", "events", asked, f"the log group {group}")
+        parameters["filterPattern"] = f'"{query.service}"'
+    yield from _paged(client, "filter_log_events", "events", parameters, f"the log group {group}")
 
 
 def _groups_with_prefix(client: Any, prefix: str) -> Iterator[str]:
-    asked = {"logGroupNamePrefix": prefix}
-    found = _paged(client, "describe_log_groups", "logGroups", asked, f"log groups beginning with {prefix}")
-    return (group["logGroupName"] for group in found)
+    parameters = {"logGroupNamePrefix": prefix}
+    groups = _paged(
+        client, "describe_log_groups", "logGroups", parameters, f"log groups beginning with {prefix}"
+    )
+    return (group["logGroupName"] for group in groups)
 
 
 def _paged(
-    client: Any, operation: str, items: str, asked: dict[str, Any], what: str
+    client: Any, operation: str, items: str, parameters: dict[str, Any], what: str
 ) -> Iterator[dict[str, Any]]:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        for page in client.get_paginator(operation).paginate(**asked):
+        for page in client.get_paginator(operation).paginate(**parameters):
             yield from page.get(items, ())
     except ClientError as error:
-        told = error.response.get("Error", {})
-        if told.get("Code") == "ResourceNotFoundException":
+        details = error.response.get("Error", {})
+        if details.get("Code") == "ResourceNotFoundException":
             raise NotFound(f"there is no {what.removeprefix('the ')}") from error
-        raise UsageError(f"CloudWatch Logs refuses to show {what}: {told.get('Message') or error}") from error
+        raise UsageError(
+            f"CloudWatch Logs refuses to show {what}: {details.get('Message') or error}"
+        ) from error
     except BotoCoreError as error:
         raise UsageError(f"CloudWatch Logs cannot be reached: {error}") from error
 

@@ -123,12 +123,12 @@ def provider_of(span: Span) -> str:
 
 
 def _error(document: Document) -> str:
-    said = [str(document["status"].get("message") or "")]
+    messages = [str(document["status"].get("message") or "")]
     for event in document["events"]:
         if event["name"] == "exception":
-            said.append(str(event["attributes"].get("exception.message") or ""))
-    said.append(str(document["attributes"].get("error.type") or ""))
-    return next(filter(None, said), "it failed")
+            messages.append(str(event["attributes"].get("exception.message") or ""))
+    messages.append(str(document["attributes"].get("error.type") or ""))
+    return next(filter(None, messages), "it failed")
 
 
 def _count(value: Any) -> int:

@@ -75,29 +75,29 @@ class _SpanBuilder:
         self.began = max(self.began + 1, _nanoseconds(step.started_at) or self.began + BEGINNING)
         trace_id = self._unused(step.trace_id)
         span_id = _digest(self.session.external_id, trace_id)[:16]
-        clock, said, calls = self.began, list[tuple[Message, int]](), list[Document]()
+        clock, messages, calls = self.began, list[tuple[Message, int]](), list[Document]()
         for happening in step.events:
             clock = max(clock + 1, _nanoseconds(happening.at))
             if isinstance(happening.event, Message):
-                said.append((happening.event, clock))
+                messages.append((happening.event, clock))
             elif isinstance(happening.event, ToolCall | ModelCall):
                 calls.append(self._call(happening.event, trace_id, span_id, clock))
         ended = max(clock + 1, _nanoseconds(step.finished_at))
-        agent = self._agent(step, said, is_last=is_last)
+        agent = self._agent(step, messages, is_last=is_last)
         agent |= {"traceId": trace_id, "spanId": span_id, "parentSpanId": None}
         self.documents.append(agent | self._around(self.began, ended))
         self.documents += calls
 
-    def _agent(self, step: Step, said: Sequence[tuple[Message, int]], *, is_last: bool) -> Document:
+    def _agent(self, step: Step, messages: Sequence[tuple[Message, int]], *, is_last: bool) -> Document:
         session = self.session
-        asked = [message for message, _ in said if message.role == "user"]
-        answers = [message for message, _ in said if message.role == "assistant"]
+        prompts = [message for message, _ in messages if message.role == "user"]
+        answers = [message for message, _ in messages if message.role == "assistant"]
         own = {
             "session.id": session.external_id,
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": session.agent,
             "gen_ai.request.model": session.model,
-            "gen_ai.input.messages": _messages(asked),
+            "gen_ai.input.messages": _messages(prompts),
             "gen_ai.output.messages": _messages(answers[-1:]),
             "gen_ai.tool.definitions": _definitions(session.tools),
             "proctor.trace.id": step.trace_id,
@@ -115,20 +115,20 @@ class _SpanBuilder:
             "kind": "INTERNAL",
             "attributes": _besides(session.attributes) | {key: each for key, each in own.items() if each},
             "status": {"code": "ERROR", "message": session.error} if failed else {"code": "OK"},
-            "events": [_event(message, at) for message, at in said],
+            "events": [_event(message, at) for message, at in messages],
         }
 
     def _call(self, call: ToolCall | ModelCall, trace_id: str, parent: str, at: int) -> Document:
         number = len(self.used)
-        given = call.call_id or f"call-{number}"
-        span_id = given if f"{trace_id}/{given}" not in self.used and given != parent else ""
-        span_id = span_id or _digest(trace_id, given, str(number))[:16]
+        call_id = call.call_id or f"call-{number}"
+        span_id = call_id if f"{trace_id}/{call_id}" not in self.used and call_id != parent else ""
+        span_id = span_id or _digest(trace_id, call_id, str(number))[:16]
         self.used.add(f"{trace_id}/{span_id}")
-        made = _tool_span(call) if isinstance(call, ToolCall) else _model_span(call)
+        span = _tool_span(call) if isinstance(call, ToolCall) else _model_span(call)
         took = (call.duration_ms if isinstance(call, ToolCall) else call.latency_ms) or 0.0
-        made["attributes"] |= {"session.id": self.session.external_id, "proctor.call.id": call.call_id}
+        span["attributes"] |= {"session.id": self.session.external_id, "proctor.call.id": call.call_id}
         ids = {"traceId": trace_id, "spanId": span_id, "parentSpanId": parent}
-        return made | ids | {"events": []} | self._around(max(self.began, at - int(took * 1e6)), at)
+        return span | ids | {"events": []} | self._around(max(self.began, at - int(took * 1e6)), at)
 
     def _around(self, started: int, ended: int) -> Document:
         about = {"service.name": self.session.service, "aws.log.group.names": self.session.log_group}
@@ -193,11 +193,11 @@ def _model_span(call: ModelCall) -> Document:
 
 
 def _event(message: Message, at: int) -> Document:
-    said = {"role": message.role, "content": message.content, "name": message.name}
+    fields = {"role": message.role, "content": message.content, "name": message.name}
     return {
         "name": f"gen_ai.{message.role}.message",
         "timeUnixNano": at,
-        "attributes": {key: each for key, each in said.items() if each or key == "content"},
+        "attributes": {key: each for key, each in fields.items() if each or key == "content"},
     }
 
 

@@ -112,11 +112,11 @@ class SpanTranscript:
             call = replace(call, result=self._results[named].text)
         return call
 
-    def _unrecorded_call(self, asked: RequestedTool) -> ToolCall | None:
-        call = asked.call
+    def _unrecorded_call(self, request: RequestedTool) -> ToolCall | None:
+        call = request.call
         if call.id and call.id in self._used_ids:
             return None
-        nameless = (asked.trace_id, call.name)
+        nameless = (request.trace_id, call.name)
         if self._used_names[nameless] > 0:
             self._used_names[nameless] -= 1
             return None
@@ -229,50 +229,50 @@ class TraceReader:
     def _opening(self, at: int, reading: SpanReading, earlier: Sequence[TimedItem]) -> list[TimedItem]:
         """The prompt of an outermost agent. Its last message is new, even if an equal one exists."""
         fresh = None if _has_user(earlier) else _last(reading.inputs, "user")
-        found = list(self._system(at, reading))
+        items = list(self._system(at, reading))
         before = [message for message in reading.inputs if message is not fresh]
         if fresh is not None and reading.inputs[-1] is fresh:
-            found += self._transcript.add_conversation(before, at, self.trace_id)
-            return found + list(self._transcript.say(fresh, at, self.trace_id))
-        return found + list(self._transcript.add_conversation(reading.inputs, at, self.trace_id))
+            items += self._transcript.add_conversation(before, at, self.trace_id)
+            return items + list(self._transcript.say(fresh, at, self.trace_id))
+        return items + list(self._transcript.add_conversation(reading.inputs, at, self.trace_id))
 
     def _closing(
         self, at: int, span: Span, reading: SpanReading, earlier: Sequence[TimedItem]
     ) -> list[TimedItem]:
         """The answer of an outermost agent, unless its model has just given it."""
-        found = list[TimedItem]()
+        items = list[TimedItem]()
         if not any(self.read[each.span_id].kind == "inference" for each in self._spans):
             usage = usage_of(span)
             if usage != Usage():
-                found.append((at, _model_call(span, reading, usage)))
+                items.append((at, _model_call(span, reading, usage)))
         answer = _last(reading.outputs, "assistant")
         last = next((what for _, what in reversed(earlier) if _is_assistant(what)), None)
         if answer is None or (isinstance(last, Message) and _same(last.content, answer.text)):
-            return found
-        return found + list(self._transcript.say(replace(answer, calls=()), at, self.trace_id))
+            return items
+        return items + list(self._transcript.say(replace(answer, calls=()), at, self.trace_id))
 
     def _asked(
         self, at: int, span: Span, reading: SpanReading, earlier: Sequence[TimedItem]
     ) -> list[TimedItem]:
         """What is new in a request to a model."""
-        found = list(self._system(at, reading))
+        items = list(self._system(at, reading))
         inputs = [message for message in reading.inputs if message.role != "system"]
         if self._inner_agent(span) and _has_user(earlier):
             inputs = [message for message in inputs if message.role != "user"]
         last = inputs[-1] if inputs else None
         if last is not None and last.role == "user" and not _has_user(earlier) and not self.roots:
             # The only source for the prompt of this turn: the last message of the user.
-            found += self._transcript.add_conversation(inputs[:-1], at, self.trace_id)
-            return found + list(self._transcript.say(last, at, self.trace_id))
-        return found + list(self._transcript.add_conversation(inputs, at, self.trace_id))
+            items += self._transcript.add_conversation(inputs[:-1], at, self.trace_id)
+            return items + list(self._transcript.say(last, at, self.trace_id))
+        return items + list(self._transcript.add_conversation(inputs, at, self.trace_id))
 
     def _answered(self, at: int, span: Span, reading: SpanReading) -> list[TimedItem]:
-        found: list[TimedItem] = [(at, _model_call(span, reading, usage_of(span)))]
+        items: list[TimedItem] = [(at, _model_call(span, reading, usage_of(span)))]
         inner = self._inner_agent(span)
         for message in reading.outputs:
             if message.role == "assistant":
-                found += self._transcript.say(replace(message, name=message.name or inner), at, self.trace_id)
-        return found
+                items += self._transcript.say(replace(message, name=message.name or inner), at, self.trace_id)
+        return items
 
     def _system(self, at: int, reading: SpanReading) -> Iterator[TimedItem]:
         written = [ParsedMessage("system", reading.system)] if reading.system else []
@@ -314,14 +314,14 @@ class TraceReader:
 
     def _above(self, span: Span, kind: str) -> list[Span]:
         """Enclosing spans of a kind, nearest first."""
-        found, visited, above = list[Span](), {span.span_id}, self._by_id.get(span.parent_id)
+        ancestors, visited, above = list[Span](), {span.span_id}, self._by_id.get(span.parent_id)
         while above is not None and above.span_id not in visited and len(visited) < DEEPEST:
             visited.add(above.span_id)
             reading = self.read.get(above.span_id)
             if reading is not None and reading.kind == kind:
-                found.append(above)
+                ancestors.append(above)
             above = self._by_id.get(above.parent_id)
-        return found
+        return ancestors
 
 
 def _used(span: Span, reading: SpanReading) -> ToolUse:

@@ -300,7 +300,7 @@ class BatchAnalyzer:
             "errors": errors,
             "unfinished_runs": total - judged - errors,
             "best_variation": None if best is None else {"variation_id": -best[1], "success_rate": best[0]},
-            "notes": [*experiment.honest_words(study, tried), *experiment.of_no_spread(study, self.metrics)],
+            "notes": [*experiment.limitations(study, tried), *experiment.of_no_spread(study, self.metrics)],
             "stand_ins": list(study.stand_ins),
         }
 

@@ -48,10 +48,10 @@ def is_transport(scope: str) -> bool:
 
 def _with_invocation(reading: SpanReading | None, span: Span) -> SpanReading | None:
     """Any span may say what an agent was asked and answered, in two attributes."""
-    asked, answered = span.attributes.get(PROMPT), span.attributes.get(RESPONSE)
-    if not asked and not answered:
+    prompt, answered = span.attributes.get(PROMPT), span.attributes.get(RESPONSE)
+    if not prompt and not answered:
         return reading
-    inputs = [ParsedMessage("user", str(asked))] if asked else []
+    inputs = [ParsedMessage("user", str(prompt))] if prompt else []
     outputs = [ParsedMessage("assistant", str(answered))] if answered else []
     if reading is None:
         return SpanReading(kind="agent", inputs=inputs, outputs=outputs, has_failed=span.has_failed)
@@ -62,7 +62,7 @@ def _with_invocation(reading: SpanReading | None, span: Span) -> SpanReading | N
 
 @cache
 def _dialects() -> tuple[SpanDialect, ...]:
-    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
-    names = sorted(module.name for module in modules if not module.name.startswith("_"))
-    found: list[Any] = [import_module(f"{__name__}.{name}") for name in names]
-    return tuple(found)
+    files = pkgutil.iter_modules([str(Path(__file__).parent)])
+    names = sorted(module.name for module in files if not module.name.startswith("_"))
+    modules: list[Any] = [import_module(f"{__name__}.{name}") for name in names]
+    return tuple(modules)

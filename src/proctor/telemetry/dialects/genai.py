@@ -1,4 +1,4 @@
-"""The GenAI semantic conventions of OpenTelemetry, whoever follows them."""
+"""The GenAI semantic conventions of OpenTelemetry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -101,11 +101,11 @@ def read_talk(span: Span, kind: Kind, content: Content) -> SpanReading:
 def read_tool(span: Span, content: Content) -> SpanReading:
     """A tool: its name, what it was given, what it gave back."""
     attributes = span.attributes
-    given = first(attributes, "gen_ai.tool.call.arguments")
-    if given is None:
-        given = content.asked
-    if given is None:
-        given = entity_input(attributes.get("traceloop.entity.input"))
+    arguments = first(attributes, "gen_ai.tool.call.arguments")
+    if arguments is None:
+        arguments = content.asked
+    if arguments is None:
+        arguments = entity_input(attributes.get("traceloop.entity.input"))
     result = first(attributes, "gen_ai.tool.call.result")
     if result is None:
         result = content.answered
@@ -116,7 +116,7 @@ def read_tool(span: Span, content: Content) -> SpanReading:
     return SpanReading(
         kind="tool",
         tool=str(name or span.name.removeprefix("execute_tool ").removesuffix(".tool")),
-        tool_args=None if given is None else args_of(payload_of(given)),
+        tool_args=None if arguments is None else args_of(payload_of(arguments)),
         tool_result=None if result is None else text_of(payload_of(result)),
         tool_call_id=str(first(attributes, "gen_ai.tool.call.id", "tool_call.id") or ""),
         has_failed=span.has_failed or failed,
@@ -137,7 +137,7 @@ def content_of(span: Span) -> Content:
 
 def instructions(value: Any) -> str:
     """A system prompt from parts, messages or plain text."""
-    return "\n".join(filter(None, (said.text for said in parse_messages(value, "system"))))
+    return "\n".join(filter(None, (message.text for message in parse_messages(value, "system"))))
 
 
 def agent_of(span: Span) -> str:
@@ -150,9 +150,9 @@ def agent_of(span: Span) -> str:
 
 def tools_on(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The tools a span says there were, those with a description first."""
-    found = tools_of(attributes.get("gen_ai.tool.definitions"))
-    found += tools_of(unflattened(attributes, "llm.request.functions"))
-    return found + tools_of(attributes.get("gen_ai.agent.tools"))
+    tools = tools_of(attributes.get("gen_ai.tool.definitions"))
+    tools += tools_of(unflattened(attributes, "llm.request.functions"))
+    return tools + tools_of(attributes.get("gen_ai.agent.tools"))
 
 
 def unflattened(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
@@ -169,29 +169,29 @@ def unflattened(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
                 branch = below
             else:
                 branch.setdefault(leaf, value)
-    found = _gathered(tree)
-    return found if isinstance(found, list) else []
+    gathered = _gathered(tree)
+    return gathered if isinstance(gathered, list) else []
 
 
 def entity_input(value: Any) -> Any:
     """A tool's arguments from what Traceloop keeps of a call."""
-    found = parse_nested(value)
-    if not isinstance(found, Mapping):
-        return found
-    if isinstance(found.get("inputs"), Mapping):
-        return found["inputs"]
-    if "input_str" in found:
-        return found["input_str"]
-    if set(found) == {"args", "kwargs"} and isinstance(found["kwargs"], Mapping):
-        given = found["args"] if isinstance(found["args"], list) else []
-        return {**{f"arg{number}": each for number, each in enumerate(given)}, **found["kwargs"]}
-    return found
+    parsed = parse_nested(value)
+    if not isinstance(parsed, Mapping):
+        return parsed
+    if isinstance(parsed.get("inputs"), Mapping):
+        return parsed["inputs"]
+    if "input_str" in parsed:
+        return parsed["input_str"]
+    if set(parsed) == {"args", "kwargs"} and isinstance(parsed["kwargs"], Mapping):
+        arguments = parsed["args"] if isinstance(parsed["args"], list) else []
+        return {**{f"arg{number}": each for number, each in enumerate(arguments)}, **parsed["kwargs"]}
+    return parsed
 
 
 def entity_output(value: Any) -> Any:
     """A tool's result from what Traceloop keeps of a call."""
-    found = parse_nested(value)
-    return found["output"] if isinstance(found, Mapping) and "output" in found else found
+    parsed = parse_nested(value)
+    return parsed["output"] if isinstance(parsed, Mapping) and "output" in parsed else parsed
 
 
 def _hear(content: Content, name: str, attributes: Mapping[str, Any], body: Any) -> None:
@@ -207,20 +207,20 @@ def _hear(content: Content, name: str, attributes: Mapping[str, Any], body: Any)
 
 
 def _hear_body(content: Content, body: Mapping[str, Any]) -> None:
-    asked, answered = body.get("input"), body.get("output")
-    if asked is not None:
-        content.inputs += parse_messages(asked, "user")
-        content.asked = content.asked if content.asked is not None else asked
+    prompt, answered = body.get("input"), body.get("output")
+    if prompt is not None:
+        content.inputs += parse_messages(prompt, "user")
+        content.asked = content.asked if content.asked is not None else prompt
     if answered is not None:
         content.outputs += parse_messages(answered, "assistant")
         content.answered = answered
 
 
 def _hear_details(content: Content, fields: Mapping[str, Any]) -> None:
-    asked, answered = fields.get("gen_ai.input.messages"), fields.get("gen_ai.output.messages")
-    content.inputs += parse_messages(asked, "user")
+    prompt, answered = fields.get("gen_ai.input.messages"), fields.get("gen_ai.output.messages")
+    content.inputs += parse_messages(prompt, "user")
     content.outputs += parse_messages(answered, "assistant")
-    content.asked = content.asked if content.asked is not None else asked
+    content.asked = content.asked if content.asked is not None else prompt
     content.answered = answered if answered is not None else content.answered
     content.system = content.system or instructions(fields.get("gen_ai.system_instructions"))
 

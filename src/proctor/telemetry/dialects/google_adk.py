@@ -1,4 +1,4 @@
-"""Google's agent development kit as OpenInference writes it: events of its own around each message."""
+"""Google's Agent Development Kit as OpenInference records it: its own events around each message."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,16 +24,16 @@ def read(span: Span) -> SpanReading | None:
     content = _content(first(span.attributes, "output.value"))
     if content is None:
         return reading
-    said = parse_messages(content, "assistant")
+    messages = parse_messages(content, "assistant")
     if reading.kind == "agent":
-        return replace(reading, outputs=said)
-    results = [result for each in said for result in each.results]
+        return replace(reading, outputs=messages)
+    results = [result for each in messages for result in each.results]
     return replace(reading, tool_result=_joined(results)) if results else reading
 
 
 def _content(value: Any) -> Any:
-    found = parse_nested(value)
-    content = found.get("content") if isinstance(found, Mapping) else None
+    parsed = parse_nested(value)
+    content = parsed.get("content") if isinstance(parsed, Mapping) else None
     return content if isinstance(content, Mapping) and "parts" in content else None
 
 

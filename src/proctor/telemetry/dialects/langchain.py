@@ -1,7 +1,7 @@
-"""LangChain and LangGraph: an agent's input and output are the state of its graph, serialised.
+"""LangChain and LangGraph: an agent's input and output are the serialized state of its graph.
 
-Two instrumentations write it down, each in Python and in TypeScript: Traceloop's form has `inputs` and
-`outputs` around LangChain's own notation, OpenInference's has the messages at the top.
+Two instrumentations exist, each in Python and TypeScript: Traceloop has `inputs` and `outputs` around
+LangChain's own notation, OpenInference has the messages at the top.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""OpenInference, whichever framework it watches: the OpenAI agents SDK, LlamaIndex, the Claude agent SDK."""
+"""OpenInference, for any framework: the OpenAI Agents SDK, LlamaIndex, the Claude Agent SDK."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,14 +37,14 @@ def read_openinference(span: Span) -> SpanReading | None:
 def read_tool(span: Span) -> SpanReading:
     """A tool: its name, what it was given, what it gave back."""
     attributes, content = span.attributes, content_of(span)
-    given = first(attributes, "input.value", "tool.parameters")
-    given = content.asked if given is None else given
+    arguments = first(attributes, "input.value", "tool.parameters")
+    arguments = content.asked if arguments is None else arguments
     result = first(attributes, "output.value")
     result = content.answered if result is None else result
     return SpanReading(
         kind="tool",
         tool=str(first(attributes, "tool.name") or span.name),
-        tool_args=None if given is None else args_of(payload_of(given)),
+        tool_args=None if arguments is None else args_of(payload_of(arguments)),
         tool_result=None if result is None else text_of(payload_of(result)),
         tool_call_id=str(first(attributes, "tool_call.id", "tool.id", "gen_ai.tool.call.id") or ""),
         has_failed=span.has_failed,
@@ -53,12 +53,12 @@ def read_tool(span: Span) -> SpanReading:
 
 def flattened_messages(attributes: Mapping[str, Any], prefix: str, role: Role) -> list[ParsedMessage]:
     """The messages that are spread over attributes: `llm.input_messages.0.message.role`, …"""
-    found = list[ParsedMessage]()
+    messages = list[ParsedMessage]()
     for entry in unflattened(attributes, prefix):
         message = entry.get("message") if isinstance(entry, Mapping) else None
         if isinstance(message, Mapping):
-            found += parse_messages(_plain(message), role)
-    return found
+            messages += parse_messages(_plain(message), role)
+    return messages
 
 
 def _read_agent(span: Span) -> SpanReading:
@@ -97,8 +97,8 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inside(value: Any, name: str) -> list[Any]:
-    found = parse_nested(value)
-    each = found if isinstance(found, list) else []
+    parsed = parse_nested(value)
+    each = parsed if isinstance(parsed, list) else []
     return [inner for entry in each if isinstance(entry, Mapping) and (inner := entry.get(name))]
 
 

@@ -1,4 +1,4 @@
-"""Our own spans: everything that was said stands in the events of the agent's span, in order."""
+"""Proctor's own spans: all messages are events of the agent's span, in order."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -55,8 +55,8 @@ def _told(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _said(fields: dict[str, Any], at: int) -> tuple[ParsedMessage, int]:
     role = str(fields.get("role") or "")
-    spoken = cast(Role, role if role in ROLES else "user")
-    return ParsedMessage(spoken, str(fields.get("content") or ""), name=str(fields.get("name") or "")), at
+    known_role = cast(Role, role if role in ROLES else "user")
+    return ParsedMessage(known_role, str(fields.get("content") or ""), name=str(fields.get("name") or "")), at
 
 
 def _tool(span: Span) -> ToolCall:

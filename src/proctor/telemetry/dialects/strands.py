@@ -1,7 +1,7 @@
-"""Strands: content in span events or event records, as blocks of the model it was written for.
+"""Strands: content in span events or event records, as blocks of its model's format.
 
-Under `gen_ai_latest_experimental` it writes the newer parts instead, in one event; both are read. A cycle
-of its event loop is a span of its own that repeats what the model's and the tools' spans say.
+With `gen_ai_latest_experimental` it writes the newer parts in one event; both are read. A cycle of its
+event loop is a span that repeats the content of the model and tool spans.
 """
 
 from proctor.telemetry.dialects import genai

@@ -1,6 +1,6 @@
-"""Traceloop and OpenLLMetry: `traceloop.*` for who was called, `gen_ai.prompt.N` for what was said.
+"""Traceloop and OpenLLMetry: `traceloop.*` for the caller, `gen_ai.prompt.N` for the messages.
 
-Its instrumentations of the OpenAI agents SDK and of LlamaIndex write the same.
+Its instrumentations of the OpenAI Agents SDK and of LlamaIndex use the same format.
 """
 
 from proctor.telemetry.dialects import genai

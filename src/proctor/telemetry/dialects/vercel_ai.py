@@ -1,4 +1,4 @@
-"""The Vercel AI SDK: `ai.*` attributes, an outer span for a whole call, an inner one for each request."""
+"""The Vercel AI SDK: `ai.*` attributes, an outer span for a call, an inner one for each request."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,11 +38,11 @@ def read(span: Span) -> SpanReading | None:
     attributes = span.attributes
     kind = OPERATIONS[str(attributes["ai.operationId"])]
     if kind == "tool":
-        given, result = attributes.get("ai.toolCall.args"), attributes.get("ai.toolCall.result")
+        arguments, result = attributes.get("ai.toolCall.args"), attributes.get("ai.toolCall.result")
         return SpanReading(
             kind="tool",
             tool=str(attributes.get("ai.toolCall.name") or span.name),
-            tool_args=None if given is None else args_of(given),
+            tool_args=None if arguments is None else args_of(arguments),
             tool_result=None if result is None else text_of(result),
             tool_call_id=str(attributes.get("ai.toolCall.id") or ""),
             has_failed=span.has_failed,
@@ -62,17 +62,17 @@ def read(span: Span) -> SpanReading | None:
 
 def _answer(attributes: Mapping[str, Any]) -> list[ParsedMessage]:
     text = str(first(attributes, "ai.response.text", "ai.response.object") or "")
-    asked = parse_nested(attributes.get("ai.response.toolCalls"))
+    requested = parse_nested(attributes.get("ai.response.toolCalls"))
     calls = tuple(
         ParsedToolCall(
             str(each.get("toolCallId") or ""), str(each["toolName"]), args_of(first(each, "input", "args"))
         )
-        for each in (asked if isinstance(asked, list) else ())
+        for each in (requested if isinstance(requested, list) else ())
         if isinstance(each, Mapping) and each.get("toolName")
     )
     return [ParsedMessage("assistant", text, calls)] if text or calls else []
 
 
 def _tools(value: Any) -> list[dict[str, Any]]:
-    found = value if isinstance(value, list) else parse_nested(value)
-    return [tool for each in found for tool in tools_of(each)] if isinstance(found, list) else []
+    parsed = value if isinstance(value, list) else parse_nested(value)
+    return [tool for each in parsed for tool in tools_of(each)] if isinstance(parsed, list) else []
