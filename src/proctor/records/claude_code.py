@@ -136,7 +136,7 @@ class _ClaudeCodeSession:
                     at,
                 )
         messages = (
-            content if isinstance(content, str) else [each for each in maps_in(content) if _is_said(each)]
+            content if isinstance(content, str) else [each for each in maps_in(content) if _is_message(each)]
         )
         text = message_text(messages)
         if text.startswith(_INTERRUPTED):
@@ -219,5 +219,5 @@ class _ClaudeCodeSession:
         return "success", "completed", ""
 
 
-def _is_said(block: Mapping[str, Any]) -> bool:
+def _is_message(block: Mapping[str, Any]) -> bool:
     return block.get("type") != "tool_result"

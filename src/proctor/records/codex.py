@@ -86,7 +86,7 @@ class _CodexSession:
         self._aborted = False
         self._is_running = False
         self._place: tuple[int, int] | None = None
-        self._counted = self._told_apart = 0
+        self._counted = self._per_response = 0
         self._spent: list[tuple[tuple[int, int], datetime | None, ModelCall, bool]] = []
         self._total: Any = None
         self._exits: dict[str, tuple[bool, float | None]] = {}
@@ -104,7 +104,7 @@ class _CodexSession:
         elif what == "event_msg":
             self._event(payload, at)
         elif what == "token_usage_record":
-            self._count(as_map(payload, "usage"), at, told_apart=True)
+            self._count(as_map(payload, "usage"), at, per_response=True)
         elif what == "compacted":
             self.notes.append("the conversation was summarised to save room")
         elif "payload" not in line:
@@ -114,9 +114,9 @@ class _CodexSession:
         """All of it."""
         in_order = sorted(self._spent, key=lambda each: each[0])
         # The last first: one put in its place would move those behind it.
-        for place, at, call, told_apart in reversed(in_order):
+        for place, at, call, per_response in reversed(in_order):
             # The running count and the responses' own tell of the same calls.
-            if told_apart or not self._told_apart:
+            if per_response or not self._per_response:
                 self.transcript.spend(call, at, before=place)
         status, reason, error = self._ending()
         match = _ID.search(self._path.stem)
@@ -217,9 +217,9 @@ class _CodexSession:
         # It is said again whenever limits change, though nothing was spent.
         if total and total != self._total:
             self._total = total
-            self._count(as_map(info, "last_token_usage"), at, told_apart=False)
+            self._count(as_map(info, "last_token_usage"), at, per_response=False)
 
-    def _count(self, used: Mapping[str, Any], at: datetime | None, *, told_apart: bool) -> None:
+    def _count(self, used: Mapping[str, Any], at: datetime | None, *, per_response: bool) -> None:
         if not used:
             return
         call = ModelCall(
@@ -233,8 +233,8 @@ class _CodexSession:
                 reasoning_tokens=whole_number(used.get("reasoning_output_tokens")),
             ),
         )
-        self._told_apart += told_apart
-        self._spent.append((self._place or self.transcript.here(), at, call, told_apart))
+        self._per_response += per_response
+        self._spent.append((self._place or self.transcript.here(), at, call, per_response))
         self._place = None
 
     def _ending(self) -> tuple[str, str, str]:

@@ -35,7 +35,7 @@ WIDTH = 480
 """Of the drawing; a page scales it. Narrow, so that its letters can be read on a phone."""
 
 
-# Letters of the label font are about this wide; a browser cannot be asked.
+# Approximate width of a letter in the label font.
 LETTER = 6.6
 
 

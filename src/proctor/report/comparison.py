@@ -51,7 +51,7 @@ def around(contrast: Contrast) -> str:
     """The interval of a difference in words."""
     difference = contrast.difference
     if difference is None and None not in (contrast.baseline_mean.value, contrast.candidate_mean.value):
-        # There is enough on both sides, and it would mean nothing together: a remark says why.
+        # Enough data on both sides, but not comparable: a remark says why.
         return "not comparable"
     if difference is None or difference.low is None or difference.high is None:
         return "not enough data"

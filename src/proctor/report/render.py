@@ -54,7 +54,7 @@ def html(summary: Summary) -> str:
 
 
 def page(template: str, **values: Any) -> str:
-    """A page of ours: the template with these values, our style, and the digest its policy asks for."""
+    """Render an HTML page with the style sheet and the digest for its content security policy."""
     style = f"{charts.COLOURS}{_template('report.css')}{charts.STYLE}"
     source = _environment(escaped=True).get_template(template)
     return source.render(style=Markup(style), digest=_sha256(style), **values)
@@ -66,20 +66,20 @@ def markdown(summary: Summary) -> str:
 
 
 def text(template: str, **values: Any) -> str:
-    """A Markdown text of ours: the template with these values, and no more than one empty line at a time."""
+    """Render a Markdown text with at most one empty line in a row."""
     text = _environment(escaped=False).get_template(template).render(**values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def title(summary: Summary) -> str:
-    """What the report is about, in a few words."""
+    """Title of the report."""
     scope = summary.scope
     if scope.run_id:
         return f"Run {scope.run_id}"
     if scope.session_ids:
         return formatting.plural(len(scope.session_ids), "session")
     start = f"from {scope.start:%Y-%m-%d} " if scope.start else ""
-    # The end is the first moment that no longer counts; people name the last day that does.
+    # The end is exclusive; people expect the last day included.
     end = f"until {scope.end - timedelta(microseconds=1):%Y-%m-%d}" if scope.end else ""
     return f"Sessions {start}{end}".strip() if start or end else "All sessions"
 

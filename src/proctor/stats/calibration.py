@@ -26,51 +26,51 @@ from proctor.store import StoreReader
 from proctor.store.aggregates import LabeledEvaluator, LabeledScore, labeled_evaluators, labeled_scores
 
 FEW, SOME = 30, 100
-"""Below the first nothing can be said, below the second little."""
+"""Minimum numbers of labels: below the first no result, below the second a weak one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelValue:
-    """What somebody said of one thing: a label, what it is worth, or both."""
+    """A label, a value, or both, by a person or a judge."""
 
     label: str = ""
     value: float | None = None
 
     @property
     def word(self) -> str:
-        """What agreement is counted by."""
+        """The category used for agreement."""
         return self.label or (f"{self.value:g}" if self.value is not None else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedTargetPair:
-    """One thing that people and the judge have looked at."""
+    """One target labeled by people and scored by the judge."""
 
     session: str
     target: str = ""
     human: Mapping[str, LabelValue]
-    """By who said it."""
+    """By person."""
     machine: Sequence[LabelValue]
-    """Each time the judge was asked; the first is held against people."""
+    """Repeated results of the judge; the first is compared with people."""
     position: int = 0
     """The number of its turn, from 0."""
     length: int = 0
-    """Words of the answer that was judged."""
+    """Number of words of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bias:
-    """Whether the judge errs with something that should not matter."""
+    """Correlation of the judge's error with an irrelevant property."""
 
     by: str
     """`position` or `length`."""
     correlation: Estimate
-    """Spearman's, of the judge's error with it: above 0 the judge is kinder to what has more of it."""
+    """Spearman's; above 0 the judge scores higher with more of the property."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What is known of a judge."""
+    """Agreement, bias and noise of a judge."""
 
     things: int
     sessions: int
@@ -79,32 +79,32 @@ class Calibration:
     kappa: Estimate
     weighted: bool
     alpha: Estimate
-    """Of the judge and all people together."""
+    """Of the judge and all people."""
     human_alpha: float | None
     """Of the people among themselves; None: nothing was labelled by two."""
     bias: Estimate
-    """The judge's value less the people's, on average; above 0 it is too kind. None for plain labels."""
+    """Mean of the judge's value minus the people's; above 0 it scores too high. None for plain labels."""
     confusion: Mapping[tuple[str, str], int]
-    """How often people said the first and the judge the second."""
+    """Counts by people's label and judge's label."""
     words: Sequence[str]
-    """What either of them said, lowest first where the scale has an order."""
+    """All labels, lowest first on an ordinal scale."""
     leanings: Sequence[Bias]
     repeats: int
-    """How often the judge was asked about each thing."""
+    """Results of the judge per target."""
     retest: Rate
     """How often a second judgement was the same as the first."""
     mean: JudgedMean
-    """What the judge's values come to, with an interval that holds its noise."""
+    """Mean of the judge's values, with an interval that includes its noise."""
     remarks: Sequence[str] = field(default_factory=tuple)
 
     @property
     def noise_variance(self) -> float | None:
-        """Of one judgement about the same thing; None: it was asked once."""
+        """Standard deviation of results for the same target; None: one result each."""
         return self.mean.noise_variance
 
 
 def calibrate(judged: Sequence[JudgedTargetPair], *, order: Sequence[str] = (), seed: int = 0) -> Calibration:
-    """Hold a judge against people. `order` gives the labels of an ordinal scale, lowest first."""
+    """Compare a judge with people. `order` is the ordinal scale of labels, lowest first."""
     labeled = [(thing, _consensus(thing, order)) for thing in judged if thing.human and thing.machine]
     scale = {label: number for number, label in enumerate(order)}
     pairs = [(human.word, thing.machine[0].word) for thing, human in labeled]
@@ -137,7 +137,7 @@ def calibrate(judged: Sequence[JudgedTargetPair], *, order: Sequence[str] = (), 
 
 
 def _consensus(thing: JudgedTargetPair, order: Sequence[str]) -> LabelValue:
-    """What people say of a thing together: the majority's label (of equals the lowest), the mean value."""
+    """Consensus of people: the majority label (of ties the lowest), the mean value."""
     opinions = list(thing.human.values())
     counts = Counter(opinion.word for opinion in opinions)
     most = max(counts.values())
@@ -187,7 +187,7 @@ def _bias(groups: Grouped, seed: int) -> Estimate:
 
 
 def _error(thing: JudgedTargetPair, human: LabelValue) -> float | None:
-    """How much kinder the judge was; without values, nothing can be said."""
+    """The judge's signed error; None without values."""
     machine = thing.machine[0].value
     return None if machine is None or human.value is None else machine - human.value
 
@@ -213,7 +213,7 @@ def _leanings(groups: Grouped, seed: int) -> list[Bias]:
 
 
 def _leaned(thing: JudgedTargetPair, human: LabelValue) -> float | None:
-    """The judge's error; for labels without values, whether there was one."""
+    """The judge's error; for labels without values, 0 or 1."""
     error = _error(thing, human)
     return float(thing.machine[0].word != human.word) if error is None else error
 
@@ -280,7 +280,7 @@ class LabeledJudge:
     digest: str
     """Of the version its verdicts are of; empty: it has given none yet."""
     labels: int
-    """All that people gave, also of things it never judged."""
+    """Labels by people, including those of targets without a score."""
     calibration: Calibration
     """Of the things that both have looked at."""
 
@@ -324,7 +324,7 @@ def _things(rows: Iterable[LabeledScore]) -> list[JudgedTargetPair]:
             session=session,
             target=target,
             human=labels_by_person,
-            # The last verdict is the one a reader sees, and the one that is held against people.
+            # The last score is the one that readers see, and the one compared with people.
             machine=[machine[session, target][at] for at in sorted(machine[session, target], reverse=True)],
         )
         for (session, target), labels_by_person in people.items()

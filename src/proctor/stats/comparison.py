@@ -79,12 +79,12 @@ class Gate:
         value, low, high = (None if each is None else each / scale for each in difference)
         verdict = self.judge(value, low, high)
         more = self._more_pairs(value, low, high, pairs) if verdict == INCONCLUSIVE else None
-        sentence = self._told(value, low, high)
+        sentence = self._sentence(value, low, high)
         return GateResult(
             gate=self.text, candidate=candidate, verdict=verdict, words=sentence, more_pairs=more
         )
 
-    def _told(self, value: float | None, low: float | None, high: float | None) -> str:
+    def _sentence(self, value: float | None, low: float | None, high: float | None) -> str:
         def say(number: float) -> str:
             return f"{number:+.1%}" if self.is_share else f"{number:+.4g}"
 
@@ -187,7 +187,7 @@ class Contrast:
     pairs_needed: int | None = None
     """Pairs that would find this difference in four of five cases."""
     errors: tuple[int, int] = (0, 0)
-    """Items of each that ended in an error of ours, and are left out."""
+    """Items of each that ended in an infrastructure error and are excluded."""
     if_errors_failed: float | None = None
     """The difference in success, had those counted as failures."""
     disagreements: tuple[Disagreement, ...] = ()
@@ -470,12 +470,12 @@ def disagreements(
     if candidate not in groups.names[1:]:
         raise NotFound(f"{candidate} is not compared here\nThere are: {', '.join(groups.names[1:])}.")
     first, second = (_disagreements_by_task(groups.items, name, metric) for name in (baseline, candidate))
-    pairs = [_held(first[key], second[key], metric) for key in first if key in second]
-    matching = [each for each in pairs if _is_wanted(each, search.casefold(), direction)]
+    pairs = [_disagreement(first[key], second[key], metric) for key in first if key in second]
+    matching = [each for each in pairs if _matches(each, search.casefold(), direction)]
     return sorted(matching, key=lambda each: (-abs(each.difference), each.words))
 
 
-def _is_wanted(each: Disagreements, search: str, direction: str) -> bool:
+def _matches(each: Disagreements, search: str, direction: str) -> bool:
     if each.difference == 0 or search not in each.words.casefold():
         return False
     return not direction or (each.difference > 0) == (direction == HIGHER)
@@ -491,7 +491,9 @@ def _disagreements_by_task(
     return groups
 
 
-def _held(before: Sequence[ComparedItem], after: Sequence[ComparedItem], metric: str) -> Disagreements:
+def _disagreement(
+    before: Sequence[ComparedItem], after: Sequence[ComparedItem], metric: str
+) -> Disagreements:
     return Disagreements(
         words=before[0].words,
         baseline=fmean(item.values[metric] or 0.0 for item in before),

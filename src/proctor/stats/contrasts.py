@@ -27,16 +27,16 @@ class Difference:
 
     value: float
     low: float | None = None
-    """None, as `high` and `p`: too few numbers to say."""
+    """None, like `high` and `p`: too little data."""
     high: float | None = None
     p: float | None = None
     """The chance of such a difference, or a greater one, if there were none."""
     effect_size: float | None = None
     """In standard deviations."""
     smallest_detectable: float | None = None
-    """What a test of this size would find in four of five cases."""
+    """Minimum detectable effect at 80% power."""
     runs_needed: int | None = None
-    """Values of each group, or pairs, with which one as large as `value` would be found so often."""
+    """Values per group, or pairs, needed to detect `value` with this power."""
     n: tuple[int, int] = (0, 0)
     is_paired: bool = False
     test: str = ""

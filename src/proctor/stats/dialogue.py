@@ -26,7 +26,7 @@ from proctor.stats.reliability import (
 )
 from proctor.store import StoreReader, aggregates
 
-# What pairing clients with therapists did to a measure: means by combination, and where variance lies.
+# Effect of pairing clients with therapists on a measure: means by combination, variance components.
 
 
 SPOKEN = {ROW: "client", COLUMN: "therapist", PAIRING: "pairing", REPEAT: "repeat"}
@@ -197,7 +197,7 @@ def mean_scores(scores: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def summary_of(runs: Iterable[DialogueRun]) -> dict[str, Any]:
-    """The documented summary, with ours behind it."""
+    """The documented summary, followed by further members."""
     by_combination: dict[str, _Tally] = {}
     total, successful, failed = 0, 0, 0
     errors = list[dict[str, object]]()

@@ -22,7 +22,7 @@ from proctor.store.aggregates import WorkerSums
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastUsage:
-    """What completed runs of a scenario have taken."""
+    """Calls, tokens and cost of completed runs of a scenario."""
 
     runs: int
     calls: Estimate
@@ -31,7 +31,7 @@ class PastUsage:
 
 
 def experience(read: StoreReader, scenario: str) -> PastUsage:
-    """Look up what earlier runs of a scenario took, to say what further ones may take."""
+    """Usage of the completed runs of a scenario."""
     rows = aggregates.scenario_totals(read, scenario)
     return PastUsage(
         runs=len(rows),
@@ -54,15 +54,15 @@ def as_document(usage: PastUsage) -> dict[str, object]:
 
 
 ENDED = (SUCCESS, FAIL, TIMEOUT)
-"""Sessions that were carried out. Those we or the infrastructure failed tell nothing of what work takes."""
+"""Statuses of sessions used for estimates; infrastructure errors are excluded."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentModel:
-    """Who does an item."""
+    """Agent and model of an item."""
 
     agent: str
-    """Empty: a model is asked directly."""
+    """Empty: the model is called directly."""
     model: str
 
     def __str__(self) -> str:
@@ -71,22 +71,22 @@ class AgentModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a batch is expected to take."""
+    """Expected cost and time of a batch."""
 
     items: int
     known_items: int
-    """Those whose like were done before; the figures are of these."""
+    """Items of agents and models with earlier sessions; the figures cover only these."""
     sessions: int
-    """Earlier sessions that the figures rest on."""
+    """Number of earlier sessions used."""
     cost_usd: float | None
-    """None: nothing is known of it."""
+    """None: unknown."""
     seconds: float | None
     unknown: tuple[str, ...] = field(default=())
-    """Who has not been at work here yet."""
+    """Agents and models without earlier sessions."""
 
     @property
     def basis(self) -> str:
-        """In words, how it was reckoned."""
+        """A sentence on the data behind the estimate."""
         if not self.known_items:
             return "Nothing like it was done here before, so nothing can be said."
         many = "an earlier session" if self.sessions == 1 else f"{self.sessions:,} earlier sessions"
@@ -98,7 +98,7 @@ class Forecast:
 
 
 def forecast(read: StoreReader, job: str, work: Mapping[AgentModel, int], *, concurrency: int) -> Forecast:
-    """What so many items of each worker are going to take together, so many at a time."""
+    """Estimate the cost and time of a number of items per agent and model."""
     known, sessions, cost, seconds, longest = 0, 0, None, 0.0, 0.0
     unknown = list[str]()
     for worker, items in work.items():
@@ -131,7 +131,7 @@ def _means(row: WorkerSums) -> tuple[Estimate, Estimate]:
 
 
 Price = Callable[[str, float, float], float | None]
-"""USD of a call to a model with so many tokens in and out; None: nobody knows."""
+"""USD of a model call by input and output tokens; None: unknown."""
 
 
 FIGURES = ("calls", "tokens", "cost_usd")
@@ -139,7 +139,7 @@ FIGURES = ("calls", "tokens", "cost_usd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptShare:
-    """What one who is asked takes in a turn, on average over a run."""
+    """Average usage of one role per turn of a run."""
 
     who: str
     model: str
@@ -150,15 +150,15 @@ class PromptShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What one run takes, and what all of them take together."""
+    """Predicted usage of one run and of all runs."""
 
     runs: int
-    """Earlier runs that it rests on."""
+    """Number of earlier runs used."""
     one: Mapping[str, Estimate]
     """By figure: `calls`, `tokens`, `cost_usd`."""
     everything: Mapping[str, Estimate]
     notes: tuple[str, ...] = ()
-    """What had to be assumed."""
+    """Assumptions."""
 
     def document(self) -> dict[str, object]:
         """As JSON."""
@@ -172,7 +172,7 @@ class Prediction:
 
 @dataclass(slots=True)
 class _Sum:
-    """A sum of averages that were each taken over several runs."""
+    """A sum of averages, each over several runs."""
 
     mean: float = 0.0
     spread: float = 0.0
@@ -183,7 +183,7 @@ class _Sum:
     is_known: bool = True
 
     def add(self, values: Sequence[float | None], turns: int, *, is_seen: bool) -> None:
-        """`is_seen` is false for a guess, of whose spread nobody knows anything."""
+        """`is_seen` is false for a guess, whose variance is unknown."""
         known = [value * turns for value in values if value is not None]
         if len(known) < len(values):
             self.is_known = False
@@ -213,14 +213,14 @@ class _EarlierCalls:
 
 
 def earlier_runs(read: StoreReader, scenario: str) -> list[list[PromptShare]]:
-    """What completed runs of a scenario took, each as its parts; the latest first."""
+    """Usage by role of the completed runs of a scenario, latest first."""
     rows = aggregates.scenario_items(read, scenario)
     runs = [parts_of(_turns(read, row["runId"], row["id"])) for row in rows]
     return [parts for parts in runs if parts]
 
 
 def parts_of(turns: Sequence[Sequence[ScenarioCall]]) -> list[PromptShare]:
-    """A run's calls as what everyone took in a turn. A turn without calls was paid for elsewhere."""
+    """Average usage by role and turn. Turns without calls were replayed and are excluded."""
     played = [calls for calls in turns if calls]
     grouped: dict[tuple[str, str], list[ScenarioCall]] = defaultdict(list)
     for calls in played:
@@ -246,7 +246,7 @@ def predict(
     runs: int,
     price: Price,
 ) -> Prediction | None:
-    """What runs take in which those of `guess` are asked; None when there are no earlier ones."""
+    """Predict the usage of runs with the roles of `guess`; None without earlier runs."""
     if not earlier:
         return None
     collected = _EarlierCalls()

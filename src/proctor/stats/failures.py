@@ -42,7 +42,7 @@ class AttemptCounts:
     """Items that needed more than one attempt."""
     work_seconds: float
     waiting_seconds: float
-    """Time held back by our own queue or a rate limit."""
+    """Time queued or paused for a rate limit."""
     interventions: int
     """How often an agent stopped to ask a human."""
     sessions_with_notes: int
@@ -89,5 +89,5 @@ def attempts(sums: SessionSums) -> AttemptCounts:
 
 
 def first_line(text: str) -> str:
-    """The first line that says something."""
+    """The first non-empty line."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -13,7 +13,7 @@ from statistics import NormalDist, fmean
 CONFIDENCE = 0.95
 
 
-# Above this the binomial's tail is summed by its normal approximation, which is then off by less than a rank.
+# Above this, the binomial tail uses its normal approximation, with an error below one rank.
 EXACT_RANKS = 1000
 
 

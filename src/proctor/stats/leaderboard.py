@@ -22,7 +22,7 @@ from proctor.store.batches import moment
 from proctor.store.database import Row
 from proctor.store.tables import ItemRow
 
-# Each run of a benchmark, put together from what the store holds of it.
+# Runs of a benchmark, from the rows of the store.
 
 
 CHECK, EXPECT, UNCHECKED = "check: ", "expect.", "unchecked"
@@ -151,7 +151,7 @@ def _run(
 
 
 def _criteria(expected: Sequence[str], scores: Sequence[Row]) -> tuple[tuple[TaskCriterion, ...], bool]:
-    """What became of each success criterion, those that nothing checks among them."""
+    """Result of each success criterion, including unchecked ones."""
     criteria = [
         TaskCriterion(
             name=row["evaluator"].removeprefix(CHECK),
@@ -166,7 +166,7 @@ def _criteria(expected: Sequence[str], scores: Sequence[Row]) -> tuple[tuple[Tas
     return (*criteria, *silent), any(row["evaluator"] == UNCHECKED for row in scores)
 
 
-# Put contestants in order by a number of which less is better, and say who cannot be told apart.
+# Rank contestants by a number (lower is better), with ties.
 
 
 Samples = Mapping[str, Sequence[float]]

@@ -43,7 +43,7 @@ class ComparedItem:
     run_id: str
     item_id: str
     words: str
-    """What people call it: its prompt, its task, its session."""
+    """Display name: prompt, task or session."""
     key: str
     """The same for items of different groups that belong together, and for repeats."""
     status: str
@@ -54,19 +54,19 @@ class ComparedItem:
 
     @property
     def is_error(self) -> bool:
-        """Whether we or the infrastructure failed it, which says nothing about what is compared."""
+        """Whether it ended in an infrastructure error and is excluded."""
         return self.status == ERROR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """What is compared with what."""
+    """Items to compare, by group."""
 
     names: tuple[str, ...]
-    """The first is what the others are held against."""
+    """The first is the baseline."""
     items: tuple[ComparedItem, ...]
     metrics: tuple[str, ...]
-    """Those that at least one item has a value of; in the order they are told."""
+    """Metrics with a value in at least one item, in display order."""
     pair: str
     varied: tuple[str, ...] = ()
     """The inputs that differ between the groups."""
@@ -159,14 +159,14 @@ def _pairing(members: Sequence[_GroupedItem]) -> str:
 
 
 def _key(member: _GroupedItem, pair: str) -> str:
-    """What an item is paired by; empty: nothing."""
+    """Key that items are paired by; empty: not paired."""
     if pair == "scenario":
         return str(member.levels.get("scenario") or member.levels.get("task") or "")
     return str(member.inputs.get("session") or member.row["prompt"])
 
 
 def _digest(inputs: Mapping[str, str], varied: frozenset[str]) -> str:
-    """The same for items that ask the same apart from what is varied."""
+    """Digest of an item's inputs without the varied ones."""
     same = "\n".join(f"{path}={inputs[path]}" for path in sorted(inputs) if path not in varied)
     return hashlib.sha256(same.encode()).hexdigest()
 

@@ -29,7 +29,7 @@ MOST_LEVELS = 50
 """A factor with more levels than this is a list of tasks, not a comparison; it is named, not drawn."""
 
 
-# Enough to tell two levels from fifty; reading every item's factors would take longer than all else.
+# Enough to tell two levels from fifty; reading the factors of every item would dominate the run time.
 SAMPLED_ITEMS = 1000
 
 

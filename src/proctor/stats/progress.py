@@ -19,7 +19,7 @@ RATE_SECONDS = 30
 notice that a provider has slowed down."""
 
 
-# Below this, one item more or less would throw the rate about.
+# Below this, a single item would change the rate too much.
 SHORTEST_RATE_SECONDS = 2
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from proctor.stats.intervals import CONFIDENCE, Estimate, student_quantile
 
-# How far two who judged the same things agree, beyond what chance would give.
+# Agreement of two raters, corrected for chance.
 
 
 Metric = Literal["nominal", "ordinal", "interval"]

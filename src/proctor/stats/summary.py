@@ -35,7 +35,7 @@ from proctor.store.tables import BatchRow
 LISTED_BATCHES = 50
 
 
-# The database works outside Python's lock, so two questions at a time take half as long. Kept for the
+# The database works outside the GIL, so two queries at a time take half as long. Kept for the
 # life of the process: each thread holds a connection to the store, and new threads would open more.
 _QUERIES = ThreadPoolExecutor(max_workers=2, thread_name_prefix="analyse")
 

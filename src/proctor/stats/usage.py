@@ -11,7 +11,7 @@ from proctor.store.aggregates import MergeCount, ModelSums, RankedDuration, Step
 WANTED_BINS = 12
 
 
-# A tail longer than this many times the 99th percentile would squeeze everything else into one bar.
+# A longer tail, in 99th percentiles, would compress everything else into one bar.
 LONG_TAIL = 1.5
 
 

@@ -297,7 +297,7 @@ def _separate_spans(client: Any, query: LogGroupQuery) -> Iterator[Document]:
 def _documents(client: Any, group: str, query: LogGroupQuery) -> Iterator[Document]:
     for event in _events(client, group, query):
         for document in _in_event(event).documents:
-            if _is_wanted(document, query):
+            if _matches(document, query):
                 yield document
 
 
@@ -309,7 +309,7 @@ def _in_event(event: dict[str, Any]) -> DecodedSpans:
         return DecodedSpans([])
 
 
-def _is_wanted(document: Document, query: LogGroupQuery) -> bool:
+def _matches(document: Document, query: LogGroupQuery) -> bool:
     if query.service and service_of(document) not in ("", query.service):
         return False
     named = session_key_of(document)

@@ -35,13 +35,13 @@ def read(span: Span) -> SpanReading | None:
         agent=str(span.attributes.get("gen_ai.agent.name") or ""),
         has_failed=span.has_failed,
         tools=genai.tools_on(span.attributes),
-        transcript=[_said(event["attributes"], event["timeUnixNano"]) for event in span.events],
+        transcript=[_message(event["attributes"], event["timeUnixNano"]) for event in span.events],
         trace_id=str(span.attributes.get("proctor.trace.id") or ""),
-        told=dict(_told(span.attributes)),
+        told=dict(_details(span.attributes)),
     )
 
 
-def _told(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _details(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for member, named in (("name", "proctor.session.name"), ("model", "gen_ai.request.model")):
         if text := attributes.get(named):
             yield member, str(text)
@@ -53,7 +53,7 @@ def _told(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "end_reason", str(attributes.get("proctor.session.end_reason") or "")
 
 
-def _said(fields: dict[str, Any], at: int) -> tuple[ParsedMessage, int]:
+def _message(fields: dict[str, Any], at: int) -> tuple[ParsedMessage, int]:
     role = str(fields.get("role") or "")
     known_role = cast(Role, role if role in ROLES else "user")
     return ParsedMessage(known_role, str(fields.get("content") or ""), name=str(fields.get("name") or "")), at
