@@ -202,7 +202,7 @@ class GatewayProgram(ABC):
 
     stand_in: ClassVar[bool] = False
     reach: ClassVar[Reach] = "gateway"
-    tells_all: ClassVar[bool] = True
+    records_transcript: ClassVar[bool] = True
     installable: ClassVar[Installable]
 
     @abstractmethod

@@ -61,7 +61,7 @@ class Aider(GatewayProgram):
     output_tokens: int = 16_000
     """How much the model may write in one answer."""
 
-    tells_all: ClassVar[bool] = False
+    records_transcript: ClassVar[bool] = False
     installable: ClassVar[Installable] = Installable(
         "aider", "aider", "uv tool install --python 3.11 aider-chat==0.86.2"
     )

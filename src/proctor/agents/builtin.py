@@ -14,10 +14,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from proctor.agent import Assignment, Availability, Reach, WorkDone
 from proctor.errors import ModelError, WorkspaceError
+from proctor.formatting import clipped
 from proctor.json_values import parse_json
 from proctor.model import Answer, Model, Request, ToolRequest
 from proctor.processes import CouldNotStart, run
-from proctor.processes.streams import clipped
 from proctor.session import Message, ModelCall, Record, ToolCall
 
 # The tools of the built-in agent: look, search, change, run, each confined to one folder.

@@ -25,8 +25,8 @@ from proctor.agents._gateway_program import with_loopback
 from proctor.agents._program import watch
 from proctor.agents._stream_json import StreamJson
 from proctor.errors import UsageError, WorkspaceError
-from proctor.json_values import as_amount, json_object, whole_number
-from proctor.processes.streams import Clip, clipped
+from proctor.formatting import Clip, clipped
+from proctor.json_values import as_amount, as_whole_number, json_object
 from proctor.session import Message, ModelCall, Record, Role, ToolCall, Usage
 
 STREAM_TYPES = frozenset({"system", "assistant", "user", "result"})
@@ -53,7 +53,7 @@ class Command:
         return "gateway" if self.gateway else "own"
 
     @property
-    def tells_all(self) -> bool:
+    def records_transcript(self) -> bool:
         """Of a program on our gateway the traffic tells."""
         return not self.gateway
 
@@ -172,9 +172,9 @@ def _usage(event: Mapping[str, Any], model: str) -> ModelCall:
     return ModelCall(
         model=str(event.get("model") or model),
         usage=Usage(
-            input_tokens=whole_number(event.get("input_tokens")),
-            cached_tokens=whole_number(event.get("cached_tokens")),
-            output_tokens=whole_number(event.get("output_tokens")),
+            input_tokens=as_whole_number(event.get("input_tokens")),
+            cached_tokens=as_whole_number(event.get("cached_tokens")),
+            output_tokens=as_whole_number(event.get("output_tokens")),
         ),
         cost_usd=cost,
         price_source="" if cost is None else "agent",

@@ -36,7 +36,7 @@ class Continue(GatewayProgram):
     context_tokens: int = 128_000
     """How much the model can read; it shortens the conversation before that."""
 
-    tells_all: ClassVar[bool] = False
+    records_transcript: ClassVar[bool] = False
     installable: ClassVar[Installable] = Installable(
         "continue", "cn", "npm install -g @continuedev/cli@1.5.47"
     )

@@ -33,7 +33,7 @@ class MiniSweAgent(GatewayProgram):
     max_turns: int | None = None
     """How many steps it may take; None: as many as it likes."""
 
-    tells_all: ClassVar[bool] = False
+    records_transcript: ClassVar[bool] = False
     installable: ClassVar[Installable] = Installable(
         # Without mcp its litellm fails at every call and retries for minutes.
         "mini-swe-agent",

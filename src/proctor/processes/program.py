@@ -20,15 +20,13 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from proctor.errors import ProctorError
-from proctor.processes import warden
+from proctor.formatting import KEPT_CHARACTERS, Clip
+from proctor.processes import undisturbed, warden
 from proctor.processes.streams import (
-    KEPT_CHARACTERS,
-    Clip,
     ClippedStreamReader,
     LineSplitter,
     StreamReader,
     text_decoder,
-    undisturbed,
 )
 
 T = TypeVar("T")

@@ -1,7 +1,6 @@
 """Access to the gateway: a token per attempt, its limits, and the transcript of its traffic."""
 
 import hashlib
-import json
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,12 +9,11 @@ from typing import Any, Protocol, cast
 
 from proctor.agent import Access
 from proctor.item import digest_of
-from proctor.json_values import parse_json
-from proctor.model import ToolRequest
+from proctor.json_values import tool_arguments
+from proctor.model import ToolRequest, WireAnswer
 from proctor.models.gateway.dialect import ClientRequest, text_of
 from proctor.models.prices import Grant, SpendingRequest
 from proctor.models.recording import RecordedTake, Replay, ReplayedTake, Tape
-from proctor.models.wire import WireAnswer
 from proctor.session import Message, Note, Record, Role, ToolCall
 
 ROLES = ("system", "user", "assistant")
@@ -57,7 +55,7 @@ class TrafficTranscript:
     def end(self) -> None:
         """Record tool calls without a result."""
         for each in self._open_calls:
-            self._record(ToolCall(name=each.name, args=_args(each.arguments)))
+            self._record(ToolCall(name=each.name, args=tool_arguments(each.arguments)))
         self._open_calls = ()
 
     def _record_message(self, role: str, text: str) -> None:
@@ -76,7 +74,7 @@ class TrafficTranscript:
         self._record(
             ToolCall(
                 name=str(function.get("name") or "unknown"),
-                args=_args(function.get("arguments") or "{}"),
+                args=tool_arguments(function.get("arguments")),
                 success=None if failed is None else made not in failed,
                 result=text_of(message.get("content")),
             )
@@ -93,14 +91,6 @@ def _key_of(message: Mapping[str, Any]) -> str:
 def _key(role: str, text: str) -> str:
     """Clients trim repeated messages."""
     return digest_of([role, text.strip()])
-
-
-def _args(written: Any) -> Mapping[str, Any]:
-    try:
-        parsed = parse_json(written) if isinstance(written, str) else written
-    except ValueError:
-        return {"unreadable": written}
-    return parsed if isinstance(parsed, dict) else {"unreadable": json.dumps(parsed)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from aiohttp import web
 
+from proctor.model import WireAnswer
 from proctor.models.errors import KEY_SHAPES, without_key
 from proctor.models.gateway import chat, gemini, messages, responses
 from proctor.models.gateway.access import OpenAccess
@@ -21,7 +22,6 @@ from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest,
 from proctor.models.prices import BYTES_PER_TOKEN, Grant, Price, estimated_tokens
 from proctor.models.recording import Exchange, RecordedTake
 from proctor.models.routes import Route
-from proctor.models.wire import WireAnswer
 from proctor.session import ModelCall, Usage
 
 NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from proctor.json_values import parse_json
-from proctor.model import Request
-from proctor.models.wire import WireAnswer
+from proctor.model import Request, WireAnswer
 from proctor.session import Usage
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from proctor.errors import ModelError
-from proctor.model import Answer, ToolRequest
+from proctor.model import Answer, ToolRequest, WireAnswer
 from proctor.models import anthropic, openai
 from proctor.models.client import CallTarget, ResponseStream
 from proctor.models.errors import without_key
@@ -21,7 +21,6 @@ from proctor.models.providers import Endpoint, is_loopback
 from proctor.models.recording import NotRecorded, ReplayedTake
 from proctor.models.router import ModelRouter
 from proctor.models.routes import ReplayRoute, Route, encode
-from proctor.models.wire import WireAnswer
 
 JSON = {"content-type": "application/json"}
 

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proctor.json_values import parse_json, whole_number
-from proctor.model import Request, ToolRequest
+from proctor.json_values import as_whole_number, parse_json, tool_arguments
+from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models.gateway.dialect import (
     NOTHING,
     ClientRequest,
@@ -19,7 +19,6 @@ from proctor.models.gateway.dialect import (
     read_events,
     text_of,
 )
-from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 SETTINGS = {
@@ -235,13 +234,8 @@ def _parameters(body: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[st
     return kept
 
 
-def _call(wanted: ToolRequest) -> dict[str, Any]:
-    try:
-        arguments = parse_json(wanted.arguments or "{}")
-    except ValueError:
-        arguments = None
-    args = arguments if isinstance(arguments, dict) else {"unreadable": wanted.arguments}
-    return {"id": wanted.id, "name": wanted.name, "args": args}
+def _call(request: ToolRequest) -> dict[str, Any]:
+    return {"id": request.id, "name": request.name, "args": tool_arguments(request.arguments)}
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
@@ -276,14 +270,14 @@ def _reading(pieces: Sequence[Mapping[str, Any]]) -> WireAnswer:
                 if "functionCall" in part:
                     wanted.append(_tool_request(part["functionCall"], len(wanted) + 1))
             reason = candidate.get("finishReason") or reason
-    thoughts = whole_number(usage.get("thoughtsTokenCount"))
-    tool_results = whole_number(usage.get("toolUsePromptTokenCount"))
+    thoughts = as_whole_number(usage.get("thoughtsTokenCount"))
+    tool_results = as_whole_number(usage.get("toolUsePromptTokenCount"))
     return WireAnswer(
         "".join(text),
         Usage(
-            input_tokens=whole_number(usage.get("promptTokenCount")) + tool_results,
-            cached_tokens=whole_number(usage.get("cachedContentTokenCount")),
-            output_tokens=whole_number(usage.get("candidatesTokenCount")) + thoughts,
+            input_tokens=as_whole_number(usage.get("promptTokenCount")) + tool_results,
+            cached_tokens=as_whole_number(usage.get("cachedContentTokenCount")),
+            output_tokens=as_whole_number(usage.get("candidatesTokenCount")) + thoughts,
             reasoning_tokens=thoughts,
         ),
         tuple(wanted),

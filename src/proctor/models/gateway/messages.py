@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proctor.json_values import parse_json
-from proctor.model import Request, ToolRequest
+from proctor.json_values import parse_json, tool_arguments
+from proctor.model import Request, WireAnswer
 from proctor.models import anthropic
 from proctor.models.gateway.dialect import (
     NOTHING,
@@ -16,7 +16,6 @@ from proctor.models.gateway.dialect import (
     read_events,
     text_of,
 )
-from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 UNDERSTOOD = frozenset(
@@ -86,7 +85,7 @@ def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
     """A message with its text and its tool uses as blocks."""
     blocks: list[dict[str, Any]] = [{"type": "text", "text": reading.text}] if reading.text else []
     blocks += [
-        {"type": "tool_use", "id": each.id, "name": each.name, "input": _input(each)}
+        {"type": "tool_use", "id": each.id, "name": each.name, "input": tool_arguments(each.arguments)}
         for each in reading.tool_requests
     ]
     return _message(frame, reading.usage) | {"content": blocks, "stop_reason": _stop_reason(reading)}
@@ -101,7 +100,7 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
     if reading.text:
         blocks.append(({"type": "text", "text": ""}, {"type": "text_delta", "text": reading.text}))
     for each in reading.tool_requests:
-        written = json.dumps(_input(each), ensure_ascii=False)
+        written = json.dumps(tool_arguments(each.arguments), ensure_ascii=False)
         empty = {"type": "tool_use", "id": each.id, "name": each.name, "input": {}}
         blocks.append((empty, {"type": "input_json_delta", "partial_json": written}))
     for index, (empty, delta) in enumerate(blocks):
@@ -226,15 +225,6 @@ def _stop_reason(reading: WireAnswer) -> str:
     if reading.tool_requests:
         return "tool_use"
     return STOP_REASONS.get(reading.finish_reason, "end_turn")
-
-
-def _input(wanted: ToolRequest) -> Mapping[str, Any]:
-    """Arguments are an object here; what a model wrote that is none cannot be handed over as one."""
-    try:
-        arguments = parse_json(wanted.arguments or "{}")
-    except ValueError:
-        return {"unreadable": wanted.arguments}
-    return arguments if isinstance(arguments, dict) else {"unreadable": wanted.arguments}
 
 
 def _named(data: Mapping[str, Any]) -> bytes:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from proctor.json_values import parse_json, whole_number
-from proctor.model import Request, ToolRequest
+from proctor.json_values import as_map, as_whole_number, parse_json
+from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models.gateway import chat
 from proctor.models.gateway.dialect import (
     NOTHING,
@@ -21,7 +21,6 @@ from proctor.models.gateway.dialect import (
     read_events,
     text_of,
 )
-from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 ECHOED: Mapping[str, Any] = {
@@ -176,10 +175,10 @@ def _reading(response: Mapping[str, Any]) -> WireAnswer:
     return WireAnswer(
         "".join(text_of(item.get("content")) for item in items if item.get("type") == "message"),
         Usage(
-            input_tokens=whole_number(usage.get("input_tokens")),
-            cached_tokens=whole_number((usage.get("input_tokens_details") or {}).get("cached_tokens")),
-            output_tokens=whole_number(usage.get("output_tokens")),
-            reasoning_tokens=whole_number((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
+            input_tokens=as_whole_number(usage.get("input_tokens")),
+            cached_tokens=as_whole_number(as_map(usage, "input_tokens_details").get("cached_tokens")),
+            output_tokens=as_whole_number(usage.get("output_tokens")),
+            reasoning_tokens=as_whole_number(as_map(usage, "output_tokens_details").get("reasoning_tokens")),
         ),
         wanted,
         ends.get(status, status),
