@@ -96,5 +96,5 @@ class Runner(Protocol):
 
 def agent_settings(item: Item) -> dict[str, Any]:
     """The configuration of an item's agent: its settings, and its command or script."""
-    given = {name: item.details[name] for name in ("command", "script") if name in item.details}
-    return {**(item.details.get("settings") or {}), **given}
+    program = {name: item.details[name] for name in ("command", "script") if name in item.details}
+    return {**(item.details.get("settings") or {}), **program}

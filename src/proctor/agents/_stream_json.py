@@ -128,9 +128,9 @@ class StreamJson(EventReader):
     def _usage(self, usage: Mapping[str, Any]) -> Usage:
         cached = as_whole_number(usage.get("cache_read_input_tokens"))
         written = as_whole_number(usage.get("cache_creation_input_tokens"))
-        given = as_whole_number(usage.get("input_tokens"))
+        input_tokens = as_whole_number(usage.get("input_tokens"))
         return Usage(
-            input_tokens=given if self.input_has_cached else given + cached + written,
+            input_tokens=input_tokens if self.input_has_cached else input_tokens + cached + written,
             cached_tokens=cached,
             cache_write_tokens=written,
             output_tokens=as_whole_number(usage.get("output_tokens")),

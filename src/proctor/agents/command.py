@@ -71,16 +71,19 @@ class Command:
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Run the program in the tree; its exit code alone says whether it failed."""
-        told = {"PROCTOR_PROMPT": assignment.prompt, "PROCTOR_MODEL": assignment.model}
-        told = {name: value.replace("\0", "") for name, value in told.items() if _fits(value)}
-        given, access = {**assignment.environment, **told}, assignment.access
+        variables = {"PROCTOR_PROMPT": assignment.prompt, "PROCTOR_MODEL": assignment.model}
+        variables = {name: value.replace("\0", "") for name, value in variables.items() if _fits(value)}
+        environment, access = {**assignment.environment, **variables}, assignment.access
         if not self.gateway:
             access = None
         elif access is None:
             raise WorkspaceError("the program is to use the gateway and was given no access to it")
         return await watch(
             self.command,
-            replace(assignment, environment=with_loopback(given, access.variables) if access else given),
+            replace(
+                assignment,
+                environment=with_loopback(environment, access.variables) if access else environment,
+            ),
             _Lines((lambda _: None) if access else record, assignment.model),
             record,
             typed=assignment.prompt,
@@ -122,9 +125,9 @@ class _Lines:
         if own is None:
             self._gather(line)
             return False
-        made = own(event, self._model)
-        self._answered = self._answered or (isinstance(made, Message) and made.role == "assistant")
-        self._record(made)
+        events = own(event, self._model)
+        self._answered = self._answered or (isinstance(events, Message) and events.role == "assistant")
+        self._record(events)
         return True
 
     def rest(self, begun: str) -> None:

@@ -74,11 +74,11 @@ class _ContinueReader(EventReader):
 
     def take(self, event: Mapping[str, Any]) -> bool:
         if event.get("status") == "error":
-            said = as_text(event.get("message")) or short_text(event)
-            if _FROM_MODEL.search(said):
-                self.blame_model(said)
+            message = as_text(event.get("message")) or short_text(event)
+            if _FROM_MODEL.search(message):
+                self.blame_model(message)
             else:
-                self.failure = said
+                self.failure = message
         return "status" in event
 
     def hear(self, complaint: str) -> None:

@@ -62,12 +62,12 @@ class LedgerClient:
         `missing` is called while no other draw is running: that draw may have brought enough for both.
         """
         async with self._lock:
-            wanted, before = missing(), self.drawn_usd
-            if wanted <= 0:
+            missing_usd, before = missing(), self.drawn_usd
+            if missing_usd <= 0:
                 return True
-            if not takes_less and wanted >= self._refused_usd and self._time() < self._refused_until:
+            if not takes_less and missing_usd >= self._refused_usd and self._time() < self._refused_until:
                 return False
-            await self._to_the_end(self._draw(wanted, 0.0 if takes_less else wanted))
+            await self._to_the_end(self._draw(missing_usd, 0.0 if takes_less else missing_usd))
             return self.drawn_usd > before
 
     async def give_back(self, free: Callable[[], float]) -> None:
@@ -83,12 +83,12 @@ class LedgerClient:
         while self._running:
             await asyncio.wait(self._running)
 
-    async def _draw(self, wanted: float, least: float) -> None:
-        drawn = await self._ledger.draw(self.holder, wanted_usd=wanted, least_usd=least)
+    async def _draw(self, usd: float, least: float) -> None:
+        drawn = await self._ledger.draw(self.holder, wanted_usd=usd, least_usd=least)
         self.drawn_usd += drawn.usd
         if not drawn.usd:
             self.refusal = drawn
-            self._refused_usd, self._refused_until = wanted, self._time() + RETRY_SECONDS
+            self._refused_usd, self._refused_until = usd, self._time() + RETRY_SECONDS
 
     async def _to_the_end(self, transaction: Coroutine[Any, Any, None]) -> None:
         # The transaction commits even when the attempt that needs the money is cancelled meanwhile; without
@@ -181,21 +181,21 @@ class BatchBudget:
         """
         reservation = Reservation(self, session_id, item_id, kind, cap_usd, is_blind=not asks_first)
         while self.is_limited:
-            seen = self._changes
+            changes = self._changes
             if self._may_start(reservation):
                 if self._reserve(reservation, self._opening_usd(reservation)):
                     break
                 drawn = await self._ledger.draw(lambda: self._missing_usd(self._opening_usd(reservation)))
                 if drawn or self._reclaim():
                     continue
-            if self._open or self._changes > seen:
-                await self._wait(seen)
+            if self._open or self._changes > changes:
+                await self._wait(changes)
             elif self._ledger.refusal.others_hold:
                 await self._ledger.give_back(lambda: self.free_usd)
                 await asyncio.sleep(RETRY_SECONDS)
             elif await self._open_with_less(reservation):
                 break
-            elif not self._open and self._changes == seen and not self._ledger.refusal.others_hold:
+            elif not self._open and self._changes == changes and not self._ledger.refusal.others_hold:
                 return None
         return reservation
 
@@ -220,14 +220,14 @@ class BatchBudget:
             return missing() - self.free_usd
 
         while usd := missing():
-            seen = self._changes
+            changes = self._changes
             if usd <= self.free_usd + ROUNDING_USD:
                 reservation.reserve(usd, "extend")
             elif await self._ledger.draw(undrawn) or self._reclaim():
                 continue
             elif self._may_return_money(reservation):
-                await self._wait(seen, reservation.waited)
-            elif self._changes == seen:
+                await self._wait(changes, reservation.waited)
+            elif self._changes == changes:
                 await self._ledger.draw(undrawn, takes_less=True)
                 if self._may_return_money(reservation):
                     continue
@@ -320,12 +320,12 @@ class BatchBudget:
             self._calls_waiting -= 1
             self.notify()
 
-    async def _wait(self, seen: int, waited: Callable[[float], None] | None = None) -> None:
+    async def _wait(self, changes: int, waited: Callable[[float], None] | None = None) -> None:
         """Wait until money was returned more often than `seen`."""
         loop = asyncio.get_running_loop()
         started, reported = loop.time(), 0.0
         try:
-            while self._changes == seen:
+            while self._changes == changes:
                 if waited:
                     waited(SLICE_SECONDS)
                     reported += SLICE_SECONDS
@@ -363,16 +363,16 @@ class BatchBudget:
         past = self.past_costs(reservation.kind)
         return max(past.expected_usd, past.worst_case_usd)
 
-    def _missing_usd(self, wanted: float) -> float:
+    def _missing_usd(self, usd: float) -> float:
         # Something has to be left, even for a kind that has cost nothing so far.
-        return max(wanted, 2 * ROUNDING_USD) - self.free_usd
+        return max(usd, 2 * ROUNDING_USD) - self.free_usd
 
-    def _reserve(self, reservation: Reservation, wanted: float) -> bool:
+    def _reserve(self, reservation: Reservation, usd: float) -> bool:
         free = self.free_usd
-        if free <= ROUNDING_USD or free < wanted - ROUNDING_USD:
+        if free <= ROUNDING_USD or free < usd - ROUNDING_USD:
             return False
         if reservation.is_blind and reservation.cap_usd is None:
-            wanted = min(free, max(free / max(1, self._concurrency - len(self._open)), 2 * wanted))
+            usd = min(free, max(free / max(1, self._concurrency - len(self._open)), 2 * usd))
         self._open.add(reservation)
-        reservation.reserve(wanted, "reserve")
+        reservation.reserve(usd, "reserve")
         return True

@@ -217,6 +217,6 @@ def _fill(template: str, request: Request, prompt: str, match: re.Match[str] | N
     return PLACEHOLDER.sub(lambda hole: str(values.get(hole[1], hole[0])), template)
 
 
-def _usage(given: Mapping[str, Any]) -> Usage:
-    _check_keys("usage", given, ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"))
-    return Usage(**{name: as_whole_number(value) for name, value in given.items()})
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    _check_keys("usage", usage, ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"))
+    return Usage(**{name: as_whole_number(value) for name, value in usage.items()})

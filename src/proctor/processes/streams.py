@@ -68,10 +68,10 @@ class LineSplitter:
             self._parts.append(part[:room])
 
     def _line(self) -> str:
-        kept = b"".join(self._parts)
-        dropped = self._size - len(kept)
+        line = b"".join(self._parts)
+        dropped = self._size - len(line)
         self._parts, self._size = [], 0
-        text = kept.decode("utf-8", "replace").replace("\0", "\ufffd").removesuffix("\r")
+        text = line.decode("utf-8", "replace").replace("\0", "\ufffd").removesuffix("\r")
         return f"{text}[… {dropped} bytes left out …]" if dropped else text
 
 

@@ -28,12 +28,12 @@ class TrafficTranscript:
         self._open_calls: tuple[ToolRequest, ...] = ()
         """The tool calls of the last answer, of which no request has spoken yet."""
 
-    def asked(self, asked: ClientRequest) -> None:
+    def asked(self, request: ClientRequest) -> None:
         """Record what is new in a request."""
         self._open_calls = ()
         here: Counter[str] = Counter()
         calls: dict[str, Mapping[str, Any]] = {}
-        for message in asked.request.messages:
+        for message in request.request.messages:
             for call in message.get("tool_calls") or ():
                 calls[str(call.get("id"))] = call.get("function") or {}
             key = _key_of(message)
@@ -42,7 +42,7 @@ class TrafficTranscript:
                 continue
             if message.get("role") == "tool":
                 self._seen[key] += 1
-                self._record_result(message, calls, asked.failed_tools)
+                self._record_result(message, calls, request.failed_tools)
             elif (text := text_of(message.get("content"))).strip():
                 self._record_message(str(message.get("role")), text)
 
@@ -69,13 +69,13 @@ class TrafficTranscript:
         calls: Mapping[str, Mapping[str, Any]],
         failed: frozenset[str] | None,
     ) -> None:
-        made = str(message.get("tool_call_id", ""))
-        function = calls.get(made) or {}
+        call_id = str(message.get("tool_call_id", ""))
+        function = calls.get(call_id) or {}
         self._record(
             ToolCall(
                 name=str(function.get("name") or "unknown"),
                 args=tool_arguments(function.get("arguments")),
-                success=None if failed is None else made not in failed,
+                success=None if failed is None else call_id not in failed,
                 result=text_of(message.get("content")),
             )
         )

@@ -138,8 +138,8 @@ def _assembled(raw: bytes) -> dict[str, Any]:
             if choice.get("index", 0) != 0:
                 continue
             delta = choice.get("delta") or {}
-            if isinstance(said := delta.get("content"), str):
-                text.append(said)
+            if isinstance(content := delta.get("content"), str):
+                text.append(content)
             for each in delta.get("tool_calls") or ():
                 _add_call(calls, each)
             finish_reason = choice.get("finish_reason") or finish_reason

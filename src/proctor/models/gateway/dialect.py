@@ -116,11 +116,11 @@ def read_events(stream: bytes) -> Iterator[Mapping[str, Any]]:
         if not data or data == b"[DONE]":
             continue
         try:
-            found = parse_json(data)
+            value = parse_json(data)
         except ValueError:
             continue
-        if isinstance(found, dict):
-            yield found
+        if isinstance(value, dict):
+            yield value
 
 
 class CollectedStream:

@@ -140,9 +140,9 @@ def _turn(turn: Mapping[str, Any], failed: set[str], left_out: set[str]) -> list
             function = {"name": block["name"], "arguments": json.dumps(block.get("input") or {})}
             calls.append({"id": block["id"], "type": "function", "function": function})
         elif kind == "tool_result":
-            said = text_of(block.get("content"))
+            text = text_of(block.get("content"))
             left_out.update(_unread(block.get("content")))
-            results.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": said})
+            results.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
             if block.get("is_error"):
                 failed.add(block["tool_use_id"])
         elif kind not in ("thinking", "redacted_thinking"):
@@ -183,19 +183,19 @@ def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
 
 
 def _parameters(body: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: body[name] for name in ("max_tokens", "temperature", "top_p") if name in body}
+    parameters = {name: body[name] for name in ("max_tokens", "temperature", "top_p") if name in body}
     if body.get("stop_sequences"):
-        kept["stop"] = body["stop_sequences"]
+        parameters["stop"] = body["stop_sequences"]
     if isinstance(choice := body.get("tool_choice"), Mapping):
         named = {"type": "function", "function": {"name": choice.get("name", "")}}
-        kept["tool_choice"] = {"any": "required", "tool": named}.get(choice["type"], choice["type"])
+        parameters["tool_choice"] = {"any": "required", "tool": named}.get(choice["type"], choice["type"])
         if choice.get("disable_parallel_tool_use") and body.get("tools"):
-            kept["parallel_tool_calls"] = False
+            parameters["parallel_tool_calls"] = False
     shape = (body.get("output_config") or {}).get("format")
     if isinstance(shape, Mapping) and shape.get("type") == "json_schema":
         schema = {"name": "answer", "schema": shape.get("schema") or {}}
-        kept["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return kept
+        parameters["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return parameters
 
 
 def _message(frame: Frame, usage: Usage) -> dict[str, Any]:
