@@ -56,7 +56,7 @@ class Assignment:
     model: str = ""
     seed: int | None = None
     models: Model | None = None
-    """For agents that call models in this process. None: there are none to call."""
+    """For agents that call models in this process. None: there are none."""
     access: Access | None = None
     """For agents that call models over HTTP. None: this agent does not."""
     keep_events: bool = True

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from proctor.agent import Agent
     from proctor.evaluator import Evaluator, FindEvaluator
     from proctor.evaluators.registry import EvaluatorRegistry
-    from proctor.models.recording import Tape
+    from proctor.models.recording import RecordingOrReplay
     from proctor.store.keys import Keys
 
 HOPELESS = frozenset(
@@ -186,20 +186,20 @@ def make_models(settings: Settings, options: ModelOptions) -> ModelRouter:
     """The models a plan with these options can reach."""
     if options.record and options.replay:
         raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
-    tape: Tape | None = None
+    recording: RecordingOrReplay | None = None
     if options.record or options.replay:
         # Loaded only by runs that record or replay.
         from proctor.models.recording import Recording, Replay
 
         if options.record:
-            tape = Recording(Path(options.record), redactor(settings.environment))
+            recording = Recording(Path(options.record), redactor(settings.environment))
         if options.replay:
-            tape = Replay(Path(options.replay))
+            recording = Replay(Path(options.replay))
     return ModelRouter(
         {**settings.environment, **options.variables},
         folders=options.folders,
         prices={**settings.prices, **(options.prices or {})},
-        tape=tape,
+        recording=recording,
         pools=RatePools(most=settings.call_limits),
         needs_prices=settings.store_budget_usd is not None,
     )

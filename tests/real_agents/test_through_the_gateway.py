@@ -25,7 +25,7 @@ async def test_its_calls_are_counted_exactly_and_what_it_did_is_told_once(desk, 
         await gateway.start()
         try:
             caller = Caller(
-                record=desk.events.append, model="openai/edit", tell=not records_transcript(agent)
+                record=desk.events.append, model="openai/edit", reads_traffic=not records_transcript(agent)
             )
             access = gateway.open(caller)
             work = desk.work(agent, gateway.url, "Add a line to hello.txt", token=access.token)

@@ -20,9 +20,6 @@ from proctor.model import Answer, Model, Request, ToolRequest
 from proctor.processes import CouldNotStart, run
 from proctor.session import Message, ModelCall, Record, ToolCall
 
-# The tools of the built-in agent: look, search, change, run, each confined to one folder.
-
-
 LARGEST_FILE_BYTES = 2 * 1024 * 1024
 
 
@@ -35,17 +32,17 @@ FILES_AT_ONCE = 400
 SEARCH_SECONDS = 30.0
 
 
-# What a model is shown of one result, half from its beginning and half from its end.
+# Maximum length of a result for the model: half from its beginning, half from its end.
 SHOWN_CHARACTERS = 16_000
 
 
 class ToolFailed(Exception):
-    """The tool could not do what was asked; says why, to the model."""
+    """A tool call failed; the message is for the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workbench:
-    """Where the tools work."""
+    """Folder, environment and limits of the tools."""
 
     folder: Path
     environment: Mapping[str, str]
@@ -53,7 +50,7 @@ class Workbench:
     command_seconds: float
 
     def path(self, written: str, *, to_change: bool = False) -> Path:
-        """The file a model means, or `ToolFailed` when it is not in the folder."""
+        """The path that the model wrote; `ToolFailed` when it is outside the folder."""
         root = self.folder.resolve()
         try:
             path = (root / written).resolve()
@@ -67,7 +64,7 @@ class Workbench:
 
 
 class Tool(NamedTuple):
-    """A tool as the model sees it, and what it does."""
+    """A tool: its definition for the model, and its implementation."""
 
     description: str
     parameters: Mapping[str, str]
@@ -77,12 +74,12 @@ class Tool(NamedTuple):
 
 
 def described() -> list[dict[str, Any]]:
-    """All tools in the shape a model is told of them."""
+    """The definitions of all tools for the model."""
     return [_described(name, tool) for name, tool in TOOLS.items()]
 
 
 async def use(name: str, arguments: Mapping[str, Any], bench: Workbench) -> str:
-    """Use a tool as the model asked; `ToolFailed` says what is wrong with what it asked."""
+    """Run a tool; `ToolFailed` when the request is invalid or the tool fails."""
     tool = TOOLS.get(name)
     if tool is None:
         raise ToolFailed(f"there is no tool `{name}`; there is: {', '.join(TOOLS)}")
@@ -95,7 +92,7 @@ async def use(name: str, arguments: Mapping[str, Any], bench: Workbench) -> str:
         result = clipped(await tool.work(bench, texts), SHOWN_CHARACTERS // 2)
     except (OSError, ValueError, CouldNotStart) as problem:
         raise ToolFailed(str(problem)) from problem
-    # Bytes that are no text are carried through an edit, but no model and no record takes them.
+    # Invalid UTF-8 survives edits, but models and databases reject it.
     return result.encode("utf-8", "replace").decode()
 
 
@@ -138,7 +135,7 @@ def _files(top: Path, root: Path) -> Iterator[str]:
 
 
 async def _search(bench: Workbench, arguments: Mapping[str, str]) -> str:
-    # A program of its own, since an expression a model wrote may take for ever.
+    # A separate process with a time limit: a model's regular expression may backtrack endlessly.
     where = bench.path(arguments.get("path", ".")).relative_to(bench.folder.resolve())
     result = await run(
         ["grep", "-rnIE", "--exclude-dir=.git", "-e", arguments["pattern"], "--", str(where)],
@@ -206,7 +203,7 @@ def _text_of(path: Path) -> str:
 
 
 def _put(path: Path, text: str) -> None:
-    """Line ends and bytes nobody asked to change stay as they were."""
+    """Write a file, keeping line ends and invalid bytes."""
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
 
 
@@ -253,7 +250,7 @@ class BuiltinAgent:
     """A tool-using loop over any model."""
 
     max_steps: int = 50
-    """How often the model is asked at most."""
+    """Maximum number of model calls."""
     max_context_chars: int = 200_000
     """Beyond this the oldest tool results are shortened; about a quarter of it is tokens."""
     command_seconds: float = 120.0
@@ -265,7 +262,7 @@ class BuiltinAgent:
     reach: ClassVar[Reach] = "in_process"
 
     def availability(self, environment: Mapping[str, str]) -> Availability:  # noqa: ARG002 (needs nothing)
-        """It is always there; whether its model is, is asked elsewhere."""
+        """Always ready; its model is checked elsewhere."""
         return Availability(ready=True)
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
@@ -282,14 +279,14 @@ class BuiltinAgent:
         for _ in range(self.max_steps):
             answer = await talk.ask()
             for request in answer.tool_requests:
-                talk.hear(request, await _used(request, bench, record))
+                talk.add_result(request, await _run_tool(request, bench, record))
             if (summary := _finished(answer)) is not None:
                 return WorkDone(output=summary)
-        return WorkDone(output=talk.said, failure=f"it had not finished after {self.max_steps} steps")
+        return WorkDone(output=talk.last_text, failure=f"it had not finished after {self.max_steps} steps")
 
 
 class _Conversation:
-    """The conversation with the model, kept within its bound."""
+    """The conversation with the model, shortened to its maximum length."""
 
     def __init__(self, agent: BuiltinAgent, assignment: Assignment, models: Model, record: Record) -> None:
         system = SYSTEM_PROMPT.read_text(encoding="utf-8")
@@ -299,7 +296,7 @@ class _Conversation:
             {"role": "user", "content": assignment.prompt},
         ]
         self._tools = described()
-        self.said = ""
+        self.last_text = ""
         record(Message(role="system", content=system))
 
     async def ask(self) -> Answer:
@@ -319,15 +316,15 @@ class _Conversation:
             raise
         self._record(answer.call)
         if answer.text:
-            self.said = answer.text
+            self.last_text = answer.text
             self._record(Message(role="assistant", content=answer.text))
         self._messages.append(_as_message(answer))
         if _is_cut_off(answer):
             self._messages.append({"role": "user", "content": CUT_OFF})
         return answer
 
-    def hear(self, request: ToolRequest, result: str) -> None:
-        """Show the model what came of a tool."""
+    def add_result(self, request: ToolRequest, result: str) -> None:
+        """Add the result of a tool to the conversation."""
         self._messages.append({"role": "tool", "tool_call_id": request.id, "content": result})
 
 
@@ -350,7 +347,7 @@ def _is_cut_off(answer: Answer) -> bool:
 
 
 def _finished(answer: Answer) -> str | None:
-    """The model's last words, when these were its last; None when it goes on."""
+    """The final answer; None when the model continues."""
     for request in answer.tool_requests:
         if request.name == "finish" and "summary" in (arguments := _arguments(request.arguments)):
             return str(arguments["summary"])
@@ -359,10 +356,10 @@ def _finished(answer: Answer) -> str | None:
     return answer.text
 
 
-async def _used(
+async def _run_tool(
     request: ToolRequest, bench: Workbench, record: Record, clock: Callable[[], float] = time.perf_counter
 ) -> str:
-    """Use a tool, record it, and return what the model is told: the result, or what went wrong."""
+    """Run a tool, record the call, and return the text for the model: the result, or the error."""
     began = clock()
     arguments: Mapping[str, Any] = {}
     try:

@@ -237,7 +237,7 @@ class Attempt:
             model=self._work.item.model,
             waited=self._clock.waited,
             spend=spend_guard(self._reservation, self._cut_off),
-            tell=not records_transcript(agent),
+            reads_traffic=not records_transcript(agent),
             item_id=self._work.id,
             volatile=self._volatile_texts(),
         )

@@ -5,11 +5,10 @@ and items that have not started are still queued.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from proctor.batch.engines import Engine, LocalEngine
@@ -25,6 +24,7 @@ from proctor.store.batches import end_items, finish
 from proctor.store.database import Connection
 
 if TYPE_CHECKING:
+    from proctor.cache import LruCache
     from proctor.evaluator import Evidence, FindReference
 
 MAX_BACKLOG = 10_000
@@ -39,16 +39,20 @@ class SessionCache:
     def __init__(self, store: Store, find_reference: "FindReference | None" = None) -> None:
         self._store = store
         self._find_reference = find_reference
-        self._kept: OrderedDict[str, Evidence] = OrderedDict()
+
+    @cached_property
+    def _sessions(self) -> "LruCache[str, Evidence]":
+        # Loaded with the first session; few batches load any.
+        from proctor.cache import LruCache
+
+        return LruCache(CACHED_SESSIONS)
 
     async def load(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> "Evidence":
         """A session with its ground truth; with `traces`, only these are targets."""
-        evidence = self._kept.get(session_id)
+        evidence = self._sessions.get(session_id)
         if evidence is None:
             evidence = await asyncio.to_thread(self._store.read.evidence, session_id)
-            self._kept[session_id] = evidence
-            while len(self._kept) > CACHED_SESSIONS:
-                self._kept.popitem(last=False)
+            self._sessions.put(session_id, evidence)
         if self._find_reference:
             evidence = replace(evidence, reference=self._find_reference(evidence.session_id, scenario))
         return narrowed(evidence, traces) if traces else evidence

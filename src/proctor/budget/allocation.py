@@ -278,7 +278,7 @@ class BatchBudget:
         self._rows.append("ledger", (*row, timestamp(self._now()), *amounts))
 
     def notify(self) -> None:
-        """Wake everyone who waits for money."""
+        """Wake all calls that wait for money."""
         self._changes += 1
         self._changed.set()
 
@@ -349,7 +349,7 @@ class BatchBudget:
         return all(other.kind != reservation.kind for other in self._open)
 
     async def _open_with_less(self, reservation: Reservation) -> bool:
-        """Nobody will return anything: let it have the rest, if that is what its kind usually costs."""
+        """No money will be returned: grant the rest if that covers the usual cost of its kind."""
         if reservation.cap_usd is not None:
             return False
         expected = self.past_costs(reservation.kind).expected_usd

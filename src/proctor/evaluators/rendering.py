@@ -169,7 +169,7 @@ def pieces_of(
 
 
 def context(evidence: Evidence, target: EvaluationTarget) -> str:
-    """What led to the target: the whole session, or all that came before what is judged.
+    """The context of the target: the whole session, or everything before the target.
 
     Before a turn's answer: the earlier turns, and this one up to its answer. Before a tool call: the
     same, up to the call.
@@ -194,7 +194,7 @@ def numbered(evidence: Evidence) -> str:
 
 
 def happened(trace: Trace) -> Sequence[Message | ToolCall]:
-    """What was said and done in a turn; where its order is not known, in the usual one."""
+    """Messages and tool calls of a turn; in the usual order when the order is unknown."""
     if trace.happened:
         return trace.happened
     if trace.messages:
@@ -241,7 +241,7 @@ def _lines(events: Iterable[Message | ToolCall]) -> list[str]:
             lines.append(f"User: {event.content}")
         elif event.role == "assistant":
             lines.append(f"Assistant: {event.content}")
-        # A result that came as a message is already told with its call.
+        # A result that is a message is already shown with its call.
         elif event.role == "tool" and not has_calls:
             lines.append(f"Tool: {event.content}")
     return lines

@@ -102,7 +102,7 @@ class LocalServer:
         except TimeoutError:
             address = ""
         if not address.startswith("http://"):
-            raise ModelError(f"the server of {MODEL} did not start: {_last_words(program)}")
+            raise ModelError(f"the server of {MODEL} did not start: {_last_lines(program)}")
         return f"{address}/v1"
 
 
@@ -117,6 +117,6 @@ def _weights() -> Path:
     return weights
 
 
-def _last_words(program: "Program") -> str:
+def _last_lines(program: "Program") -> str:
     lines = program.stderr.strip().splitlines()
     return lines[-1][:300] if lines else f"it said nothing within {START_SECONDS:g} s"

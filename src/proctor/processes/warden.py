@@ -36,14 +36,14 @@ KILLING_SECONDS = 10.0
 
 def children_of(pid: int) -> list[int]:
     """The processes this one has started or adopted; none when it has ended."""
-    found: list[int] = []
+    children: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as children:
-                found.extend(map(int, children.read().split()))
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                children.extend(map(int, file.read().split()))
     except OSError:
         pass
-    return found
+    return children
 
 
 def descendants_of(pid: int) -> list[int]:
@@ -99,7 +99,7 @@ def state_and_parent(pid: int) -> tuple[str, int]:
 
 
 def birth_of(pid: int) -> bytes:
-    """Start time of a process in clock ticks: tells processes apart that reuse an id."""
+    """Start time of a process in clock ticks: distinguishes processes that reuse an id."""
     fields = _stat(pid)
     return fields[19] if fields else b""
 

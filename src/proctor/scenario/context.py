@@ -76,9 +76,9 @@ class TurnState:
     def _talks_of(self, short: str) -> list[dict[str, Any]]:
         dated = [(past.number, talk) for past in self.recent for talk in past.talks]
         dated += [(self.turn, talk) for talk in self.talks]
-        return [self._seen_by(short, number, talk) for number, talk in dated if short in talk.participants]
+        return [self._talk_for(short, number, talk) for number, talk in dated if short in talk.participants]
 
-    def _seen_by(self, short: str, number: int, talk: PrivateTalk) -> dict[str, Any]:
+    def _talk_for(self, short: str, number: int, talk: PrivateTalk) -> dict[str, Any]:
         names = {other.short_name: other.name for other in self.scenario.actors.values()}
         return {
             "turn": number,

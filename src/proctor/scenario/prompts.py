@@ -110,11 +110,11 @@ def _all_marks(text: str, labels: Sequence[str]) -> list[tuple[int, int, str]]:
 
 
 def _marks(label: str, text: str) -> list[re.Match[str]]:
-    words = r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", label)))
+    label_pattern = r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", label)))
     # At the start of a line, with any heading markup; then a colon or the end of the line.
     before = r"^[ \t]*(?:[#>*\-\d.)]*[ \t]*)(?:\*\*|__)?"
     behind = r"(?:\*\*|__)?[ \t]*(?:[:：](?:\*\*|__)?|[ \t]*$|[ \t]+[-–—][ \t])"
-    pattern = before + words + behind
+    pattern = before + label_pattern + behind
     return list(re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE))
 
 

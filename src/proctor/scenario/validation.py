@@ -52,9 +52,9 @@ async def check_turn(
         )
         for actor in about:
             material = _material(scenario, turn, before, actor)
-            found = await _check(scenario, prompts, models, turn.number, name, check, actor, material)
-            issues += found or ()
-            run, unread = run + 1, unread + (found is None)
+            check_issues = await _check(scenario, prompts, models, turn.number, name, check, actor, material)
+            issues += check_issues or ()
+            run, unread = run + 1, unread + (check_issues is None)
     return ValidationResult(issues=tuple(issues), run=run, unread=unread)
 
 

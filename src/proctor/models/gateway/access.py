@@ -13,7 +13,7 @@ from proctor.json_values import tool_arguments
 from proctor.model import ToolRequest, WireAnswer
 from proctor.models.gateway.dialect import ClientRequest, text_of
 from proctor.models.prices import Grant, SpendingRequest
-from proctor.models.recording import RecordedTake, Replay, ReplayedTake, Tape
+from proctor.models.recording import RecordedTake, RecordingOrReplay, Replay, ReplayedTake
 from proctor.session import Message, Note, Record, Role, ToolCall
 
 ROLES = ("system", "user", "assistant")
@@ -26,9 +26,9 @@ class TrafficTranscript:
         self._record = record
         self._seen: Counter[str] = Counter()
         self._open_calls: tuple[ToolRequest, ...] = ()
-        """The tool calls of the last answer, of which no request has spoken yet."""
+        """The tool calls of the last answer, whose results no request contains yet."""
 
-    def asked(self, request: ClientRequest) -> None:
+    def record_request(self, request: ClientRequest) -> None:
         """Record what is new in a request."""
         self._open_calls = ()
         here: Counter[str] = Counter()
@@ -46,7 +46,7 @@ class TrafficTranscript:
             elif (text := text_of(message.get("content"))).strip():
                 self._record_message(str(message.get("role")), text)
 
-    def answered(self, reading: WireAnswer) -> None:
+    def record_answer(self, reading: WireAnswer) -> None:
         """Record the model's answer; its tool calls wait for their results."""
         if reading.text.strip():
             self._record_message("assistant", reading.text)
@@ -105,7 +105,7 @@ class Caller:
     """Called with the seconds before each pause for a rate limit."""
     spend: Callable[[SpendingRequest], Awaitable[Grant]] | None = None
     """Called before each call. None: no limit."""
-    tell: bool = False
+    reads_traffic: bool = False
     """Whether messages and tool calls are read from the traffic, for agents that do not report them."""
     item_id: str = ""
     """Its key in a recording."""
@@ -123,11 +123,11 @@ class OpenCall(Protocol):
 class OpenAccess:
     """An open access."""
 
-    def __init__(self, caller: Caller, tape: Tape | None) -> None:
+    def __init__(self, caller: Caller, recording: RecordingOrReplay | None) -> None:
         self.caller = caller
-        self.transcript = TrafficTranscript(caller.record) if caller.tell else None
+        self.transcript = TrafficTranscript(caller.record) if caller.reads_traffic else None
         self.take: RecordedTake | ReplayedTake | None = (
-            tape.take(caller.item_id, "gateway", caller.volatile) if tape else None
+            recording.take(caller.item_id, "gateway", caller.volatile) if recording else None
         )
         self.calls: set[OpenCall] = set()
         self.name = secrets.token_hex(6)
@@ -162,11 +162,11 @@ class Accesses:
     def __init__(self) -> None:
         self._open: dict[bytes, OpenAccess] = {}
 
-    def open(self, url: str, caller: Caller, tape: Tape | None) -> Access:
+    def open(self, url: str, caller: Caller, recording: RecordingOrReplay | None) -> Access:
         """Open an access with a new token."""
         # Longer than any word: some agents mask their key wherever it occurs.
         token = f"proctor-{secrets.token_urlsafe(32)}"
-        self._open[_digest(token)] = OpenAccess(caller, tape)
+        self._open[_digest(token)] = OpenAccess(caller, recording)
         return Access(url=url, token=token)
 
     def find(self, token: str) -> OpenAccess | None:

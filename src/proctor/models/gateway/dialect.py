@@ -42,7 +42,7 @@ class Frame:
 class WireDialect(Protocol):
     """One client format."""
 
-    def asked(self, body: Mapping[str, Any], model: str) -> ClientRequest:
+    def parse_request(self, body: Mapping[str, Any], model: str) -> ClientRequest:
         """Parse a request. Missing or wrong values raise the natural error."""
 
     def wants_stream(self, body: Mapping[str, Any], operation: str) -> bool:

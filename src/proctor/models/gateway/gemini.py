@@ -68,7 +68,7 @@ STATUSES = {
 }
 
 
-def asked(body: Mapping[str, Any], model: str) -> ClientRequest:
+def parse_request(body: Mapping[str, Any], model: str) -> ClientRequest:
     """Contents become messages, function calls get ids, the configuration our names."""
     left_out = {name for name in body if name not in UNDERSTOOD}
     messages = list[Mapping[str, Any]]()
@@ -82,7 +82,7 @@ def asked(body: Mapping[str, Any], model: str) -> ClientRequest:
     left_out |= {name for name in settings if name not in SETTINGS and name not in SHAPE_SETTINGS}
     calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
     if len(calling.get("allowedFunctionNames") or ()) > 1:
-        # Elsewhere one tool can be demanded, or any; not one of several.
+        # Other formats can require one tool or any, not one of several.
         left_out.add("allowedFunctionNames")
     seed = settings.get("seed")
     request = Request(
@@ -125,7 +125,7 @@ def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
 
 
 def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
-    """All of it in one event: clients take parts in events of any size."""
+    """The whole answer as one event: clients accept events of any size."""
     yield event(answer(reading, frame))
 
 
@@ -144,7 +144,7 @@ def error(status: int, message: str) -> dict[str, Any]:
 
 
 class _Ids:
-    """Which call a result belongs to."""
+    """Assigns ids to calls and matches results to them: Gemini's calls may have none."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -268,7 +268,7 @@ def _reading(pieces: Sequence[Mapping[str, Any]]) -> WireAnswer:
     for piece in pieces:
         usage = piece.get("usageMetadata") or usage
         if (piece.get("promptFeedback") or {}).get("blockReason"):
-            # An answer too, though without a candidate.
+            # A blocked prompt is an answer without a candidate.
             reason = "SAFETY"
         for candidate in (piece.get("candidates") or ())[:1]:
             for part in (candidate.get("content") or {}).get("parts") or ():

@@ -41,7 +41,7 @@ ERROR_TYPES = {
 }
 
 
-def asked(body: Mapping[str, Any], model: str) -> ClientRequest:
+def parse_request(body: Mapping[str, Any], model: str) -> ClientRequest:
     """The system text becomes a message, content blocks become messages, tool calls and results."""
     left_out = {name for name in body if name not in UNDERSTOOD}
     failed = set[str]()
@@ -65,7 +65,7 @@ def wants_stream(body: Mapping[str, Any], operation: str) -> bool:  # noqa: ARG0
 
 
 def output_limit(body: Mapping[str, Any]) -> int | None:
-    """The limit, which this format demands."""
+    """The limit, which this format requires."""
     return limit_in(body, "max_tokens")
 
 
@@ -146,19 +146,21 @@ def _turn(turn: Mapping[str, Any], failed: set[str], left_out: set[str]) -> list
             if block.get("is_error"):
                 failed.add(block["tool_use_id"])
         elif kind not in ("thinking", "redacted_thinking"):
-            # A model is not shown the thoughts of another; all else is missed.
+            # Reasoning of another model is dropped silently; everything else is reported.
             left_out.add(f"content of type {kind}")
-    return [*results, *_said(turn["role"], parts, calls)]
+    return [*results, *_as_message(turn["role"], parts, calls)]
 
 
 def _unread(content: Any) -> Iterator[str]:
-    """The kinds of a tool's results that are no text, for which others have no place."""
+    """Parts of a tool result that are not text, which other formats do not support."""
     for part in content if isinstance(content, list) else ():
         if isinstance(part, Mapping) and part.get("type") != "text":
             yield f"content of type {part.get('type')} in the result of a tool"
 
 
-def _said(role: str, parts: list[dict[str, Any]], calls: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
+def _as_message(
+    role: str, parts: list[dict[str, Any]], calls: list[dict[str, Any]]
+) -> list[Mapping[str, Any]]:
     only_text = all(part["type"] == "text" for part in parts)
     message: dict[str, Any] = {"role": role, "content": text_of(parts) if only_text else parts}
     if calls:
@@ -175,7 +177,7 @@ def _address(source: Mapping[str, Any]) -> str:
 def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
     for tool in tools:
         if "input_schema" not in tool:
-            # Searches and the like that Anthropic itself carries out.
+            # Server tools that Anthropic runs, such as web search.
             left_out.add(f"tool {tool.get('type') or tool.get('name')}")
             continue
         function = {"name": tool["name"], "description": tool.get("description", "")}
@@ -212,7 +214,7 @@ def _message(frame: Frame, usage: Usage) -> dict[str, Any]:
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    """Cached tokens are counted apart here, not as part of the input."""
+    """Anthropic counts cached tokens separately from the input."""
     return {
         "input_tokens": max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens),
         "cache_read_input_tokens": usage.cached_tokens,
@@ -245,7 +247,7 @@ def _assembled(raw: bytes) -> dict[str, Any]:
             blocks[each["index"]]["written"].append(delta.get("text") or delta.get("partial_json") or "")
         elif kind == "message_delta":
             stop_reason = each["delta"].get("stop_reason") or stop_reason
-            # The last word on each count; some servers repeat those of the start as null.
+            # Final counts; some servers send null for those of `message_start`.
             usage |= {name: count for name, count in (each.get("usage") or {}).items() if count is not None}
     content = [_finished(blocks[index]) for index in sorted(blocks)]
     return {"content": content, "usage": usage, "stop_reason": stop_reason}

@@ -33,7 +33,7 @@ ECHOED: Mapping[str, Any] = {
     "top_p": None,
     "metadata": {},
 }
-"""What an answer repeats of its request, and how it reads when that said nothing."""
+"""Fields of the request that the answer repeats, with their defaults."""
 
 
 def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
@@ -50,28 +50,28 @@ def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
 
 
 def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
-    """The response begun, each item begun, told and ended, the response ended."""
+    """The events of a response: created, each item added, its content, item done, completed."""
     numbers = count()
 
-    def said(kind: str, **more: Any) -> bytes:
+    def make_event(kind: str, **more: Any) -> bytes:
         return event({"type": kind, "sequence_number": next(numbers), **more}, kind)
 
     begun = _framed(frame) | {"status": "in_progress", "output": [], "usage": None}
-    yield said("response.created", response=begun)
-    yield said("response.in_progress", response=begun)
+    yield make_event("response.created", response=begun)
+    yield make_event("response.in_progress", response=begun)
     for index, item in enumerate(_items(reading, frame)):
         place = {"output_index": index, "item_id": item["id"]}
-        yield said("response.output_item.added", output_index=index, item=_unsaid(item))
+        yield make_event("response.output_item.added", output_index=index, item=_in_progress(item))
         if item["type"] == "message":
             for kind, more in _text_events(item["content"][0]):
-                yield said(kind, **place, content_index=0, **more)
+                yield make_event(kind, **place, content_index=0, **more)
         else:
             kind, name = _argument_events(item)
-            yield said(f"response.{kind}.delta", **place, delta=item[name])
-            yield said(f"response.{kind}.done", **place, **{name: item[name]})
-        yield said("response.output_item.done", output_index=index, item=item)
+            yield make_event(f"response.{kind}.delta", **place, delta=item[name])
+            yield make_event(f"response.{kind}.done", **place, **{name: item[name]})
+        yield make_event("response.output_item.done", output_index=index, item=item)
     whole = answer(reading, frame)
-    yield said(f"response.{whole['status']}", response=whole)
+    yield make_event(f"response.{whole['status']}", response=whole)
 
 
 def read(raw: bytes, *, streamed: bool) -> WireAnswer:
@@ -116,8 +116,8 @@ def _freeform_input(request: ToolRequest) -> str:
         return request.arguments
 
 
-def _unsaid(item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item as it looks before anything of it has been told."""
+def _in_progress(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item before its content has been sent."""
     empty: dict[str, Any] = {"content": [], "arguments": "", "input": ""}
     blank = {name: value for name, value in empty.items() if name in item}
     return {**item, "status": "in_progress", **blank}
@@ -147,7 +147,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 def _assembled(raw: bytes) -> Mapping[str, Any]:
-    """The response a stream ends with; when it was cut off, what there was of it."""
+    """The final response of a stream; when it was cut off, the items so far."""
     items, text = list[Any](), list[str]()
     for each in read_events(raw):
         kind = str(each.get("type", ""))
@@ -198,7 +198,7 @@ UNDERSTOOD = frozenset(
     {
         *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream"),
         *("max_output_tokens", "temperature", "top_p", "text", "reasoning"),
-        # These change nothing about the answer.
+        # These do not affect the answer.
         *("store", "include", "metadata", "user", "prompt_cache_key", "client_metadata", "stream_options"),
         *("safety_identifier", "service_tier", "truncation", "prompt_cache_retention", "background"),
     }
@@ -211,8 +211,8 @@ FREEFORM = {"type": "object", "properties": {"input": {"type": "string"}}, "requ
 error = chat.error
 
 
-def asked(body: Mapping[str, Any], model: str) -> ClientRequest:
-    """Instructions and input items become messages; what only the provider can do is left out."""
+def parse_request(body: Mapping[str, Any], model: str) -> ClientRequest:
+    """Instructions and input items become messages; features of the provider alone are left out."""
     if body.get("previous_response_id"):
         raise ValueError("previous_response_id: earlier responses are not kept here; send the whole input")
     left_out = {name for name, value in body.items() if name not in UNDERSTOOD and value is not None}
@@ -242,7 +242,7 @@ def output_limit(body: Mapping[str, Any]) -> int | None:
 
 
 def with_output_limit(body: Mapping[str, Any], limit: int) -> dict[str, Any]:
-    """OpenAI refuses limits below 16."""
+    """OpenAI rejects limits below 16."""
     return {**body, "max_output_tokens": max(16, limit)}
 
 
@@ -260,12 +260,12 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], left_out: set[
         content = output if isinstance(output, str) else text_of(output) or json.dumps(output)
         messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": content})
     elif kind != "reasoning":
-        # A model is not shown the thoughts of another; all else is missed.
+        # Reasoning of another model is dropped silently; everything else is reported.
         left_out.add(f"input of type {kind}")
 
 
 def _called(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """The assistant's turn that a call belongs to: calls follow what it said, each as an item."""
+    """The assistant message that a call belongs to: calls are separate items that follow its text."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
     messages[-1].setdefault("tool_calls", [])
