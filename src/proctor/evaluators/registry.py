@@ -169,7 +169,7 @@ def builtin_listing(name: str) -> EvaluatorListing:
             id=name,
             level="session",
             kind="program",
-            judges=f"{MATCHINGS[name].words} of tool names",
+            judges=f"{MATCHINGS[name].description} of tool names",
             reference="expectedTrajectory",
             ratings=YES_NO,
         )
