@@ -84,6 +84,18 @@ class PlanEstimate:
     """What the estimate is based on, as a sentence."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starter:
+    """An example plan for editors. It runs with no key and no network."""
+
+    file: str
+    """In the folder `starters` of the job's package. `{examples}` is the folder of the installed examples,
+    `{unique}` a name that no other run has."""
+    title: str
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    """Overrides it needs, named as `make_overrides` reads them."""
+
+
 class JobPlan:
     """One plan of a job, checked by itself. Subclasses fill in what differs."""
 
@@ -181,6 +193,7 @@ class Job:
     """Frozen dataclass of the run-time settings that command line, page, HTTP and library share."""
     override_aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of overrides, as pages and HTTP use them."""
+    starters: ClassVar[Sequence[Starter]] = ()
     retries_errors: ClassVar[bool] = False
     """Whether a resumed run always repeats items that ended in `error`."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typed import PROMPTS
 
-from proctor.web.plans import recognize
+from proctor.jobs import recognize
 
 
 def test_while_typing_every_mistake_is_told_at_its_line(served):
@@ -159,7 +159,7 @@ def test_every_example_runs_as_it_is(served, proctor, repository, number):
 def test_what_the_examples_need_is_part_of_the_package():
     root = Path(__file__).parents[2]
     built = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    starters = [file.read_text() for file in (root / "src/proctor/web/starters").iterdir()]
+    starters = [file.read_text() for file in (root / "src/proctor/jobs").glob("*/starters/*")]
 
     needed = {folder for text in starters for folder in re.findall(r"\{examples\}/([\w-]+)", text)}
 

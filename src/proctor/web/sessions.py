@@ -25,7 +25,7 @@ from proctor.store.database import extended
 from proctor.store.tables import ItemRow, SessionRow
 from proctor.store.transcripts import HEAD_CHARACTERS, PART_CHARACTERS, TranscriptPiece, search
 from proctor.web.actions import POLL_SECONDS
-from proctor.web.launching import error_message, launch
+from proctor.web.launching import error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import (
     AttemptShape,
@@ -378,7 +378,7 @@ def _with_branch(site: AppState, session_id: str) -> str:
 
 async def _commanded(site: AppState, words: list[str], name: str) -> dict[str, Any]:
     """Have a command do it, whoever goes away meanwhile; its document."""
-    launched = await asyncio.to_thread(launch, site, words, f"{name}-{secrets.token_hex(3)}")
+    launched = await asyncio.to_thread(site.launcher.start, words, f"{name}-{secrets.token_hex(3)}")
     while launched.process.poll() is None:
         await asyncio.sleep(POLL_SECONDS)
     document = launched.document
