@@ -75,6 +75,22 @@ def test_a_good_plan_is_told_with_what_it_is_going_to_take(served):
     assert second["forecast"]["basis"] == "From 4 earlier sessions of the same agents and models."
 
 
+def test_an_evaluation_is_estimated_from_its_sessions_and_imports_nothing(served):
+    text = next(
+        each["text"] for each in served.get("/api/plans/examples").json if each["job"] == "evaluation"
+    )
+
+    reply = served.post("/api/plans/validate", {"text": text}).json
+
+    assert (reply["problems"], reply["itemCount"], reply["concurrency"]) == ([], 12, 4)
+    assert reply["forecast"] == {
+        "costUsd": 0.0,
+        "seconds": None,
+        "basis": "Based on the length of the sessions.",
+    }
+    assert served.get("/api/evaluations/sources").json["arrived"] == []
+
+
 def test_a_typed_plan_becomes_a_run_that_can_be_resumed_by_its_file(served, proctor):
     run_id = served.start(PROMPTS, overrides={"runId": "typed-in", "retries": 2, "budget": 5})
 

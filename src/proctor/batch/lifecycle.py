@@ -136,8 +136,13 @@ async def resume(
 
 def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     """Check a plan and say what it would change in a run; writes nothing."""
-    models = ctx.models(plan.model_options())
-    remarks = plan.check(models, ctx)
+    models = ctx.models(plan.model_options(), records=False)
+    try:
+        remarks = plan.check(models, ctx)
+    finally:
+        models.close_files()
+        if models.tape:
+            models.tape.close()
     extension = None
     if run_id:
         plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
