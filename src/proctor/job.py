@@ -17,7 +17,7 @@ from proctor.evaluator import FindReference
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
-from proctor.store import RetrySelection, Store
+from proctor.store import Resource, RetrySelection, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +149,10 @@ class JobPlan:
         """Size and cost, where the job knows better than earlier sessions tell. Calls no model."""
         return None
 
+    def resources(self) -> Iterator[Resource]:
+        """Texts that its items refer to by digest; stored with the run before its items start."""
+        return iter(())
+
     def items(self) -> Iterator[Item]:
         """The items in plan order, made lazily. The same plan gives the same ids."""
         return iter(())
@@ -232,6 +236,13 @@ class Job:
     def check_resume(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> None:  # noqa: ARG002
         """Raise `UsageError` for a run that has nothing left to do, if the job refuses to resume it."""
         return
+
+    def checkpoint(self, run_id: str, item_id: str, store: Store) -> object | None:  # noqa: ARG002
+        """Where an item that was attempted before goes on, for its runner; None: it starts over.
+
+        It must be possible to pickle it.
+        """
+        return None
 
     def ground_truth(self, run_id: str, store: Store) -> FindReference | None:  # noqa: ARG002
         """What the sessions that items evaluate should come to; None: no ground truth."""
