@@ -44,9 +44,8 @@ def no_evaluator(name: str, settings: Mapping[str, Any]) -> Evaluator:  # noqa: 
 class Services:
     """What a runner may use in one attempt."""
 
-    attempt: str
-    """The id of the session."""
-    number: int
+    session_id: str
+    attempt: int
     """1 for the first attempt at this item."""
     record: Record
     score: Callable[[Score], None]
@@ -67,7 +66,8 @@ class Services:
     evaluator: Callable[[str, Mapping[str, Any]], Evaluator] = no_evaluator
     """Find an evaluator by name, with its `judge`, `votes` and `parameters`. Its model calls are recorded and
     charged as part of this attempt."""
-    evidence: LoadSession = no_sessions
+    sessions: LoadSession = no_sessions
+    """Load a recorded session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ class _Dialogue:
     def __init__(self, item: Item, services: Services) -> None:
         self.item, self.services = item, services
         self.checkpoint = _checkpoint(item)
-        self.seed = seed_of(item, services.attempt)
+        self.seed = seed_of(item, services.session_id)
         if self.checkpoint:
             self.seed = self.checkpoint.conversation.seed
         self.conversation = Conversation()
