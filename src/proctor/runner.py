@@ -49,9 +49,8 @@ async def no_resource(digest: str) -> str:
 class Services:
     """What a runner may use in one attempt."""
 
-    attempt: str
-    """The id of the session."""
-    number: int
+    session_id: str
+    attempt: int
     """1 for the first attempt at this item."""
     record: Record
     score: Callable[[Score], None]
@@ -72,11 +71,12 @@ class Services:
     evaluator: Callable[[str, Mapping[str, Any]], Evaluator] = no_evaluator
     """Find an evaluator by name, with its `judge`, `votes` and `parameters`. Its model calls are recorded and
     charged as part of this attempt."""
-    evidence: LoadSession = no_sessions
+    sessions: LoadSession = no_sessions
+    """Load a recorded session."""
     resource: Callable[[str], Awaitable[str]] = no_resource
     """The text of a resource of the run, by its digest. Raises `NotFound`."""
     checkpoint: object | None = None
-    """Where an interrupted attempt goes on, as the job's `checkpoint` reads it from the store; None: start
+    """Where an interrupted attempt continues, as the job's `checkpoint` reads it from the store; None: start
     over."""
 
 

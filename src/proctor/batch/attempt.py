@@ -189,8 +189,8 @@ class Attempt:
 
     def _services(self) -> Services:
         return Services(
-            attempt=self._session_id,
-            number=self._work.attempts,
+            session_id=self._session_id,
+            attempt=self._work.attempts,
             record=self._record,
             score=self._recorder.score,
             models=self._models(),
@@ -201,7 +201,7 @@ class Attempt:
             now=self._context.now,
             time_limit=self._clock.time_limit,
             evaluator=self._evaluator,
-            evidence=self._support.load_session,
+            sessions=self._support.load_session,
             resource=self._support.load_resource,
             checkpoint=self._work.checkpoint,
         )
