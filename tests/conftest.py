@@ -26,7 +26,7 @@ from proctor.job import BatchEnd, ItemFinished
 from proctor.jobs.coding.job import CodingJobPlan
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, read_plan
 from proctor.models import ModelRouter, is_stand_in
-from proctor.models.gateway.access import LazyGateway
+from proctor.models.router import LazyGateway
 from proctor.runners import find_runner
 from proctor.store import RetrySelection, Store
 from proctor.store.writer import this_process

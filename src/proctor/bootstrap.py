@@ -12,17 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from proctor.agents import find_agent, with_keys
 from proctor.config import FILE, read_config
-from proctor.context import AttemptContext, Notice, People, RunContext, Settings
+from proctor.context import Notice, People, RunContext, Settings
 from proctor.errors import UsageError
-from proctor.models import ModelRouter, is_stand_in
-from proctor.models.gateway.access import LazyGateway
-from proctor.models.rate_limits import RatePools
-from proctor.models.recording import Recording, Replay
-from proctor.models.router import Tape
-from proctor.runners import find_runner
-from proctor.secrets import redactor
 from proctor.store import Store
 from proctor.store.keys import Keys, read_keys
 from proctor.store.writer import this_process
@@ -103,56 +95,6 @@ def configuration(where: StorePlaces, folders: Sequence[Path] = ()) -> Configura
         access_keys=found.access_keys,
         evaluation=found.evaluation,
         encryption=found.encryption,
-    )
-
-
-def make_models(
-    where: StorePlaces,
-    folders: Sequence[Path],
-    *,
-    prices: Mapping[str, Mapping[str, float]] | None = None,
-    record: str | None = None,
-    replay: str | None = None,
-    variables: Mapping[str, str] | None = None,
-) -> ModelRouter:
-    """Every model that can be reached from here; scripted ones are looked for in `folders`.
-
-    `record` names a file that keeps their traffic, `replay` one that answers in their place;
-    `variables` are addresses and keys that win over the environment's.
-    """
-    if record and replay:
-        raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
-    config = configuration(where, folders)
-    tape: Tape | None = Recording(Path(record), redactor(config.environment)) if record else None
-    if replay:
-        tape = Replay(Path(replay))
-    prices = {**config.prices, **(prices or {})}
-    reached = {**config.environment, **(variables or {})}
-    pools = RatePools(most=config.limits)
-    needs_prices = config.budget_usd is not None
-    return ModelRouter(
-        reached, folders=folders, prices=prices, tape=tape, pools=pools, needs_prices=needs_prices
-    )
-
-
-def make_house(home: Path, models: ModelRouter) -> AttemptContext:
-    """What attempts stand on."""
-    config = configuration(StorePlaces(home=home, store=""), models.folders)
-    return AttemptContext(
-        home=home,
-        # With the file's words, so that keys it names are blotted out like the others.
-        environment=config.environment,
-        now=now,
-        monotonic=time.monotonic,
-        find_agent=lambda name, settings: with_keys(find_agent(name, settings), os.environ),
-        find_runner=find_runner,
-        models=models.for_attempt,
-        worst_case=models.worst_case,
-        pools=models.pools,
-        gateway=LazyGateway(models),
-        # Whatever its name, a model that is replayed only rehearses.
-        is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
-        store_budget_usd=config.budget_usd,
     )
 
 

@@ -8,7 +8,7 @@ Knows nothing of what the answers are.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -20,7 +20,7 @@ MOST_KEPT = 200
 Answer = TypeVar("Answer")
 
 
-State = dict[str, Any]
+State = Mapping[str, Any]
 
 
 class ResultCache(Generic[Answer]):

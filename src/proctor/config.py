@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.models.providers import PROVIDERS, base_variable, variable_prefix
 from proctor.secrets import KEY_VARIABLE
 from proctor.store.keys import SOURCES
 
@@ -128,6 +127,9 @@ def _check(path: Path, section: str, name: str, entry: Any) -> None:
     where = f"{path}: [{section}.{name}]"
     if not isinstance(entry, dict):
         raise UsageError(f"{where} holds no settings\nIt may have: {', '.join(SECTIONS[section])}.")
+    # Loaded only where there is a proctor.toml with such a section.
+    from proctor.models.providers import PROVIDERS, variable_prefix
+
     for setting, value in entry.items():
         if setting not in SECTIONS[section]:
             raise UsageError(f"{where} has no setting `{setting}`\n{_near(setting, SECTIONS[section])}")
@@ -257,6 +259,10 @@ def _access_keys(path: Path, entries: Any, environment: Mapping[str, str]) -> di
 
 def _variables(providers: Mapping[str, Mapping[str, str]], environment: Mapping[str, str]) -> dict[str, str]:
     made: dict[str, str] = {}
+    if not providers:
+        return made
+    from proctor.models.providers import PROVIDERS, base_variable, variable_prefix
+
     for name, settings in providers.items():
         usual = PROVIDERS[name].base_variables if name in PROVIDERS else ()
         if "base_url" in settings and not any(environment.get(each) for each in usual):

@@ -10,26 +10,26 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from proctor.agent import Agent
-from proctor.agents import find_agent, with_keys
-from proctor.agents._function import FunctionAgent
 from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
-from proctor.models.gateway.access import LazyGateway
 from proctor.models.prices import SpendingRequest
 from proctor.models.rate_limits import RatePools
-from proctor.models.recording import Recording, Replay
-from proctor.models.router import Tape
+from proctor.models.router import LazyGateway
 from proctor.models.routes import CallableRoute
 from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.secrets import redactor, visible
 from proctor.store import Store
-from proctor.store.keys import Keys
+
+if TYPE_CHECKING:
+    from proctor.evaluators.registry import EvaluatorRegistry
+    from proctor.models.recording import Tape
+    from proctor.store.keys import Keys
 
 HOPELESS = frozenset(
     {"aborted", "interrupted", "halted", "cost_limit", "auth", "bad_request", "merge_failed"}
@@ -187,10 +187,14 @@ def make_models(settings: Settings, options: ModelOptions) -> ModelRouter:
     if options.record and options.replay:
         raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
     tape: Tape | None = None
-    if options.record:
-        tape = Recording(Path(options.record), redactor(settings.environment))
-    if options.replay:
-        tape = Replay(Path(options.replay))
+    if options.record or options.replay:
+        # Loaded only by runs that record or replay.
+        from proctor.models.recording import Recording, Replay
+
+        if options.record:
+            tape = Recording(Path(options.record), redactor(settings.environment))
+        if options.replay:
+            tape = Replay(Path(options.replay))
     return ModelRouter(
         {**settings.environment, **options.variables},
         folders=options.folders,
@@ -199,6 +203,14 @@ def make_models(settings: Settings, options: ModelOptions) -> ModelRouter:
         pools=RatePools(most=settings.call_limits),
         needs_prices=settings.store_budget_usd is not None,
     )
+
+
+def find_agent_with_keys(name: str, settings: Mapping[str, Any], environment: Mapping[str, str]) -> Agent:
+    """An agent with its settings and the keys of its own service."""
+    # Loaded with the first agent; runs of plain prompts have none.
+    from proctor.agents import find_agent, with_keys
+
+    return with_keys(find_agent(name, settings), environment)
 
 
 def make_attempt_context(
@@ -215,14 +227,14 @@ def make_attempt_context(
         environment=settings.environment,
         now=now,
         monotonic=monotonic,
-        find_agent=lambda name, given: with_keys(find_agent(name, given), settings.user_environment),
+        find_agent=lambda name, given: find_agent_with_keys(name, given, settings.user_environment),
         find_runner=find_runner,
         models=models.for_attempt,
         worst_case=models.worst_case,
         pools=models.pools,
         gateway=LazyGateway(models),
         # Whatever its name, a replayed model is a mock.
-        is_stand_in=lambda name: isinstance(models.tape, Replay) or is_stand_in(name),
+        is_stand_in=lambda name: models.is_replayed or is_stand_in(name),
         store_budget_usd=settings.store_budget_usd,
     )
 
@@ -238,7 +250,7 @@ class RunContext:
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
         settings_for: Callable[[Sequence[Path]], Settings],
-        keys: Callable[[], Keys],
+        keys: "Callable[[], Keys]",
         notice: Callable[[Notice], None],
         store: Store | None = None,
         people: People | None = None,
@@ -299,8 +311,10 @@ class RunContext:
     def find_agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
         """The agent of this name, with its settings and the keys of its own service."""
         if name in self.functions.agents:
+            from proctor.agents._function import FunctionAgent
+
             return FunctionAgent(self.functions.agents[name])
-        return with_keys(find_agent(name, settings), self.settings.user_environment)
+        return find_agent_with_keys(name, settings, self.settings.user_environment)
 
     def attempts(self, models: ModelRouter) -> AttemptContext:
         """Dependencies of attempts that use these models."""
@@ -317,7 +331,7 @@ class RunContext:
         registry = self.evaluators(folder)
         return replace(attempts, find_evaluator=registry.finder(registry.copies(names)))
 
-    def evaluators(self, folder: Path, *, mark: str = "evaluation") -> Any:
+    def evaluators(self, folder: Path, *, mark: str = "evaluation") -> "EvaluatorRegistry":
         """Registry of the evaluators that a plan in `folder` can name."""
         # Loads everything that evaluation needs; runs without evaluators do without.
         from proctor.evaluators.registry import EvaluatorRegistry

@@ -1,16 +1,10 @@
-"""Numbers and text as people read them.
+"""Money, durations, counts and untrusted text for terminal, report and page.
 
-Text from agents is hostile: control characters and those that turn the direction of writing are taken
-out here, whatever it is shown in.
-
-Knows nothing of summaries or pages.
+Text from agents is hostile: control characters and those that reverse or hide text are removed here.
 """
 
 import math
 import re
-
-# Count the words of a text, in scripts with spaces between words and in those without.
-
 
 _HAN_OR_HIRAGANA = "\u3005\u3007\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 
@@ -35,9 +29,6 @@ def count_words(text: str) -> int:
 def is_unspaced(text: str) -> bool:
     """Whether a text begins in a script that puts nothing between its words."""
     return bool(_UNSPACED.match(text))
-
-
-# A measured number as people read it: the digits that matter, and no powers of ten before they are needed.
 
 
 # From here on the whole number has more than four digits; from there on nobody reads it out.
@@ -69,6 +60,22 @@ _MARKDOWN = re.compile(
 )
 
 
+_TERMINAL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+_TERMINAL_BUT_LINES = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
+)
+
+
+def printable(text: object, *, width: int | None = None, lines: bool = False) -> str:
+    """Text without terminal control characters; cut to `width`; on one line unless `lines`."""
+    if lines:
+        return _TERMINAL_BUT_LINES.sub("�", str(text))
+    line = _TERMINAL.sub(" ", str(text))
+    return line if width is None or len(line) <= width else line[: width - 1] + "…"
+
+
 def shown(text: str, longest: int = 120) -> str:
     """Text on one line, without what cannot be seen, cut where it gets too long."""
     line = _SPACE.sub(" ", _INVISIBLE.sub("", text)).strip()
@@ -97,28 +104,28 @@ def short(number: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """61 %, 99.7 %."""
+    """61%, 99.7%."""
     if share is None:
         return UNKNOWN
     value = share * 100
-    # 100 % and 0 % are said only when they are meant.
+    # 100% and 0% are exact.
     if (value > 99.5 and value < 100) or 0 < value < 0.5:
-        return f"{value:.1f} %" if 0.05 < value < 99.95 else ("> 99.9 %" if value > 50 else "< 0.1 %")
-    return f"{value:.0f} %"
+        return f"{value:.1f}%" if 0.05 < value < 99.95 else (">99.9%" if value > 50 else "<0.1%")
+    return f"{value:.0f}%"
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """48 to 72 %, 73.6 to 74.1 %: with a digit more where the two would look the same."""
+    """48% to 72%, 73.6% to 74.1%: with a digit more where the two would look the same."""
     if low is None or high is None:
         return UNKNOWN
     digits = 1 if high - low < 0.02 else 0
-    return f"{low * 100:.{digits}f} to {high * 100:.{digits}f} %"
+    return f"{low * 100:.{digits}f}% to {high * 100:.{digits}f}%"
 
 
-def usd(amount: float | None) -> str:
+def usd(amount: float | None, *, unknown: str = UNKNOWN) -> str:
     """$1,234.50, $0.0042, $0.0000029: money with the digits that matter."""
     if amount is None:
-        return UNKNOWN
+        return unknown
     if amount <= 0 or amount >= 0.1:
         return f"${amount:,.2f}"
     # Two digits behind the noughts, of which the smallest price of a token has seven.
@@ -153,9 +160,9 @@ def moment(timestamp: str) -> str:
     return f"{timestamp[:10]} {timestamp[11:16]} UTC" if timestamp else UNKNOWN
 
 
-def plural(number: int, one: str) -> str:
-    """1 item, 2 items."""
-    return f"{number:,} {one if number == 1 else one + 's'}"
+def plural(number: int, one: str, many: str = "") -> str:
+    """1 item, 2 items; `many` where an s is not enough."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _escaped(mark: re.Match[str]) -> str:

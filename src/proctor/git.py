@@ -4,7 +4,7 @@ Every call is made so that it asks nobody, runs no hook of the repository, start
 background, signs nothing, and hears nothing of the `GIT_…` variables of whoever started us. What we
 commit is by `Proctor <proctor@localhost>`.
 
-Blocks: call it from a thread. Knows nothing of sessions, agents or where work trees are kept.
+Blocks: call it from a thread.
 """
 
 import os
@@ -46,12 +46,12 @@ _IDENTITY = {
 
 
 class GitError(ProctorError):
-    """git did not do what it was asked."""
+    """A git command failed."""
 
-    def __init__(self, command: Sequence[str], exit_code: int, said: str) -> None:
-        self.command, self.exit_code, self.said = tuple(command), exit_code, said
+    def __init__(self, command: Sequence[str], exit_code: int, stderr: str) -> None:
+        self.command, self.exit_code, self.stderr = tuple(command), exit_code, stderr
         words = clipped(" ".join(command), 200)
-        super().__init__(f"`git {words}` exited with {exit_code}: {clipped(said.strip(), 1000)}")
+        super().__init__(f"`git {words}` exited with {exit_code}: {clipped(stderr.strip(), 1000)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +78,13 @@ class Git:
         self, *words: str, typed: str | None = None, allowed: Sequence[int] = (0,), **variables: str
     ) -> str:
         """Run git and return what it printed; raise `GitError` on an exit code that is not allowed."""
-        exit_code, printed, said = self.ask(*words, typed=typed, **variables)
+        exit_code, stdout, stderr = self.ask(*words, typed=typed, **variables)
         if exit_code not in allowed:
-            raise GitError(words, exit_code, said or printed)
-        return printed
+            raise GitError(words, exit_code, stderr or stdout)
+        return stdout
 
     def ask(self, *words: str, typed: str | None = None, **variables: str) -> tuple[int, str, str]:
-        """Run git and return its exit code, what it printed and what it complained about."""
+        """Run git and return its exit code, standard output and standard error."""
         command = ["git", *(part for setting in _ALWAYS for part in ("-c", setting)), *words]
         process = subprocess.Popen(
             command,
@@ -97,12 +97,12 @@ class Git:
         )
         try:
             data = None if typed is None else typed.encode("utf-8", "surrogateescape")
-            printed, said = process.communicate(data, timeout=TIME_LIMIT_SECONDS)
+            stdout, stderr = process.communicate(data, timeout=TIME_LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             raise GitError(words, 124, f"still running after {TIME_LIMIT_SECONDS} s") from None
-        return process.returncode, _text(printed), _text(said)
+        return process.returncode, _text(stdout), _text(stderr)
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         inherited = {name: value for name, value in self.environment.items() if not name.startswith("GIT_")}
@@ -110,7 +110,7 @@ class Git:
         return inherited | ours | _IDENTITY | dict(self.settings) | dict(variables)
 
     def line(self, *words: str, **variables: str) -> str:
-        """What git printed, without the line end; empty when it answers no."""
+        """Standard output without the line end; empty when git exits with 1."""
         exit_code, printed, _ = self.ask(*words, **variables)
         return printed.strip() if exit_code == 0 else ""
 

@@ -1,7 +1,6 @@
-"""What a runner promises: one item in, one session out.
+"""The contract of runners: one item in, one session out. `runners/` holds the implementations.
 
-The folder `runners/` holds those who keep it. A runner gets nothing from the batch but its item
-and these services, so that it can as well run on another machine.
+A runner gets nothing from the batch but its item and these services, so it can run on another machine.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,10 +20,10 @@ from proctor.session import Record
 
 
 class LoadSession(Protocol):
-    """Reads a recorded session for those who judge it."""
+    """Loads a recorded session for evaluators."""
 
     async def __call__(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> Evidence:
-        """The session with its ground truth; only `traces` of it are to be judged, if any are named."""
+        """The session with its ground truth; with `traces`, only these are evaluated."""
 
 
 async def no_sessions(
@@ -32,69 +31,68 @@ async def no_sessions(
     traces: Sequence[str] = (),  # noqa: ARG001
     scenario: str = "",  # noqa: ARG001
 ) -> Evidence:
-    """Where nobody can look a session up."""
+    """Raise: recorded sessions are not available here."""
     raise NotFound(f"there is no session {session_id} to look at here")
 
 
 def no_evaluator(name: str, settings: Mapping[str, Any]) -> Evaluator:  # noqa: ARG001
-    """Where nobody knows any evaluators."""
+    """Raise: evaluators are not available here."""
     raise NotFound(f"there is no evaluator {name} here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What a runner may use. The batch makes one for each attempt."""
+    """What a runner may use in one attempt."""
 
     attempt: str
-    """The id of the session being made."""
+    """The id of the session."""
     number: int
     """1 for the first attempt at this item."""
     record: Record
     score: Callable[[Score], None]
-    """Keep a judgement of this session."""
+    """Record a score of this session."""
     models: Model
     access: Callable[[Agent], Awaitable[Access | None]]
-    """An agent's way to models over HTTP, for as long as the attempt lasts; None: it needs none."""
+    """Gateway access of an agent for the duration of the attempt; None: it needs none."""
     agent: Callable[[str, Mapping[str, Any]], Agent]
     """Find an agent by name and give it its settings."""
     home: Path
-    """Proctor's own folder: work trees, copies of repositories and agents' homes live below it."""
+    """Folder of the worker: worktrees, copies of repositories and agents' homes are below it."""
     environment: Mapping[str, str]
-    """What an agent may see of the user's environment: no keys, no tokens."""
+    """The part of the user's environment that agents may see: no keys, no tokens."""
     now: Callable[[], datetime]
     time_limit: Callable[[float | None, str], AbstractAsyncContextManager[None]]
-    """`async with time_limit(seconds, "the agent")`: ends what is inside with a `TimeLimit`.
+    """`async with time_limit(seconds, "the agent")`: raises a `TimeLimit` when the body takes longer.
     Time spent waiting for a rate limit does not count. None: no limit."""
     evaluator: Callable[[str, Mapping[str, Any]], Evaluator] = no_evaluator
-    """Find an evaluator by name; `judge`, `votes` and `parameters` say whom it asks, and how. What it
-    asks and is told is recorded and paid for as part of this attempt."""
+    """Find an evaluator by name, with its `judge`, `votes` and `parameters`. Its model calls are recorded and
+    charged as part of this attempt."""
     evidence: LoadSession = no_sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What an attempt came to."""
+    """The outcome of an attempt."""
 
     status: str = SUCCESS
     reason: str = "completed"
     error: str = ""
-    """For people: what did not pass. Empty on success."""
+    """Message for the user: what did not pass. Empty on success."""
     result: Mapping[str, Any] = field(default_factory=dict)
-    """What else the item's row gets: `iterSha`."""
+    """Further columns of the item's row: `iterSha`."""
 
 
 class Runner(Protocol):
-    """Someone who carries out items of one kind."""
+    """Runs items of one kind."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
-        """Carry out one attempt. Raise an `AttemptError` for what the class says it means.
+        """Make one attempt. Raise the `AttemptError` whose class describes the failure.
 
-        When cancelled, stop and clean up everything the attempt has started, then let the
-        cancellation pass.
+        When cancelled, stop and clean up everything the attempt has started, then pass the cancellation on.
         """
 
 
 def agent_settings(item: Item) -> dict[str, Any]:
-    """What an item's agent is configured with: its settings, and the command or script it is given."""
+    """The configuration of an item's agent: its settings, and its command or script."""
     given = {name: item.details[name] for name in ("command", "script") if name in item.details}
     return {**(item.details.get("settings") or {}), **given}

@@ -137,7 +137,7 @@ async def test_a_sleep_ends_when_cancelled(place):
         ([{"sya": "hi"}], "step 1: there is no step `sya`. Did you mean `say`"),
         ([{"say": "a"}, {"say": 3}], "step 2: `say` takes a text"),
         ([{"say": "a", "run": "b"}], "2 kinds"),
-        (["say"], "is no map"),
+        (["say"], "is not a map"),
         ([{"edit": {"path": "a"}}], "needs `find` and `replace`"),
         ([{"write": {"path": "a", "contents": "x"}}], "takes a map of: path, content"),
         ([{"exit": 300}], "exit code"),

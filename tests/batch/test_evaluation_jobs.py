@@ -26,7 +26,7 @@ from proctor.jobs.evaluation.state import (
     stop_evaluation,
 )
 from proctor.models import ModelRouter
-from proctor.models.gateway.access import LazyGateway
+from proctor.models.router import LazyGateway
 from proctor.store import RetrySelection, Store
 from proctor.store.writer import this_process
 

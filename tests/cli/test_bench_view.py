@@ -45,7 +45,7 @@ async def test_each_model_has_a_row_with_its_state_time_tokens_and_cost(workshop
     assert [row.state for row in rows] == ["success", "0 of 2 · 1 running", "queued"]
     lines = {line.split()[1]: line for line in shown.splitlines() if "│" in line}
     assert "900" in lines["gpt-4"] and "$0.25" in lines["gpt-4"]
-    assert "5.0 s" in lines["llama3"] and "120" in lines["llama3"]
+    assert "5 s" in lines["llama3"] and "120" in lines["llama3"]
     assert "queued" in lines["idle"]
 
 

@@ -185,7 +185,7 @@ def test_what_is_wrong_is_told_before_anything_starts(proctor, desk):
     assert "no source of sessions was named" in nothing.stderr
     assert "sessions come from one source" in both.stderr
     assert "OPENAI_API_KEY is not set" in keyless.stderr
-    assert "no budget can be kept" in unpriced.stderr
+    assert "the budget cannot be enforced" in unpriced.stderr
     assert proctor.json("evaluate", "list") == {"batchEvaluations": []}
 
 
@@ -202,9 +202,9 @@ def test_flags_that_choose_sessions_narrow_the_source_of_a_plan_or_are_refused(p
     whole = proctor("evaluate", "start", *named, "--files", "evaluation", "--session-id", "oslo-1")
     planned = proctor("evaluate", "start", PLAN, "--end", "2030-01-01", "--dry-run")
     for refused in (whole, planned):
-        assert refused.returncode == 2 and "files are judged whole" in refused.stderr
+        assert refused.returncode == 2 and "files are evaluated whole" in refused.stderr
     kind = proctor("evaluate", "start", *named, "--session-id", "oslo-1", "--kind", "otlp")
-    assert kind.returncode == 2 and "--kind says what files are" in kind.stderr
+    assert kind.returncode == 2 and "--kind is the import format of files" in kind.stderr
 
 
 def test_more_evaluators_extend_a_finished_job_and_repeat_nothing(proctor, desk):

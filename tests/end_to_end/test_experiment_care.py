@@ -64,9 +64,9 @@ async def test_the_terminal_says_what_errors_would_make_of_the_success_rate(harb
 
     done = harbour.proctor("analyze", "experiments/fees")
 
-    assert "2 of 4 runs completed: 100 %" in done.stdout
+    assert "2 of 4 runs completed: 100%" in done.stdout
     assert "2 excluded: ended in an infrastructure error" in done.stdout
-    assert "counted as failures, the success rate is 50 %" in done.stdout
+    assert "counted as failures, the success rate is 50%" in done.stdout
 
 
 async def test_a_branch_is_never_written_over_another_experiment(harbour):

@@ -134,7 +134,7 @@ async def test_a_terminal_shows_what_is_done_failed_left_and_paid(harbour):
     assert "8 of 8 items" in seen
     assert re.search(r"[1-7] success  [1-7] error", seen), "done and failed"
     assert re.search(r"[1-7] queued  [1-7] running", seen), "what remains"
-    assert re.search(r"about \d+(\.\d+)? s left", seen), "when it will be done"
+    assert re.search(r"about \d+(\.\d+)? s remaining", seen), "when it will be done"
     assert re.search(r"\$0\.\d+ of \$5\.00", seen), "what it has cost"
     assert "said nothing" in seen, "why a run failed"
 

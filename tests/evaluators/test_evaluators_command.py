@@ -136,7 +136,7 @@ def test_a_session_may_be_a_file_of_spans(desk):
             ("test", "Builtin.Refusal", "--session", "nowhere", "--judge", "scripted/judge"),
             "no session nowhere",
         ),
-        (("calibrate", "Builtin.Refusal", "--judge", "scripted/judge"), "say where the labels are"),
+        (("calibrate", "Builtin.Refusal", "--judge", "scripted/judge"), "no labels were named"),
         (("new", "a-b"), "not a valid name for an evaluator"),
         (("new", "ab", "--kind", "oracle"), "there is no kind `oracle`"),
     ],

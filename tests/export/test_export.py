@@ -147,7 +147,7 @@ def test_parquet_has_the_same_rows_with_types(store, tmp_path):
 
 
 def test_parquet_knows_the_type_of_every_column():
-    sql = files("proctor.store.migrations").joinpath("0001_the_record.sql").read_text()
+    sql = files("proctor.store").joinpath("migrations", "0001_the_record.sql").read_text()
     stored = {"TEXT": "VARCHAR", "BIGINT": "BIGINT", "DOUBLE PRECISION": "DOUBLE"}
     for table in TABLES:
         (body,) = re.findall(rf'CREATE TABLE "{table}" \((.*?)\n\)', sql, re.DOTALL)

@@ -165,13 +165,13 @@ def test_roles_without_a_model_need_none_and_a_reciter_is_named_as_a_stand_in() 
         ("clients: [{role: patientPsi, options: {patient_type: odd}}]", "cannot be `odd`"),
         ("clients: [{role: patientPsi, options: {mood: odd}}]", "has no option `mood`"),
         ("clients: [patientPsi, {role: patientPsi}]", "two combinations are both called patientPsi_CBT"),
-        ("clients: [{role: patientPsi, label: ../../x}]", "is no label"),
+        ("clients: [{role: patientPsi, label: ../../x}]", "is not a valid label"),
         ("lang: German", "`lang` of the config is not right"),
         ("evaluators: [kindness]", "there is no rubric called `kindness`"),
         ("evaluators: [{name: x, instructions: y, scale: categorical}]", "has no `labels`"),
         ("evaluators: [{name: x, instructions: y, range: [5, 1]}]", "is empty: 5 to 1"),
         ("evaluators: [{name: x, expect: {looks: nice}}]", "`looks` is not a valid expectation"),
-        ("- a list", "the config is no mapping"),
+        ("- a list", "the config is not a mapping"),
         ("num_runs: 900000\nclients: [patientPsi, eeyore]", "asks for 1,800,000 dialogues"),
     ],
 )
@@ -192,7 +192,7 @@ def test_a_wrong_flag_is_said_to_be_on_the_command_line() -> None:
 def test_a_profile_of_the_users_own_is_checked_before_it_is_played(tmp_path: Path) -> None:
     (tmp_path / "people.json").write_text('[{"description": "A"}, {"name": "no description"}]')
 
-    with pytest.raises(PlanError, match="the profile people:1 is none for roleplayDoh"):
+    with pytest.raises(PlanError, match="the profile people:1 is not valid for roleplayDoh"):
         read("clients: [{role: roleplayDoh, profiles_file: people.json}]", tmp_path)
 
 

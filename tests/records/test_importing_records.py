@@ -54,8 +54,8 @@ def test_what_cannot_be_read_is_named_and_counted_and_the_rest_is_imported(proct
     done = proctor("import", "auto", "all")
 
     assert done.returncode == 1
-    assert "broken.traj: it is no JSON" in done.stderr
-    assert "empty.traj.json: it is no trajectory" in done.stderr
+    assert "broken.traj: it is not JSON" in done.stderr
+    assert "empty.traj.json: it is not a trajectory" in done.stderr
     assert "8 sessions imported" in done.stderr
 
 
@@ -97,7 +97,7 @@ def test_a_file_called_like_a_record_that_nobody_recognises_is_named(proctor, tm
 
     assert done.returncode == 1
     assert "broken.eval: nothing here knows what this is" in done.stderr
-    assert "passed over 1 other file: notes.txt" in done.stderr
+    assert "skipped 1 other file: notes.txt" in done.stderr
 
 
 def test_a_broken_log_in_a_folder_of_its_kind_is_named(proctor, tmp_path):
@@ -107,7 +107,7 @@ def test_a_broken_log_in_a_folder_of_its_kind_is_named(proctor, tmp_path):
     done = proctor("import", "inspect", "all")
 
     assert done.returncode == 1
-    assert "broken.eval: it is no JSON" in done.stderr
+    assert "broken.eval: it is not JSON" in done.stderr
 
 
 def test_imported_sessions_can_be_deleted_by_the_name_their_source_has_for_them(proctor, tmp_path):

@@ -159,9 +159,9 @@ def test_a_page_about_a_comparison_says_what_a_difference_is_worth():
 
     assert "<script>" not in html
     assert "Gates: inconclusive" in html and "needs about 12 more pairs" in html
-    assert "−25.0 points" in html and "−50.0 points to ±0.0 points" in html
+    assert "−25.0 pp" in html and "−50.0 pp to ±0.0 pp" in html
     assert "detecting a difference of this size needs about 40 pairs" in html
-    assert "counted as failures, the difference would be −20.0 points" in html
+    assert "counted as failures, the difference would be −20.0 pp" in html
     assert "one of them has no value" in html
 
 
@@ -169,10 +169,9 @@ def test_a_comparison_in_markdown():
     text = comparison_markdown(comparison())
 
     assert (
-        "| success | after | 75 % | 50 % | −25.0 points | −50.0 points to ±0.0 points | 0.080 | none shown |"
-        in text
+        "| success | after | 75% | 50% | −25.0 pp | −50.0 pp to ±0.0 pp | 0.080 | not significant |" in text
     )
-    assert "| score:tone | after | – | – | – | too few to say | – | cannot be said |" in text
+    assert "| score:tone | after | – | – | – | not enough data | – | not enough data |" in text
     assert "<script>" not in text
 
 
@@ -190,7 +189,7 @@ def test_plenty_of_scores_that_mean_nothing_together_are_not_called_too_few():
 
     text = comparison_markdown(replace(comparison(), contrasts=(versions,)))
 
-    assert "| score:tone | after | 0.25 | 0.5 | – | not comparable | – | cannot be said |" in text
+    assert "| score:tone | after | 0.25 | 0.5 | – | not comparable | – | not enough data |" in text
 
 
 def test_differences_are_drawn_on_both_sides_of_zero():
@@ -204,7 +203,7 @@ def test_differences_are_drawn_on_both_sides_of_zero():
 
 
 def test_a_change_has_its_sign_and_unit():
-    assert change(0.125, "success") == "+12.5 points"
+    assert change(0.125, "success") == "+12.5 pp"
     assert change(-0.5, "cost") == "−$0.50"
     assert change(90.0, "time") == "+1 min 30 s"
     assert change(None, "time") == "–"

@@ -47,15 +47,15 @@ def test_both_formats_have_every_section(summary, section):
 
 def test_errors_are_left_out_of_the_rate_and_said(summary):
     for text in (markdown(summary), words(html(summary))):
-        assert "60 %" in text and "42 to 75 %" in text
+        assert "60%" in text and "42% to 75%" in text
         assert "6 items ended in an infrastructure error and are excluded" in text
-        assert "would be 50 %" in text
+        assert "would be 50%" in text
 
 
 def test_stand_ins_are_named_before_any_figure(summary):
     for text in (markdown(summary), words(html(summary))):
         notice = text.index("Mock data: 21 sessions of 42 used scripted or replayed models")
-        assert notice < text.index("60 %")
+        assert notice < text.index("60%")
         assert "scripted with gpt-5 (6)" in text
 
 
@@ -108,9 +108,9 @@ def test_every_plot_is_there_and_says_what_it_shows(summary):
 
     assert labels == [
         "Items by status: success 18, fail 6, timeout 6, error 6",
-        "Success rate by agent, with 95 % intervals",
-        "Success rate by model, with 95 % intervals",
-        "Success rate by repo, with 95 % intervals",
+        "Success rate by agent, with 95% CI",
+        "Success rate by model, with 95% CI",
+        "Success rate by repo, with 95% CI",
         "Tokens by model",
         "Mean cost of an item against success rate, by model",
         "How many items took how long",

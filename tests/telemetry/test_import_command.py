@@ -58,7 +58,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_imported(proctor, tmp_path
     done = proctor("import", "otlp", "a.jsonl")
 
     assert done.returncode == 1
-    assert "left out a.jsonl:2: it is no JSON" in done.stderr
+    assert "skipped a.jsonl:2: it is not JSON" in done.stderr
     assert "1 session imported" in done.stderr
 
 

@@ -31,7 +31,7 @@ def test_two_runs_are_paired_by_task_with_interval_and_plain_words(served, runs)
     assert success["difference"]["value"] == pytest.approx(0.7)
     assert success["difference"]["low"] > 0.3
     assert success["isBetter"] is True
-    assert success["words"].startswith("Significant: after succeeds more often, +70.0 points (95% CI ")
+    assert success["words"].startswith("Significant: after succeeds more often, +70.0 pp (95% CI ")
     assert "score:tidy" in answer["metrics"]
     assert [chart["caption"] for chart in answer["charts"]] == [
         "success",
@@ -78,7 +78,7 @@ def test_the_tasks_they_disagree_on_are_searched_and_lead_to_both_sessions(serve
     assert every["total"] == 14
     assert len(every["items"]) == 5
     first = every["items"][0]
-    assert (first["baselineSaid"], first["candidateSaid"]) == ("0 %", "100 %")
+    assert (first["baselineSaid"], first["candidateSaid"]) == ("0%", "100%")
     left, right = first["baselineItems"][0]["sessionId"], first["candidateItems"][0]["sessionId"]
     assert served.get(f"/api/sessions/{left}").json["status"] == "success"
     assert right.startswith("after-")

@@ -32,7 +32,7 @@ def test_runs_are_chosen_and_the_address_shows_the_same_again(served, site, open
     search.press("ArrowDown")
     search.press("Enter")
     row = page.get_by_role("table", name="Differences").get_by_role("row", name=re.compile("^Success"))
-    expect(row).to_contain_text("+66.7 points")
+    expect(row).to_contain_text("+66.7 pp")
     expect(row).to_contain_text("better")
     expect(row).to_contain_text("after succeeds more often")
     expect(page.locator("svg.chart").first).to_be_visible()

@@ -1,7 +1,4 @@
-"""Agents: one adapter a file, found by the file's name.
-
-Files whose names begin with an underscore hold what several adapters share; they are no agents.
-"""
+"""Agents: one adapter per file, found by file name. Files with a leading underscore are shared code."""
 
 from proctor.agents._loader import agent_names, find_agent, keys_of, with_keys
 

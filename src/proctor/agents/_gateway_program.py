@@ -1,11 +1,9 @@
-"""Agents that are programs and reach their model through our gateway.
+"""Agents that are programs and reach models through the gateway.
 
-Each says how its program is called and brings a reader for what it prints; everything else is the
-same for all. The gateway takes the attempt's token for a key and records every call, so what such an
-agent says about tokens and cost is not asked for. The model is told by the last part of its name; the
-gateway knows what is meant, also when the program asks for some other model besides.
-
-Knows no agent by name.
+Each defines its command line and a reader of its output; the rest is shared. The gateway accepts the token of
+the attempt as a key and records every call, so that tokens and cost reported by the agent are not needed. The
+program gets the last part of the model's name, which the gateway resolves, whatever other models the program
+requests.
 """
 
 import json
@@ -23,10 +21,7 @@ from proctor.errors import WorkspaceError
 from proctor.json_values import json_object
 from proctor.session import Record
 
-# Find an agent's program on this machine, and say how to get it when it is not here.
-
-
-# The slowest of them takes four seconds to say its version on a machine that is busy.
+# The slowest takes four seconds to print its version on a busy machine.
 VERSION_SECONDS = 20
 
 
@@ -35,12 +30,12 @@ _VERSION_CHARACTERS = 80
 
 @dataclass(frozen=True, slots=True)
 class Installable:
-    """A program that can be installed, and the version that was seen to work with us."""
+    """A program with the version known to work."""
 
     agent: str
-    """The agent's name in a plan."""
+    """Name of the agent in a plan."""
     program: str
-    """What it is called on the PATH."""
+    """Its name on the PATH."""
     install: str
     """The command that installs the known version."""
     also_named_by: Sequence[str] = ()

@@ -1,10 +1,8 @@
-"""Find an agent by its name and give it its settings.
+"""Finds an agent by name and applies its settings.
 
-The file's name is the agent's name (`mini-swe-agent` is `mini_swe_agent.py`); other packages have
-an entry point in the group `proctor.agents`; `module:Class` works wherever a name does. Only the
-agent that is asked for is imported.
-
-Knows no agent by name.
+The file name is the agent's name (`mini-swe-agent` is `mini_swe_agent.py`); other packages use an entry point
+in the group `proctor.agents`; `module:Class` works wherever a name does. Only the requested agent is
+imported.
 """
 
 import difflib
@@ -27,12 +25,12 @@ GROUP = "proctor.agents"
 
 
 def agent_names() -> list[str]:
-    """The names a plan may use, ours and those of installed packages, in order."""
+    """Names of built-in and installed agents, sorted."""
     return sorted({*_own_names(), *(entry.name for entry in entry_points(group=GROUP))})
 
 
 def find_agent(name: str, settings: Mapping[str, Any]) -> Agent:
-    """The agent called `name`, with its settings; `NotFound` or `UsageError` says what is wrong."""
+    """The agent `name` with its settings; `NotFound` or `UsageError` when it cannot be used."""
     if ":" in name and (function := _function(name)) is not None:
         return FunctionAgent(function)
     adapter = _adapter(name)
@@ -74,8 +72,8 @@ def _named(name: str, module_name: str, class_name: str) -> type:
 
 
 def _only_adapter(module: ModuleType) -> type:
-    """The one class of an agent's file that can work; its other classes are its own affair."""
-    found = [
+    """The one adapter class of an agent's file."""
+    adapters = [
         each
         for each in vars(module).values()
         if isinstance(each, type)
@@ -84,15 +82,15 @@ def _only_adapter(module: ModuleType) -> type:
         and is_dataclass(each)
         and hasattr(each, "work")
     ]
-    if len(found) != 1:
-        raise TypeError(f"{module.__name__} holds {len(found)} adapters; an agent's file holds one")
-    return found[0]
+    if len(adapters) != 1:
+        raise TypeError(f"{module.__name__} holds {len(adapters)} adapters; an agent's file holds one")
+    return adapters[0]
 
 
-def _as_adapter(name: str, found: Any) -> type:
-    if not (isinstance(found, type) and is_dataclass(found) and hasattr(found, "work")):
-        raise NotFound(f"`{name}` is no agent: an adapter is a dataclass with a method `work`")
-    return found
+def _as_adapter(name: str, loaded: Any) -> type:
+    if not (isinstance(loaded, type) and is_dataclass(loaded) and hasattr(loaded, "work")):
+        raise NotFound(f"`{name}` is not an agent: an adapter is a dataclass with a method `work`")
+    return loaded
 
 
 def _check(name: str, adapter: type, settings: Mapping[str, Any]) -> None:

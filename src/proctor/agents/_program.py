@@ -1,9 +1,7 @@
-"""Watch an agent that is a program of its own: start it, read what it prints, say how it ended.
+"""Runs an agent that is a program: starts it, reads its output, reports how it ended.
 
-Each kind of agent brings a reader that turns its lines into events. An agent that stops to ask is
-given a while and then ended, since nobody is there to answer.
-
-Knows nothing of any agent's format.
+Each agent has a reader that turns lines into events. An agent that waits for a human is ended after a while,
+since nobody answers.
 """
 
 import asyncio
@@ -21,35 +19,35 @@ from proctor.processes import CouldNotStart, started
 from proctor.processes.streams import Clip, Unfinished, clipped
 from proctor.session import Intervention, Message, Note, Record, ToolCall, Workspace
 
-# A program writes a line at once; only one that asks leaves it open.
+# Programs write lines at once; only a prompt for input stays unfinished.
 REST_SECONDS = 2.0
 
 
-# Long enough for a question the agent then answers itself; short beside any agent's time limit.
+# Long enough for a question the agent answers itself, short compared with any time limit.
 UNANSWERED_SECONDS = 30.0
 
 
 class OutputReader(Protocol):
-    """Makes events of one agent's lines."""
+    """Turns one agent's output into events."""
 
     awaiting: bool
-    """Whether the last thing it said was a question to a human."""
+    """Whether its last output was a question to a human."""
 
     @property
     def failure(self) -> str:
-        """Why the agent says that it failed; empty when it does not."""
+        """Why the agent failed, as it reports; empty when it did not."""
 
     def feed(self, line: str) -> bool:
-        """Take a line; whether it was one of the agent's own events."""
+        """Read a line; whether it was one of the agent's events."""
 
     def rest(self, begun: str) -> None:
-        """Take the beginning of a line that does not go on; `feed` will have the whole of it."""
+        """Read the beginning of an unfinished line; `feed` gets the whole line later."""
 
     def finish(self) -> None:
-        """Record what is known only at the end, however that came."""
+        """Record what is known only at the end."""
 
     def hear(self, complaint: str) -> None:
-        """Take what stood on standard error, head and tail, when the program has ended."""
+        """Read standard error, head and tail, after the program has ended."""
 
 
 async def watch(
@@ -62,7 +60,7 @@ async def watch(
     secrets: Sequence[str] = (),
     unanswered_seconds: float = UNANSWERED_SECONDS,
 ) -> WorkDone:
-    """Run the agent's program to its end. `secrets` are struck out of everything it prints."""
+    """Run the agent's program to its end. `secrets` are removed from its output."""
     printed = Clip()
     unanswered = False
     try:
@@ -98,7 +96,7 @@ async def watch(
         reader.hear(complaint)
     failure = reader.failure
     if unanswered:
-        failure = failure or "it asked and waited for an answer that nobody is there to give"
+        failure = failure or "it waited for an answer from a human, and none is available"
     elif ending.exit_code != 0:
         failure = failure or f"it exited with {ending.exit_code}{_last_words(complaint, printed.text)}"
     return WorkDone(exit_code=ending.exit_code, output=printed.text, failure=failure)
@@ -122,7 +120,7 @@ def _last_words(*texts: str) -> str:
     return ""
 
 
-# Say what kind of failure an agent means when it reports that its model failed.
+# Classification of model failures that agents report.
 
 
 _OVERFLOW = re.compile(
@@ -143,22 +141,19 @@ _REFUSED = re.compile(
 _STATUS = re.compile(r"\b([45]\d\d)\b")
 
 
-def model_failure(said: str, status: int | None = None) -> ModelError:
-    """The error for a failure the agent ascribes to its model; `status` when it gave one."""
-    said = said.strip()[:SHORT] or "the model failed, and the agent does not say how"
-    message = f"the agent's model call failed: {said}"
-    if status is None and (found := _STATUS.search(said)):
-        status = int(found[1])
-    if _OVERFLOW.search(said) and status in (None, 400, 413, 422):
+def model_failure(report: str, status: int | None = None) -> ModelError:
+    """The error for a failure that the agent attributes to its model; `status` when it reports one."""
+    report = report.strip()[:SHORT] or "the model failed, without details"
+    message = f"the agent's model call failed: {report}"
+    if status is None and (match := _STATUS.search(report)):
+        status = int(match[1])
+    if _OVERFLOW.search(report) and status in (None, 400, 413, 422):
         return ModelError(message, reason="context_overflow")
-    if status == 429 or (status is None and _RATE_LIMIT.search(said)):
+    if status == 429 or (status is None and _RATE_LIMIT.search(report)):
         return RateLimited(message)
-    if status in (401, 403) or (status is None and _REFUSED.search(said)):
+    if status in (401, 403) or (status is None and _REFUSED.search(report)):
         return ModelError(message, reason="auth")
     return ModelError(message)
-
-
-# What the readers of agents' event streams have in common.
 
 
 WAITING = re.compile(
@@ -177,7 +172,7 @@ class _PendingTool:
 
 @dataclass(kw_only=True)
 class EventReader(ABC):
-    """The state of one stream. Make one for each run of an agent."""
+    """State of one event stream. Make one per run of an agent."""
 
     record: Record
     clock: Callable[[], float] = time.monotonic
@@ -188,20 +183,20 @@ class EventReader(ABC):
     model_error: ModelError | None = field(default=None, init=False)
     """Set when the agent says that it was its model that failed."""
     said: str = field(default="", init=False)
-    """The last text of the assistant."""
+    """Last text of the assistant."""
     _pending: dict[str, _PendingTool] = field(default_factory=dict, init=False)
     _thread: str = field(default="", init=False)
     _rested: str = field(default="", init=False)
 
     @abstractmethod
     def take(self, event: Mapping[str, Any]) -> bool:
-        """Read one event; whether it is one this reader knows."""
+        """Read one event; whether it is known."""
 
     def feed(self, line: str) -> bool:
         """Take a line; whether it was one of the agent's events."""
         event = json_object(line)
         if event is None:
-            # A question that was taken while its line rested was asked once.
+            # A question already recorded from its unfinished line.
             self.text(line.removeprefix(self._rested))
             self._rested = ""
             return False
@@ -209,46 +204,46 @@ class EventReader(ABC):
         return self.take(event)
 
     def rest(self, begun: str) -> None:
-        """A line that does not go on: a question is often asked so, an event never."""
+        """An unfinished line: often a question, never an event."""
         if len(begun) < SHORT and not begun.lstrip().startswith("{") and WAITING.search(begun):
             self._rested = begun
             self.ask("question", begun.strip())
 
     def text(self, line: str) -> None:
-        """A line that is no event: perhaps a question, which ends the silence it began."""
+        """A line that is not an event: possibly a question."""
         if len(line) < SHORT and WAITING.search(line):
             self.ask("question", line.strip())
         elif line.strip():
             self.awaiting = False
 
     def finish(self) -> None:
-        """Record the tools that never answered. A second call does nothing."""
+        """Record tool calls without a result; idempotent."""
         for each in self._pending.values():
             self.record(ToolCall(name=each.name, args=each.args))
         self._pending.clear()
 
     def hear(self, complaint: str) -> None:  # noqa: B027 (most have nothing to do here)
-        """Take what stood on standard error; most agents say nothing there that counts."""
+        """Read standard error; most agents report nothing there."""
 
     def name_thread(self, thread: str, version: str = "") -> None:
-        """The agent has said what it calls this conversation; only the first time counts."""
+        """Record the agent's id of the conversation; only the first counts."""
         if thread and not self._thread:
             self._thread = thread
             self.record(Workspace(thread=thread, agent_version=version))
 
     def say(self, text: str) -> None:
-        """The assistant has said something; blank text is nothing."""
+        """Record a message of the assistant; blank text is ignored."""
         if text.strip():
             self.said = text
             self.record(Message(role="assistant", content=text))
 
     def ask(self, kind: Literal["permission", "question"], text: str) -> None:
-        """The agent has asked a human and may now wait for an answer."""
+        """Record a question to a human; the agent may now wait."""
         self.awaiting = True
         self.record(Intervention(kind=kind, text=text))
 
     def begin_tool(self, identity: str, name: str, args: Mapping[str, Any]) -> None:
-        """A tool has been called."""
+        """A tool call started."""
         self._pending[identity] = _PendingTool(name, args, self.clock())
 
     def end_tool(
@@ -261,7 +256,7 @@ class EventReader(ABC):
         name: str = "",
         args: Mapping[str, Any] | None = None,
     ) -> str:
-        """A tool has answered; its name. The time since its call counts where the agent gives none."""
+        """A tool call ended; returns its name. Its duration is measured where the agent reports none."""
         use = self._pending.pop(identity, None)
         if use and duration_ms is None:
             duration_ms = (self.clock() - use.since) * 1000
@@ -272,11 +267,11 @@ class EventReader(ABC):
         )
         return name
 
-    def blame_model(self, said: str, status: int | None = None) -> None:
-        """The agent says that it failed, and that it was for its model."""
-        self.model_error = model_failure(said, status)
-        self.failure = said
+    def blame_model(self, report: str, status: int | None = None) -> None:
+        """The agent reports that its model failed."""
+        self.model_error = model_failure(report, status)
+        self.failure = report
 
     def recover(self) -> None:
-        """What looked like the end was not: the agent goes on."""
+        """The agent continues after a reported failure."""
         self.model_error, self.failure = None, ""

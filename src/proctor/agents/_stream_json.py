@@ -1,11 +1,8 @@
-"""Read the stream JSON that Claude Code prints, and agents that print the same.
+"""Reads the stream JSON of Claude Code, and of agents with the same format.
 
-One object a line: `system` (its session's id), `assistant` (text and tool uses), `user` (tool
-results), `result` (how it ended). Tool uses are paired with their results; tokens are taken from
-the totals at the end where there are any, else from the messages, never from both; types and
-members nobody knows are passed over.
-
-Knows nothing of processes, and trusts no cost or success the agent claims.
+One object per line: `system` (session id), `assistant` (text and tool uses), `user` (tool results), `result`
+(outcome). Tool uses are paired with their results; tokens come from the final totals, or from the messages,
+never from both; unknown types and members are ignored. Reported cost and success are not trusted.
 """
 
 import re

@@ -1,11 +1,9 @@
-"""aider: headless, its text and its log read.
+"""aider: headless, via its text output and its log.
 
-It speaks OpenAI's chat wire through litellm, which takes `openai/` off the model's short name before
-sending it; the model that writes its commit messages is the same one. It has no tools: an edit it
-applied is recorded as one, what was said is told by its calls. It commits by itself. A failed call is
-only text, and exit code 0; its log says whether the last message it sent was answered.
-
-Trusts no exit code.
+Uses chat completions through litellm, which strips `openai/` from the model's short name; commit messages use
+the same model. It has no tools: an applied edit is recorded as one; messages come from gateway traffic. It
+commits by itself. A failed call is only text with exit code 0; the log shows whether the last message was
+answered.
 """
 
 import re

@@ -1,9 +1,7 @@
-"""Amp: run headless, its own event stream read.
+"""Amp: headless, via its stream JSON.
 
-Amp talks only to its own service, so its calls are not seen on the way: messages, tools and tokens
-are read from what it prints, and its key has to be handed to it.
-
-Knows nothing of models beyond the one switch that Amp has.
+Amp only talks to its own service, so that its calls cannot be intercepted: messages, tools and tokens are
+read from its output, and it needs its key.
 """
 
 from collections.abc import Mapping

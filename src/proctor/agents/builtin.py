@@ -1,9 +1,7 @@
-"""Our own small agent: any model, a few tools, and a loop.
+"""The built-in agent: any model, a few tools, and a loop.
 
-It asks the model, does what the model wants done, and shows it the outcome, until the model says
-that it has finished or its steps are used up. What a model asks for wrongly is answered, not fatal.
-
-Knows nothing of providers: it calls whatever model the assignment brings.
+It calls the model, runs the requested tools and returns their results, until the model finishes or the steps
+are used up. Invalid requests are answered with an error, not fatal.
 """
 
 import os

@@ -1,10 +1,8 @@
-"""Claude Code: Anthropic's agent, headless, its stream JSON read.
+"""Claude Code: Anthropic's agent, headless, via its stream JSON.
 
-It speaks Anthropic's wire. The model's short name goes to it as `--model` and for each of the smaller
-models it would call by itself. A refused call is reported as a success with `is_error`; the status
-beside it says what it was.
-
-Trusts neither its exit code nor its cost: unknown models get an invented price.
+Uses Anthropic's API. The model's short name is passed as `--model` and for each smaller model it would call.
+A rejected call is reported as a success with `is_error` and a status. Exit code and cost are not trusted:
+unknown models get an invented price.
 """
 
 from dataclasses import dataclass

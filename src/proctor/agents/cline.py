@@ -1,10 +1,7 @@
-"""Cline: headless, its events read.
+"""Cline: headless, via its event stream.
 
-It speaks OpenAI's chat wire to a provider in its settings, and sends the model's short name. It leaves
-a daemon behind after every run and does not end when it is asked to; both are ended with all else that
-an attempt has started.
-
-Trusts neither its exit code nor its cost.
+Uses chat completions of a configured provider, with the model's short name. It leaves a daemon behind and
+does not exit on request; both are ended with the attempt. Exit code and cost are not trusted.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,8 @@
-"""Codex: OpenAI's agent, headless, its events read.
+"""Codex: OpenAI's agent, headless, via its event stream.
 
-It speaks OpenAI's responses wire to a provider that its configuration names, and sends the model's
-short name. Its `error` events are notices (a retry, a model it has no metadata for); only a failed
-turn is a failure, and that is its model's.
-
-Knows nothing of its sandbox, which is off: the attempt has a tree of its own.
+Uses the responses API of a configured provider, with the model's short name. Its `error` events are notices
+(a retry, missing model metadata); only a failed turn is a failure, and it is the model's. Its own sandbox is
+off: the attempt has a tree of its own.
 """
 
 from collections.abc import Callable, Mapping

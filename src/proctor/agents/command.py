@@ -13,8 +13,6 @@ it is the program's answer unless it said one in an event.
 
 A program that takes a base URL may be let through our gateway. Then its traffic tells what was said,
 done and spent, and what it prints is kept as its output and not counted a second time.
-
-Knows no program by name.
 """
 
 import shutil
@@ -36,12 +34,12 @@ STREAM_TYPES = frozenset({"system", "assistant", "user", "result"})
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A program of the user's own."""
+    """A program of the user."""
 
     command: str | list[str]
     """A list is a program and its arguments; text is for the shell."""
     gateway: bool = False
-    """Whether it is given our gateway as the base URL of OpenAI, Anthropic and Gemini."""
+    """Whether it gets the gateway as base URL of OpenAI, Anthropic and Gemini."""
 
     stand_in: ClassVar[bool] = False
 

@@ -1,9 +1,8 @@
-"""Continue: its command line `cn`, headless, one JSON object read at the end.
+"""Continue: its command line `cn`, headless, via one JSON object at the end.
 
-It speaks OpenAI's chat wire to the model its configuration names, by its short name. It shows no tool
-calls; what was said and done is told by its calls. A failure is a JSON object on standard error.
-
-Trusts no exit code: it is 0 when it was stopped.
+Uses chat completions of the configured model, by its short name. It reports no tool calls; they come from
+gateway traffic. A failure is a JSON object on standard error. Its exit code is not trusted: it is 0 when it
+was stopped.
 """
 
 # ruff: noqa: N999

@@ -1,9 +1,8 @@
-"""GitHub Copilot CLI: with a model of the user's own, offline, its events read.
+"""GitHub Copilot CLI: with a custom model, offline, via its event stream.
 
-It speaks OpenAI's chat wire and sends the model's short name. It masks its key wherever it occurs in
-what it prints, so a short token would spoil the record; the gateway's are long.
-
-Trusts no success of a tool beside which an exit code stands.
+Uses chat completions, with the model's short name. It masks its key wherever it occurs in its output; the
+gateway's tokens are long enough not to spoil it. An exit code takes precedence over the reported success of a
+tool.
 """
 
 from collections.abc import Mapping

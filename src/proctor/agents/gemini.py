@@ -1,9 +1,8 @@
-"""Gemini CLI: Google's agent, headless, its events read.
+"""Gemini CLI: Google's agent, headless, via its event stream.
 
-It speaks Gemini's own wire and sends the model's short name in the path. What it says comes in pieces
-and is put together again. A command that failed is told as a success, so of commands nobody knows.
-
-Trusts neither its exit code (a status modulo 256) nor the success it reports of tools.
+Uses Gemini's API, with the model's short name in the path. Messages arrive in pieces and are joined. A failed
+command is reported as a success, so the success of commands is unknown. Its exit code (a status modulo 256)
+is not trusted.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,8 @@
-"""mini-swe-agent: headless, its trajectory read at the end.
+"""mini-swe-agent: headless, via its trajectory file.
 
-It speaks OpenAI's chat wire through litellm, which takes `openai/` off the model's short name before
-sending it. What it prints is for people; what was said and done is told by its calls. How it ended is
-in the trajectory it writes, which is missing when it was stopped. Reaching a limit is exit code 0.
-
-Trusts no exit code.
+Uses chat completions through litellm, which strips `openai/` from the model's short name. Messages and tool
+calls come from gateway traffic; the outcome from the trajectory, which is missing when it was stopped.
+Reaching a limit is exit code 0.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,8 @@
-"""opencode: headless, its events read.
+"""opencode: headless, via its event stream.
 
-It speaks OpenAI's chat wire to a provider that its configuration names, and sends the model's short
-name, also for the title it gives the session. A tool is told once it has run, as completed whatever
-its exit code; that is beside it.
-
-Knows nothing of the prices it computes from its configuration.
+Uses chat completions of a configured provider, with the model's short name, also for session titles. Tools
+are reported once they have run, as completed whatever their exit code, which is reported beside it. Its
+computed prices are ignored.
 """
 
 from collections.abc import Mapping

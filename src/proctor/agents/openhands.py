@@ -1,9 +1,7 @@
-"""OpenHands: headless, its events read from between decorated text.
+"""OpenHands: headless, via events within decorated text.
 
-It speaks OpenAI's chat wire through litellm, which takes `openai/` off the model's short name before
-sending it. When its model fails it exits with 0; an error event of the conversation is the sign.
-
-Trusts neither its exit code nor anything it prints that is no event.
+Uses chat completions through litellm, which strips `openai/` from the model's short name. When its model
+fails it exits with 0; an error event of the conversation shows it.
 """
 
 import re

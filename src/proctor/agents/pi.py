@@ -1,10 +1,8 @@
-"""pi: headless, its events read.
+"""pi: headless, via its event stream.
 
-It speaks OpenAI's chat wire to a provider that its list of models names, and sends the model's short
-name. When its model fails it exits with 0; the message that ends with an error is the sign, unless a
-retry after it goes well.
-
-Trusts neither its exit code nor its cost.
+Uses chat completions of a configured provider, with the model's short name. When its model fails it exits
+with 0; a message that ends with an error shows it, unless a later retry succeeds. Exit code and cost are not
+trusted.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,7 @@
-"""Qwen Code: headless, its stream JSON read, which is Claude Code's.
+"""Qwen Code: headless, via stream JSON as in Claude Code.
 
-It speaks OpenAI's chat wire and sends the model's short name. When its model fails it reports success
-and exits with 0; a text of its own in place of an answer, `[API Error: …]`, is the only sign.
-
-Trusts neither its exit code nor its success. Of a command it does not always say how it ended.
+Uses chat completions, with the model's short name. When its model fails it reports success and exits with 0;
+the only sign is a text `[API Error: …]` instead of an answer. Exit codes of commands are not always reported.
 """
 
 import re

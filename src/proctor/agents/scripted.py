@@ -1,4 +1,4 @@
-"""A stand-in that does what a script says, to rehearse a batch without a model.
+"""A mock agent that follows a script, for tests and demos without a model.
 
     script:
       rules:
@@ -7,9 +7,7 @@
         - say: I do not understand {prompt}.
 
 The first rule whose `match` is found in the prompt decides, else `steps`; a bare list is `steps`.
-What the steps are is in `_steps.py`. The same assignment always gives the same events.
-
-Knows nothing of models: the usage it reports is what the script says.
+The same assignment always gives the same events. Reported usage comes from the script.
 """
 
 import asyncio
@@ -28,7 +26,7 @@ from proctor.item import digest_of
 from proctor.processes import run
 from proctor.session import Intervention, Message, ModelCall, Record, ToolCall, Usage
 
-# What is wrong with the value of a script's step; empty when nothing is.
+# Validators of step values: a problem, or an empty text.
 
 
 def text(value: Any) -> str:
@@ -75,7 +73,7 @@ def usage(value: Any) -> str:
     return "" if all(isinstance(count, int) and count >= 0 for count in numbers) else "counts tokens"
 
 
-# The steps a scripted agent can take, and how each is taken.
+# Steps of scripts.
 
 
 RAISED: Mapping[str, type[AttemptError]] = {
@@ -86,7 +84,7 @@ RAISED: Mapping[str, type[AttemptError]] = {
 
 
 class ScriptStep(NamedTuple):
-    """One step of a script, checked."""
+    """One validated step."""
 
     kind: str
     value: Any
@@ -95,7 +93,7 @@ class ScriptStep(NamedTuple):
 
 
 class ScriptEnd(Exception):
-    """A step ended the agent's run."""
+    """A step that ends the run."""
 
     def __init__(self, how: WorkDone) -> None:
         super().__init__(how.failure)
@@ -103,7 +101,7 @@ class ScriptEnd(Exception):
 
 
 class Stage:
-    """One run of a script: who it is for, and what has been said."""
+    """State of one run of a script."""
 
     def __init__(self, assignment: Assignment, record: Record) -> None:
         self.assignment = assignment
@@ -129,13 +127,13 @@ class Stage:
 
 
 async def perform(steps: Sequence[ScriptStep], stage: Stage) -> None:
-    """Take the steps in order; `Ended` when one of them ends the run."""
+    """Run the steps in order; `ScriptEnd` when one ends the run."""
     for step in steps:
         await KINDS[step.kind].take(step, stage)
 
 
 def parsed_steps(steps: Any, where: str) -> tuple[ScriptStep, ...]:
-    """Check the steps of a script; a `UsageError` names the first that is none."""
+    """Validate the steps of a script; a `UsageError` names the first invalid one."""
     if not isinstance(steps, list):
         raise UsageError(f"{where}: `steps` is a list")
     return tuple(_parsed(step, f"{where}: step {number}") for number, step in enumerate(steps, 1))
@@ -143,7 +141,7 @@ def parsed_steps(steps: Any, where: str) -> tuple[ScriptStep, ...]:
 
 def _parsed(step: Any, where: str) -> ScriptStep:
     if not isinstance(step, Mapping):
-        raise UsageError(f"{where} is no map such as `say: text`")
+        raise UsageError(f"{where} is not a map such as `say: text`")
     kinds = [key for key in step if key != "outside"]
     if len(kinds) != 1:
         raise UsageError(f"{where} has {len(kinds)} kinds; one step does one thing")
@@ -330,7 +328,7 @@ class _AgentRule:
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptedAgent:
-    """Does what its script says. Every report names it as a stand-in."""
+    """Follows its script. A mock: reports mark its results."""
 
     script: list[Any] | dict[str, Any]
     """A list of steps, or a map with `steps` and `rules`."""

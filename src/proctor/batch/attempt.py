@@ -18,12 +18,10 @@ from proctor.budget.reservation import Reservation
 from proctor.context import AttemptContext
 from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError, TimeLimit
 from proctor.evaluator import Evaluator
-from proctor.expect import scores_of
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import ItemFinished
 from proctor.model import Model
 from proctor.model_client import ModelClient
-from proctor.models.gateway.access import Caller
 from proctor.runner import LoadSession, Outcome, Runner, Services, no_sessions
 from proctor.session import Event, Message, ModelCall, Note
 from proctor.store import Recorder, Totals, timestamp
@@ -160,6 +158,8 @@ class Attempt:
         """Check the agent's last message against `expect`, when everything else has passed."""
         if not item.agent or "expect" not in item.details or outcome.status != SUCCESS:
             return outcome
+        from proctor.expect import scores_of
+
         scores = scores_of(item.details["expect"], self._answer)
         for score in scores:
             self._recorder.score(score)
@@ -225,6 +225,9 @@ class Attempt:
     async def _access(self, agent: Agent) -> Access | None:
         if reach_of(agent) != "gateway":
             return None
+        # Loaded for agents that use the gateway.
+        from proctor.models.gateway.access import Caller
+
         caller = Caller(
             record=self._record,
             model=self._work.item.model,

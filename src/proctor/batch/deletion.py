@@ -1,20 +1,17 @@
 """Take away sessions that came from elsewhere: by name, by log group, or because they are old.
 
 What was carried out here belongs to a run and goes with it.
-
-Knows nothing of who asked whether the user is sure.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.batch.ingest import build_sessions
 from proctor.errors import ProctorError, UsageError
 from proctor.git import Git
-from proctor.store import Scope, Store, timestamp
+from proctor.store import Scope, Store
 from proctor.workspace.source_repository import SESSION_REFS
 from proctor.workspace.worktree import remove_folder, session_folder
 
@@ -36,21 +33,11 @@ def imported_sessions(
     """
     # What has arrived and is not told yet would come back as a session after all was deleted.
     build_sessions(store, now)
-    parts, parameters = ['"runId" IS NULL'], list[Any]()
-    if log_group:
-        parts.append('"logGroup" = ?')
-        parameters.append(log_group)
-    if before is not None:
-        parts.append('COALESCE("finishedAt", "startedAt") < ?')
-        parameters.append(timestamp(before))
-    rows = store.read.query(
-        f'SELECT "id" FROM "sessions" WHERE {" AND ".join(parts)} ORDER BY "startedAt", "id"', parameters
-    )
-    found = [row["id"] for row in rows]
+    ids = store.read.imported_session_ids(log_group=log_group, before=before)
     if not session_ids:
-        return found
+        return ids
     named = {_named(store, session_id) for session_id in session_ids}
-    return [session_id for session_id in found if session_id in named]
+    return [session_id for session_id in ids if session_id in named]
 
 
 def forget_sessions(store: Store, session_ids: Sequence[str]) -> None:
@@ -69,12 +56,12 @@ def _named(store: Store, session_id: str) -> str:
     return str(row["id"])
 
 
-# Take a batch away: its rows, its work trees and its branches, and nothing else.
+# Deletion of runs: rows, worktrees and session branches.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What went and what stayed."""
+    """What was deleted, and what could not be."""
 
     branches: int
     """Session branches that were removed from the user's repositories."""
@@ -85,7 +72,7 @@ class Removal:
 def delete_run(
     store: Store, run_id: str, home: Path, environment: Mapping[str, str], *, branches: bool
 ) -> Removal:
-    """Delete a batch that nobody carries out any more."""
+    """Delete a run that is not running."""
     removed, kept = 0, list[str]()
     for session in store.read.table("sessions", Scope(run_id=run_id)):
         if session["worktree"] and (problem := remove_folder(session_folder(home, session["id"]))):

@@ -1,8 +1,6 @@
 """Bring in sessions that were recorded elsewhere: files and folders of any kind, and log groups.
 
 What cannot be read is named, counted and left out; everything else is kept. Importing again replaces.
-
-Knows nothing of commands.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,43 +21,43 @@ from proctor.telemetry.documents import Document, SessionName, mark_of
 from proctor.telemetry.sessions import SOURCE, session_of
 from proctor.telemetry.sources import LogGroupQuery, read_log_groups
 
-# What the model calls of an imported session cost, where their record does not say.
+# Prices of the model calls of imported sessions whose record has no cost.
 
 
 def priced(session: Session, now: datetime) -> Session:
     """The same session with the list price of every call that has tokens, a known model and no cost yet."""
-    if not any(_is_open(told) for step in session.steps for told in step.happenings):
+    if not any(_is_open(timed) for step in session.steps for timed in step.happenings):
         return session
     at = session.started_at or now
     return replace(session, steps=[_step(step, at) for step in session.steps])
 
 
 def _step(step: Step, at: datetime) -> Step:
-    told = [_priced(each, each.at or step.started_at or at) for each in step.happenings]
-    return replace(step, happenings=told)
+    timed = [_priced(each, each.at or step.started_at or at) for each in step.happenings]
+    return replace(step, happenings=timed)
 
 
-def _is_open(told: TimedEvent) -> bool:
-    call = told.event
+def _is_open(timed: TimedEvent) -> bool:
+    call = timed.event
     if not isinstance(call, ModelCall) or call.cost_usd is not None or call.price_source:
         return False
     return bool(call.model and call.usage.total_tokens)
 
 
-def _priced(told: TimedEvent, at: datetime) -> TimedEvent:
-    call = told.event
-    if not isinstance(call, ModelCall) or not _is_open(told):
-        return told
+def _priced(timed: TimedEvent, at: datetime) -> TimedEvent:
+    call = timed.event
+    if not isinstance(call, ModelCall) or not _is_open(timed):
+        return timed
     # Lists change by the day; asked by the second, no price would be found in memory twice.
     day = datetime(at.year, at.month, at.day, tzinfo=UTC)
     price = listed_price(call.provider, call.model, at=day)
     if price is None:
-        return told
+        return timed
     cost, rates = price.for_call(call.usage)
-    return replace(told, event=replace(call, cost_usd=cost, price_source=price.source, price=rates))
+    return replace(timed, event=replace(call, cost_usd=cost, price_source=price.source, price=rates))
 
 
-# What arrives by telemetry: kept at once, told as sessions soon after.
+# What arrives by telemetry: stored at once, built into sessions soon after.
 
 
 LONGEST_ERROR = 500
@@ -99,11 +97,11 @@ def build_sessions(store: Store, now: datetime) -> BuiltSessions:
     if not store.arrivals.has_new():
         return BuiltSessions()
 
-    def tell(name: SessionName, documents: Sequence[Document], left_out: int) -> Session | None:
+    def build(name: SessionName, documents: Sequence[Document], left_out: int) -> Session | None:
         session = _session_of(name, documents, left_out)
         return None if session is None else priced(session, now)
 
-    return store.arrivals.tell(tell, now)
+    return store.arrivals.tell(build, now)
 
 
 def _session_of(name: SessionName, documents: Sequence[Document], left_out: int) -> Session | None:
@@ -117,7 +115,7 @@ def _session_of(name: SessionName, documents: Sequence[Document], left_out: int)
         )
     except Exception as error:
         # Anyone may send anything. What nobody can read is one bad session; raised, it would come up again
-        # each time and keep every other session from being told.
+        # each time and keep every other session from being built.
         return _unreadable(name, error)
 
 
@@ -200,19 +198,19 @@ def import_paths(
             _keep_spans(store, sources.files_in(path), done, now, service, log_group)
         else:
             _keep_whatever(store, path, done, now, service, log_group)
-    return _told(store, done, now)
+    return _build_and_count(store, done, now)
 
 
-def import_log_groups(store: Store, client: Any, wanted: LogGroupQuery, now: datetime) -> ImportResult:
+def import_log_groups(store: Store, client: Any, query: LogGroupQuery, now: datetime) -> ImportResult:
     """Import what CloudWatch Logs holds of these groups; `client` comes from `logs_client`."""
     done = ImportResult()
-    for log_group, found in groupby(read_log_groups(client, wanted), key=lambda each: each[0]):
-        documents = _counted((document for _, document in found), done)
-        keep_arrivals(store, documents, now, log_group=log_group, service=wanted.service)
-    return _told(store, done, now)
+    for log_group, group in groupby(read_log_groups(client, query), key=lambda each: each[0]):
+        documents = _counted((document for _, document in group), done)
+        keep_arrivals(store, documents, now, log_group=log_group, service=query.service)
+    return _build_and_count(store, done, now)
 
 
-def _told(store: Store, done: ImportResult, now: datetime) -> ImportResult:
+def _build_and_count(store: Store, done: ImportResult, now: datetime) -> ImportResult:
     build_sessions(store, now)
     done.session_ids += store.arrivals.sessions_of(done.traces)
     done.session_ids = list(dict.fromkeys(done.session_ids))
@@ -227,8 +225,8 @@ def _keep_spans(
         keep_arrivals(store, documents, now, fallback=log_group, service=service)
 
 
-def _readable(found: Iterable[Document | Unreadable], done: ImportResult) -> Iterator[Document]:
-    for each in found:
+def _readable(documents: Iterable[Document | Unreadable], done: ImportResult) -> Iterator[Document]:
+    for each in documents:
         if isinstance(each, Unreadable):
             done.name(each)
         else:
@@ -252,11 +250,13 @@ def _keep_records(
     log_group: str,
 ) -> None:
     for path in paths:
-        for found in kind.read(path):
-            if isinstance(found, Unreadable):
-                done.name(found)
+        for record in kind.read(path):
+            if isinstance(record, Unreadable):
+                done.name(record)
                 continue
-            session = replace(found, service=found.service or service, log_group=found.log_group or log_group)
+            session = replace(
+                record, service=record.service or service, log_group=record.log_group or log_group
+            )
             done.session_ids.append(store.keep_imported(priced(session, now), now))
 
 

@@ -20,10 +20,8 @@ from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT
 from proctor.job import BatchChanges, BatchEnd, ItemFinished, Job, JobFiles, JobPlan
 from proctor.models import ModelRouter
-from proctor.processes import end_attempt
 from proctor.store import ItemFilter, RetrySelection, Scope, Store
 from proctor.store.batches import moment
-from proctor.workspace.worktree import remove_folder, session_folder
 
 MOST_FAILURES = 1000
 """Failures listed in the summary; all of them are in the store."""
@@ -275,6 +273,8 @@ def abort_run(
         pause(0.1)
         batch = store.read.batch(run_id, now())
     if batch["status"] in ("interrupted", "halted"):
+        from proctor.processes import end_attempt
+
         for session in store.read.sessions(Scope(run_id=run_id), limit=100_000):
             if session["status"] == RUNNING:
                 end_attempt(session["id"])
@@ -284,6 +284,10 @@ def abort_run(
 
 def clear_leftovers(sessions: Iterable[Mapping[str, Any]], home: Path) -> None:
     """Kill every process that attempts of a killed driver left running, and remove their worktrees."""
+    # Loaded here: only a run that was killed has left anything.
+    from proctor.processes import end_attempt
+    from proctor.workspace.worktree import remove_folder, session_folder
+
     for session in sessions:
         end_attempt(session["id"])
         if session["worktree"]:

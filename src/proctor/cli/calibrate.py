@@ -1,4 +1,4 @@
-"""`proctor evaluators calibrate`: hold a judge against what people said."""
+"""`proctor evaluators calibrate`: agreement of an evaluator with human labels."""
 
 import asyncio
 import csv
@@ -196,25 +196,27 @@ def _gathered(rows: Iterable[Mapping[str, Any]]) -> Labels:
 
 def calibrate(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The evaluator.")],
+    name: Annotated[str, typer.Argument(help="Evaluator.")],
     labels: Annotated[
         Path | None, typer.Option(help="CSV: session, target, label, value, who, dimension.")
     ] = None,
     labels_from_store: Annotated[
-        bool, typer.Option("--labels-from-store", help="Use the labels that were kept for it.")
+        bool, typer.Option("--labels-from-store", help="Use the labels of the store.")
     ] = False,
-    judge: Annotated[str, typer.Option(help="The model that judges, as provider/model.")] = "",
-    votes: Annotated[int, typer.Option(min=1, help="Ask the judge so often each time.")] = 1,
-    repeats: Annotated[int, typer.Option(min=1, help="Judge everything so often, to see how it wavers.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of the drawing that gives the intervals.")] = 0,
+    judge: Annotated[str, typer.Option(help="Judge model, as provider/model.")] = "",
+    votes: Annotated[int, typer.Option(min=1, help="Judge calls per target; the majority label wins.")] = 1,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Score each target N times to measure test–retest noise.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap intervals.")] = 0,
     as_json: Json = False,
 ) -> int:
-    """Say how far an evaluator agrees with people: agreement, kappa, alpha, confusion, leanings and noise.
+    """Measure agreement of an evaluator with human labels: kappa, alpha, confusion, bias and judge noise.
 
     Example:  proctor evaluators calibrate Builtin.Helpfulness --labels labels.csv --judge openai/gpt-4.1
     """
     if (labels is None) == (not labels_from_store):
-        raise UsageError("say where the labels are\nGive --labels FILE.csv or --labels-from-store.")
+        raise UsageError("no labels were named\nGive --labels FILE.csv or --labels-from-store.")
     with (
         terminal_context(context.obj) as ctx,
         EvaluatorWorkbench(ctx, judge=judge, votes=votes) as workbench,
@@ -222,7 +224,7 @@ def calibrate(
         evaluator = workbench.evaluator(name)
         told = labels_from_file(labels) if labels else kept_labels(ctx.store, evaluator.name)
         if not told:
-            raise UsageError(f"nobody has labelled anything for {evaluator.name}")
+            raise UsageError(f"there are no labels for {evaluator.name}")
         sessions = _sessions(ctx.store, told)
         results = asyncio.run(workbench.judged(evaluator, [*sessions.values()] * repeats))
     scores = _by_session(list(sessions), results)
@@ -390,16 +392,16 @@ def _print(title: str, found: Calibration) -> None:
     rows = [
         ("agreement", *_rate(found.agreement)),
         ("kappa, weighted" if found.weighted else "kappa", *_estimate(found.kappa)),
-        ("alpha, people and judge", *_estimate(found.alpha)),
-        ("alpha, people alone", *_estimate(Estimate(value=found.human_alpha))),
-        ("mean of the judge", *_estimate(found.mean.mean)),
-        ("judge less people", *_estimate(found.bias)),
-        *((f"leaning with {each.by}", *_estimate(each.correlation)) for each in found.leanings),
-        ("same when asked again", *_rate(found.retest)),
-        ("noise, standard deviation", *_estimate(Estimate(value=_root(found.noise_variance)))),
+        ("alpha, humans and judge", *_estimate(found.alpha)),
+        ("alpha, humans only", *_estimate(Estimate(value=found.human_alpha))),
+        ("judge mean", *_estimate(found.mean.mean)),
+        ("bias (judge − human)", *_estimate(found.bias)),
+        *((f"error correlation with {each.by}", *_estimate(each.correlation)) for each in found.leanings),
+        ("test–retest agreement", *_rate(found.retest)),
+        ("judge noise (SD)", *_estimate(Estimate(value=_root(found.noise_variance)))),
     ]
-    print_table(("", "VALUE", "95 % INTERVAL"), rows)
-    print("\nPeople said (down), the judge said (across):")
+    print_table(("", "VALUE", "95% CI"), rows)
+    print("\nHuman labels (rows) by judge labels (columns):")
     cells = [
         [human, *(found.confusion.get((human, machine), 0) or "·" for machine in found.words)]
         for human in found.words

@@ -39,7 +39,7 @@ from proctor.models.client import CallRetryPolicy, Client
 from proctor.models.discovery import discover
 from proctor.models.providers import PROVIDERS, Endpoint, base_variable
 from proctor.processes import run
-from proctor.store import Store
+from proctor.store import Scope, Store
 from proctor.store.keys import Keys, read_keys
 from proctor.store.ledger import withdraw
 from proctor.store.writer import this_process
@@ -253,10 +253,11 @@ class _Quiet(TerminalObserver):
 
 def _outcome_of(store: Store) -> dict[str, Any]:
     """The only attempt in the store."""
-    (session,) = store.read.query('SELECT * FROM "sessions"')
-    calls = store.read.query('SELECT "status", "error" FROM "model_calls" ORDER BY "position"')
-    replies = store.read.query('SELECT "content" FROM "messages" WHERE "role" = \'assistant\'')
-    printed = store.read.query('SELECT "output" FROM "iterations"')
+    (session,) = store.read.sessions(Scope())
+    calls = store.read.call_figures(session["id"])
+    messages = store.read.of_session("messages", session["id"])
+    replies = [message for message in messages if message["role"] == "assistant"]
+    printed = store.read.of_session("iterations", session["id"])
     last = (
         replies[-1]["content"] if replies else printed[-1]["output"].strip()[-MOST_SHOWN:] if printed else ""
     )

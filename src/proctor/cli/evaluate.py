@@ -53,16 +53,18 @@ evaluate_app = typer.Typer(add_completion=False, no_args_is_help=True)
 apps = {"evaluate": evaluate_app}
 
 Texts = list[str] | None
-Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id, its ARN, or the beginning of its id.")]
+Id = Annotated[
+    str, typer.Argument(metavar="ID", help="Evaluation ID, its ARN, or an unambiguous prefix of the ID.")
+]
 
 
 PATIENCE_SECONDS = 30
-"""How long the process of a job may take until it is heard of."""
+"""How long `watch` waits for the process of a pending evaluation."""
 
 
 @evaluate_app.command("get")
 def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
-    """Show a job: its state, what it was asked, and its results so far.
+    """Show an evaluation: its state, its request, and its results so far.
 
     Example:  proctor evaluate get nightly-a1B2c3D4e5 --json
     """
@@ -75,7 +77,7 @@ def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
         return codes.SUCCEEDED
     print(f"{printable(found.id)}  {found.state}  {found.created_at:%Y-%m-%d %H:%M} UTC")
     parts = [f"{results.total} sessions", f"{results.completed} completed", f"{results.failed} failed"]
-    waiting = "not judged" if found.is_finished else "in progress"
+    waiting = "not evaluated" if found.is_finished else "in progress"
     parts += [f"{results.in_progress} {waiting}"] if results.in_progress else []
     parts += [f"{results.ignored} ignored"] if results.ignored else []
     print("  ".join(parts))
@@ -91,10 +93,12 @@ def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
 @evaluate_app.command("list")
 def list_jobs(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Maximum number of evaluations to list, newest first.")
+    ] = 50,
     as_json: Json = False,
 ) -> int:
-    """List the jobs there are, newest first.
+    """List evaluations, newest first.
 
     Example:  proctor evaluate list
     """
@@ -115,7 +119,7 @@ def list_jobs(
 
 @evaluate_app.command("watch")
 def watch(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
-    """Watch a job until it ends, wherever it is carried out. Ctrl-C stops watching, not the job.
+    """Watch an evaluation until it ends, wherever it runs. Ctrl-C stops watching, not the evaluation.
 
     Example:  proctor evaluate watch nightly-a1B2c3D4e5
     """
@@ -137,7 +141,7 @@ def results(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Show what each evaluator found, or write every single result to files.
+    """Show results by evaluator, or write every single result to files.
 
     Example:  proctor evaluate results nightly-a1B2c3D4e5 --output results
     """
@@ -178,20 +182,28 @@ def _listed(evaluation: EvaluationState, results: EvaluationResults) -> tuple[st
 @evaluate_app.command()
 def start(
     context: typer.Context,
-    plan: Annotated[Path | None, typer.Argument(help="A plan, YAML or JSON; flags win over it.")] = None,
-    name: Annotated[str | None, typer.Option(help="The job's name: letters, digits, underscores.")] = None,
-    evaluator: Annotated[
-        Texts, typer.Option(help="Who judges: Builtin.X, an id, a file, module:function. Repeatable.")
+    plan: Annotated[
+        Path | None, typer.Argument(help="Evaluation plan, YAML or JSON; flags take precedence.")
     ] = None,
-    run: Annotated[Texts, typer.Option(help="Judge the sessions of this run. Repeatable.")] = None,
-    job: Annotated[Texts, typer.Option(help="Judge sessions of this job: coding, dialogue, …")] = None,
-    role: Annotated[Texts, typer.Option(help="Judge sessions in which this role took part.")] = None,
-    model: Annotated[Texts, typer.Option(help="Judge sessions of this model.")] = None,
-    files: Annotated[Texts, typer.Option(help="Import these files or folders, then judge them.")] = None,
-    kind: Annotated[str, typer.Option(help="What the files are: auto, otlp, inspect, …")] = "",
-    log_group: Annotated[Texts, typer.Option(help="Judge what arrived for this log group.")] = None,
-    log_group_prefix: Annotated[Texts, typer.Option(help="… for log groups that begin so.")] = None,
-    service: Annotated[Texts, typer.Option(help="… from this service (`service.name`).")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the evaluation: letters, digits, underscores.")
+    ] = None,
+    evaluator: Annotated[
+        Texts, typer.Option(help="Evaluator: Builtin.X, an ID, a file, module:function. Repeatable.")
+    ] = None,
+    run: Annotated[Texts, typer.Option(help="Evaluate the sessions of this run. Repeatable.")] = None,
+    job: Annotated[
+        Texts, typer.Option(help="Evaluate sessions of this job type: coding, dialogue, …")
+    ] = None,
+    role: Annotated[Texts, typer.Option(help="Evaluate sessions in which this role took part.")] = None,
+    model: Annotated[Texts, typer.Option(help="Evaluate sessions of this model.")] = None,
+    files: Annotated[Texts, typer.Option(help="Import these files or folders, then evaluate them.")] = None,
+    kind: Annotated[str, typer.Option(help="Import format of the files: auto, otlp, inspect, …")] = "",
+    log_group: Annotated[Texts, typer.Option(help="Evaluate traces received under this log group.")] = None,
+    log_group_prefix: Annotated[
+        Texts, typer.Option(help="Evaluate traces of log groups with this prefix.")
+    ] = None,
+    service: Annotated[Texts, typer.Option(help="Evaluate traces of this service (`service.name`).")] = None,
     cloudwatch: Annotated[
         bool, typer.Option("--cloudwatch", help="Fetch these log groups from CloudWatch Logs first.")
     ] = False,
@@ -199,34 +211,35 @@ def start(
     start_time: Annotated[str, typer.Option("--start", help="Active at or after: 2026-01-31T14:00Z.")] = "",
     end_time: Annotated[str, typer.Option("--end", help="Active before.")] = "",
     max_sessions: Annotated[
-        int | None, typer.Option(min=1, help="Only so many, the most recent (default: all).")
+        int | None, typer.Option(min=1, help="Maximum number of sessions, most recent first (default: all).")
     ] = None,
-    ground_truth: Annotated[
-        list[Path] | None, typer.Option(help="A file of ground truth. Repeatable.")
+    ground_truth: Annotated[list[Path] | None, typer.Option(help="Ground-truth file. Repeatable.")] = None,
+    judge: Annotated[str | None, typer.Option(help="Judge model, as provider/model.")] = None,
+    votes: Annotated[
+        int | None, typer.Option(min=1, help="Judge calls per target; the majority label wins.")
     ] = None,
-    judge: Annotated[str | None, typer.Option(help="The model that judges, as provider/model.")] = None,
-    votes: Annotated[int | None, typer.Option(min=1, help="Ask the judge so often each time.")] = None,
-    budget: Annotated[float | None, typer.Option(min=0, help="USD the whole job may spend.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Items at a time (default: 8).")] = None,
+    budget: Annotated[float | None, typer.Option(min=0, help="Budget of the evaluation in USD.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Items in parallel (default: 8).")] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0.001, help="Seconds an evaluator may take for one session.")
+        float | None, typer.Option(min=0.001, help="Time limit of one evaluator on one session, in seconds.")
     ] = None,
-    retries: Annotated[int | None, typer.Option(min=0, help="Further attempts at what fails.")] = None,
+    retries: Annotated[int | None, typer.Option(min=0, help="Retries of an item that fails.")] = None,
     client_token: Annotated[
-        str | None, typer.Option(help="The same token starts the same job only once.")
+        str | None, typer.Option(help="Idempotency token: it starts an evaluation only once.")
     ] = None,
-    description: Annotated[str | None, typer.Option(help="A sentence about the job.")] = None,
+    description: Annotated[str | None, typer.Option(help="Description of the evaluation.")] = None,
     resume: Annotated[
-        str, typer.Option(metavar="ID", help="Extend this job by what is asked now; keep its results.")
+        str,
+        typer.Option(metavar="ID", help="Add evaluators or sessions to this evaluation; keep its results."),
     ] = "",
     detach: Annotated[bool, typer.Option("--detach", help="Start it in the background and return.")] = False,
     dry: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be judged and what it may cost; start nothing.")
+        bool, typer.Option("--dry-run", help="Count sessions and estimate the cost; start nothing.")
     ] = False,
     as_json: Json = False,
     as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print a JSON record for each item.")] = False,
 ) -> int:
-    """Judge every session of a source with every evaluator. Ctrl-C stops cleanly; `proctor resume` goes on.
+    """Evaluate every session of a source with every evaluator. Ctrl-C stops it; `proctor resume` resumes it.
 
     Example:  proctor evaluate start --name nightly --run nightly-42 --evaluator Builtin.Helpfulness
     """
@@ -261,7 +274,7 @@ def start(
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     if dry and (resume or cloudwatch):
         raise UsageError(
-            "--dry-run goes neither with --resume nor with --cloudwatch\nIt starts and fetches nothing."
+            "--dry-run cannot be combined with --resume or --cloudwatch\nIt starts and fetches nothing."
         )
     with terminal_context(context.obj) as ctx:
         if resume:
@@ -284,7 +297,7 @@ def start(
 
 @evaluate_app.command("run")
 def run_job(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
-    """Carry out a job that was started elsewhere, or whose process died: what `--detach` runs.
+    """Execute an evaluation that was started elsewhere, or whose process died. `--detach` runs this.
 
     Example:  proctor evaluate run nightly-a1B2c3D4e5
     """
@@ -298,7 +311,7 @@ def run_job(context: typer.Context, evaluation: Id, as_json: Json = False) -> in
 
 @evaluate_app.command()
 def stop(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
-    """Stop a job, wherever it is carried out. What is judged stays.
+    """Stop an evaluation, wherever it runs. Results so far are kept.
 
     Example:  proctor evaluate stop nightly-a1B2c3D4e5
     """
@@ -309,7 +322,7 @@ def stop(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
 
 @evaluate_app.command()
 def delete(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
-    """Take a finished job off the list. Its results stay; `proctor delete` removes those too.
+    """Remove a finished evaluation from the list. Its results stay; `proctor delete` removes those too.
 
     Example:  proctor evaluate delete nightly-a1B2c3D4e5
     """
@@ -377,20 +390,20 @@ def _print_estimate(found: EvaluationEstimate, *, as_json: bool) -> int:
 
 
 def print_results(results: EvaluationResults) -> None:
-    """The evaluators of a job, each with its average and interval."""
-    heads = ("EVALUATOR", "LEVEL", "AVERAGE", "95 % INTERVAL", "RESULTS", "FAILED", "LABELS", "COST")
+    """Print the average and interval of each evaluator."""
+    heads = ("EVALUATOR", "LEVEL", "AVERAGE", "95% CI", "RESULTS", "FAILED", "LABELS", "COST")
     print_table(heads, [_cells(result) for result in results.summaries])
 
 
 def print_insights(insights: Sequence[Insight]) -> None:
-    """What was found in the sessions besides scores: failures, intents, approaches."""
+    """Print the findings of insights: failures, intents, approaches."""
     rows = [
         (each.insight, each.found, len(each.sessions), ", ".join(each.sessions), each.example)
         for each in insights
     ]
     if rows:
         print()
-        print_table(("INSIGHT", "FOUND", "SESSIONS", "WHICH", "FOR EXAMPLE"), rows)
+        print_table(("INSIGHT", "FINDING", "COUNT", "SESSIONS", "EXAMPLE"), rows)
 
 
 def _cells(result: EvaluatorResult) -> tuple[str, ...]:
@@ -469,7 +482,7 @@ def _extension(
 
 
 def _source(flags: Flags, planned: Mapping[str, Any]) -> dict[str, Any]:
-    """Where sessions come from, as flags say; what only narrows it down narrows the source of the plan."""
+    """The source of sessions on the command line; filters alone narrow the source of the plan."""
     period = {name: value for name, value in (("startTime", flags.start), ("endTime", flags.end)) if value}
     places = {"logGroupNames": list(flags.log_groups), "logGroupNamePrefixes": list(flags.log_group_prefixes)}
     own = {"runIds": flags.runs, "jobs": flags.jobs, "roles": flags.roles, "models": flags.models}
@@ -485,11 +498,11 @@ def _source(flags: Flags, planned: Mapping[str, Any]) -> dict[str, Any]:
     if len(kinds) > 1:
         raise UsageError(f"sessions come from one source, not from {' and '.join(kinds)}")
     if flags.kind and not flags.files:
-        raise UsageError("--kind says what files are\nGive them with --files.")
+        raise UsageError("--kind is the import format of files\nGive them with --files.")
     if flags.files or (not kinds and "files" in planned):
         if flags.session_ids or period:
             raise UsageError(
-                "files are judged whole: --session-id, --start and --end choose among what is in the store\n"
+                "files are evaluated whole: --session-id, --start and --end select sessions of the store\n"
                 "Import them first:  proctor import auto PATH"
             )
         return {"files": {"paths": list(flags.files), "kind": flags.kind or "auto"}} if flags.files else {}
@@ -512,12 +525,12 @@ def _source(flags: Flags, planned: Mapping[str, Any]) -> dict[str, Any]:
 def _narrowed(
     planned: Mapping[str, Any], session_ids: list[str], period: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The source of a plan, narrowed down by flags; empty when they say nothing."""
+    """The source of a plan, narrowed by flags; empty when there are none."""
     ((kind, source),) = planned.items()
     if not session_ids and not period:
         return {}
     if session_ids and kind == "onlineEvaluationConfigSource":
-        raise UsageError("--session-id does not choose among the sessions of an online configuration")
+        raise UsageError("--session-id does not apply to an online configuration")
     inside = dict(source.get("filterConfig") or {}) if kind == "cloudWatchLogs" else dict(source)
     if session_ids:
         inside["sessionIds"] = session_ids

@@ -1,4 +1,4 @@
-"""`proctor evaluators`: which evaluators there are, how to make one, and how good a judge is."""
+"""`proctor evaluators`: list, create, test and calibrate evaluators; save human labels."""
 
 import asyncio
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ Name = Annotated[str, typer.Argument(help="Builtin.X, a file, module:function, o
 
 @evaluators_app.callback(invoke_without_command=True)
 def evaluators(context: typer.Context, as_json: Json = False) -> int:
-    """List the evaluators: those that come with Proctor, yours in a folder `evaluators`, those in the store.
+    """List evaluators: built-in ones, yours in a folder `evaluators`, those in the store.
 
     Example:  proctor evaluators show Builtin.Helpfulness
     """
@@ -50,7 +50,7 @@ def evaluators(context: typer.Context, as_json: Json = False) -> int:
 
 @evaluators_app.command("list")
 def list_command(context: typer.Context, as_json: Json = False) -> int:
-    """List the evaluators: those that come with Proctor, yours in a folder `evaluators`, those in the store.
+    """List evaluators: built-in ones, yours in a folder `evaluators`, those in the store.
 
     Example:  proctor evaluators list
     """
@@ -59,7 +59,7 @@ def list_command(context: typer.Context, as_json: Json = False) -> int:
 
 @evaluators_app.command()
 def show(context: typer.Context, name: Name, as_json: Json = False) -> int:
-    """Show what an evaluator asks, on which scale, and what ground truth it uses.
+    """Show the instructions of an evaluator, its scale, and the ground truth it uses.
 
     Example:  proctor evaluators show Builtin.Correctness
     """
@@ -80,15 +80,15 @@ def show(context: typer.Context, name: Name, as_json: Json = False) -> int:
 
 @evaluators_app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="What it is to be called.")],
+    name: Annotated[str, typer.Argument(help="Name of the new evaluator.")],
     level: Annotated[
-        str, typer.Option(help="What one score is about: session, trace or tool_call.")
+        str, typer.Option(help="What one score covers: session, trace or tool_call.")
     ] = "session",
-    kind: Annotated[str, typer.Option(help="Who judges: judge, function or command.")] = "judge",
-    folder: Annotated[Path, typer.Option(help="Where evaluators are kept.")] = Path("evaluators"),
+    kind: Annotated[str, typer.Option(help="Kind of evaluator: judge, function or command.")] = "judge",
+    folder: Annotated[Path, typer.Option(help="Folder of the definitions.")] = Path("evaluators"),
     as_json: Json = False,
 ) -> int:
-    """Make the files of a new evaluator, ready to be tried.
+    """Create the files of a new evaluator, ready to test.
 
     Example:  proctor evaluators new politeness --level trace
     """
@@ -97,7 +97,7 @@ def new(
         print_json({"files": [str(path) for path in written]})
     for path in written:
         print_note(f"wrote {printable(path)}")
-    print_note(f"Try it:  proctor evaluators test {printable(name)} --session SESSION")
+    print_note(f"Next:  proctor evaluators test {printable(name)} --session SESSION")
     return output.SUCCEEDED
 
 
@@ -105,13 +105,13 @@ def new(
 def try_out(
     context: typer.Context,
     name: Name,
-    session: Annotated[str, typer.Option(help="A session's id, or a file: our JSON, OTLP JSON lines.")],
-    reference: Annotated[Path | None, typer.Option(help="Ground truth, YAML or JSON.")] = None,
-    judge: Annotated[str, typer.Option(help="The model that judges, as provider/model.")] = "",
-    votes: Annotated[int, typer.Option(min=1, help="Ask the judge so often each time.")] = 1,
+    session: Annotated[str, typer.Option(help="Session ID, or a file: session JSON, OTLP JSON lines.")],
+    reference: Annotated[Path | None, typer.Option(help="Ground-truth file, YAML or JSON.")] = None,
+    judge: Annotated[str, typer.Option(help="Judge model, as provider/model.")] = "",
+    votes: Annotated[int, typer.Option(min=1, help="Judge calls per target; the majority label wins.")] = 1,
     as_json: Json = False,
 ) -> int:
-    """Judge one session and show every score; nothing is kept.
+    """Evaluate one session and show every score; nothing is stored.
 
     Example:  proctor evaluators test Builtin.TrajectoryInOrderMatch --session 4f2a --reference truth.yaml
     """
@@ -136,19 +136,19 @@ def try_out(
 @evaluators_app.command()
 def label(
     context: typer.Context,
-    session: Annotated[str, typer.Argument(help="A session's id, or its beginning.")],
-    evaluator: Annotated[str, typer.Option(help="Whose question it answers.")],
-    label: Annotated[str, typer.Option(help="The label you give.")] = "",
-    value: Annotated[float | None, typer.Option(help="The value you give.")] = None,
+    session: Annotated[str, typer.Argument(help="Session ID, or an unambiguous prefix.")],
+    evaluator: Annotated[str, typer.Option(help="Evaluator that the label is for.")],
+    label: Annotated[str, typer.Option(help="Label.")] = "",
+    value: Annotated[float | None, typer.Option(help="Value.")] = None,
     target: Annotated[
-        str, typer.Option(help="A trace or tool call of the session; without it, all of it.")
+        str, typer.Option(help="Trace or tool call of the session (default: the whole session).")
     ] = "",
-    dimension: Annotated[str, typer.Option(help="Of a scale with several.")] = "",
-    note: Annotated[str, typer.Option(help="Why.")] = "",
-    who: Annotated[str, typer.Option(help="Who says so (default: your user name).")] = "",
+    dimension: Annotated[str, typer.Option(help="Dimension, for a scale with several.")] = "",
+    note: Annotated[str, typer.Option(help="Reason.")] = "",
+    who: Annotated[str, typer.Option(help="Author of the label (default: your user name).")] = "",
     as_json: Json = False,
 ) -> int:
-    """Keep what you think of a session, to hold evaluators against it. Saying it again replaces it.
+    """Save a human label for a session, to measure evaluator agreement. A new label replaces the old one.
 
     Example:  proctor evaluators label 4f2a --evaluator Builtin.Refusal --target turn-1 --label No
     """
@@ -171,7 +171,7 @@ def label(
     if as_json:
         print_json({**kept, "label": label, "value": value})
     about = f"{said.session_id[:8]} {printable(target)}".strip()
-    print_note(f"kept: {printable(said.who)} says {printable(label or value)} of {about}")
+    print_note(f"saved: {printable(label or value)} for {about} by {printable(said.who)}")
     return output.SUCCEEDED
 
 
@@ -288,7 +288,7 @@ def _level_of(evidence: Any, target: str) -> Level:
 
 def _print_scores(evaluator: Evaluator, scores: list[Score]) -> None:
     if not scores:
-        print_note(f"there is no {evaluator.level.replace('_', ' ')} to judge in this session")
+        print_note(f"this session has no {evaluator.level.replace('_', ' ')} to evaluate")
         return
     for score in scores:
         about = " ".join(filter(None, (score.target or "session", score.dimension)))

@@ -5,7 +5,6 @@ The library raises; only this module turns an error into a message and an exit c
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
+from proctor import formatting
 from proctor.bootstrap import now
 from proctor.errors import PlanError, ProctorError, StoreError, StoreUnavailable, UsageError
 from proctor.store import Scope, Store
@@ -32,42 +32,12 @@ def is_sure(question: str) -> bool:
         raise UsageError(f"confirmation required: {question}\nPass --yes to skip it.") from None
 
 
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-
-_UNSEEN_BUT_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-
-
-def printable(text: object, *, width: int | None = None, lines: bool = False) -> str:
-    """Text without control characters; cut to `width`; on one line unless `lines`."""
-    if lines:
-        return _UNSEEN_BUT_LINES.sub("�", str(text))
-    line = _UNSEEN.sub(" ", str(text))
-    return line if width is None or len(line) <= width else line[: width - 1] + "…"
+printable, seconds, count = formatting.printable, formatting.seconds, formatting.plural
 
 
 def money(usd: float | None) -> str:
     """An amount in US dollars; None is an unknown price."""
-    if usd is None:
-        return "unknown"
-    if 0 < usd < 0.0001:
-        return "< $0.0001"
-    return f"${usd:,.2f}" if usd >= 1 or usd == 0 else f"${usd:.4f}"
-
-
-def seconds(value: float | None) -> str:
-    """A duration, in the unit that fits."""
-    if value is None:
-        return "–"
-    if value < 60:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
-
-
-def count(number: int, noun: str, plural: str = "") -> str:
-    """`1 item`, `2 items`; `plural` where an s is not enough."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    return formatting.usd(usd, unknown="unknown")
 
 
 def print_json(document: Any) -> None:

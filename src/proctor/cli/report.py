@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.bootstrap import now, places
 from proctor.cli import output
 from proctor.cli.output import (
     Json,
@@ -21,7 +20,10 @@ from proctor.cli.output import (
     printable,
     scope_of,
 )
+from proctor.cli.run import terminal_context
+from proctor.context import RunContext
 from proctor.errors import UsageError
+from proctor.jobs import find_job
 from proctor.report import html, markdown
 from proctor.stats.summary import summarise
 
@@ -52,16 +54,11 @@ def report(
     """
     if format_ not in FORMATS:
         raise UsageError(f"there is no report format {format_}\nThere are: md, html.")
-    with places(context.obj).open_store() as store:
-        scope = scope_of(store, run, sessions, start_date, end_date)
-        job = store.read.batch(scope.run_id, now())["job"] if scope.run_id else ""
-        if job == "evaluation":
-            # Loaded here: other reports do not need it.
-            from proctor.jobs.evaluation.results import evaluation_report
-
-            text = evaluation_report(store, scope.run_id, format_, now())
-        else:
-            text = FORMATS[format_](summarise(store.read, scope, now()))
+    with terminal_context(context.obj) as ctx:
+        scope = scope_of(ctx.store, run, sessions, start_date, end_date)
+        text = _report_of_job(ctx, scope.run_id, format_) if scope.run_id else None
+        if text is None:
+            text = FORMATS[format_](summarise(ctx.store.read, scope, ctx.now()))
     if out is not None:
         _write(out, text)
         print_note(f"wrote {printable(out)}")
@@ -70,6 +67,11 @@ def report(
     elif out is None:
         print(text)
     return output.SUCCEEDED
+
+
+def _report_of_job(ctx: RunContext, run_id: str, format_: str) -> str | None:
+    """The report that the job of a run makes; None: the one that every run has."""
+    return find_job(ctx.store.read.batch(run_id, ctx.now())["job"]).report(run_id, format_, ctx)
 
 
 def _write(path: Path, text: str) -> None:

@@ -29,6 +29,7 @@ from proctor.cli.output import (
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES, SUCCESS
 from proctor.store import ItemFilter, Store
+from proctor.store.items import BatchWithTotals
 
 runs_app = typer.Typer(add_completion=False)
 abort_app = typer.Typer(add_completion=False)
@@ -111,7 +112,7 @@ def delete(
     return output.SUCCEEDED
 
 
-def _run_document(row: dict[str, Any]) -> dict[str, Any]:
+def _run_document(row: BatchWithTotals) -> dict[str, Any]:
     totals = row["totals"]
     return {
         "runId": row["runId"],
@@ -128,7 +129,7 @@ def _run_document(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run_cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _run_cells(row: BatchWithTotals) -> tuple[str, ...]:
     totals = row["totals"]
     created = row["createdAt"][:19].replace("T", " ")
     done = f"{totals['finished']}/{totals['items']}"
@@ -171,7 +172,7 @@ def show(
     return output.SUCCEEDED
 
 
-def _find(store: Store, thing: str) -> tuple[str, dict[str, Any]]:
+def _find(store: Store, thing: str) -> tuple[str, Mapping[str, Any]]:
     try:
         return "run", store.read.batch(thing, now())
     except NotFound:
@@ -257,8 +258,7 @@ def _item_document(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def show_session(store: Store, row: Mapping[str, Any], full: bool, as_json: bool) -> None:
     """Print a session: transcript, tool calls, changes, and scores."""
-    tables = ("iterations", "messages", "tool_calls", "model_calls", "metrics", "scores", "merge_history")
-    parts = {table: store.read.of_session(table, row["id"]) for table in tables}
+    parts = store.read.parts_of_session(row["id"])
     if as_json:
         print_json({**row, "notes": json.loads(row["notes"]), **parts})
         return

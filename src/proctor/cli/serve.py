@@ -31,8 +31,7 @@ from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
 from proctor.models.providers import is_loopback
 from proctor.models.rate_limits import RatePools
-from proctor.models.recording import Recording, Replay
-from proctor.models.router import Tape
+from proctor.models.recording import Recording, Replay, Tape
 from proctor.secrets import redactor
 from proctor.session import Event, ModelCall, Note
 from proctor.store import Recorder, Store, timestamp

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -304,7 +304,8 @@ def _check(found: _SessionMatch) -> merge_queue.Check | None:
     return merge_queue.checker(command, seen, f"merge-{found.row['id']}", limit)
 
 
-def _to_clean(store: Store, session: str, run: str) -> list[dict[str, Any]]:
+def _to_clean(store: Store, session: str, run: str) -> Sequence[Mapping[str, Any]]:
+    rows: Sequence[Mapping[str, Any]]
     if session:
         rows = [store.read.session(session)]
     else:
@@ -314,7 +315,7 @@ def _to_clean(store: Store, session: str, run: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _is_running(store: Store, rows: list[dict[str, Any]]) -> bool:
+def _is_running(store: Store, rows: Sequence[Mapping[str, Any]]) -> bool:
     return any(
         row["runId"] and store.read.batch(row["runId"], now())["status"] == RUNNING for row in rows[:1]
     )

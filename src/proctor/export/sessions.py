@@ -23,7 +23,6 @@ from proctor.export.tables import file_name
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Role, Session, ToolCall, Usage
 from proctor.store import Scope, StoreReader
-from proctor.store.items import session_where
 from proctor.telemetry.otlp import encode_spans
 from proctor.telemetry.span_writer import documents_of
 
@@ -58,11 +57,7 @@ def export_sessions(read: StoreReader, scope: Scope, *, out: Path, form: str, la
 
 
 def _recorded(read: StoreReader, scope: Scope) -> Iterator[Session]:
-    where, parameters = session_where(scope)
-    rows = read.query(
-        f'SELECT s."id" FROM "sessions" s WHERE {where} ORDER BY s."startedAt", s."id"', parameters
-    )
-    return (read.recorded(row["id"]) for row in rows)
+    return (read.recorded(session_id) for session_id in read.session_ids(scope))
 
 
 # Sessions as OTLP's JSON lines: what a collector's file exporter writes and its receiver reads.

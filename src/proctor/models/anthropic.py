@@ -1,9 +1,4 @@
-"""Anthropic's messages: system text apart, tools as content blocks, cached tokens counted apart.
-
-What Anthropic does not know, a seed above all, is not sent; `not_sent` tells what that was.
-
-Knows nothing of HTTP, prices or retries.
-"""
+"""Anthropic's messages: separate system text, tools as content blocks, separately counted cached tokens."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +13,7 @@ from proctor.session import Usage
 API_VERSION = "2023-06-01"
 
 
-# The format demands a limit; every model that is still served allows this one.
+# A limit is required; every current model allows this one.
 DEFAULT_MAX_TOKENS = 4096
 
 
@@ -28,7 +23,7 @@ FINISH_REASONS = {
     "max_tokens": "length",
     "tool_use": "tool_calls",
 }
-"""Anthropic's word → the word used in our records."""
+"""Anthropic's stop reason → ours."""
 
 
 UNKNOWN_HERE = frozenset(
@@ -38,21 +33,21 @@ UNKNOWN_HERE = frozenset(
         *("prompt_cache_key", "safety_identifier", "modalities", "audio", "prediction", "functions"),
     }
 )
-"""OpenAI's parameters that Anthropic refuses; left out, and said to be."""
+"""Parameters of OpenAI that Anthropic rejects; not sent, and reported."""
 
 
 def url(endpoint: Endpoint) -> str:
-    """Where messages are posted."""
+    """URL of messages."""
     return f"{endpoint.base_url}/v1/messages"
 
 
 def models_url(endpoint: Endpoint) -> str:
-    """Where its models are listed."""
+    """URL of the list of models."""
     return f"{endpoint.base_url}/v1/models"
 
 
 def headers(endpoint: Endpoint) -> dict[str, str]:
-    """The key has a header of its own here."""
+    """Headers with the key in its own field."""
     sent = {"Content-Type": "application/json", "anthropic-version": API_VERSION}
     if endpoint.key:
         sent["x-api-key"] = endpoint.key
@@ -60,40 +55,40 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
 
 
 def body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
-    """The request in Anthropic's shape; parameters it names differently are renamed."""
-    # OpenAI takes null for "as usual" everywhere; here it is refused.
-    given = {name: value for name, value in request.parameters.items() if value is not None}
-    asked = {name: value for name, value in given.items() if name not in UNKNOWN_HERE}
-    asked.pop("stream", None)
-    if "tool_choice" in asked:
-        asked["tool_choice"] = _tool_choice(asked["tool_choice"])
-    limit = asked.pop("max_completion_tokens", None) or asked.pop("max_tokens", None)
-    if (stop := asked.pop("stop", None)) is not None:
-        asked["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
-    if (shape := asked.pop("response_format", None)) and shape.get("type") == "json_schema":
+    """The request in Anthropic's format, with renamed parameters."""
+    # OpenAI accepts null for the default; Anthropic rejects it.
+    parameters = {name: value for name, value in request.parameters.items() if value is not None}
+    fields = {name: value for name, value in parameters.items() if name not in UNKNOWN_HERE}
+    fields.pop("stream", None)
+    if "tool_choice" in fields:
+        fields["tool_choice"] = _tool_choice(fields["tool_choice"])
+    limit = fields.pop("max_completion_tokens", None) or fields.pop("max_tokens", None)
+    if (stop := fields.pop("stop", None)) is not None:
+        fields["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
+    if (shape := fields.pop("response_format", None)) and shape.get("type") == "json_schema":
         schema = shape.get("json_schema", {}).get("schema", {})
-        asked["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
-    asked |= {"model": endpoint.model, "max_tokens": limit or DEFAULT_MAX_TOKENS}
+        fields["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+    fields |= {"model": endpoint.model, "max_tokens": limit or DEFAULT_MAX_TOKENS}
     system = "\n\n".join(_text(each) for each in request.messages if each["role"] == "system")
     if system:
-        asked["system"] = system
-    asked["messages"] = _messages(request.messages)
+        fields["system"] = system
+    fields["messages"] = _messages(request.messages)
     if request.tools:
-        asked["tools"] = [_tool(each["function"]) for each in request.tools]
-    return asked
+        fields["tools"] = [_tool(each["function"]) for each in request.tools]
+    return fields
 
 
 def not_sent(request: Request) -> tuple[str, ...]:
-    """The parameters of a request that Anthropic does not know."""
-    given = {name for name, value in request.parameters.items() if value is not None}
-    left_out = sorted(UNKNOWN_HERE & given)
+    """Parameters of a request that Anthropic does not support."""
+    names = {name for name, value in request.parameters.items() if value is not None}
+    unsupported = sorted(UNKNOWN_HERE & names)
     if _wants_any_json(request.parameters.get("response_format")):
-        left_out.append("response_format")
-    return (*left_out, *(["seed"] if request.seed is not None else []))
+        unsupported.append("response_format")
+    return (*unsupported, *(["seed"] if request.seed is not None else []))
 
 
 def read(answer: Mapping[str, Any]) -> WireAnswer:
-    """The text blocks joined, tool uses as tool requests, tokens with the cached ones added in."""
+    """Text blocks joined, tool uses as tool requests, cached tokens added to the input."""
     blocks = answer["content"]
     ended = answer.get("stop_reason") or "end_turn"
     return WireAnswer(
@@ -109,12 +104,12 @@ def read(answer: Mapping[str, Any]) -> WireAnswer:
 
 
 def _wants_any_json(shape: Any) -> bool:
-    """Whether JSON is asked for without saying which: only a schema can be asked for here."""
+    """Whether JSON without a schema is requested, which Anthropic does not support."""
     return isinstance(shape, Mapping) and shape.get("type") == "json_object"
 
 
 def _messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Turns must alternate here: neighbours of one role become one turn with several blocks."""
+    """Turns must alternate: consecutive messages of one role become one turn with several blocks."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         if message["role"] == "system":
@@ -132,7 +127,7 @@ def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     text = _text(message)
     if message["role"] == "tool":
         return [{"type": "tool_result", "tool_use_id": message.get("tool_call_id", ""), "content": text}]
-    # An empty text block is refused, and an assistant that only called tools said nothing.
+    # Empty text blocks are rejected; a message may consist of tool calls only.
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     blocks += _images(message.get("content"))
     for call in message.get("tool_calls") or ():
@@ -143,7 +138,7 @@ def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _images(content: Any) -> list[dict[str, Any]]:
-    """Pictures in the parts of a message, which are addresses here and blocks there."""
+    """Images of a message as content blocks."""
     if not isinstance(content, list):
         return []
     addresses = [part["image_url"]["url"] for part in content if part.get("type") == "image_url"]
@@ -158,7 +153,7 @@ def _image_source(address: str) -> dict[str, str]:
 
 
 def _arguments(written: Any) -> Any:
-    """A model's own arguments, sent back to it. What did not parse goes back as it was written."""
+    """A model's own arguments, sent back to it; unparsable ones verbatim."""
     try:
         parsed = json.loads(written or "{}")
     except ValueError:

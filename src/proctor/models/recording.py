@@ -166,6 +166,8 @@ class Exchange:
 class Recording:
     """A file that exchanges are appended to. Close it at the end."""
 
+    replays: Literal[False] = False
+
     def __init__(self, file: Path, blot: Callable[[str], str] = str) -> None:
         """Appends to an existing file; `blot` removes secrets from what is written."""
         self.file = file
@@ -205,6 +207,8 @@ class Recording:
 
 class RecordedTake:
     """Records the exchanges of one attempt."""
+
+    replays: Literal[False] = False
 
     def __init__(
         self, recording: Recording, item_id: str, channel: Channel, volatile: tuple[str, ...]
@@ -354,6 +358,8 @@ class _Line(NamedTuple):
 class Replay:
     """A recording that is being replayed."""
 
+    replays: Literal[True] = True
+
     def __init__(self, file: Path) -> None:
         self.file = file
         self._takes: dict[tuple[str, str, int], list[_Line]] = defaultdict(list)
@@ -402,6 +408,8 @@ class Replay:
 
 class ReplayedTake:
     """Replays the exchanges of one attempt."""
+
+    replays: Literal[True] = True
 
     def __init__(self, replay: Replay, item_id: str, channel: Channel, volatile: tuple[str, ...]) -> None:
         self._replay = replay
@@ -485,3 +493,7 @@ def find_recording(model: str, folders: Iterable[Path]) -> Replay:
                 return Replay(candidate)
     places = ", ".join(map(str, searched)) or "no folder"
     raise NotFound(f"there is no recording `{name}` in {places}")
+
+
+Tape = Recording | Replay
+"""A file that traffic is recorded to or replayed from."""

@@ -3,20 +3,21 @@
 Keys come in with the environment and leave in request headers only; no record contains one.
 """
 
+from __future__ import annotations
+
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from proctor.errors import ModelError, UsageError
 from proctor.model import Answer, Model, Request
-from proctor.models import anthropic, local, openai, recording, routes, scripted
-from proctor.models.client import CallTarget, Client, Waited
+from proctor.models import routes, scripted
 from proctor.models.prices import FREE, Price, SpendingRequest, output_limit, price_of, worst_case_of
-from proctor.models.providers import Endpoint, find_endpoint, is_loopback
 from proctor.models.rate_limits import RatePools
-from proctor.models.recording import RecordedTake, Recording, Replay, ReplayedTake, find_recording
 from proctor.models.routes import (
     LitellmRoute,
     LocalRoute,
@@ -28,16 +29,21 @@ from proctor.models.routes import (
     answer_replayed,
 )
 from proctor.models.scripted import find_script
-from proctor.models.wire import WireFormat
 
-WIRES: Mapping[str, WireFormat] = {"openai": openai, "anthropic": anthropic}
+if TYPE_CHECKING:
+    from proctor.agent import Access
+    from proctor.models.client import Client, Waited
+    from proctor.models.gateway.access import Caller
+    from proctor.models.gateway.server import Gateway
+    from proctor.models.local import LocalServer
+    from proctor.models.providers import Endpoint
+    from proctor.models.recording import RecordedTake, ReplayedTake, Tape
+    from proctor.models.wire import WireFormat
 
+    Take = RecordedTake | ReplayedTake
 
-Tape = Recording | Replay
-"""A file that traffic is recorded to or replayed from."""
-
-
-Take = RecordedTake | ReplayedTake
+MOCK_PREFIXES = (scripted.PREFIX, "replay/")
+"""Models that are scripted or replayed; reports mark their results."""
 
 
 Say = Callable[[str], None]
@@ -46,7 +52,7 @@ Say = Callable[[str], None]
 
 def is_stand_in(model: str) -> bool:
     """Whether `model` is a mock (scripted or replayed); reports mark its results."""
-    return model.startswith((scripted.PREFIX, recording.PREFIX))
+    return model.startswith(MOCK_PREFIXES)
 
 
 class ModelRouter:
@@ -76,15 +82,30 @@ class ModelRouter:
         self._declared = prices or {}
         self.pools = pools or RatePools()
         """Limits on concurrent calls, by provider and model."""
-        self.client = client or Client(pools=pools)
+        self._client = client
+        self._given_pools = pools
         self.tape = tape
         self._keep_bodies = keep_bodies
         # Prices depend on the date; a batch uses those of its start.
         self._priced_at = now()
         self._routes: dict[str, Route] = {}
-        self._local = local.LocalServer(environment)
+        self._local: LocalServer | None = None
         self._reported: set[tuple[str, str]] = set()
         self._plain = self.for_attempt(None)
+
+    @property
+    def client(self) -> Client:
+        """The HTTP client, made when it is first needed."""
+        if self._client is None:
+            from proctor.models.client import Client
+
+            self._client = Client(pools=self._given_pools)
+        return self._client
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether a recording answers in place of the models."""
+        return self.tape is not None and self.tape.replays
 
     async def answer(self, request: Request) -> Answer:
         """Answer, or raise a `ModelError`. When cancelled, close the connection."""
@@ -118,7 +139,7 @@ class ModelRouter:
 
     def check(self, model: str) -> None:
         """Raise `NotFound` or `UsageError` when `model` cannot be called; makes no request."""
-        if isinstance(self.tape, Replay):
+        if self.is_replayed:
             return
         route = self._route(model)
         if self._needs_prices and route.price is None:
@@ -131,21 +152,25 @@ class ModelRouter:
     def missing_key(self, model: str) -> str | None:
         """The environment variable to set before `model` can be called; None: nothing is missing."""
         keyless = (routes.PREFIX, routes.PYTHON_PREFIX)
-        if is_stand_in(model) or model.startswith(keyless) or isinstance(self.tape, Replay):
+        if is_stand_in(model) or model.startswith(keyless) or self.is_replayed:
             return None
+        from proctor.models.providers import find_endpoint
+
         return find_endpoint(model, self._environment).missing_key
 
     def has_price(self, model: str) -> bool:
         """Whether the price of `model` is known, which a budget requires."""
-        return isinstance(self.tape, Replay) or self._route(model).price is not None
+        return self.is_replayed or self._route(model).price is not None
 
     def worst_case(self, request: Request) -> SpendingRequest:
         """Worst-case cost of a call; unknown when the model has no price or no route."""
-        if isinstance(self.tape, Replay):
+        if self.is_replayed:
             return worst_case_of(request.model, "", None, FREE)
         route = self._route_of_request(request.model)
         limit = output_limit(request.parameters)
         if limit is None and route.endpoint and route.endpoint.wire == "anthropic":
+            from proctor.models import anthropic
+
             limit = anthropic.DEFAULT_MAX_TOKENS
         body = (request.messages, request.tools, request.parameters)
         return worst_case_of(request.model, body, limit, route.price)
@@ -161,8 +186,10 @@ class ModelRouter:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self.client.close()
-        await self._local.close()
+        if self._client is not None:
+            await self._client.close()
+        if self._local is not None:
+            await self._local.close()
         for route in self._routes.values():
             if isinstance(route, ReplayRoute):
                 route.replay.close()
@@ -186,13 +213,19 @@ class ModelRouter:
     def _create_route(self, model: str) -> Route:
         if model.startswith(scripted.PREFIX):
             return ScriptedRoute(find_script(model, self.folders), self._price(model))
-        if model.startswith(recording.PREFIX):
+        # What a kind of route needs is loaded with the first of it.
+        if model.startswith("replay/"):
+            from proctor.models.recording import find_recording
+
             return ReplayRoute(find_recording(model, self.folders), self._price(model))
         if model.startswith(routes.PREFIX):
             price = self._price(model) or self._price(model.removeprefix(routes.PREFIX))
             return LitellmRoute(routes.load_litellm(), price)
         if model.startswith(routes.PYTHON_PREFIX):
             return routes.CallableRoute(routes.imported_function(model))
+        from proctor.models import local
+        from proctor.models.providers import find_endpoint
+
         endpoint = find_endpoint(model, self._environment)
         declared = self._declared
         if model in declared:
@@ -205,11 +238,18 @@ class ModelRouter:
             def at(url: str) -> RemoteRoute:
                 return self._remote(replace(endpoint, base_url=url), find_price)
 
+            if self._local is None:
+                self._local = local.LocalServer(self._environment)
             return LocalRoute(self._local, at, find_price())
         return self._remote(endpoint, find_price)
 
     def _remote(self, endpoint: Endpoint, find_price: Callable[[], Price | None]) -> RemoteRoute:
-        wire = WIRES[endpoint.wire]
+        from proctor.models import anthropic, openai
+        from proctor.models.client import CallTarget
+        from proctor.models.providers import is_loopback
+
+        wires: Mapping[str, WireFormat] = {"openai": openai, "anthropic": anthropic}
+        wire = wires[endpoint.wire]
         is_local = is_loopback(endpoint.base_url)
         target = CallTarget(endpoint, wire.url(endpoint), wire.headers(endpoint), is_local)
         return RemoteRoute(self.client, wire, target, find_price, self._keep_bodies)
@@ -237,7 +277,7 @@ class _AttemptModel:
         self._say = say or _nothing
 
     async def answer(self, request: Request) -> Answer:
-        if isinstance(self._take, ReplayedTake):
+        if self._take is not None and self._take.replays is True:
             return answer_replayed(self._take, request, self._say)
         route = self._models._route_of_request(request.model)
         if request.parameters or request.seed is not None:
@@ -249,3 +289,34 @@ class _AttemptModel:
 
 def _nothing(_: str) -> None:
     return None
+
+
+class LazyGateway:
+    """The gateway of one run, started when the first agent needs it. Use it on one event loop; close it."""
+
+    def __init__(self, models: ModelRouter) -> None:
+        self._models = models
+        self._gateway: Gateway | None = None
+        self._starting = asyncio.Lock()
+
+    async def open(self, caller: Caller) -> Access:
+        """Give an attempt access to models over HTTP."""
+        async with self._starting:
+            if self._gateway is None:
+                # Loaded here: it takes a third of a second that few runs need.
+                from proctor.models.gateway.server import Gateway
+
+                gateway = Gateway(self._models)
+                await gateway.start()
+                self._gateway = gateway
+        return self._gateway.open(caller)
+
+    def shut(self, token: str) -> None:
+        """Revoke the access. When this returns, all calls of the attempt have been recorded."""
+        if self._gateway is not None:
+            self._gateway.shut(token)
+
+    async def close(self) -> None:
+        """Revoke every access and stop listening."""
+        if self._gateway is not None:
+            await self._gateway.close()

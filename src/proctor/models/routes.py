@@ -3,6 +3,8 @@
 Each answers a `Request` and prices the call; the name of the model has been resolved.
 """
 
+from __future__ import annotations
+
 import asyncio
 import inspect
 import json
@@ -10,20 +12,21 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.errors import ModelError, RateLimited, UsageError
 from proctor.model import Answer, Request, ToolRequest
-from proctor.models import openai
-from proctor.models.client import CallTarget, Client, Waited
-from proctor.models.errors import clean
-from proctor.models.local import LocalServer
 from proctor.models.prices import FREE, Price
-from proctor.models.providers import Endpoint
-from proctor.models.recording import IN_PROCESS, Exchange, RecordedTake, Replay, ReplayedTake
-from proctor.models.scripted import ScriptedModel
-from proctor.models.wire import WireAnswer, WireFormat
+from proctor.models.wire import WireAnswer
 from proctor.session import ModelCall, Usage
+
+if TYPE_CHECKING:
+    from proctor.models.client import CallTarget, Client, Waited
+    from proctor.models.local import LocalServer
+    from proctor.models.providers import Endpoint
+    from proctor.models.recording import RecordedTake, Replay, ReplayedTake
+    from proctor.models.scripted import ScriptedModel
+    from proctor.models.wire import WireFormat
 
 PREFIX = "litellm/"
 PYTHON_PREFIX = "python/"
@@ -54,6 +57,9 @@ async def _call_litellm(library: Any, request: Request) -> WireAnswer:
     except Exception as failure:
         raise _attributed(failure) from failure
     try:
+        # Loaded here, as everything that speaks to providers: a run on scripted models needs none of it.
+        from proctor.models import openai
+
         return openai.read(answer.model_dump())
     except (LookupError, TypeError, AttributeError) as cause:
         raise ModelError("litellm answered in an unknown format") from cause
@@ -204,7 +210,7 @@ class LocalRoute:
     endpoint: Endpoint | None = None
 
     def __init__(
-        self, server: LocalServer, remote: "Callable[[str], RemoteRoute]", price: Price | None
+        self, server: LocalServer, remote: Callable[[str], RemoteRoute], price: Price | None
     ) -> None:
         """`remote` makes the route to its address."""
         self._server = server
@@ -212,7 +218,7 @@ class LocalRoute:
         self._made: RemoteRoute | None = None
         self.price = price
 
-    async def reached(self) -> "RemoteRoute":
+    async def reached(self) -> RemoteRoute:
         """The route to the server, once it answers."""
         url = await self._server.url()
         if self._made is None:
@@ -266,6 +272,8 @@ class RemoteRoute:
         try:
             reading = self._wire.read(posted.answer)
         except (LookupError, TypeError, AttributeError) as cause:
+            from proctor.models.errors import clean
+
             began = clean(posted.body[:200].decode(errors="replace"), endpoint)
             raise ModelError(
                 f"{self.provider} answered in an unknown format; the answer began {began!r}"
@@ -315,6 +323,8 @@ async def answer_recorded(
     take: RecordedTake, request: Request, route: Route, waited: Waited | None
 ) -> Answer:
     """Send the request and record the exchange, also when it fails."""
+    from proctor.models.recording import IN_PROCESS, Exchange
+
     number = take.begin()
     outcome: dict[str, Any] = {}
     try:
@@ -344,6 +354,8 @@ async def answer_recorded(
 
 def answer_replayed(take: ReplayedTake, request: Request, say: Callable[[str], None]) -> Answer:
     """The recorded answer; `say` receives a mismatch with the recording."""
+    from proctor.models.recording import IN_PROCESS
+
     match = take.find(IN_PROCESS, "answer", request.model, _plain_request(request))
     if match.mismatch:
         say(match.mismatch)

@@ -1,20 +1,17 @@
-"""What a wire format must be able to do, and what it reads out of an answer.
-
-Two modules keep this promise, `openai` and `anthropic`: plain functions, no state.
-
-Knows nothing of HTTP, prices or retries.
-"""
+"""The contract of wire formats, kept by the modules `openai` and `anthropic`: plain functions, no state."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from proctor.model import Request, ToolRequest
-from proctor.models.providers import Endpoint
+
+if TYPE_CHECKING:
+    from proctor.models.providers import Endpoint
 from proctor.session import Usage
 
 
 class WireAnswer(NamedTuple):
-    """What an answer says, in nobody's wire format."""
+    """A parsed answer, independent of wire formats."""
 
     text: str
     usage: Usage
@@ -23,22 +20,22 @@ class WireAnswer(NamedTuple):
 
 
 class WireFormat(Protocol):
-    """One way of asking a model over HTTP."""
+    """One HTTP format of models."""
 
-    def url(self, endpoint: Endpoint) -> str:
-        """The address requests are posted to."""
+    def url(self, endpoint: "Endpoint") -> str:
+        """URL of requests."""
 
-    def models_url(self, endpoint: Endpoint) -> str:
-        """Where its models are listed."""
+    def models_url(self, endpoint: "Endpoint") -> str:
+        """URL of the list of models."""
 
-    def headers(self, endpoint: Endpoint) -> dict[str, str]:
-        """What is sent with each request; the only place a key is written to."""
+    def headers(self, endpoint: "Endpoint") -> dict[str, str]:
+        """Headers of each request; the only place that contains a key."""
 
-    def body(self, request: Request, endpoint: Endpoint) -> dict[str, Any]:
-        """The request as this format has it."""
+    def body(self, request: Request, endpoint: "Endpoint") -> dict[str, Any]:
+        """The request in this format."""
 
     def not_sent(self, request: Request) -> tuple[str, ...]:
-        """Which of the request's parameters this format has no place for."""
+        """Parameters that this format does not support."""
 
     def read(self, answer: Mapping[str, Any]) -> WireAnswer:
-        """Read an answer. Whatever is missing or of the wrong type raises the natural error."""
+        """Parse an answer. Missing or wrong values raise the natural error."""

@@ -1,1 +1,1 @@
-"""Text → plan → list of items."""
+"""Reading plans: text with positions, validation, and shared fields."""

@@ -1,18 +1,4 @@
-"""Find roles, read them, and make new ones.
-
-A role is a folder:
-
-    NAME/role.yaml               what it is, what it remembers, the steps it takes
-    NAME/templates/LANG/*.j2     what it says to its model, in each language
-    NAME/profile.schema.yaml     what a profile has to hold (JSON Schema)
-    NAME/profiles/*.yaml|json    the people it can be; a file holds one, or a list
-    NAME/data/*.yaml|json        whatever else its templates speak of
-
-Ours are in the package; a user's are in folders called `roles`, which are looked in first. Everything
-wrong with a role is said before anyone speaks.
-
-Knows nothing of configs, items or models.
-"""
+"""Criteria and evaluators in the `evaluators:` section of plans, and the built-in rubrics."""
 
 import json
 import re
@@ -31,11 +17,9 @@ from proctor.plan.source import PlanSource, bytes_of, refuse
 from proctor.plan.validate import did_you_mean
 from proctor.plan.yaml_loader import read_source
 
-# What a simulation's config may say, as pydantic models, and how its parts are spoken of.
-
 
 def as_entry(name: str) -> Any:
-    """A name alone stands for a mapping that says only that."""
+    """A plain name as a mapping."""
     return BeforeValidator(lambda value: {name: value} if isinstance(value, str) else value)
 
 
@@ -63,7 +47,7 @@ def read_text_file(path: Path) -> str:
         raise UsageError(f"cannot read {path}: {error}") from error
 
 
-# The questions judges can be asked: those a config writes out, and those we ship.
+# Criteria: written in a config, or built-in rubrics.
 
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(@(session|trace|tool_call))?")
@@ -79,12 +63,12 @@ RUBRICS = Path(str(files("proctor").joinpath("rubrics")))
 
 
 def rubric_names() -> list[str]:
-    """The rubrics we ship."""
+    """The built-in rubrics."""
     return sorted(path.stem for path in RUBRICS.glob("*.yaml"))
 
 
 def criteria_of(entry: Mapping[str, Any], under_test: str) -> list[Criterion]:
-    """The criteria that one entry of `evaluators:` stands for."""
+    """The criteria of one `evaluators:` entry."""
     written = dict(entry)
     name = written["name"]
     if not written.get("instructions") and not written.get("description") and not written.get("aspects"):
@@ -94,7 +78,7 @@ def criteria_of(entry: Mapping[str, Any], under_test: str) -> list[Criterion]:
 
 
 def is_evaluator(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry names an evaluator of the product: a built-in, a function, a file of a definition."""
+    """Whether an entry names an evaluator: a built-in, a function, or a definition file."""
     name = str(entry["name"])
     if any(entry.get(key) for key in ("instructions", "description", "aspects", "expect")):
         return False
@@ -102,7 +86,7 @@ def is_evaluator(entry: Mapping[str, Any]) -> bool:
 
 
 def evaluator_of(entry: Mapping[str, Any], judge: str) -> dict[str, Any]:
-    """What a runner needs to know to ask an evaluator of the product."""
+    """An evaluator as runners need it."""
     given = {key: value for key, value in entry.items() if value is not None}
     if odd := set(given) - {"name", "model", "passes_at"}:
         problem = f"the evaluator `{entry['name']}` says itself how it judges, and has no `{min(odd)}`"
@@ -115,7 +99,7 @@ def evaluator_of(entry: Mapping[str, Any], judge: str) -> dict[str, Any]:
 
 
 def expectation_of(entry: Mapping[str, Any], under_test: str) -> dict[str, Any]:
-    """A check of what one side says, which needs no judge: `contains`, `regex` and the like."""
+    """A check of one side that needs no judge: `contains`, `regex` and the like."""
     if problems := problems_of(entry["expect"]):
         raise UsageError(f"the evaluator `{entry['name']}`: {'; '.join(problems)}")
     return {
@@ -184,7 +168,7 @@ def _criterion(written: Mapping[str, Any], name: str, above: str) -> Criterion:
 
 
 def _check_mark(name: str, scale: str, high: float, passes_at: float | None) -> None:
-    """Raise when no session could ever pass, or none could fail for want of a number."""
+    """Raise when no session could pass, or none could fail."""
     if passes_at is None:
         return
     if scale == "categorical":
@@ -200,11 +184,11 @@ def _check_mark(name: str, scale: str, high: float, passes_at: float | None) -> 
         )
 
 
-# Who judges the runs of an experiment as they end: evaluators of the product, by name.
+# Evaluators of experiments, by name.
 
 
 def judges_of(source: PlanSource, narrator: str) -> tuple[list[dict[str, Any]], list[Problem]]:
-    """What runners need to know to ask them, and what is wrong. Without a model they ask the narrator's."""
+    """Evaluators as runners need them, and problems. The default judge is the narrator."""
     found, problems = list[dict[str, Any]](), list[Problem]()
     for number, written in enumerate(source.data.get("evaluators") or ()):
         entry = {"name": written} if isinstance(written, str) else written
@@ -217,7 +201,7 @@ def judges_of(source: PlanSource, narrator: str) -> tuple[list[dict[str, Any]], 
 
 
 def judge_models(judges: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The models that may be asked. A function asks none."""
+    """The models of the judges. A function has none."""
     return list(dict.fromkeys(each["judging"]["judge"] for each in judges if ":" not in each["name"]))
 
 

@@ -65,13 +65,13 @@ class TextSpan(NamedTuple):
 
 @lru_cache(maxsize=1000)
 def is_secret_name(name: str) -> bool:
-    """Whether what stands under this name may be nobody else's business."""
+    """Whether the value of this name may be confidential."""
     return bool(_SECRET.search(name)) and not _COUNT_OF_TOKENS.fullmatch(name)
 
 
 @dataclass(frozen=True)
 class PlanSource:
-    """A file's data and the place of each part. The data may share parts: never change it."""
+    """Data of a file with positions. The data may share parts: never change it."""
 
     file: str
     text: str = field(repr=False)
@@ -82,12 +82,12 @@ class PlanSource:
     """What is wrong already, though the data could be read: a key given twice, an unknown tag."""
 
     def place(self, path: KeyPath, *, of_key: bool = False) -> Place:
-        """Where the value at `path` stands, or its key; the nearest part around it if there is none."""
+        """Position of the value at `path`, or of its key; of the nearest enclosing part if there is none."""
         line, column = self._position(path, of_key)
         return Place(self.file, line, column)
 
     def deepest(self, path: KeyPath) -> KeyPath:
-        """As much of `path` as the text really has."""
+        """The longest prefix of `path` that exists."""
         spot = self.spot
         for depth, step in enumerate(path):
             below = _below(spot, step)
@@ -97,12 +97,12 @@ class PlanSource:
         return path
 
     def problem(self, path: KeyPath, problem: str, remedy: str = "", *, of_key: bool = False) -> Problem:
-        """Something wrong with the part at `path`, ready to be shown."""
+        """A problem of the part at `path`."""
         line, column = self._position(path, of_key)
         return self.problem_at(line, column, problem, remedy)
 
     def problem_at(self, line: int, column: int, problem: str, remedy: str = "") -> Problem:
-        """Something wrong at a line and column, with that line as its excerpt."""
+        """A problem at a line and column, with that line as its excerpt."""
         at = Place(self.file, line, column)
         return Problem(at=at, problem=problem, remedy=remedy, excerpt=self._excerpt(line))
 
@@ -151,7 +151,7 @@ def shortened(text: str, length: int) -> str:
 
 
 def refuse(problems: Sequence[Problem]) -> NoReturn:
-    """Raise everything that is wrong together, in the order of the lines."""
+    """Raise all problems together, in order of lines."""
     ordered = sorted(problems, key=lambda problem: (problem.at.file, problem.at.line, problem.at.column))
     shown = list(dict.fromkeys(ordered))
     left_out = len(shown) - MOST_PROBLEMS

@@ -1,10 +1,4 @@
-"""Check a source against a pydantic model, and say what is wrong in plain words at its place.
-
-Works for every kind of file: the caller says how a part of its file is called in a sentence and what
-may stand in it.
-
-Knows nothing of YAML or of any particular file.
-"""
+"""Validation of a source with a pydantic model: readable problems at their positions."""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,19 +10,17 @@ from pydantic import BaseModel, ValidationError
 from proctor.errors import Problem
 from proctor.plan.source import KeyPath, PlanSource, is_secret, shortened
 
-# Guess which known name was meant by an unknown one.
-
 
 def suggestion(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` is most likely a slip of; None when none is near."""
+    """The known name that `name` is probably a misspelling of; None: none."""
     names = {_bare(each): each for each in known}
-    # Long names cost time and are nobody's slip of the finger.
+    # Long names are slow to compare and not typing errors.
     near = difflib.get_close_matches(_bare(name[:60]), names, n=1, cutoff=0.7)
     return names[near[0]] if near else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence proposing the name that was meant; empty when none is near."""
+    """A sentence with the probable name; empty: none."""
     meant = suggestion(name, known)
     return f"Did you mean `{meant}`?" if meant else ""
 
@@ -40,7 +32,7 @@ def _bare(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SectionLabel:
-    """How a mapping with settings of its own is spoken of."""
+    """How messages refer to a mapping."""
 
     name: str
     """In the middle of a sentence: `item 3`."""
@@ -56,7 +48,7 @@ Vocabulary = Callable[[KeyPath], SectionLabel | None]
 
 @dataclass(frozen=True, slots=True)
 class ValidationProblems:
-    """What is wrong with a source, and with which parts of it."""
+    """Problems of a source."""
 
     problems: Sequence[Problem] = ()
     paths: Sequence[KeyPath] = ()
@@ -64,7 +56,7 @@ class ValidationProblems:
 
 
 def check_shape(source: PlanSource, model: type[BaseModel], vocabulary: Vocabulary) -> ValidationProblems:
-    """Everything wrong with `source`, in its text or by `model`."""
+    """All problems of `source`, in its text or by `model`."""
     try:
         model.model_validate(source.data)
     except ValidationError as error:
@@ -76,7 +68,7 @@ def check_shape(source: PlanSource, model: type[BaseModel], vocabulary: Vocabula
 
 
 def subject(path: KeyPath, vocabulary: Vocabulary) -> str:
-    """What a sentence about the value at `path` starts with: "`timeoutSec` of item 3"."""
+    """The subject of a message about the value at `path`: "`timeoutSec` of item 3"."""
     part, rest = _part_of(path, vocabulary)
     if not rest:
         return part.name
@@ -85,7 +77,7 @@ def subject(path: KeyPath, vocabulary: Vocabulary) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a sentence can hold it: short, and named for what it is."""
+    """A value as a message shows it: short, with its kind."""
     match value:
         case None:
             return "nothing"
@@ -116,7 +108,7 @@ class MessageWriter:
         self.source, self.vocabulary = source, vocabulary
 
     def problem(self, error: Mapping[str, Any]) -> Problem:
-        """One of pydantic's errors in our words, at its place."""
+        """The problem of one of pydantic's errors."""
         path: KeyPath = tuple(error["loc"])
         if error["type"] == "missing":
             return self._missing(path)

@@ -28,6 +28,7 @@ from proctor.processes.streams import (
     LineSplitter,
     StreamReader,
     text_decoder,
+    undisturbed,
 )
 
 T = TypeVar("T")
@@ -320,20 +321,6 @@ async def at_most(seconds: float, work: Coroutine[Any, Any, None]) -> None:
             await work
     except TimeoutError:
         pass
-
-
-async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
-    """Finish `work` even when cancelled meanwhile; the cancellation is raised afterwards."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as late:
-            cancelled = late
-    if cancelled is not None:
-        raise cancelled
-    return task.result()
 
 
 GRACE_SECONDS = 5.0

@@ -7,7 +7,8 @@ buffered, and a slow reader makes the program wait.
 import asyncio
 from codecs import getincrementaldecoder
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 LINE_LIMIT = 8 * 1024 * 1024
 """Bytes of one line that are kept; a model's answer with everything in it has been seen at 3 MB."""
@@ -199,3 +200,20 @@ class ClippedStreamReader(asyncio.Protocol):
         """Close the pipe, read to the end or not."""
         if self._transport is not None:
             self._transport.close()
+
+
+T = TypeVar("T")
+
+
+async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
+    """Finish `work` even when cancelled meanwhile; the cancellation is raised afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as late:
+            cancelled = late
+    if cancelled is not None:
+        raise cancelled
+    return task.result()

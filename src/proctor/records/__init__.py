@@ -1,16 +1,14 @@
-"""Sessions that other tools recorded, each kind of record in its own file.
+"""Import formats: sessions recorded by other tools, one module per format.
 
-A module here has `kind`, what people call it (its file's name, with hyphens), and two functions:
+A module has `kind`, its name (that of the file, with hyphens), and two functions:
 
-    def recognises(path: Path) -> bool        does this file or folder look like one of mine?
-    def read(path: Path) -> Iterator[ImportedSession | Unreadable]
+    def recognises(path: Path) -> bool        does this file or folder look like this format?
+    def read(path: Path) -> Iterator[Session | Unreadable]
 
-`recognises` looks at a name and a little of a file, and never fails. `read` gives sessions one by one;
-what it cannot read it names and goes on. A module may have `endings`, in which the names of its files end and
-no others: a file called so that nobody recognises is named as broken, not passed over. Adding a kind is
-adding a file; nothing is registered.
-
-Knows no kind by name.
+`recognises` looks at the name and the beginning of a file, and never fails. `read` yields sessions one by
+one; parts it cannot read are reported and skipped. A module may define `endings`, suffixes that only this
+format uses: such a file that no format recognizes is reported as broken. Formats are found by file name;
+nothing is registered.
 """
 
 import difflib
@@ -25,25 +23,25 @@ from proctor.session import Session, Unreadable
 
 
 class Kind(Protocol):
-    """A module in this folder."""
+    """A module of this package."""
 
     kind: str
 
     def recognises(self, path: Path) -> bool:
-        """Whether a file or folder looks like one of this kind."""
+        """Whether a file or folder looks like this format."""
 
     def read(self, path: Path) -> Iterator[Session | Unreadable]:
-        """The sessions in it."""
+        """Its sessions."""
 
 
 def kind_names() -> list[str]:
-    """The kinds of record there are, in order."""
+    """The import formats, in order."""
     modules = pkgutil.iter_modules([str(Path(__file__).parent)])
     return sorted(module.name.replace("_", "-") for module in modules if not module.name.startswith("_"))
 
 
 def find_kind(name: str) -> Kind:
-    """The kind called `name`; `NotFound` says which there are."""
+    """The format `name`; a `NotFound` lists the formats."""
     names = kind_names()
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
@@ -53,16 +51,16 @@ def find_kind(name: str) -> Kind:
 
 
 def endings_of(kind: Kind) -> tuple[str, ...]:
-    """How the names of files of a kind end, and those of no others; empty: there is no such ending."""
+    """File suffixes that only this format uses; empty: none."""
     found: tuple[str, ...] = getattr(kind, "endings", ())
     return found
 
 
 def all_endings() -> tuple[str, ...]:
-    """The endings of every kind."""
+    """The suffixes of all formats."""
     return tuple(ending for name in kind_names() for ending in endings_of(find_kind(name)))
 
 
 def recognised(path: Path) -> Kind | None:
-    """The kind that a file or folder is of; None when no kind knows it."""
+    """The format of a file or folder; None: unknown."""
     return next((kind for kind in map(find_kind, kind_names()) if kind.recognises(path)), None)

@@ -1,7 +1,4 @@
-"""Files somebody else wrote, read without trusting them: bounded, and never more than a `ValueError`.
-
-Knows nothing of what they hold.
-"""
+"""Bounded reading of untrusted files: every failure is a `ValueError` or `OSError`."""
 
 import lzma
 import struct
@@ -29,7 +26,7 @@ Read = Iterator[Session | Unreadable]
 
 @dataclass(frozen=True, slots=True)
 class JsonLine:
-    """One line of a file of JSON lines."""
+    """One line of a JSON Lines file."""
 
     number: int
     """Counted from 1."""
@@ -41,7 +38,7 @@ class JsonLine:
 
 
 def head_of(path: Path, suffixes: tuple[str, ...] = ()) -> bytes:
-    """The beginning of a file; empty when it cannot be read, or its name does not end in a suffix."""
+    """The beginning of a file; empty when it cannot be read or has another suffix."""
     if suffixes and not path.name.endswith(suffixes):
         return b""
     try:
@@ -54,7 +51,7 @@ def head_of(path: Path, suffixes: tuple[str, ...] = ()) -> bytes:
 
 
 def load_json(path: Path) -> Any:
-    """The JSON value that a file is; a `ValueError` or `OSError` says why there is none."""
+    """The JSON value of a file; a `ValueError` or `OSError` when there is none."""
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
@@ -64,11 +61,11 @@ def load_json(path: Path) -> Any:
     try:
         return parse_json(data)
     except ValueError as error:
-        raise ValueError(f"it is no JSON: {error}") from error
+        raise ValueError(f"it is not JSON: {error}") from error
 
 
 def json_lines(path: Path) -> Iterator[JsonLine]:
-    """The lines of a file that say something."""
+    """The nonempty lines of a file."""
     number = 0
     with path.open("rb") as file:
         while data := file.readline(MOST_BYTES):
@@ -79,11 +76,11 @@ def json_lines(path: Path) -> Iterator[JsonLine]:
                 yield JsonLine(number, parse_json(data))
             except ValueError as error:
                 is_last = not data.endswith(b"\n") and len(data) < MOST_BYTES
-                yield JsonLine(number, None, f"it is no JSON: {error}", is_unfinished=is_last)
+                yield JsonLine(number, None, f"it is not JSON: {error}", is_unfinished=is_last)
 
 
-def told(path: Path, make: Callable[[], Session], part: str = "") -> Session | Unreadable:
-    """What `make` makes of a record, or that it cannot be read; `part` names it within its file."""
+def read_session(path: Path, make: Callable[[], Session], part: str = "") -> Session | Unreadable:
+    """The session that `make` returns, or an `Unreadable`; `part` names it within its file."""
     try:
         session = make()
         if not session.steps and not session.scores and session.status == "success":
@@ -94,7 +91,7 @@ def told(path: Path, make: Callable[[], Session], part: str = "") -> Session | U
 
 
 def unreadable(path: Path, error: Exception | str, part: str = "") -> Unreadable:
-    """That a file cannot be read, and why, in a line."""
+    """An `Unreadable` with a one-line reason."""
     deep = "it is nested too deeply" if isinstance(error, RecursionError) else ""
     said = deep or str(getattr(error, "strerror", None) or error) or type(error).__name__
     return Unreadable(path=str(path), problem=f"{part}: {said}" if part else said)
@@ -109,7 +106,7 @@ def place_of(path: Path, name: str) -> str:
     return f"{around[-1]}/{name}" if around else name
 
 
-# The members of a zip file somebody else packed, one at a time and never more than is asked for.
+# Zip files: members are read one at a time, each within a size limit.
 
 
 _ZSTANDARD = 93
@@ -131,8 +128,8 @@ _BROKEN = (
 )
 
 
-class Packed:
-    """An open zip file. What is wrong with it is a `ValueError`."""
+class ZipMembers:
+    """An open zip file; every problem with it is a `ValueError`."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -141,15 +138,15 @@ class Packed:
             # Of two members with one name the later counts.
             self._members = {each.filename: each for each in self._archive.infolist()[:MOST_MEMBERS]}
         except _BROKEN as error:
-            raise ValueError(f"it is no zip file that can be read: {error}") from error
+            raise ValueError(f"it is not a readable zip file: {error}") from error
 
     @property
     def names(self) -> list[str]:
-        """What the members are called, in their order."""
+        """Names of the members, in order."""
         return list(self._members)
 
     def load(self, name: str) -> Any:
-        """The JSON value that a member is."""
+        """The JSON value of a member."""
         try:
             return parse_json(self._bytes(self._members[name]))
         except _BROKEN as error:
@@ -180,15 +177,15 @@ class Packed:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Packed]:
-    """A zip file, open as long as it is looked at."""
+def open_zip(path: Path) -> Iterator[ZipMembers]:
+    """An open zip file, closed at the end of the block."""
     with path.open("rb") as stream:
-        yield Packed(stream)
+        yield ZipMembers(stream)
 
 
 def _unpacked(data: bytes) -> bytes:
-    """What Zstandard packed, in one frame or several, a little more than `MOST_BYTES` at most."""
-    # Only these files need it; Python has it from 3.14 on.
+    """Zstandard data, in one or more frames, decompressed to little more than `MOST_BYTES`."""
+    # Imported here: only these files need it; part of Python from 3.14 on.
     try:
         from compression import zstd  # type: ignore[import-not-found, unused-ignore]
     except ImportError:

@@ -1,9 +1,4 @@
-"""What happened in a session, gathered as a record tells it: turns, and tool calls with their results.
-
-A turn begins when the user speaks after something was done, unless the record says itself where turns are.
-
-Knows nothing of formats.
-"""
+"""Builds a session's transcript from a record: turns, messages, and tool calls with their results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,7 +42,7 @@ class _Step:
 
 
 class TranscriptBuilder:
-    """A session as it is being told."""
+    """The transcript of a session under construction."""
 
     def __init__(self, *, turns_by_user: bool = True) -> None:
         self.turns_are_told = not turns_by_user
@@ -61,12 +56,12 @@ class TranscriptBuilder:
         """The latest."""
 
     def begin(self, trace_id: str = "", at: datetime | None = None) -> None:
-        """A turn begins; what was said so far belongs to it if that was instructions only."""
+        """Start a turn; instructions recorded so far belong to it."""
         now = self._steps[-1]
         if now.entries and (now.trace_id or not now.is_only_instructions()):
             self._steps.append(now := _Step())
         now.trace_id, now.began = trace_id, at
-        self._saw(at)
+        self._extend_time(at)
 
     def say(
         self,
@@ -77,7 +72,7 @@ class TranscriptBuilder:
         *,
         even_nothing: bool = False,
     ) -> None:
-        """Somebody said something. A message without words is not told, unless it is known to be one."""
+        """Add a message. One without text is skipped unless it is known to be a message."""
         if not text and not even_nothing:
             return
         if role == "user" and not self.turns_are_told and not self._steps[-1].is_waiting_for_the_user():
@@ -117,8 +112,9 @@ class TranscriptBuilder:
         at: datetime | None = None,
         duration_ms: float | None = None,
     ) -> None:
-        """How a tool call ended; one without an id answers the oldest open call, one of none is said."""
-        self._saw(at)
+        """Add the result of a tool call; without an id it belongs to the oldest open call; a result without a
+        call is added as a message."""
+        self._extend_time(at)
         known = call_id if call_id in self._open else next(iter(self._open), "") if not call_id else ""
         if not known:
             self.say("tool", result, at)
@@ -130,31 +126,31 @@ class TranscriptBuilder:
     def spend(
         self, call: ModelCall, at: datetime | None = None, *, before: tuple[int, int] | None = None
     ) -> None:
-        """A model was asked. Told before what came of it: at a place `here` gave, else here."""
-        self._saw(at)
+        """Add a model call, before its outcome: at a position from `here`, else at the end."""
+        self._extend_time(at)
         step, index = before or self.here()
         self._steps[step].entries.insert(index, _Entry(call, at))
 
     def here(self) -> tuple[int, int]:
-        """This place in the story, for `spend`."""
+        """The current position, for `spend`."""
         return len(self._steps) - 1, len(self._steps[-1].entries)
 
     @property
     def is_waiting_for_a_tool(self) -> bool:
-        """Whether it breaks off with a tool call whose result nobody told."""
+        """Whether it ends with a tool call without a result."""
         last = self._last
         return isinstance(last, ToolCall) and last.success is None and not last.result and bool(self._open)
 
     @property
     def is_waiting_for_the_agent(self) -> bool:
-        """Whether it breaks off with something the user said."""
+        """Whether it ends with a message of the user."""
         last = self._last
         return isinstance(last, Message) and last.role == "user"
 
     @property
     def steps(self) -> list[Step]:
-        """What was told, turn by turn."""
-        return [_told(step) for step in self._steps if step.entries]
+        """The turns so far."""
+        return [_finished(step) for step in self._steps if step.entries]
 
     @property
     def _last(self) -> Event | None:
@@ -162,18 +158,18 @@ class TranscriptBuilder:
         return entries[-1].event if entries else None
 
     def _add(self, event: Event, at: datetime | None) -> _Entry:
-        self._saw(at)
+        self._extend_time(at)
         entry = _Entry(event, at)
         self._steps[-1].entries.append(entry)
         return entry
 
-    def _saw(self, at: datetime | None) -> None:
+    def _extend_time(self, at: datetime | None) -> None:
         if at is not None:
             self.began_at = min(self.began_at or at, at)
             self.ended_at = max(self.ended_at or at, at)
 
 
-def _told(step: _Step) -> Step:
+def _finished(step: _Step) -> Step:
     moments: Sequence[datetime] = [each.at for each in step.entries if each.at is not None]
     return Step(
         trace_id=step.trace_id,
@@ -183,43 +179,47 @@ def _told(step: _Step) -> Step:
     )
 
 
-# Messages in the form of chat completions, told as a story.
+# Messages in the shape of chat completions.
 
 
-def tell(story: TranscriptBuilder, message: Mapping[str, Any], at: datetime | None = None) -> None:
-    """Tell one message: what was said in it, the tools it calls, or the result it brings."""
+def add_message(
+    transcript: TranscriptBuilder, message: Mapping[str, Any], at: datetime | None = None
+) -> None:
+    """Add one chat message: its text, tool calls, or tool result."""
     role, said = message.get("role"), message_text(message.get("content"))
     if role in ("system", "developer"):
-        story.say("system", said, at)
+        transcript.say("system", said, at)
     elif role == "user":
-        story.say("user", said, at)
+        transcript.say("user", said, at)
     elif role == "assistant":
-        story.say("assistant", said, at)
-        tell_calls(story, message, at)
+        transcript.say("assistant", said, at)
+        add_calls(transcript, message, at)
     elif role in ("tool", "function"):
-        # The tool-free form of old calls its functions by name only.
-        story.answer(as_name(message.get("tool_call_id")), said, at=at)
+        # The deprecated function-calling form names functions only.
+        transcript.answer(as_name(message.get("tool_call_id")), said, at=at)
 
 
-def tell_calls(story: TranscriptBuilder, message: Mapping[str, Any], at: datetime | None = None) -> None:
-    """Tell the tools a message calls."""
+def add_calls(transcript: TranscriptBuilder, message: Mapping[str, Any], at: datetime | None = None) -> None:
+    """Add the tool calls of a message."""
     for call in maps_in(message.get("tool_calls")):
         asked = as_map(call, "function") or call
-        story.call(as_text(asked.get("name")), args_of(asked.get("arguments")), as_name(call.get("id")), at)
+        transcript.call(
+            as_text(asked.get("name")), args_of(asked.get("arguments")), as_name(call.get("id")), at
+        )
     if old := as_map(message, "function_call"):
-        story.call(as_text(old.get("name")), args_of(old.get("arguments")), at=at)
+        transcript.call(as_text(old.get("name")), args_of(old.get("arguments")), at=at)
 
 
-# Scores as our own exports keep them in other tools' files, taken back as they were.
+# Scores as our exports write them to other tools' files.
 
 
-def scores_of_ours(value: Any) -> list[Score]:
-    """The scores of a list, each a mapping of what is known of it."""
-    return [score_of_ours(each) for each in maps_in(value) if as_text(each.get("evaluator"))]
+def exported_scores(value: Any) -> list[Score]:
+    """Scores of a list, as our exports write them."""
+    return [exported_score(each) for each in maps_in(value) if as_text(each.get("evaluator"))]
 
 
-def score_of_ours(said: Any) -> Score:
-    """One of them."""
+def exported_score(said: Any) -> Score:
+    """One score, as our exports write it."""
     level = said.get("level")
     return Score(
         evaluator=as_text(said.get("evaluator")),

@@ -1,10 +1,8 @@
 """Trajectories in the Agent Trajectory Interchange Format (ATIF), as Harbor and others write them.
 
-Each trajectory is a session, also those of agents within agents. Harbor keeps a trial's reward in
-`result.json` beside the agent's folder; it becomes a score. Our own exports say in `extra` what the format
-has no place for, and come back as they were.
-
-Knows nothing of stores.
+Each trajectory is a session, including those of subagents. The reward of a Harbor trial (`result.json` beside
+the agent's folder) becomes a score. Our exports store in `extra` what the format lacks, and are imported
+unchanged.
 """
 
 from collections.abc import Mapping
@@ -25,8 +23,8 @@ from proctor.json_values import (
     tools_of,
     whole_number,
 )
-from proctor.records._files import Read, head_of, load_json, place_of, told, unreadable
-from proctor.records._transcript import TranscriptBuilder, scores_of_ours
+from proctor.records._files import Read, head_of, load_json, place_of, read_session, unreadable
+from proctor.records._transcript import TranscriptBuilder, exported_scores
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
 
@@ -56,7 +54,7 @@ def read(path: Path) -> Read:
     waiting = [outer]
     while waiting:
         trajectory = waiting.pop(0)
-        yield told(path, lambda it=trajectory: _session(path, it, outer))  # type: ignore[misc]
+        yield read_session(path, lambda it=trajectory: _session(path, it, outer))  # type: ignore[misc]
         waiting += maps_in(trajectory.get("subagent_trajectories"))
 
 
@@ -65,9 +63,9 @@ def _session(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]
         raise ValueError("it does not say that it is a trajectory: no `schema_version` ATIF-v…")
     agent, ours = as_map(trajectory, "agent"), as_map(trajectory, "extra", OURS)
     default_model = as_text(agent.get("model_name"))
-    story = TranscriptBuilder(turns_by_user=not ours)
+    transcript = TranscriptBuilder(turns_by_user=not ours)
     for step in maps_in(trajectory.get("steps")):
-        _tell(story, step, default_model)
+        _tell(transcript, step, default_model)
     trial = _trial(path) if trajectory is outer else {}
     status, reason, error = _ending(trial, ours)
     return Session(
@@ -85,14 +83,14 @@ def _session(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]
         error=error,
         started_at=as_datetime(ours.get("started_at"))
         or as_datetime(trial.get("started_at"))
-        or story.began_at,
+        or transcript.began_at,
         finished_at=as_datetime(ours.get("finished_at"))
         or as_datetime(trial.get("finished_at"))
-        or story.ended_at,
-        steps=story.steps,
+        or transcript.ended_at,
+        steps=transcript.steps,
         tools=tools_of(agent.get("tool_definitions")),
         attributes=_attributes(trajectory, outer, trial, ours),
-        scores=[*_rewards(trial), *scores_of_ours(ours.get("scores"))],
+        scores=[*_rewards(trial), *exported_scores(ours.get("scores"))],
         notes=[note for note in map(as_text, [trajectory.get("notes"), *as_list(ours.get("notes"))]) if note],
     )
 
@@ -103,32 +101,34 @@ def _id(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]) -> 
     return f"{run}/{own}" if own and own != run else run
 
 
-def _tell(story: TranscriptBuilder, step: Mapping[str, Any], default_model: str) -> None:
+def _tell(transcript: TranscriptBuilder, step: Mapping[str, Any], default_model: str) -> None:
     source = ROLES.get(as_text(step.get("source")))
     # What a later trajectory repeats of an earlier one happened only once.
     if source is None or step.get("is_copied_context") is True:
         return
     at, ours = as_datetime(step.get("timestamp")), as_map(step, "extra", OURS)
     if "turn" in ours:
-        story.begin(as_text(ours["turn"]), at)
+        transcript.begin(as_text(ours["turn"]), at)
     for call in _model_calls(step, ours, default_model):
-        story.spend(call, at)
+        transcript.spend(call, at)
     role = "tool" if ours.get("role") == "tool" else source
-    is_ours = story.turns_are_told and not ours.get("is_silent")
-    story.say(role, message_text(step.get("message")), at, as_text(ours.get("name")), even_nothing=is_ours)
+    is_ours = transcript.turns_are_told and not ours.get("is_silent")
+    transcript.say(
+        role, message_text(step.get("message")), at, as_text(ours.get("name")), even_nothing=is_ours
+    )
     extras = dict[str, Mapping[str, Any]]()
     for asked in maps_in(step.get("tool_calls")):
         called = as_name(asked.get("tool_call_id"))
         extras[called] = as_map(asked, "extra")
         own_id = as_text(as_map(ours, "call_ids").get(called, called))
         args = args_of(asked.get("arguments"))
-        story.call(as_text(asked.get("function_name")), args, own_id, at, known_as=called)
+        transcript.call(as_text(asked.get("function_name")), args, own_id, at, known_as=called)
     for result in maps_in(as_map(step, "observation").get("results")):
-        _answer(story, result, extras)
+        _answer(transcript, result, extras)
 
 
 def _answer(
-    story: TranscriptBuilder, result: Mapping[str, Any], extras: Mapping[str, Mapping[str, Any]]
+    transcript: TranscriptBuilder, result: Mapping[str, Any], extras: Mapping[str, Mapping[str, Any]]
 ) -> None:
     called = as_name(result.get("source_call_id"))
     known = extras.get(called, {})
@@ -137,7 +137,7 @@ def _answer(
         is_error = as_map(result, "extra").get("is_error")
         success = not is_error if isinstance(is_error, bool) else None
     content = message_text(result.get("content"))
-    story.answer(called, content, success, duration_ms=as_number(known.get("duration_ms")))
+    transcript.answer(called, content, success, duration_ms=as_number(known.get("duration_ms")))
 
 
 def _model_calls(step: Mapping[str, Any], ours: Mapping[str, Any], default_model: str) -> list[ModelCall]:

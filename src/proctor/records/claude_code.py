@@ -1,10 +1,7 @@
-"""Claude Code's session files: `~/.claude/projects/*/*.jsonl`, also those of its agents within agents.
+"""Session files of Claude Code: `~/.claude/projects/*/*.jsonl`, including those of subagents.
 
-One answer of the model may stand on several lines, each with the same id and the tokens so far: it counts
-once. What the program says to itself (`isMeta`) is left out. A file that is still being written is read as
-far as it goes.
-
-Knows nothing of prices: the files name none any more.
+One answer may span several lines with the same id and cumulative tokens: it counts once. Internal messages
+(`isMeta`) are skipped. A file that is still being written is read up to its end. The files contain no prices.
 """
 
 import re
@@ -30,7 +27,7 @@ from proctor.session import ModelCall, Session, Unreadable, Usage
 kind = "claude-code"
 
 
-# What the program itself writes in place of a model's answer.
+# Written by the program in place of a model's answer.
 _SYNTHETIC = "<synthetic>"
 
 
@@ -63,14 +60,14 @@ def read(path: Path) -> Read:
     except OSError as error:
         yield unreadable(path, error)
         return
-    yield session.told() if session.story.steps else unreadable(path, "nothing was said in it")
+    yield session.finish() if session.transcript.steps else unreadable(path, "it has no messages")
 
 
 class _ClaudeCodeSession:
     """What the lines so far came to."""
 
     def __init__(self, path: Path) -> None:
-        self.story = TranscriptBuilder()
+        self.transcript = TranscriptBuilder()
         self.notes: list[str] = []
         self._path = path
         self._said: dict[str, str] = {}
@@ -99,7 +96,7 @@ class _ClaudeCodeSession:
         elif what == "system" and entry.get("subtype") == "compact_boundary":
             self.notes.append("the conversation was summarised to save room")
 
-    def told(self) -> Session:
+    def finish(self) -> Session:
         """All of it."""
         self._spend()
         status, reason, error = self._ending()
@@ -119,9 +116,9 @@ class _ClaudeCodeSession:
             status=status,
             end_reason=reason,
             error=error,
-            started_at=self.story.began_at,
-            finished_at=self.story.ended_at,
-            steps=self.story.steps,
+            started_at=self.transcript.began_at,
+            finished_at=self.transcript.ended_at,
+            steps=self.transcript.steps,
             attributes={**self._about, **({"is_sidechain": True} if self._is_sidechain else {})},
             notes=self.notes,
         )
@@ -131,7 +128,7 @@ class _ClaudeCodeSession:
         for block in maps_in(content):
             if block.get("type") == "tool_result":
                 is_error = block.get("is_error")
-                self.story.answer(
+                self.transcript.answer(
                     as_text(block.get("tool_use_id")),
                     message_text(block.get("content")),
                     # A tool that went well often does not say so.
@@ -148,7 +145,7 @@ class _ClaudeCodeSession:
         elif text and not text.startswith("<local-command-"):
             self._interrupted = False
             role = entry.get("isCompactSummary") is True
-            self.story.say("system" if role else "user", text, at, "summary" if role else "")
+            self.transcript.say("system" if role else "user", text, at, "summary" if role else "")
 
     def _assistant(self, entry: Mapping[str, Any], at: datetime | None) -> None:
         message = as_map(entry, "message")
@@ -157,18 +154,18 @@ class _ClaudeCodeSession:
         if is_error:
             # The program says so, not the model.
             return
-        place, name = self.story.here(), ("subagent" if self._is_aside(entry) else "")
+        place, name = self.transcript.here(), ("subagent" if self._is_aside(entry) else "")
         for block in maps_in(message.get("content")):
             if block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use"):
                 called = as_text(block.get("id"))
-                self.story.call(as_text(block.get("name")), args_of(block.get("input")), called, at)
+                self.transcript.call(as_text(block.get("name")), args_of(block.get("input")), called, at)
             elif as_text(block.get("type")).endswith("_tool_result"):
-                self.story.answer(
+                self.transcript.answer(
                     as_text(block.get("tool_use_id")), message_text(block.get("content")), at=at
                 )
             elif block.get("type") == "text":
-                self.story.say("assistant", as_text(block.get("text")), at, name)
-        self.story.say("assistant", as_text(message.get("content")), at, name)
+                self.transcript.say("assistant", as_text(block.get("text")), at, name)
+        self.transcript.say("assistant", as_text(message.get("content")), at, name)
         model = as_text(message.get("model"))
         if model and model != _SYNTHETIC:
             self._model = model
@@ -210,14 +207,14 @@ class _ClaudeCodeSession:
         """Tell the model's calls, the last first: one put in its place would move those behind it."""
         in_order = sorted(self._calls.values(), key=lambda each: each[0])
         for place, at, call in reversed(in_order):
-            self.story.spend(call, at, before=place)
+            self.transcript.spend(call, at, before=place)
 
     def _ending(self) -> tuple[str, str, str]:
         if self._failure:
             return "error", "model_failed", self._failure
         if self._interrupted:
             return "error", "aborted", "the user interrupted it"
-        if self.story.is_waiting_for_a_tool or self.story.is_waiting_for_the_agent:
+        if self.transcript.is_waiting_for_a_tool or self.transcript.is_waiting_for_the_agent:
             return "error", "interrupted", "the file ends before the agent had answered"
         return "success", "completed", ""
 

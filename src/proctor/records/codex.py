@@ -1,10 +1,7 @@
-"""Codex' session files: `~/.codex/sessions/**/rollout-*.jsonl`.
+"""Session files of Codex: `~/.codex/sessions/**/rollout-*.jsonl`.
 
-Since 2025 each line is an envelope with a type and a payload; the lines of older files are the payloads
-themselves. Tokens are told twice in new files, once for each response and once as a running count: the
-former are taken where there are any.
-
-Knows nothing of prices.
+Since 2025 each line is an envelope with a type and a payload; lines of older files are the payloads. New
+files contain tokens per response and as a running total: the former are preferred.
 """
 
 import re
@@ -34,7 +31,7 @@ kind = "codex"
 _ENVELOPES = (b'"session_meta"', b'"response_item"', b'"record_type"', b'"turn_context"')
 
 
-# What the program says to the model in the user's name.
+# Text that the program sends in the user's name.
 _INSTRUCTIONS = (
     *("<environment_context>", "<user_instructions>", "<permissions instructions>", "<skills_instructions>"),
     *("# AGENTS.md instructions", "<INSTRUCTIONS>", "<collaboration_mode>"),
@@ -73,14 +70,14 @@ def read(path: Path) -> Read:
     except OSError as error:
         yield unreadable(path, error)
         return
-    yield session.told() if session.story.steps else unreadable(path, "nothing was said in it")
+    yield session.finish() if session.transcript.steps else unreadable(path, "it has no messages")
 
 
 class _CodexSession:
     """What the lines so far came to."""
 
     def __init__(self, path: Path) -> None:
-        self.story = TranscriptBuilder()
+        self.transcript = TranscriptBuilder()
         self.notes: list[str] = []
         self._path = path
         self._about: Mapping[str, Any] = {}
@@ -113,14 +110,14 @@ class _CodexSession:
         elif "payload" not in line:
             self._begin(line, at) if "instructions" in line else self._item(line, at)
 
-    def told(self) -> Session:
+    def finish(self) -> Session:
         """All of it."""
         in_order = sorted(self._spent, key=lambda each: each[0])
         # The last first: one put in its place would move those behind it.
         for place, at, call, told_apart in reversed(in_order):
             # The running count and the responses' own tell of the same calls.
             if told_apart or not self._told_apart:
-                self.story.spend(call, at, before=place)
+                self.transcript.spend(call, at, before=place)
         status, reason, error = self._ending()
         found = _ID.search(self._path.stem)
         git = as_map(self._about, "git")
@@ -135,9 +132,9 @@ class _CodexSession:
             status=status,
             end_reason=reason,
             error=error,
-            started_at=self.story.began_at,
-            finished_at=self.story.ended_at,
-            steps=self.story.steps,
+            started_at=self.transcript.began_at,
+            finished_at=self.transcript.ended_at,
+            steps=self.transcript.steps,
             attributes={name: value for name, value in known.items() if value},
             notes=self.notes,
         )
@@ -146,8 +143,8 @@ class _CodexSession:
         # A thread that goes on from another has the other's beginning behind its own.
         if not self._about:
             self._about = about
-            told = as_map(about, "base_instructions").get("text") or about.get("instructions")
-            self.story.say("system", as_text(told), at)
+            instructions = as_map(about, "base_instructions").get("text") or about.get("instructions")
+            self.transcript.say("system", as_text(instructions), at)
 
     def _item(self, item: Mapping[str, Any], at: datetime | None) -> None:
         what, called = as_text(item.get("type")), as_text(item.get("call_id"))
@@ -162,7 +159,7 @@ class _CodexSession:
         elif what == "web_search_call":
             self._response_began()
             query = args_of(item.get("action"))
-            self.story.call("web_search", query, as_text(item.get("id")), at, success=_went_well(item))
+            self.transcript.call("web_search", query, as_text(item.get("id")), at, success=_went_well(item))
         elif what in ("function_call", "tool_search_call"):
             self._call(as_text(item.get("name")) or "tool_search", args_of(item.get("arguments")), called, at)
 
@@ -170,30 +167,30 @@ class _CodexSession:
         text, role = message_text(item.get("content")), item.get("role")
         if role == "assistant":
             self._response_began()
-            self.story.say("assistant", text, at)
+            self.transcript.say("assistant", text, at)
         elif role == "user" and not text.lstrip().startswith(_INSTRUCTIONS):
-            self.story.say("user", text, at)
+            self.transcript.say("user", text, at)
         else:
-            self.story.say("system", text, at)
+            self.transcript.say("system", text, at)
 
     def _call(self, name: str, args: Mapping[str, Any], called: str, at: datetime | None) -> None:
         self._response_began()
-        self.story.call(name, args, called, at)
+        self.transcript.call(name, args, called, at)
 
     def _answer(self, called: str, output: Any, at: datetime | None) -> None:
         text, success = _output(output)
         known, duration_ms = self._exits.get(called, (success, None))
-        self.story.answer(called, text, known, at, duration_ms)
+        self.transcript.answer(called, text, known, at, duration_ms)
 
     def _event(self, event: Mapping[str, Any], at: datetime | None) -> None:
         what = event.get("type")
         if what in ("task_started", "turn_started"):
             self._is_running, self._error, self._aborted = True, "", False
-            self.story.begin(as_text(event.get("turn_id")), at)
+            self.transcript.begin(as_text(event.get("turn_id")), at)
         elif what in ("task_complete", "turn_complete"):
             self._is_running = False
             self._error = as_text(as_map(event, "error").get("message"))
-            self.story.ended_at = at or self.story.ended_at
+            self.transcript.ended_at = at or self.transcript.ended_at
         elif what == "turn_aborted":
             self._is_running, self._aborted = False, True
         elif what in ("error", "stream_error"):
@@ -213,7 +210,7 @@ class _CodexSession:
             self._exits[called] = (code == 0, duration)
 
     def _response_began(self) -> None:
-        self._place = self._place or self.story.here()
+        self._place = self._place or self.transcript.here()
 
     def _running_count(self, info: Mapping[str, Any], at: datetime | None) -> None:
         total = info.get("total_token_usage")
@@ -237,7 +234,7 @@ class _CodexSession:
             ),
         )
         self._told_apart += told_apart
-        self._spent.append((self._place or self.story.here(), at, call, told_apart))
+        self._spent.append((self._place or self.transcript.here(), at, call, told_apart))
         self._place = None
 
     def _ending(self) -> tuple[str, str, str]:
@@ -245,7 +242,11 @@ class _CodexSession:
             return "error", "aborted", "the turn was aborted"
         if self._error:
             return "error", "model_failed", self._error
-        if self._is_running or self.story.is_waiting_for_a_tool or self.story.is_waiting_for_the_agent:
+        if (
+            self._is_running
+            or self.transcript.is_waiting_for_a_tool
+            or self.transcript.is_waiting_for_the_agent
+        ):
             return "error", "interrupted", "the file ends before the agent had answered"
         return "success", "completed", ""
 

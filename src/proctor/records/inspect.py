@@ -1,9 +1,7 @@
-"""Inspect's logs, `.eval` and JSON: each sample is a session, with the scores it was given.
+"""Inspect logs, `.eval` and JSON: each sample is a session, with its scores.
 
-The conversation is the sample's messages; the events say when, how long and for how much. Samples of an
-`.eval` file are read one at a time. A log whose run was interrupted is read as far as it goes.
-
-Knows nothing of Inspect's code.
+The conversation comes from the messages of a sample; times, durations and cost from its events. Samples of an
+`.eval` file are read one at a time. An interrupted log is read up to its end.
 """
 
 from collections.abc import Mapping
@@ -26,13 +24,10 @@ from proctor.json_values import (
     tools_of,
     whole_number,
 )
-from proctor.records._files import Packed, Read, head_of, load_json, opened, told, unreadable
-from proctor.records._transcript import TranscriptBuilder, score_of_ours, scores_of_ours
+from proctor.records._files import Read, ZipMembers, head_of, load_json, open_zip, read_session, unreadable
+from proctor.records._transcript import TranscriptBuilder, exported_score, exported_scores
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
-
-# One sample of an Inspect log, as a session.
-
 
 OURS = "proctor"
 """Where in `metadata` our own exports keep what Inspect has no place for."""
@@ -72,11 +67,11 @@ def session_of(sample: Mapping[str, Any], header: Mapping[str, Any], source: str
     spec, ours = as_map(header, "eval"), as_map(sample, "metadata", OURS)
     attachments = as_map(sample, "attachments")
     events = _read_events(sample, attachments)
-    story = TranscriptBuilder(turns_by_user=not ours)
+    transcript = TranscriptBuilder(turns_by_user=not ours)
     for message in maps_in(sample.get("messages")):
-        _tell(story, message, events, attachments)
-    _spend_the_rest(story, sample, events)
-    scores = [*_scores(sample), *scores_of_ours(ours.get("scores_not_given"))]
+        _tell(transcript, message, events, attachments)
+    _spend_the_rest(transcript, sample, events)
+    scores = [*_scores(sample), *exported_scores(ours.get("scores_not_given"))]
     status, reason, error = _ending(sample, scores, ours)
     about = ours or _about(sample, header)
     return Session(
@@ -92,9 +87,9 @@ def session_of(sample: Mapping[str, Any], header: Mapping[str, Any], source: str
         status=status,
         end_reason=reason,
         error=error,
-        started_at=as_datetime(sample.get("started_at")) or story.began_at,
-        finished_at=as_datetime(sample.get("completed_at")) or story.ended_at,
-        steps=story.steps,
+        started_at=as_datetime(sample.get("started_at")) or transcript.began_at,
+        finished_at=as_datetime(sample.get("completed_at")) or transcript.ended_at,
+        steps=transcript.steps,
         tools=tools_of(ours.get("tools")) or events.offered,
         attributes=_attributes(sample, spec, ours),
         scores=scores,
@@ -193,7 +188,7 @@ def _usage(used: Mapping[str, Any]) -> Usage:
 
 
 def _tell(
-    story: TranscriptBuilder, message: Mapping[str, Any], events: _Events, attachments: Mapping[str, Any]
+    transcript: TranscriptBuilder, message: Mapping[str, Any], events: _Events, attachments: Mapping[str, Any]
 ) -> None:
     made, ours = as_text(message.get("id")), as_map(message, "metadata", OURS)
     said = _attached(message_text(message.get("content")), attachments)
@@ -201,31 +196,31 @@ def _tell(
     calls = (events.calls.pop(made, []) or events.calls.pop(said, [])) if is_agent else []
     at = as_datetime(ours.get("at")) or next((moment for _, moment in calls if moment), None)
     if "turn" in ours:
-        story.begin(as_text(ours["turn"]), at)
+        transcript.begin(as_text(ours["turn"]), at)
     for call, moment in calls:
-        story.spend(call, moment)
+        transcript.spend(call, moment)
     role = message.get("role")
     if role == "tool" and not ours.get("is_said"):
-        _answer(story, message, said, events)
+        _answer(transcript, message, said, events)
         return
-    is_ours = story.turns_are_told and not ours.get("is_silent")
+    is_ours = transcript.turns_are_told and not ours.get("is_silent")
     said_by = _ROLES.get(as_text(role), "tool")
-    story.say(said_by, said, at, as_text(ours.get("name")), even_nothing=is_ours)
+    transcript.say(said_by, said, at, as_text(ours.get("name")), even_nothing=is_ours)
     for asked in maps_in(message.get("tool_calls")):
         called = as_text(asked.get("id"))
         happened = as_datetime(events.tools.get(called, {}).get("timestamp"))
         own_id = as_text(as_map(ours, "call_ids").get(called, called))
         args = args_of(asked.get("arguments"))
-        story.call(as_text(asked.get("function")), args, own_id, happened or at, known_as=called)
+        transcript.call(as_text(asked.get("function")), args, own_id, happened or at, known_as=called)
 
 
-def _answer(story: TranscriptBuilder, message: Mapping[str, Any], said: str, events: _Events) -> None:
+def _answer(transcript: TranscriptBuilder, message: Mapping[str, Any], said: str, events: _Events) -> None:
     called = as_text(message.get("tool_call_id"))
     event, ours = events.tools.get(called, {}), as_map(message, "metadata", OURS)
     wrong = as_map(message, "error") or as_map(event, "error")
     duration_ms = _milliseconds(ours.get("duration_ms"), event.get("working_time"))
     success = ours.get("success", not wrong)
-    story.answer(
+    transcript.answer(
         called,
         said or ("" if ours else as_text(wrong.get("message"))),
         success if isinstance(success, bool) else None,
@@ -239,17 +234,17 @@ def _attached(text: str, attachments: Mapping[str, Any]) -> str:
     return as_text(attachments.get(text.removeprefix(ATTACHED))) or text
 
 
-def _spend_the_rest(story: TranscriptBuilder, sample: Mapping[str, Any], events: _Events) -> None:
+def _spend_the_rest(transcript: TranscriptBuilder, sample: Mapping[str, Any], events: _Events) -> None:
     """Tell the model calls nothing came of in the conversation: those of judges and of other agents."""
     for calls in events.calls.values():
         for call, moment in calls:
-            story.spend(call, moment)
+            transcript.spend(call, moment)
     if not any(event.get("event") == "model" for event in maps_in(sample.get("events"))):
         for model, used in as_map(sample, "model_usage").items():
             cost = as_cost(as_map(used).get("total_cost"))
             source = "" if cost is None else "agent"
             call = ModelCall(model=model, usage=_usage(as_map(used)), cost_usd=cost, price_source=source)
-            story.spend(call, before=(0, 0))
+            transcript.spend(call, before=(0, 0))
 
 
 def _scores(sample: Mapping[str, Any]) -> list[Score]:
@@ -260,7 +255,7 @@ def _scores(sample: Mapping[str, Any]) -> list[Score]:
 
 def _score(name: str, said: Mapping[str, Any]) -> list[Score]:
     if ours := as_map(said, "metadata", OURS):
-        return [score_of_ours({**ours, "explanation": said.get("explanation")})]
+        return [exported_score({**ours, "explanation": said.get("explanation")})]
     value, explanation = said.get("value"), as_text(said.get("explanation"))
     parts: Mapping[str, Any] = value if isinstance(value, dict) else {"": value}
     if isinstance(value, list):
@@ -321,7 +316,7 @@ def read(path: Path) -> Read:
     """The sessions of a log."""
     try:
         if head_of(path).startswith(b"PK"):
-            with opened(path) as packed:
+            with open_zip(path) as packed:
                 yield from _read_packed(path, packed)
         else:
             yield from _read_whole(path, load_json(path))
@@ -329,17 +324,17 @@ def read(path: Path) -> Read:
         yield unreadable(path, error)
 
 
-def _read_packed(path: Path, packed: Packed) -> Read:
+def _read_packed(path: Path, packed: ZipMembers) -> Read:
     names = packed.names
     about = next((name for name in (HEADER, START) if name in names), "")
     if not about:
-        raise ValueError(f"it is no log: it has neither {HEADER} nor {START}")
+        raise ValueError(f"it is not a log: it has neither {HEADER} nor {START}")
     header = as_map(packed.load(about))
     for name in names:
         if not name.startswith(SAMPLES) or not name.endswith(".json"):
             continue
         if name.count("/") == 1:
-            yield told(path, lambda it=name: _session(packed.load(it), header), name)  # type: ignore[misc]
+            yield read_session(path, lambda it=name: _session(packed.load(it), header), name)  # type: ignore[misc]
         elif name.endswith("/sample.json"):
             yield unreadable(path, "it is kept in pieces; have Inspect write it as one", name)
 
@@ -347,12 +342,12 @@ def _read_packed(path: Path, packed: Packed) -> Read:
 def _read_whole(path: Path, document: Any) -> Read:
     header = as_map(document)
     if "eval" not in header:
-        raise ValueError("it is no log: it has no `eval`")
+        raise ValueError("it is not a log: it has no `eval`")
     for number, sample in enumerate(maps_in(header.get("samples")), start=1):
-        yield told(path, lambda it=sample: _session(it, header), f"sample {number}")  # type: ignore[misc]
+        yield read_session(path, lambda it=sample: _session(it, header), f"sample {number}")  # type: ignore[misc]
 
 
 def _session(sample: Any, header: Mapping[str, Any]) -> Session:
     if not isinstance(sample, dict) or not isinstance(sample.get("messages"), list):
-        raise ValueError("it is no sample: it has no messages")
+        raise ValueError("it is not a sample: it has no messages")
     return session_of(sample, header, kind)

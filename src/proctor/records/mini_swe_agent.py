@@ -1,9 +1,7 @@
-"""mini-swe-agent's trajectories: `*.traj.json`, of both its generations.
+"""Trajectories of mini-swe-agent: `*.traj.json`, versions 1 and 2.
 
-The first generation has its commands in the text and their results as the user's messages; the second names
-them in `extra`, and with tool calls as chat completions do. The last message says how it ended.
-
-Knows nothing of what a patch is worth, beyond a report beside it.
+Version 1 has commands in the text and their results as user messages; version 2 has them in `extra`, or as
+tool calls of chat completions. The last message says how the run ended.
 """
 
 import re
@@ -21,8 +19,8 @@ from proctor.json_values import (
     message_text,
     usage_of_chat,
 )
-from proctor.records._files import Read, head_of, load_json, place_of, told
-from proctor.records._transcript import TranscriptBuilder, tell
+from proctor.records._files import Read, head_of, load_json, place_of, read_session
+from proctor.records._transcript import TranscriptBuilder, add_message
 from proctor.session import ModelCall, Session, Usage
 
 kind = "mini-swe-agent"
@@ -66,23 +64,23 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> Read:
     """The session of a file."""
-    yield told(path, lambda: _session(path))
+    yield read_session(path, lambda: _session(path))
 
 
 def _session(path: Path) -> Session:
     document = load_json(path)
     messages = maps_in(document if isinstance(document, list) else as_map(document).get("messages"))
     if not messages:
-        raise ValueError("it is no trajectory: it has no messages")
+        raise ValueError("it is not a trajectory: it has no messages")
     info = as_map(document, "info")
     config = as_map(info, "config")
     model = as_text(as_map(config, "model").get("model_name"))
     instance = path.name.removesuffix(SUFFIXES[0]).removesuffix(SUFFIXES[1])
-    story = TranscriptBuilder()
-    _tell(story, messages, model)
+    transcript = TranscriptBuilder()
+    _tell(transcript, messages, model)
     status, reason, error = _ending(info, messages)
     return Session(
-        external_id=_id(path, instance, story),
+        external_id=_id(path, instance, transcript),
         source=kind,
         name=as_text(as_map(document).get("instance_id")) or instance,
         agent="mini-swe-agent",
@@ -91,9 +89,9 @@ def _session(path: Path) -> Session:
         status=status,
         end_reason=reason,
         error=error,
-        started_at=story.began_at,
-        finished_at=story.ended_at,
-        steps=story.steps,
+        started_at=transcript.began_at,
+        finished_at=transcript.ended_at,
+        steps=transcript.steps,
         attributes={
             name: value
             for name, value in (
@@ -106,41 +104,41 @@ def _session(path: Path) -> Session:
     )
 
 
-def _id(path: Path, instance: str, story: TranscriptBuilder) -> str:
+def _id(path: Path, instance: str, transcript: TranscriptBuilder) -> str:
     # The same file is written for each run by hand: when it began tells one from the other.
-    began = f"@{story.began_at:%Y%m%dT%H%M%S.%f}" if story.began_at else ""
+    began = f"@{transcript.began_at:%Y%m%dT%H%M%S.%f}" if transcript.began_at else ""
     return place_of(path, instance) + began
 
 
-def _tell(story: TranscriptBuilder, messages: Sequence[Mapping[str, Any]], model: str) -> None:
+def _tell(transcript: TranscriptBuilder, messages: Sequence[Mapping[str, Any]], model: str) -> None:
     waiting = 0
     for message in messages:
         extra, role = as_map(message, "extra"), message.get("role")
         at = as_datetime(extra.get("timestamp"))
         if role == "assistant":
-            _spend(story, extra, model, at)
-            tell(story, message, at)
-            waiting = 0 if maps_in(message.get("tool_calls")) else _tell_commands(story, message, at)
+            _spend(transcript, extra, model, at)
+            add_message(transcript, message, at)
+            waiting = 0 if maps_in(message.get("tool_calls")) else _tell_commands(transcript, message, at)
         elif role == "tool" or (role == "user" and waiting and _is_result(message)):
             code = _code(message)
             result = as_text(extra.get("raw_output")) or message_text(message.get("content"))
             called = as_name(message.get("tool_call_id"))
-            story.answer(called, result, None if code is None else code == 0, at)
+            transcript.answer(called, result, None if code is None else code == 0, at)
             waiting -= role == "user"
         elif role == "user" and as_map(extra, "response"):
             # An answer nobody could read; it was paid for all the same.
-            _spend(story, extra, model, at)
-            story.say("tool", message_text(message.get("content")), at)
+            _spend(transcript, extra, model, at)
+            transcript.say("tool", message_text(message.get("content")), at)
         elif role != "exit":
-            tell(story, message, at)
+            add_message(transcript, message, at)
 
 
-def _tell_commands(story: TranscriptBuilder, message: Mapping[str, Any], at: Any) -> int:
+def _tell_commands(transcript: TranscriptBuilder, message: Mapping[str, Any], at: Any) -> int:
     """Tell the commands of a message without tool calls; how many results will follow."""
     named = [as_text(each.get("command")) for each in maps_in(as_map(message, "extra").get("actions"))]
     commands = named or _COMMAND.findall(message_text(message.get("content")))
     for command in commands:
-        story.call(SHELL, {"command": command}, at=at)
+        transcript.call(SHELL, {"command": command}, at=at)
     return len(commands)
 
 
@@ -157,14 +155,14 @@ def _code(message: Mapping[str, Any]) -> int | None:
     return int(found[1]) if found else None
 
 
-def _spend(story: TranscriptBuilder, extra: Mapping[str, Any], model: str, at: Any) -> None:
+def _spend(transcript: TranscriptBuilder, extra: Mapping[str, Any], model: str, at: Any) -> None:
     response = as_map(extra, "response")
     if not response and "cost" not in extra:
         return
     cost = as_cost(extra.get("cost"))
     # It writes 0 for a price it does not know.
     cost = cost or None
-    story.spend(
+    transcript.spend(
         ModelCall(
             model=as_text(response.get("model")) or model,
             usage=usage_of_chat(response.get("usage")) or Usage(),

@@ -1,10 +1,8 @@
-"""PatientHub's sessions: a client and a therapist in dialogue, also those our own simulations write.
+"""PatientHub sessions: dialogues of a client and a therapist, including those of our own simulations.
 
-The therapist is the one whose work is looked at, unless the file says that the client is. One turn is what
-the therapist said and what the client answered. The original has no ids, models or times; a file that was
-written twice holds a list of sessions.
-
-Knows nothing of how dialogues come about.
+The therapist is under test, unless the file says otherwise. A turn is a message of the therapist and the
+client's reply. The original has no ids, models or times; a file that was written twice contains a list of
+sessions.
 """
 
 from collections.abc import Mapping
@@ -21,8 +19,8 @@ from proctor.json_values import (
     message_text,
     whole_number,
 )
-from proctor.records._files import Read, head_of, load_json, place_of, told, unreadable
-from proctor.records._transcript import TranscriptBuilder, scores_of_ours
+from proctor.records._files import Read, head_of, load_json, place_of, read_session, unreadable
+from proctor.records._transcript import TranscriptBuilder, exported_scores
 from proctor.session import ModelCall, Role, Session, Usage
 
 kind = "patienthub"
@@ -34,7 +32,7 @@ CLIENT, THERAPIST = "client", "therapist"
 SUMMARY = "batch_summary.json"
 
 
-# How our own files call them, besides our own words.
+# Names of the sides in our own files.
 _STATUSES = {"error": "error", "fail": "fail", "timeout": "timeout", "success": "success"}
 
 
@@ -61,15 +59,15 @@ def read(path: Path) -> Read:
             continue
         # Appending to a file turns its session into the first of a list: it is still the same one.
         name = path.stem if not number else f"{path.stem}#{number + 1}"
-        yield told(path, lambda it=session, of=name: _session(path, it, of), part)  # type: ignore[misc]
+        yield read_session(path, lambda it=session, of=name: _session(path, it, of), part)  # type: ignore[misc]
 
 
 def _session(path: Path, session: Mapping[str, Any], name: str) -> Session:
     under_test = CLIENT if session.get("under_test") == CLIENT else THERAPIST
-    story = TranscriptBuilder(turns_by_user=False)
-    _tell(story, session, under_test)
+    transcript = TranscriptBuilder(turns_by_user=False)
+    _tell(transcript, session, under_test)
     record, roles = as_map(session, "record"), as_map(session, "roles")
-    _spend(story, session, roles)
+    _spend(transcript, session, roles)
     status = _STATUSES.get(as_text(session.get("status")), "success")
     ended = as_text(session.get("end_reason"))
     return Session(
@@ -81,9 +79,9 @@ def _session(path: Path, session: Mapping[str, Any], name: str) -> Session:
         status=status,
         end_reason=ended or ("completed" if status == "success" else "internal_error"),
         error=as_text(session.get("error")),
-        started_at=as_datetime(record.get("started_at")) or story.began_at,
-        finished_at=as_datetime(record.get("finished_at")) or story.ended_at,
-        steps=story.steps,
+        started_at=as_datetime(record.get("started_at")) or transcript.began_at,
+        finished_at=as_datetime(record.get("finished_at")) or transcript.ended_at,
+        steps=transcript.steps,
         attributes={
             name: value
             for name, value in (
@@ -95,25 +93,25 @@ def _session(path: Path, session: Mapping[str, Any], name: str) -> Session:
             )
             if value
         },
-        scores=scores_of_ours(session.get("scores")),
+        scores=exported_scores(session.get("scores")),
     )
 
 
-def _tell(story: TranscriptBuilder, session: Mapping[str, Any], under_test: str) -> None:
+def _tell(transcript: TranscriptBuilder, session: Mapping[str, Any], under_test: str) -> None:
     opened_by = ""
     for message in maps_in(session.get("messages")):
         side, text = as_text(message.get("role")), message_text(message.get("content"))
         if side not in (CLIENT, THERAPIST):
-            story.say("system", text, name=side)
+            transcript.say("system", text, name=side)
             continue
         opened_by = opened_by or side
         if side == opened_by:
-            story.begin()
+            transcript.begin()
         role: Role = "assistant" if side == under_test else "user"
-        story.say(role, text, name=side)
+        transcript.say(role, text, name=side)
 
 
-def _spend(story: TranscriptBuilder, session: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
+def _spend(transcript: TranscriptBuilder, session: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
     """Tell what each side spent: known in sum only."""
     used = as_map(session, "usage")
     for side in (CLIENT, THERAPIST):
@@ -131,4 +129,4 @@ def _spend(story: TranscriptBuilder, session: Mapping[str, Any], roles: Mapping[
                 cost_usd=cost or None,
                 price_source="agent" if cost else "",
             )
-            story.spend(call, before=(0, 0))
+            transcript.spend(call, before=(0, 0))

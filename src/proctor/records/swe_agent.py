@@ -1,10 +1,8 @@
-"""SWE-agent's trajectories: `*.traj`.
+"""Trajectories of SWE-agent: `*.traj`.
 
-Its steps are thought, action and observation; what the model was told before them is in the history. With
-function calling the history also knows which tool an action was. Tokens and cost are known in sum only.
-Whether the instance was resolved stands in `results.json` or `report.json` beside it, if it was tried.
-
-Knows nothing of time: the files name no moments.
+Steps are thought, action and observation; earlier prompts are in the history, which also has the tool of an
+action with function calling. Tokens and cost are totals only. Whether the instance was resolved is in
+`results.json` or `report.json` beside it, if it was evaluated. The files contain no times.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +22,8 @@ from proctor.json_values import (
     parse_json,
     whole_number,
 )
-from proctor.records._files import Read, head_of, load_json, place_of, told
-from proctor.records._transcript import TranscriptBuilder, tell
+from proctor.records._files import Read, head_of, load_json, place_of, read_session
+from proctor.records._transcript import TranscriptBuilder, add_message
 from proctor.score import Score
 from proctor.session import ModelCall, Session, Usage
 
@@ -41,7 +39,7 @@ endings = (SUFFIX,)
 SHELL = "bash"
 
 
-# Its own commands before it had function calling; whatever else an action begins with is for the shell.
+# Commands from before function calling; any other first word of an action is a shell command.
 _COMMANDS = frozenset(
     ("open", "goto", "create", "edit", "insert", "submit", "search_dir", "search_file", "find_file")
     + ("scroll_up", "scroll_down", "str_replace_editor", "view_image", "filemap", "exit_forfeit")
@@ -69,7 +67,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> Read:
     """The session of a file."""
-    yield told(path, lambda: _session(path))
+    yield read_session(path, lambda: _session(path))
 
 
 def _session(path: Path) -> Session:
@@ -79,12 +77,12 @@ def _session(path: Path) -> Session:
     chosen = document if "trajectory" in document or not attempts else attempts[-1]
     trajectory, history = maps_in(chosen.get("trajectory")), maps_in(chosen.get("history"))
     if not trajectory and not history:
-        raise ValueError("it is no trajectory: it has neither steps nor a history")
+        raise ValueError("it is not a trajectory: it has neither steps nor a history")
     info, instance = as_map(chosen, "info"), path.name.removesuffix(SUFFIX)
     model = _model(chosen)
-    story = TranscriptBuilder()
-    _tell(story, trajectory, history)
-    notes = _spend(story, info, model)
+    transcript = TranscriptBuilder()
+    _tell(transcript, trajectory, history)
+    notes = _spend(transcript, info, model)
     if len(attempts) > 1:
         notes.append(f"the one of {len(attempts)} attempts that was chosen")
     status, reason, error = _ending(info)
@@ -101,7 +99,7 @@ def _session(path: Path) -> Session:
         status=status,
         end_reason=reason,
         error=error,
-        steps=story.steps,
+        steps=transcript.steps,
         attributes={
             "instance_id": instance,
             "exit_status": as_text(info.get("exit_status")),
@@ -113,53 +111,55 @@ def _session(path: Path) -> Session:
 
 
 def _tell(
-    story: TranscriptBuilder, trajectory: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
+    transcript: TranscriptBuilder,
+    trajectory: Sequence[Mapping[str, Any]],
+    history: Sequence[Mapping[str, Any]],
 ) -> None:
     real = [each for each in history if each.get("is_demo") is not True]
     if not trajectory:
         for message in real:
-            _tell_message(story, message)
+            _tell_message(transcript, message)
         return
     for message in real:
         if message.get("role") == "assistant":
             break
-        tell(story, message)
+        add_message(transcript, message)
     acted = [each for each in real if each.get("role") == "assistant"]
     # Histories may be shortened: only where there is one for each step do they belong together.
     asked = acted if len(acted) == len(trajectory) else [{}] * len(trajectory)
     for step, message in zip(trajectory, asked, strict=True):
-        _tell_step(story, step, message)
+        _tell_step(transcript, step, message)
 
 
-def _tell_step(story: TranscriptBuilder, step: Mapping[str, Any], message: Mapping[str, Any]) -> None:
+def _tell_step(transcript: TranscriptBuilder, step: Mapping[str, Any], message: Mapping[str, Any]) -> None:
     action, seen = as_text(step.get("action")), message_text(step.get("observation"))
-    story.say("assistant", as_text(step.get("thought")).strip() or as_text(step.get("response")).strip())
+    transcript.say("assistant", as_text(step.get("thought")).strip() or as_text(step.get("response")).strip())
     seconds = as_number(step.get("execution_time"))
     duration_ms = None if seconds is None else seconds * 1000
     calls = maps_in(message.get("tool_calls"))
     for call in calls:
         asked = as_map(call, "function")
-        story.call(as_text(asked.get("name")), args_of(asked.get("arguments")), as_name(call.get("id")))
+        transcript.call(as_text(asked.get("name")), args_of(asked.get("arguments")), as_name(call.get("id")))
     if calls:
-        story.answer(as_name(calls[0].get("id")), seen, duration_ms=duration_ms)
+        transcript.answer(as_name(calls[0].get("id")), seen, duration_ms=duration_ms)
     elif action.strip():
-        story.call(_tool_of(action), {"command": action})
-        story.answer("", seen, duration_ms=duration_ms)
+        transcript.call(_tool_of(action), {"command": action})
+        transcript.answer("", seen, duration_ms=duration_ms)
     else:
         # The model's answer could not be understood, and it was told so.
-        story.say("tool", seen)
+        transcript.say("tool", seen)
 
 
-def _tell_message(story: TranscriptBuilder, message: Mapping[str, Any]) -> None:
+def _tell_message(transcript: TranscriptBuilder, message: Mapping[str, Any]) -> None:
     if message.get("role") == "tool":
         called = next((as_name(each) for each in as_list(message.get("tool_call_ids"))), "")
-        story.answer(called, message_text(message.get("content")))
+        transcript.answer(called, message_text(message.get("content")))
         return
-    tell(story, message)
+    add_message(transcript, message)
     if message.get("role") == "assistant" and not maps_in(message.get("tool_calls")):
         action = as_text(message.get("action"))
         if action.strip():
-            story.call(_tool_of(action), {"command": action})
+            transcript.call(_tool_of(action), {"command": action})
 
 
 def _tool_of(action: str) -> str:
@@ -167,7 +167,7 @@ def _tool_of(action: str) -> str:
     return first if first in _COMMANDS else SHELL
 
 
-def _spend(story: TranscriptBuilder, info: Mapping[str, Any], model: str) -> list[str]:
+def _spend(transcript: TranscriptBuilder, info: Mapping[str, Any], model: str) -> list[str]:
     spent = as_map(info, "model_stats")
     usage = Usage(
         input_tokens=whole_number(spent.get("tokens_sent")),
@@ -183,7 +183,7 @@ def _spend(story: TranscriptBuilder, info: Mapping[str, Any], model: str) -> lis
         cost_usd=cost,
         price_source="" if cost is None else "agent",
     )
-    story.spend(call, before=(0, 0))
+    transcript.spend(call, before=(0, 0))
     calls = whole_number(spent.get("api_calls"))
     return (
         [f"{calls} model calls, told as one: their tokens and cost are known in sum only"]

@@ -1,10 +1,8 @@
-"""Results of tau-bench and tau2-bench: each simulation a session, its reward a score.
+"""Results of tau-bench and tau2-bench: each simulation is a session, its reward a score.
 
-tau-bench writes a list of runs. tau2-bench writes one file, or `results.json` with a folder `simulations`
-beside it. There the user has tools too: what it did with them is told as its words, so that no one takes
-them for the agent's.
-
-Knows nothing of how rewards are found.
+tau-bench writes a list of runs; tau2-bench one file, or `results.json` beside a folder `simulations`. In
+tau2-bench the user has tools too: their calls are recorded as messages of the user, not as tool calls of the
+agent.
 """
 
 import json
@@ -26,8 +24,8 @@ from proctor.json_values import (
     message_text,
     usage_of_chat,
 )
-from proctor.records._files import Read, head_of, load_json, told, unreadable
-from proctor.records._transcript import TranscriptBuilder, tell
+from proctor.records._files import Read, head_of, load_json, read_session, unreadable
+from proctor.records._transcript import TranscriptBuilder, add_message
 from proctor.score import Score
 from proctor.session import ModelCall, Session, Unreadable, Usage
 
@@ -40,7 +38,7 @@ RESULTS, SIMULATIONS = "results.json", "simulations"
 USER = "user"
 
 
-# What tau-bench calls its files: `tool-calling-gpt-4o-0.0_range_0--1_user-gpt-4o-llm_0820.json`.
+# File names of tau-bench: `tool-calling-gpt-4o-0.0_range_0--1_user-gpt-4o-llm_0820.json`.
 _NAMED = re.compile(r"(tool-calling|act|react|few-shot)-(.+)-\d+\.\d+_range_")
 
 
@@ -85,7 +83,7 @@ def _read_runs(file: Path, runs: Sequence[Any]) -> Read:
     for number, run in enumerate(runs, start=1):
         part = f"run {number}"
         if isinstance(run, dict) and isinstance(run.get("traj"), list):
-            yield told(file, lambda it=run: _run(file, it), part)  # type: ignore[misc]
+            yield read_session(file, lambda it=run: _run(file, it), part)  # type: ignore[misc]
         else:
             yield unreadable(file, "it has no `traj`", part)
 
@@ -96,7 +94,7 @@ def _read_simulations(file: Path, document: Any) -> Read:
         if isinstance(simulation, Unreadable):
             yield simulation
         elif isinstance(simulation, dict) and as_name(simulation.get("id")):
-            yield told(file, lambda it=simulation: _simulation(it, info), part)  # type: ignore[misc]
+            yield read_session(file, lambda it=simulation: _simulation(it, info), part)  # type: ignore[misc]
         else:
             yield unreadable(file, "it has no `id`", part)
 
@@ -115,9 +113,9 @@ def _simulations(file: Path, document: Any) -> Iterator[tuple[str, Any]]:
 
 def _run(file: Path, run: Mapping[str, Any]) -> Session:
     info, named = as_map(run, "info"), _NAMED.match(file.name)
-    story = TranscriptBuilder()
+    transcript = TranscriptBuilder()
     for message in maps_in(run.get("traj")):
-        tell(story, message)
+        add_message(transcript, message)
     reward = as_number(run.get("reward"))
     status, reason = _passed(reward)
     error = as_text(info.get("error"))
@@ -134,7 +132,7 @@ def _run(file: Path, run: Mapping[str, Any]) -> Session:
         status=status,
         end_reason=reason,
         error=error,
-        steps=story.steps,
+        steps=transcript.steps,
         attributes=_known(task_id=task, trial=trial, source=as_text(info.get("source"))),
         scores=scores,
     )
@@ -143,11 +141,11 @@ def _run(file: Path, run: Mapping[str, Any]) -> Session:
 def _simulation(simulation: Mapping[str, Any], info: Mapping[str, Any]) -> Session:
     agent, user = as_map(info, "agent_info"), as_map(info, "user_info")
     models = {"assistant": as_text(agent.get("llm")), USER: as_text(user.get("llm"))}
-    story = TranscriptBuilder()
+    transcript = TranscriptBuilder()
     environment = as_map(info, "environment_info")
-    story.say("system", as_text(simulation.get("policy")) or as_text(environment.get("policy")))
+    transcript.say("system", as_text(simulation.get("policy")) or as_text(environment.get("policy")))
     for message in maps_in(simulation.get("messages")):
-        _tell(story, message, models)
+        _tell(transcript, message, models)
     rewarded = as_map(simulation, "reward_info")
     reward, ended = as_number(rewarded.get("reward")), as_text(simulation.get("termination_reason"))
     status, reason = _ENDINGS.get(ended) or _passed(reward)
@@ -161,9 +159,9 @@ def _simulation(simulation: Mapping[str, Any], info: Mapping[str, Any]) -> Sessi
         status=status,
         end_reason=reason,
         error="" if status in ("success", "fail") else ended,
-        started_at=as_datetime(simulation.get("start_time")) or story.began_at,
-        finished_at=as_datetime(simulation.get("end_time")) or story.ended_at,
-        steps=story.steps,
+        started_at=as_datetime(simulation.get("start_time")) or transcript.began_at,
+        finished_at=as_datetime(simulation.get("end_time")) or transcript.ended_at,
+        steps=transcript.steps,
         attributes=_known(
             task_id=task,
             trial=trial,
@@ -179,31 +177,31 @@ def _simulation(simulation: Mapping[str, Any], info: Mapping[str, Any]) -> Sessi
     )
 
 
-def _tell(story: TranscriptBuilder, message: Mapping[str, Any], models: Mapping[str, str]) -> None:
+def _tell(transcript: TranscriptBuilder, message: Mapping[str, Any], models: Mapping[str, str]) -> None:
     role, at = as_text(message.get("role")), as_datetime(message.get("timestamp"))
     for result in maps_in(message.get("tool_messages")) or ([message] if role == "tool" else []):
         if result.get("requestor") == USER:
-            story.say("user", f"[result: {message_text(result.get('content'))}]", at)
+            transcript.say("user", f"[result: {message_text(result.get('content'))}]", at)
             continue
         failed = result.get("error")
         success = not failed if isinstance(failed, bool) else None
-        story.answer(as_name(result.get("id")), message_text(result.get("content")), success, at)
+        transcript.answer(as_name(result.get("id")), message_text(result.get("content")), success, at)
     if role not in models:
         return
-    _spend(story, message, models[role])
+    _spend(transcript, message, models[role])
     if role == USER:
-        story.say("user", message_text(message.get("content")), at)
+        transcript.say("user", message_text(message.get("content")), at)
     else:
-        story.say("assistant", message_text(message.get("content")), at)
+        transcript.say("assistant", message_text(message.get("content")), at)
     for call in maps_in(message.get("tool_calls")):
         name, args = as_text(call.get("name")), args_of(call.get("arguments"))
         if role == USER:
-            story.say("user", f"[uses {name} {json.dumps(args, ensure_ascii=False)}]", at)
+            transcript.say("user", f"[uses {name} {json.dumps(args, ensure_ascii=False)}]", at)
         else:
-            story.call(name, args, as_name(call.get("id")), at)
+            transcript.call(name, args, as_name(call.get("id")), at)
 
 
-def _spend(story: TranscriptBuilder, message: Mapping[str, Any], model: str) -> None:
+def _spend(transcript: TranscriptBuilder, message: Mapping[str, Any], model: str) -> None:
     cost, usage = as_cost(message.get("cost")), usage_of_chat(message.get("usage"))
     if usage is None and not cost:
         return
@@ -215,7 +213,7 @@ def _spend(story: TranscriptBuilder, message: Mapping[str, Any], model: str) -> 
         price_source="" if cost is None else "agent",
         latency_ms=None if seconds is None else seconds * 1000,
     )
-    story.spend(call, as_datetime(message.get("timestamp")))
+    transcript.spend(call, as_datetime(message.get("timestamp")))
 
 
 def _passed(reward: float | None) -> tuple[str, str]:

@@ -364,7 +364,7 @@ def rates(factor: Factor) -> str:
         )
         for level in factor.levels
     ]
-    return bars(f"Success rate by {factor.name}, with 95 % intervals", entries, top=1.0, say=percent)
+    return bars(f"Success rate by {factor.name}, with 95% CI", entries, top=1.0, say=percent)
 
 
 def _rate(rate: Rate) -> str:
@@ -496,4 +496,4 @@ def _means(
         )
         for name, estimate in levels
     ]
-    return [(caption, bars(f"{caption} by {factor}, with 95 % intervals", entries, say=say))]
+    return [(caption, bars(f"{caption} by {factor}, with 95% CI", entries, say=say))]

@@ -1,7 +1,4 @@
-"""A comparison as a page: differences with their intervals, what the gates say, where groups disagree.
-
-Knows nothing of stores; computes nothing.
-"""
+"""A comparison as a page: differences with their intervals, results of gates, and disagreements."""
 
 from collections.abc import Mapping, Sequence
 
@@ -46,7 +43,7 @@ def change(value: float | None, metric: str) -> str:
         return "–"
     sign = "+" if value > 0 else "−" if value < 0 else "±"
     if metric == "success":
-        return f"{sign}{abs(value) * 100:.1f} points"
+        return f"{sign}{abs(value) * 100:.1f} pp"
     return f"{sign}{figure(abs(value), metric)}"
 
 
@@ -57,7 +54,7 @@ def around(contrast: Contrast) -> str:
         # There is enough on both sides, and it would mean nothing together: a remark says why.
         return "not comparable"
     if found is None or found.low is None or found.high is None:
-        return "too few to say"
+        return "not enough data"
     return f"{change(found.low, contrast.metric)} to {change(found.high, contrast.metric)}"
 
 
@@ -67,12 +64,12 @@ def chance(p: float | None) -> str:
 
 
 def finding(contrast: Contrast) -> str:
-    """What a contrast says, in a word or two."""
+    """The result of a contrast in a word or two."""
     if contrast.difference is None:
-        return "cannot be said"
+        return "not enough data"
     if contrast.is_significant:
         return "higher" if contrast.difference.value > 0 else "lower"
-    return "none shown"
+    return "not significant"
 
 
 _WORDS: Mapping[str, object] = {
@@ -97,7 +94,7 @@ def _plot(comparison: Comparison, metric: str) -> str:
         for each in mine
     ]
     return forest(
-        f"{metric}: difference from {comparison.groups[0]}, with 95 % intervals",
+        f"{metric}: difference from {comparison.groups[0]}, with 95% CI",
         stems,
         say=lambda value: change(value, metric),
     )

@@ -1,10 +1,8 @@
-"""Judge one recorded session with one evaluator.
+"""Evaluates one recorded session with one evaluator.
 
-The session of this attempt is the judging: what the judge was asked and said, what that cost, and the
-scores, which name the session they are about. A target that could not be judged is a score with an error;
-the item is then in error too, and the scores of the other targets stay.
-
-Knows nothing of where sessions come from or which evaluators there are.
+The session of the attempt is the evaluation: requests and answers of the judge, their cost, and the scores,
+which name the session they are about. A target that could not be evaluated is a score with an error; the
+item is then in error too, and the scores of the other targets stay.
 """
 
 from dataclasses import replace
@@ -16,15 +14,15 @@ from proctor.runner import Outcome, Services
 from proctor.score import Score
 from proctor.session import Iteration, Note
 
-MOST_TOLD = 3
-"""Errors that an item tells of; all of them are scores of their own."""
+MOST_ERRORS = 3
+"""Errors that an item reports; all of them are scores of their own."""
 
 
 class EvaluationRunner:
-    """Carries out items that are a session and an evaluator."""
+    """Runs items that are a session and an evaluator."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
-        """Judge, and keep every score."""
+        """Evaluate, and record every score."""
         settings = item.settings
         with blame(EvaluatorError, f"finding {settings['evaluator']}"):
             evaluator = services.evaluator(settings["evaluator"], settings["judging"])
@@ -78,6 +76,6 @@ def _outcome(scores: list[Score]) -> Outcome:
     failed = [score.error for score in scores if score.error]
     if not failed:
         return Outcome()
-    told = "; ".join(dict.fromkeys(failed[:MOST_TOLD]))
-    said = told if len(failed) == len(scores) == 1 else f"{len(failed)} of {len(scores)}: {told}"
-    return Outcome(status=ERROR, reason="evaluator_failed", error=said)
+    errors = "; ".join(dict.fromkeys(failed[:MOST_ERRORS]))
+    error = errors if len(failed) == len(scores) == 1 else f"{len(failed)} of {len(scores)}: {errors}"
+    return Outcome(status=ERROR, reason="evaluator_failed", error=error)

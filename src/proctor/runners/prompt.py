@@ -6,7 +6,6 @@ This is the measured hot path: thousands of these items run per second.
 from collections.abc import Mapping
 from typing import Any
 
-from proctor.expect import scores_of
 from proctor.item import FAIL, Item
 from proctor.model import Request
 from proctor.model_client import ModelClient
@@ -29,7 +28,7 @@ class PromptRunner:
             record(Note(text="the answer was cut off at its length limit"))
         record(Iteration(model=item.model))
         expect = item.details.get("expect")
-        return _judged(expect, answer.text, services) if expect else DONE
+        return _check(expect, answer.text, services) if expect else DONE
 
 
 def _request(item: Item) -> Request:
@@ -42,16 +41,19 @@ def _request(item: Item) -> Request:
         model=item.model,
         messages=messages,
         parameters=details.get("settings", {}),
-        # Repeats of one item must not be the same draw, and must be the same draws when run again.
+        # Repeats of an item get different seeds, and the same ones when they run again.
         seed=None if seed is None else seed + item.repeat - 1,
     )
 
 
-def _judged(expect: Mapping[str, Any], answer: str, services: Services) -> Outcome:
+def _check(expect: Mapping[str, Any], answer: str, services: Services) -> Outcome:
+    # Loaded here: most prompts expect nothing in particular.
+    from proctor.expect import scores_of
+
     scores = scores_of(expect, answer)
     for score in scores:
         services.score(score)
-    broken = [score.explanation for score in scores if not score.value]
-    if not broken:
+    unmet = [score.explanation for score in scores if not score.value]
+    if not unmet:
         return DONE
-    return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken))
+    return Outcome(status=FAIL, reason="checks_failed", error="; ".join(unmet))

@@ -1,11 +1,9 @@
-"""The coding session: an agent in a work tree of its own, and what the check says about its work.
+"""The coding session: an agent in a worktree of its own, whose work is checked.
 
-    prepare → setup → agent → commit and publish → check → merge → tidy
+    prepare → setup → agent → commit and publish → check → merge → clean up
 
-The agent's own word and exit code prove nothing: the check decides, or without one the changes.
-Whatever ends a session, what was changed until then is committed and published first.
-
-Knows nothing of how agents are found, where records go, or what else is running.
+The agent's report and exit code do not count: the check decides, or without one, whether anything changed.
+However a session ends, its changes are committed and published first.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,7 +24,7 @@ from proctor.workspace.worktree import leave_out, publish
 
 @dataclass(frozen=True, slots=True)
 class WorktreeRunner:
-    """Carries out coding items."""
+    """Runs coding items."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
         """One attempt: see the top of this module."""
@@ -34,33 +32,33 @@ class WorktreeRunner:
 
 
 Judge = Callable[[WorkSession, WorkDone, Committed], Awaitable[Outcome]]
-"""Says what the work came to, and records the iteration."""
+"""Decides the outcome, and records the iteration."""
 
 
 async def run_session(item: Item, services: Services, judge: Judge) -> Outcome:
-    """One attempt in a work tree of its own, judged by whoever knows what the item is for."""
+    """One attempt in a worktree of its own; `judge` decides its outcome."""
     services.record(Message(role="user", content=item.prompt))
     session = await prepare(item, services)
     succeeded = False
     try:
-        outcome = await _carry_out(session, judge)
+        outcome = await _run_in_worktree(session, judge)
         succeeded = outcome.status == SUCCESS
         return outcome
     finally:
         await undisturbed(tidy(session, succeeded))
 
 
-async def _carry_out(session: WorkSession, judge: Judge) -> Outcome:
+async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
     await _set_up(session)
     try:
-        done = await _let_agent_work(session)
+        done = await _run_agent(session)
         kept = await undisturbed(_keep_and_publish(session))
     except BaseException:
         await undisturbed(_rescue(session))
         raise
     outcome = await judge(session, done, kept)
     if outcome.status == SUCCESS and session.item.settings.get("mergeOnPass") and kept.sha:
-        outcome = await _bring_to_base(session, outcome)
+        outcome = await _merge_to_base(session, outcome)
     return outcome
 
 
@@ -74,14 +72,14 @@ async def _set_up(session: WorkSession) -> None:
     if finished.exit_code != 0:
         tail = finished.output.strip()[-2000:]
         raise WorkspaceError(f"`{command}` exited with {finished.exit_code}:\n{tail}")
-    with blame(WorkspaceError, "looking at what setup made"):
+    with blame(WorkspaceError, "listing the files that setup made"):
         left = await in_thread(leave_out, session.tree)
     if left:
         session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
 
 
-async def _let_agent_work(session: WorkSession) -> WorkDone:
-    """The agent's own account of its work; a failure it reports is one, not an exception."""
+async def _run_agent(session: WorkSession) -> WorkDone:
+    """Run the agent; a failure it reports is part of the result, not an exception."""
     item, services = session.item, session.services
     agent = services.agent(item.agent, agent_settings(item))
     assignment = Assignment(
@@ -104,7 +102,7 @@ async def _let_agent_work(session: WorkSession) -> WorkDone:
 
 
 def _seed(item: Item) -> int | None:
-    """Repeats differ, each in a way that can be repeated."""
+    """A different seed for each repeat, the same when it runs again."""
     seed: Any = item.details.get("seed")
     return None if seed is None else int(seed) + item.repeat - 1
 
@@ -118,11 +116,11 @@ async def _keep_and_publish(session: WorkSession) -> Committed:
 
 
 async def _rescue(session: WorkSession) -> None:
-    """The attempt has been cut short: save what there is, and let what cut it short be the reason."""
+    """Save the work of an attempt that was cut off; the reason of that stays the outcome."""
     try:
         kept = await _keep_and_publish(session)
     except ProctorError as error:
-        session.note(f"what the agent left could not be kept: {error}")
+        session.note(f"the agent's changes could not be committed: {error}")
         session.services.record(Iteration(model=session.item.model))
         return
     session.services.record(iteration_of(session, WorkDone(), kept, None))
@@ -131,7 +129,7 @@ async def _rescue(session: WorkSession) -> None:
 def iteration_of(
     session: WorkSession, done: WorkDone, kept: Committed, checked: ProgramResult | None
 ) -> Iteration:
-    """What an agent's run is recorded as, with the check that was made of it, if one was."""
+    """The record of an agent's run, with the result of its check if there was one."""
     passed = checked is not None and checked.exit_code == 0 and not checked.timed_out
     return Iteration(
         commit_sha=kept.sha,
@@ -162,7 +160,7 @@ async def _judge(session: WorkSession, done: WorkDone, kept: Committed) -> Outco
     if done.failure:
         return Outcome(status=FAIL, reason="agent_failed", error=clipped(done.failure, 2000), result=result)
     if unchanged:
-        why = "the agent changed nothing, and there is no scriptCommand to say that this is right"
+        why = "the agent made no changes, and the plan has no scriptCommand to check the result"
         return Outcome(status=FAIL, reason="no_changes", error=why, result=result)
     return Outcome(result=result)
 
@@ -170,7 +168,7 @@ async def _judge(session: WorkSession, done: WorkDone, kept: Committed) -> Outco
 def _verdict(
     session: WorkSession, checked: ProgramResult, result: Mapping[str, Any], failed: str = "checks_failed"
 ) -> Outcome:
-    """What the check's end means."""
+    """The outcome that follows from a check."""
     if checked.timed_out:
         why = f"`{session.check}` was still running after {session.time_limit:g} s"
         return Outcome(status=TIMEOUT, reason="timeout", error=why, result=result)
@@ -182,7 +180,7 @@ def _verdict(
     return Outcome(status=FAIL, reason=failed, error=why, result=result)
 
 
-async def _bring_to_base(session: WorkSession, passed: Outcome) -> Outcome:
+async def _merge_to_base(session: WorkSession, passed: Outcome) -> Outcome:
     request = MergeRequest(
         source=session.tree.source,
         branch=session.tree.branch,
@@ -193,8 +191,8 @@ async def _bring_to_base(session: WorkSession, passed: Outcome) -> Outcome:
     attempt, limit = session.services.attempt, session.time_limit
     check = checker(session.check, session.environment, attempt, limit) if session.check else None
     merged = await merge(request, check)
-    for tried in merged.merges:
-        session.services.record(tried)
+    for attempted in merged.merges:
+        session.services.record(attempted)
     return _after_merge(session, passed, merged)
 
 
@@ -211,7 +209,7 @@ def _after_merge(session: WorkSession, passed: Outcome, merged: MergeResult) -> 
 
 
 async def run_command(session: WorkSession, command: str) -> ProgramResult:
-    """Run a command in the session's tree, within its time limit, and end whatever it leaves running."""
+    """Run a command in the session's worktree within its time limit; end what it leaves running."""
     with blame(WorkspaceError, f"running `{command}`"):
         finished = await run(
             command,

@@ -3,8 +3,6 @@
 Agreement and kappa say how often they are the same; alpha also how people agree among themselves, which
 is the most a judge can reach; the confusion says which labels it takes for which; position and length
 say whether it leans with a turn's place or an answer's size; repeated judgements say how much it wavers.
-
-Knows nothing of models, stores or files.
 """
 
 from collections import Counter, defaultdict
@@ -25,6 +23,7 @@ from proctor.stats.reliability import (
     kappa,
 )
 from proctor.store import StoreReader
+from proctor.store.aggregates import LabeledEvaluator, LabeledScore, labeled_evaluators, labeled_scores
 
 FEW, SOME = 30, 100
 """Below the first nothing can be said, below the second little."""
@@ -267,29 +266,8 @@ def _remarked(found: Calibration) -> Calibration:
     return replace(found, remarks=tuple(remarks))
 
 
-# How good the judges are, as far as people have said what they think of the same things.
-
-
-Row = dict[str, Any]
-
-
 Order = Callable[[str, str], Sequence[str]]
 """The labels of an evaluator and dimension, lowest first; empty when they have no order."""
-
-
-_VERDICTS = (
-    'SELECT l."evaluator", l."dimension", l."sessionId" AS "about", l."target", l."who", '
-    'l."label" AS "said", l."value" AS "worth", l."level", s."evaluatorDigest", s."label", s."value", '
-    's."timestamp", s."sessionId", s."position" FROM "labels" l JOIN "scores" s ON {joined} '
-    'AND s."evaluator" = l."evaluator" AND s."target" = l."target" AND s."dimension" = l."dimension" '
-    "AND s.\"error\" = '' WHERE {wanted}"
-)
-
-
-_JOINS = (
-    's."judgedSessionId" = l."sessionId"',
-    's."sessionId" = l."sessionId" AND s."judgedSessionId" = \'\'',
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,31 +287,16 @@ class LabeledJudge:
 
 def judges(read: StoreReader, order: Order, *, evaluator: str = "") -> list[LabeledJudge]:
     """Every evaluator that has labels, the most labelled first; or one of them."""
-    verdicts: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in _rows(read, evaluator):
+    verdicts: dict[tuple[str, str], list[LabeledScore]] = defaultdict(list)
+    for row in labeled_scores(read, evaluator):
         verdicts[row["evaluator"], row["dimension"]].append(row)
     return [
-        _judge(row, verdicts[row["evaluator"], row["dimension"]], order) for row in _named(read, evaluator)
+        _judge(named, verdicts[named["evaluator"], named["dimension"]], order)
+        for named in labeled_evaluators(read, evaluator)
     ]
 
 
-def _named(read: StoreReader, evaluator: str) -> list[Row]:
-    wanted, given = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
-    return read.query(
-        'SELECT "evaluator", "dimension", MAX("level") AS "level", COUNT(*) AS "labels" FROM "labels" '
-        f'{wanted} GROUP BY "evaluator", "dimension" ORDER BY "labels" DESC, "evaluator", "dimension"',
-        given,
-    )
-
-
-def _rows(read: StoreReader, evaluator: str) -> list[Row]:
-    wanted, given = ('l."evaluator" = ?', (evaluator,)) if evaluator else ("1 = 1", ())
-    return [
-        row for joined in _JOINS for row in read.query(_VERDICTS.format(joined=joined, wanted=wanted), given)
-    ]
-
-
-def _judge(named: Row, rows: Sequence[Row], order: Order) -> LabeledJudge:
+def _judge(named: LabeledEvaluator, rows: Sequence[LabeledScore], order: Order) -> LabeledJudge:
     last = max(rows, key=lambda row: row["timestamp"] or "", default=None)
     digest = last["evaluatorDigest"] if last else ""
     things = _things(row for row in rows if row["evaluatorDigest"] == digest)
@@ -348,7 +311,7 @@ def _judge(named: Row, rows: Sequence[Row], order: Order) -> LabeledJudge:
     )
 
 
-def _things(rows: Iterable[Row]) -> list[JudgedTargetPair]:
+def _things(rows: Iterable[LabeledScore]) -> list[JudgedTargetPair]:
     people: dict[tuple[str, str], dict[str, LabelValue]] = defaultdict(dict)
     machine: dict[tuple[str, str], dict[tuple[str, str, int], LabelValue]] = defaultdict(dict)
     for row in rows:

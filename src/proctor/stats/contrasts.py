@@ -222,7 +222,7 @@ FEWEST_TO_RESAMPLE = 8
 """Below this a bootstrap sees too little of the distribution; Student's interval is wider and safer."""
 
 
-# Enough for two digits of a 95 % interval; more values need fewer draws for the same.
+# Enough for two digits of a 95% interval; more values need fewer draws for the same.
 MOST_DRAWS, FEWEST_DRAWS, WORK = 2000, 500, 1_000_000
 
 

@@ -26,7 +26,7 @@ from proctor.stats.reliability import (
     Observation,
     variance_components,
 )
-from proctor.store import StoreReader
+from proctor.store import StoreReader, aggregates
 
 # What pairing clients with therapists did to a measure: means by combination, and where variance lies.
 
@@ -61,13 +61,13 @@ class RoleCrossing:
     """`client`, `therapist`, `pairing`, `repeat`."""
 
 
-def measures_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def measures_of(rows: Sequence[Mapping[str, object]]) -> list[str]:
     """The numeric columns there are."""
     names = dict.fromkeys(name for row in rows for name in row)
     return [name for name in names if name not in NOT_MEASURES and _numbers(rows, name)]
 
 
-def crossing(rows: Sequence[Mapping[str, Any]], measure: str) -> RoleCrossing:
+def crossing(rows: Sequence[Mapping[str, object]], measure: str) -> RoleCrossing:
     """What the combinations come to in one measure. Rows without it are left out."""
     cells: dict[tuple[str, str], list[float]] = {}
     for row in rows:
@@ -89,7 +89,7 @@ def crossing(rows: Sequence[Mapping[str, Any]], measure: str) -> RoleCrossing:
     )
 
 
-def analysis(rows: Sequence[Mapping[str, Any]], measure: str = "") -> list[dict[str, Any]]:
+def analysis(rows: Sequence[Mapping[str, object]], measure: str = "") -> list[dict[str, Any]]:
     """Every measure there is, or the one that is named, as plain data."""
     known = measures_of(rows)
     if measure and measure not in known:
@@ -97,9 +97,9 @@ def analysis(rows: Sequence[Mapping[str, Any]], measure: str = "") -> list[dict[
     return [asdict(crossing(rows, name)) for name in ([measure] if measure else known)]
 
 
-def told_apart(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def told_apart(rows: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
     """The rows, each side named with its model where it was played by several: those are several sides."""
-    models: dict[tuple[str, Any], set[Any]] = {}
+    models: dict[tuple[str, object], set[object]] = {}
     for row in rows:
         for side in SIDES:
             models.setdefault((side, row.get(side)), set()).add(row.get(f"{side}_model"))
@@ -116,12 +116,12 @@ def told_apart(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _numbers(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+def _numbers(rows: Sequence[Mapping[str, object]], name: str) -> bool:
     values = [row[name] for row in rows if row.get(name) is not None]
     return bool(values) and all(map(_is_number, values))
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
@@ -151,17 +151,7 @@ class DialogueRun:
 def runs_of(reader: StoreReader, run_id: str) -> Iterator[DialogueRun]:
     """The dialogues of one batch, in its order."""
     scores = _scores(reader, run_id)
-    rows = reader.query(
-        'SELECT i."id", i."factors", i."settings", i."status", i."reason", i."error", '
-        'MAX(CASE WHEN m."name" = \'num_turns\' THEN m."value" END) AS "turns", '
-        'MAX(CASE WHEN m."name" = \'end_reason\' THEN m."label" END) AS "ended", '
-        'MAX(CASE WHEN m."name" = \'caused_by\' THEN m."label" END) AS "caused" '
-        'FROM "batch_items" i LEFT JOIN "metrics" m ON m."sessionId" = i."sessionId" AND m."step" = 0 '
-        'WHERE i."runId" = ? GROUP BY i."runId", i."id", i."factors", i."settings", i."status", '
-        'i."reason", i."error", i."position" ORDER BY i."position"',
-        (run_id,),
-    )
-    for row in rows:
+    for row in aggregates.dialogue_items(reader, run_id):
         factors, settings = json.loads(row["factors"]), json.loads(row["settings"])
         yield DialogueRun(
             combination=settings["combination"],
@@ -209,7 +199,7 @@ def summary_of(runs: Iterable[DialogueRun]) -> dict[str, Any]:
     """The documented summary, with ours behind it."""
     by_combination: dict[str, _Tally] = {}
     total, successful, failed = 0, 0, 0
-    errors = list[dict[str, Any]]()
+    errors = list[dict[str, object]]()
     for run in runs:
         total += 1
         by_combination.setdefault(run.combination, _Tally()).add(run)
@@ -228,7 +218,7 @@ def summary_of(runs: Iterable[DialogueRun]) -> dict[str, Any]:
     }
 
 
-def error_record(run: DialogueRun) -> dict[str, Any]:
+def error_record(run: DialogueRun) -> dict[str, object]:
     """The documented record of a run that failed, with why and through whom behind it."""
     return {
         "status": run.status,
@@ -260,9 +250,9 @@ class _Tally:
             for name, value in run.scores.items():
                 self._scores.setdefault(name, []).append(value)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         failed = sum(number for status, number in self._statuses.items() if status in FINISHED)
-        document: dict[str, Any] = {
+        document: dict[str, object] = {
             "num_runs": self._statuses.total(),
             "avg_turns": _rounded(fmean(self._turns)) if self._turns else None,
             "std_turns": _rounded(stdev(self._turns)) if len(self._turns) > 1 else None,
@@ -287,13 +277,7 @@ def _rounded(value: float) -> float:
 
 
 def _scores(reader: StoreReader, run_id: str) -> dict[str, dict[str, float]]:
-    rows = reader.query(
-        'SELECT i."id", s."evaluator", AVG(s."value") AS "value" FROM "batch_items" i '
-        'JOIN "scores" s ON s."sessionId" = i."sessionId" WHERE i."runId" = ? AND s."value" IS NOT NULL '
-        'GROUP BY i."id", s."evaluator"',
-        (run_id,),
-    )
-    found: dict[str, dict[str, float]] = {}
-    for row in rows:
-        found.setdefault(row["id"], {})[row["evaluator"]] = row["value"]
-    return found
+    scores: dict[str, dict[str, float]] = {}
+    for row in aggregates.item_scores(reader, run_id):
+        scores.setdefault(row["id"], {})[row["evaluator"]] = row["value"]
+    return scores

@@ -1,13 +1,9 @@
-"""What runs of a scenario are going to take, from what earlier ones took.
+"""Estimates of cost and time from earlier work.
 
-Everyone who is asked (an actor, the narrator, who summarises, measures or checks) took so many calls and
-tokens a turn, with the model they had; runs to come are counted up from that, turn by turn, and priced as
-their own models are. Somebody who has a new model is expected to need the tokens they needed with another;
-somebody who was never there is left to a guess. Both are said.
-
-The interval is that of the runs to come, not of the average: it covers their own spread too.
-
-Knows nothing of how a run is played, or where prices come from.
+A scenario is estimated from the calls and tokens that each role (an actor, the narrator, the summarizer, …)
+took per turn in earlier runs, priced by the model it has now. A role with a new model is expected to need the
+tokens it needed with another; a role without earlier runs is a guess. Both are noted. The interval is that of
+the runs to come, not of the average: it covers their own spread too.
 """
 
 import json
@@ -16,15 +12,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, variance
-from typing import Any
 
 from proctor.item import FAIL, SUCCESS, TIMEOUT
 from proctor.scenario.state import ScenarioCall, calls_of
 from proctor.stats.intervals import Estimate, mean, mean_of, student_quantile
-from proctor.store import StoreReader
-from proctor.store.database import places
-
-# What completed runs of a scenario have taken on average: calls, tokens and money.
+from proctor.store import StoreReader, aggregates
+from proctor.store.aggregates import WorkerSums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +32,7 @@ class PastUsage:
 
 def experience(read: StoreReader, scenario: str) -> PastUsage:
     """Look up what earlier runs of a scenario took, to say what further ones may take."""
-    rows = read.query(
-        'SELECT i."tokensTotal", i."costUsd", '
-        '(SELECT SUM(s."modelCalls") FROM "sessions" s WHERE s."runId" = i."runId" AND s."itemId" = i."id") '
-        'AS "calls" FROM "batch_items" i JOIN "batches" b ON b."runId" = i."runId" '
-        'WHERE b."job" = ? AND i."status" = ? AND i."prompt" = ?',
-        ("scenario", SUCCESS, scenario),
-    )
+    rows = aggregates.scenario_totals(read, scenario)
     return PastUsage(
         runs=len(rows),
         calls=mean_of([float(row["calls"] or 0) for row in rows]),
@@ -64,9 +51,6 @@ def as_document(found: PastUsage) -> dict[str, object]:
             for name, one in figures.items()
         },
     }
-
-
-# What a batch is going to take, from what the same agents and models took before.
 
 
 ENDED = (SUCCESS, FAIL, TIMEOUT)
@@ -118,7 +102,7 @@ def forecast(read: StoreReader, job: str, work: Mapping[AgentModel, int], *, con
     known, sessions, cost, seconds, longest = 0, 0, None, 0.0, 0.0
     unknown = list[str]()
     for worker, items in work.items():
-        time, money = _experience(read, job, worker)
+        time, money = _means(aggregates.worker_sums(read, job, worker.agent, worker.model, ENDED))
         if time.value is None:
             unknown.append(str(worker))
             continue
@@ -140,21 +124,10 @@ def forecast(read: StoreReader, job: str, work: Mapping[AgentModel, int], *, con
     )
 
 
-def _experience(read: StoreReader, job: str, worker: AgentModel) -> tuple[Estimate, Estimate]:
-    """Seconds and USD of a session of this worker."""
-    (row,) = read.query(
-        'SELECT COUNT("workSeconds") AS "n", SUM("workSeconds") AS "time", '
-        'SUM("workSeconds" * "workSeconds") AS "time2", COUNT("costUsd") AS "priced", '
-        'SUM("costUsd") AS "cost", SUM("costUsd" * "costUsd") AS "cost2" FROM "sessions" '
-        f'WHERE "job" = ? AND "agent" = ? AND "model" = ? AND "status" IN ({places(ENDED)})',
-        (job, worker.agent, worker.model, *ENDED),
-    )
+def _means(row: WorkerSums) -> tuple[Estimate, Estimate]:
+    """Seconds and USD of a session."""
     time = mean(row["n"], row["time"] or 0.0, row["time2"] or 0.0)
     return time, mean(row["priced"], row["cost"] or 0.0, row["cost2"] or 0.0)
-
-
-MOST_RUNS = 200
-"""Earlier runs that are looked at, the latest first: more would change no digit that matters."""
 
 
 Price = Callable[[str, float, float], float | None]
@@ -187,7 +160,7 @@ class Prediction:
     notes: tuple[str, ...] = ()
     """What had to be assumed."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """As JSON."""
         return {
             "runs": self.runs,
@@ -241,11 +214,7 @@ class _EarlierCalls:
 
 def earlier_runs(read: StoreReader, scenario: str) -> list[list[PromptShare]]:
     """What completed runs of a scenario took, each as its parts; the latest first."""
-    rows = read.query(
-        'SELECT i."runId", i."id" FROM "batch_items" i JOIN "batches" b ON b."runId" = i."runId" '
-        'WHERE b."job" = ? AND i."status" = ? AND i."prompt" = ? ORDER BY i."finishedAt" DESC LIMIT ?',
-        ("scenario", SUCCESS, scenario, MOST_RUNS),
-    )
+    rows = aggregates.scenario_items(read, scenario)
     runs = [parts_of(_turns(read, row["runId"], row["id"])) for row in rows]
     return [parts for parts in runs if parts]
 

@@ -1,7 +1,7 @@
-"""What goes with success, with failure, and with higher or lower metrics: statements with their evidence.
+"""Factors associated with success, failure and metrics of an experiment: statements with their evidence.
 
-A statement says the effect, the interval around it and the chance of seeing it by luck, corrected for the
-number of statements tried. Where there is too little to say anything, that is said.
+A statement gives the effect, its confidence interval and its p-value, corrected for the number of statements
+tested. Where there is not enough data, a note says so.
 """
 
 import re
@@ -20,12 +20,12 @@ from proctor.stats.contrasts import LEVEL, Difference
 
 Number = float
 OF_ITS_OWN = ("validation_failed", "checks_failed", "timeout", "cost_limit")
-"""Why a run fails through nobody's fault but its own."""
+"""Reasons of failures that the run itself caused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:
-    """One run, as far as analysis cares."""
+    """One run, as the analysis needs it."""
 
     run_id: str
     variation_id: int
@@ -36,9 +36,9 @@ class RunData:
     reason: str = ""
     error: str = ""
     metrics: Mapping[str, Number] = field(default_factory=dict)
-    """The last value of each metric that is a number."""
+    """The last value of each numeric metric."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """The last value of each metric that is a word."""
+    """The last value of each text metric."""
     by_turn: Mapping[int, Mapping[str, Number]] = field(default_factory=dict)
     cost_usd: float | None = None
     tokens: int = 0
@@ -50,18 +50,18 @@ class RunData:
 
     @property
     def is_error(self) -> bool:
-        """It failed for a reason that is not its own: ours, or the provider's."""
+        """Whether it ended in an infrastructure error."""
         return self.status == "failed" and self.reason not in OF_ITS_OWN
 
     @property
     def is_judged(self) -> bool:
-        """It has come to an end of its own, good or bad: what success rates are made of."""
+        """Whether it counts for the success rate: it succeeded, or failed by itself."""
         return self.is_success or (self.status == "failed" and not self.is_error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """An experiment's folder, read."""
+    """The runs of an experiment."""
 
     name: str
     runs: tuple[RunData, ...]
@@ -71,11 +71,11 @@ class Study:
     planned: int
     stand_ins: tuple[str, ...] = ()
     description: str = ""
-    """What its author says it is for."""
+    """Description by the author."""
 
 
 FEWEST = 3
-"""Runs in a group below which nothing is tested."""
+"""Minimum number of runs in a group for a test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class LevelContrast:
 
 
 def level_contrasts(study: Study, metric: str = "") -> list[LevelContrast]:
-    """Every level of every factor against the rest, in the success rate or in a metric."""
+    """Contrasts of every level of every factor with the rest, for the success rate or a metric."""
     found: list[tuple[str, str, Difference]] = []
     for factor, levels in levels_of(study).items():
         for level in levels:
@@ -103,7 +103,7 @@ def level_contrasts(study: Study, metric: str = "") -> list[LevelContrast]:
             if difference is not None:
                 found.append((factor, level, difference))
             if len(levels) == 2:
-                # The other level would say the same with the sign turned.
+                # The contrast of the other level is the same with the opposite sign.
                 break
     corrected = contrasts.holm([difference.p for _, _, difference in found])
     return [
@@ -134,7 +134,7 @@ def statement(contrast: LevelContrast) -> dict[str, Any]:
 
 
 def failure_clusters(study: Study) -> list[dict[str, Any]]:
-    """Runs that did not succeed, by reason and by what was said, the most frequent first."""
+    """Runs that did not succeed, by reason and error, the most frequent first."""
     groups: dict[tuple[str, str], list[RunData]] = defaultdict(list)
     for run in study.runs:
         if not run.is_success:
@@ -166,7 +166,7 @@ def failure_clusters(study: Study) -> list[dict[str, Any]]:
 
 
 def honest_words(study: Study, tried: Sequence[LevelContrast]) -> list[str]:
-    """What cannot be said, and why."""
+    """Limits of the analysis, with their reasons."""
     words: list[str] = []
     if not study.runs:
         return ["There are no runs yet."]
@@ -207,7 +207,7 @@ def never_differs(study: Study, metric: str) -> bool:
 
 
 def of_no_spread(study: Study, metrics: Sequence[str]) -> list[str]:
-    """Which metrics repeats told nothing about, in words."""
+    """A sentence on metrics that do not vary between repeats."""
     alike = [metric for metric in metrics if never_differs(study, metric)]
     if not alike:
         return []
@@ -227,12 +227,12 @@ def levels_of(study: Study) -> dict[str, list[str]]:
 
 
 def level_of(study: Study, run: RunData, factor: str) -> str:
-    """The level of a factor that a run had; empty when it had none."""
+    """The level of a factor in a run; empty: none."""
     return study.factors.get(run.variation_id, {}).get(factor, "")
 
 
 def _in_metric(study: Study, factor: str, level: str, metric: str) -> Difference | None:
-    """By pairs of equal seeds where they pair, else by two groups."""
+    """Paired by seed where possible, else as two groups."""
     runs = [run for run in study.runs if run.is_success and metric in run.metrics]
     first, second = _by_seed(study, runs, factor, level, metric)
     if len(first) >= FEWEST:
@@ -276,7 +276,7 @@ def _rates(study: Study, factor: str, level: str) -> Difference | None:
 
 
 def _line(error: str) -> str:
-    """The first line of an error that says something."""
+    """The first line of an error that is not empty."""
     return next((line.strip() for line in error.splitlines() if line.strip()), "")[:160]
 
 

@@ -1,24 +1,9 @@
-"""What a reader should know before believing the figures: failures, stand-ins, retries, notes.
+"""Failures, mocks, retries and notes: what a reader should know before believing the figures."""
 
-Knows nothing of rates, money or how results are shown.
-"""
-
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from proctor.item import ERROR, FAIL, TIMEOUT
-from proctor.store.aggregates import Row, Selection
-
-LISTED_FAILURES = 200
-
-
-LISTED_STAND_INS = 100
-
-
-# What an agent prints is long; a list of failures needs the first line of it.
-SHOWN_CHARACTERS = 300
-
-
-NOT_PASSED = (FAIL, TIMEOUT, ERROR)
+from proctor.store.aggregates import FailedItem, MockSessions, SessionSums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +26,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MockUsage:
-    """An agent or model that only rehearsed."""
+    """A mock agent or model."""
 
     agent: str
     model: str
@@ -50,7 +35,7 @@ class MockUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptCounts:
-    """What the sessions amount to, whatever they came to."""
+    """All sessions, whatever their result."""
 
     sessions: int
     retried_items: int
@@ -62,25 +47,15 @@ class AttemptCounts:
     """How often an agent stopped to ask a human."""
     sessions_with_notes: int
     by_stand_ins: int
-    """Sessions in which a stand-in rehearsed."""
+    """Sessions of mock agents or models."""
 
 
-def failures(selection: Selection) -> tuple[Failure, ...]:
-    """The first of the items that did not succeed, in the order of the plan."""
-    text = ", ".join(
-        f'SUBSTR(i."{name}", 1, {SHOWN_CHARACTERS}) AS "{name}"'
-        for name in ("repo", "prompt", "model", "agent", "error")
-    )
-    statuses = ", ".join(f"'{status}'" for status in NOT_PASSED)
-    found = selection.of_items(
-        f'i."id" AS "id", i."runId" AS "runId", {text}, i."status" AS "status", i."reason" AS "reason", '
-        'i."sessionId" AS "sessionId"',
-        f'AND i."status" IN ({statuses}) ORDER BY i."runId", i."position" LIMIT {LISTED_FAILURES}',
-    )
-    return tuple(_failure(row) for row in found)
+def failures(rows: Iterable[FailedItem]) -> tuple[Failure, ...]:
+    """The items that did not succeed, in the order of the plan."""
+    return tuple(_failure(row) for row in rows)
 
 
-def _failure(row: Row) -> Failure:
+def _failure(row: FailedItem) -> Failure:
     return Failure(
         item_id=row["id"],
         run_id=row["runId"],
@@ -95,33 +70,21 @@ def _failure(row: Row) -> Failure:
     )
 
 
-def stand_ins(selection: Selection) -> tuple[MockUsage, ...]:
-    """Who of those that worked was a stand-in, and how often."""
-    found = selection.of_sessions(
-        's."agent" AS "agent", s."model" AS "model", COUNT(*) AS "n"',
-        f'AND s."standIn" = 1 GROUP BY s."agent", s."model" ORDER BY "n" DESC, 1, 2 LIMIT {LISTED_STAND_INS}',
-    )
-    return tuple(MockUsage(agent=row["agent"], model=row["model"], sessions=row["n"]) for row in found)
+def stand_ins(rows: Iterable[MockSessions]) -> tuple[MockUsage, ...]:
+    """The mock agents and models, and how many sessions each had."""
+    return tuple(MockUsage(agent=row["agent"], model=row["model"], sessions=row["n"]) for row in rows)
 
 
-def attempts(selection: Selection) -> AttemptCounts:
-    """Count the sessions, and what there is to say about them."""
-    (found,) = selection.of_sessions(
-        'COUNT(*) AS "n", SUM(s."workSeconds") AS "work", SUM(s."waitingSeconds") AS "waiting", '
-        'SUM(s."interventions") AS "interventions", '
-        'SUM(CASE WHEN s."notes" = \'[]\' THEN 0 ELSE 1 END) AS "noted", '
-        # Attempts are numbered from 1, so each item that was retried has exactly one second attempt.
-        'SUM(CASE WHEN s."attempt" = 2 THEN 1 ELSE 0 END) AS "retried", '
-        'SUM(s."standIn") AS "rehearsed"'
-    )
+def attempts(sums: SessionSums) -> AttemptCounts:
+    """The number of sessions, retries, notes and interventions, and their time."""
     return AttemptCounts(
-        sessions=found["n"],
-        retried_items=found["retried"] or 0,
-        work_seconds=found["work"] or 0.0,
-        waiting_seconds=found["waiting"] or 0.0,
-        interventions=found["interventions"] or 0,
-        sessions_with_notes=found["noted"] or 0,
-        by_stand_ins=found["rehearsed"] or 0,
+        sessions=sums["n"],
+        retried_items=sums["retried"] or 0,
+        work_seconds=sums["work"] or 0.0,
+        waiting_seconds=sums["waiting"] or 0.0,
+        interventions=sums["interventions"] or 0,
+        sessions_with_notes=sums["noted"] or 0,
+        by_stand_ins=sums["rehearsed"] or 0,
     )
 
 

@@ -25,7 +25,7 @@ NORMAL_FREEDOM = 1e7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A number computed from `n` others, and where the true one lies with 95 % confidence."""
+    """A number computed from `n` others, and where the true one lies with 95% confidence."""
 
     value: float | None
     """None: there was nothing to compute it from."""

@@ -15,13 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean
-from typing import Any
 
 from proctor.item import ERROR, FAIL, FINISHED, RUNNING, STATUSES, SUCCESS, TIMEOUT
 from proctor.stats.contrasts import LEVEL, Difference, holm, paired, welch
 from proctor.stats.intervals import Estimate, Rate, mean_of, wilson
-from proctor.store import Scope, StoreReader
+from proctor.store import Scope, StoreReader, aggregates
+from proctor.store.aggregates import BenchmarkItem, SessionUsage
 from proctor.store.batches import moment
+from proctor.store.database import Row
+from proctor.store.tables import ItemRow
 
 # Each run of a benchmark, put together from what the store holds of it.
 
@@ -90,25 +92,33 @@ def runs_of(read: StoreReader, run_id: str) -> list[BenchmarkRun]:
     """Every run of a benchmark, in the order of its items."""
     scope = Scope(run_id=run_id)
     sessions = {row["id"]: row for row in read.table("sessions", scope)}
-    steps, scores = defaultdict(list), defaultdict(list)
+    steps: dict[str, list[Row]] = defaultdict(list)
+    scores: dict[str, list[Row]] = defaultdict(list)
     for row in read.table("iterations", scope):
         steps[row["sessionId"]].append(row)
     for row in read.table("scores", scope):
         scores[row["sessionId"]].append(row)
-    tried: dict[str, list[Any]] = defaultdict(list)
+    tried: dict[str, list[Row]] = defaultdict(list)
     for row in sessions.values():
         tried[row["itemId"]].append(row)
     return [
-        _run(item, sessions.get(item["sessionId"]), tried[item["id"]], steps, scores)
+        _run(
+            item,
+            sessions.get(item["sessionId"] or "", {}),
+            tried[item["id"]],
+            steps[item["sessionId"] or ""],
+            scores[item["sessionId"] or ""],
+        )
         for item in read.items(run_id, limit=1_000_000)
     ]
 
 
-def _run(item: Any, session: Any, attempts: Sequence[Any], steps: Any, scores: Any) -> BenchmarkRun:
+def _run(
+    item: ItemRow, last: Row, attempts: Sequence[Row], steps: Sequence[Row], scores: Sequence[Row]
+) -> BenchmarkRun:
+    """One run, from its item, its last session, all its sessions, and the steps and scores of the last."""
     factors, settings = json.loads(item["factors"]), json.loads(item["settings"])
-    last = session or {}
-    mine = steps[item["sessionId"]]
-    criteria, is_unchecked = _criteria(settings.get("criteria", []), scores[item["sessionId"]])
+    criteria, is_unchecked = _criteria(settings.get("criteria", []), scores)
     began, ended = moment(last.get("startedAt")), moment(last.get("finishedAt"))
     return BenchmarkRun(
         item_id=item["id"],
@@ -126,9 +136,9 @@ def _run(item: Any, session: Any, attempts: Sequence[Any], steps: Any, scores: A
         model_calls=last.get("modelCalls", 0),
         tool_calls=last.get("toolCalls", 0),
         interventions=last.get("interventions", 0),
-        files=sum(step["changedFiles"] for step in mine),
-        lines_added=sum(step["linesAdded"] for step in mine),
-        lines_removed=sum(step["linesRemoved"] for step in mine),
+        files=sum(step["changedFiles"] for step in steps),
+        lines_added=sum(step["linesAdded"] for step in steps),
+        lines_removed=sum(step["linesRemoved"] for step in steps),
         prompt_tokens=sum(row["promptTokens"] for row in attempts),
         completion_tokens=sum(row["completionTokens"] for row in attempts),
         total_tokens=sum(row["totalTokens"] for row in attempts),
@@ -143,7 +153,7 @@ def _run(item: Any, session: Any, attempts: Sequence[Any], steps: Any, scores: A
     )
 
 
-def _criteria(wanted: Sequence[str], scores: Sequence[Any]) -> tuple[tuple[TaskCriterion, ...], bool]:
+def _criteria(wanted: Sequence[str], scores: Sequence[Row]) -> tuple[tuple[TaskCriterion, ...], bool]:
     """What became of each success criterion, those that nothing checks among them."""
     made = [
         TaskCriterion(
@@ -454,31 +464,15 @@ class ModelStanding:
 
 def standing(read: StoreReader, run_id: str, now: datetime) -> list[ModelStanding]:
     """Every model of a benchmark, in the order in which they were named."""
-    rows = read.query(
-        'SELECT "factors", "status", "startedAt", "finishedAt", "tokensTotal", "costUsd", "sessionId" '
-        'FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
-        (run_id,),
-    )
-    so_far = _so_far(read, run_id)
-    grouped: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
+    usage = {row["id"]: row for row in aggregates.running_usage(read, run_id)}
+    grouped: dict[str, list[BenchmarkItem]] = {}
+    for row in aggregates.benchmark_items(read, run_id):
         grouped.setdefault(json.loads(row["factors"])["model"], []).append(row)
-    return [_standing(model, mine, so_far, now) for model, mine in grouped.items()]
-
-
-def _so_far(read: StoreReader, run_id: str) -> dict[str, dict[str, Any]]:
-    """What the sessions under way have used."""
-    found = read.query(
-        'SELECT c."sessionId" AS "id", SUM(c."promptTokens" + c."completionTokens") AS "tokens", '
-        'SUM(c."costUsd") AS "cost" FROM "model_calls" c WHERE c."sessionId" IN '
-        '(SELECT s."id" FROM "sessions" s WHERE s."runId" = ? AND s."status" = ?) GROUP BY c."sessionId"',
-        (run_id, RUNNING),
-    )
-    return {row["id"]: row for row in found}
+    return [_standing(model, mine, usage, now) for model, mine in grouped.items()]
 
 
 def _standing(
-    model: str, rows: list[dict[str, Any]], so_far: Mapping[str, Mapping[str, Any]], now: datetime
+    model: str, rows: Sequence[BenchmarkItem], usage: Mapping[str, SessionUsage], now: datetime
 ) -> ModelStanding:
     counts, elapsed, tokens, costs = dict.fromkeys(STATUSES, 0), 0.0, 0, list[float]()
     for row in rows:
@@ -486,9 +480,9 @@ def _standing(
         began = moment(row["startedAt"])
         ended = now if row["status"] == RUNNING else moment(row["finishedAt"])
         elapsed += (ended - began).total_seconds() if began and ended else 0.0
-        current = so_far.get(row["sessionId"] or "", {})
-        tokens += row["tokensTotal"] + (current.get("tokens") or 0)
-        costs += [cost for cost in (row["costUsd"], current.get("cost")) if cost is not None]
+        current = usage.get(row["sessionId"] or "")
+        tokens += row["tokensTotal"] + ((current["tokens"] or 0) if current else 0)
+        costs += [cost for cost in (row["costUsd"], current and current["cost"]) if cost is not None]
     return ModelStanding(
         model=model,
         counts=counts,

@@ -3,8 +3,6 @@
 Two items belong together when they ask the same apart from what is varied. What is varied is found out:
 an input that no two groups have a value of in common. Judged sessions belong together by their scenario or
 by their id.
-
-Knows nothing of statistics or of how a comparison is shown.
 """
 
 import hashlib
@@ -13,12 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, FINISHED, SUCCESS
-from proctor.store import StoreReader
-from proctor.store.database import places
+from proctor.store import StoreReader, aggregates
+from proctor.store.aggregates import ItemWithTime, MeanScore, MeasuredValue
 
 FIGURES = ("success", "cost", "time", "tokens")
 
@@ -29,7 +26,14 @@ PAIRINGS = ("item", "scenario", "session")
 SCORE, MEASURE = "score:", "metric:"
 
 
-Row = dict[str, Any]
+@dataclass(frozen=True, slots=True)
+class _GroupedItem:
+    """An item of a group with its factors and inputs."""
+
+    row: ItemWithTime
+    group: str
+    levels: Mapping[str, str]
+    inputs: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,63 +79,63 @@ def groups_of_runs(read: StoreReader, runs: Sequence[str], now: datetime, *, pai
     ids = [read.batch(run, now)["runId"] for run in runs]
     if len(set(ids)) < len(ids):
         raise UsageError("a run cannot be compared with itself\nGive --by to compare parts of one run.")
-    rows = [row | {"group": run_id} for run_id in ids for row in _rows(read, run_id)]
-    return _grouped(read, ids, rows, pair)
+    items = [
+        _grouped_item(row, json.loads(row["factors"]), run_id)
+        for run_id in ids
+        for row in aggregates.items_with_time(read, run_id)
+    ]
+    return _grouped(read, ids, items, pair)
 
 
 def groups_within(read: StoreReader, run: str, factor: str, now: datetime, *, pair: str = "") -> Groups:
     """Each level of a factor of one run a group; the first one in the plan is the baseline."""
     run_id = read.batch(run, now)["runId"]
-    rows = [row | {"group": row["levels"].get(factor, "")} for row in _rows(read, run_id)]
-    known = sorted({name for row in rows for name in row["levels"]})
-    levels = list(dict.fromkeys(row["group"] for row in rows if row["group"]))
+    opened = [(row, json.loads(row["factors"])) for row in aggregates.items_with_time(read, run_id)]
+    items = [_grouped_item(row, factors, factors.get(factor, "")) for row, factors in opened]
+    known = sorted({name for item in items for name in item.levels})
+    levels = list(dict.fromkeys(item.group for item in items if item.group))
     if not levels:
         raise NotFound(f"items of {run_id} have no factor {factor}\nThere are: {', '.join(known) or 'none'}.")
     if len(levels) < 2:
         raise UsageError(f"all items of {run_id} have the same {factor}\nThere is nothing to compare.")
-    return _grouped(read, levels, [row for row in rows if row["group"]], pair)
+    return _grouped(read, levels, [item for item in items if item.group], pair)
 
 
-def _rows(read: StoreReader, run_id: str) -> list[Row]:
-    rows = read.query(
-        'SELECT i.*, s."workSeconds", s."standIn" FROM "batch_items" i '
-        'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ? ORDER BY i."position"',
-        (run_id,),
-    )
-    opened = {"levels": "factors", "asked": "details"}
-    return [row | {name: json.loads(row[column]) for name, column in opened.items()} for row in rows]
+def _grouped_item(row: ItemWithTime, levels: Mapping[str, str], group: str) -> _GroupedItem:
+    return _GroupedItem(row, group, levels, json.loads(row["details"]))
 
 
-def _grouped(read: StoreReader, names: Sequence[str], rows: list[Row], pair: str) -> Groups:
+def _grouped(read: StoreReader, names: Sequence[str], members: Sequence[_GroupedItem], pair: str) -> Groups:
     if pair and pair not in PAIRINGS:
         raise UsageError(f"items cannot be paired by {pair}\nThere are: {', '.join(PAIRINGS)}.")
-    pair = pair or _pairing(rows)
+    pair = pair or _pairing(members)
     varied: tuple[str, ...] = ()
     if pair == "item":
-        inputs = [dict(_inputs(row)) for row in rows]
-        varied = _varied([row["group"] for row in rows], inputs)
+        inputs = [dict(_inputs(member)) for member in members]
+        varied = _varied([member.group for member in members], inputs)
         keys = [_digest(given, frozenset(varied)) for given in inputs]
     else:
-        keys = [_key(row, pair) for row in rows]
-    scores, digests = _scores(read, rows)
-    measures = _measures(read, rows)
+        keys = [_key(member, pair) for member in members]
+    session_ids = [member.row["sessionId"] for member in members if member.row["sessionId"]]
+    scores, digests = _scores(aggregates.mean_scores(read, session_ids))
+    measures = _measures(aggregates.measured_values(read, session_ids))
     items = tuple(
         ComparedItem(
-            group=row["group"],
-            run_id=row["runId"],
-            item_id=row["id"],
-            words=str(row["levels"].get("scenario") or row["prompt"]),
+            group=member.group,
+            run_id=member.row["runId"],
+            item_id=member.row["id"],
+            words=str(member.levels.get("scenario") or member.row["prompt"]),
             key=key,
-            status=row["status"],
+            status=member.row["status"],
             values={
-                **_figures(row),
-                **scores.get(row["sessionId"], {}),
-                **measures.get(row["sessionId"], {}),
+                **_figures(member.row),
+                **scores.get(member.row["sessionId"] or "", {}),
+                **measures.get(member.row["sessionId"] or "", {}),
             },
-            digests=digests.get(row["sessionId"], {}),
+            digests=digests.get(member.row["sessionId"] or "", {}),
         )
-        for row, key in zip(rows, keys, strict=True)
-        if row["status"] in FINISHED and key
+        for member, key in zip(members, keys, strict=True)
+        if member.row["status"] in FINISHED and key
     )
     return Groups(
         names=tuple(names),
@@ -139,25 +143,27 @@ def _grouped(read: StoreReader, names: Sequence[str], rows: list[Row], pair: str
         metrics=_metrics(items),
         pair=pair,
         varied=varied,
-        stand_ins=tuple(sorted({row["model"] or row["agent"] for row in rows if row["standIn"]})),
+        stand_ins=tuple(
+            sorted({item.row["model"] or item.row["agent"] for item in members if item.row["standIn"]})
+        ),
     )
 
 
-def _pairing(rows: Sequence[Row]) -> str:
-    if any(row["runner"] != "evaluation" for row in rows):
+def _pairing(members: Sequence[_GroupedItem]) -> str:
+    if any(member.row["runner"] != "evaluation" for member in members):
         return "item"
     scenarios: dict[str, set[str]] = defaultdict(set)
-    for row in rows:
-        scenarios[row["group"]].add(row["levels"].get("scenario", ""))
+    for member in members:
+        scenarios[member.group].add(member.levels.get("scenario", ""))
     shared = set[str].intersection(*scenarios.values()) - {""} if scenarios else set[str]()
     return "scenario" if shared else "session"
 
 
-def _key(row: Row, pair: str) -> str:
+def _key(member: _GroupedItem, pair: str) -> str:
     """What an item is paired by; empty: nothing."""
     if pair == "scenario":
-        return str(row["levels"].get("scenario") or row["levels"].get("task") or "")
-    return str(row["asked"].get("session") or row["prompt"])
+        return str(member.levels.get("scenario") or member.levels.get("task") or "")
+    return str(member.inputs.get("session") or member.row["prompt"])
 
 
 def _digest(inputs: Mapping[str, str], varied: frozenset[str]) -> str:
@@ -181,13 +187,14 @@ def _varied(members: Sequence[str], inputs: Sequence[Mapping[str, str]]) -> tupl
     return tuple(sorted(found))
 
 
-def _inputs(row: Row) -> Iterator[tuple[str, str]]:
-    """Every input of an item as JSON, with its path; what stands in mappings stands by itself."""
-    top = {name: row[name] for name in ("runner", "agent", "model", "prompt")}
-    yield from _flat("", {**top, **row["asked"]})
+def _inputs(member: _GroupedItem) -> Iterator[tuple[str, str]]:
+    """Every input of an item as JSON, with its path; mappings are flattened."""
+    row = member.row
+    top = {"runner": row["runner"], "agent": row["agent"], "model": row["model"], "prompt": row["prompt"]}
+    yield from _flat("", {**top, **member.inputs})
 
 
-def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
+def _flat(path: str, value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict) and value:
         for name, part in value.items():
             yield from _flat(f"{path}.{name}" if path else name, part)
@@ -195,7 +202,7 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
         yield path, json.dumps(value, sort_keys=True)
 
 
-def _figures(row: Row) -> dict[str, float | None]:
+def _figures(row: ItemWithTime) -> dict[str, float | None]:
     if row["runner"] == "evaluation":
         # Whether a session could be judged says nothing about the session; what judging cost, neither.
         return {}
@@ -215,7 +222,7 @@ def _metrics(items: Sequence[ComparedItem]) -> tuple[str, ...]:
 
 
 def _scores(
-    read: StoreReader, rows: Sequence[Row]
+    rows: Iterable[MeanScore],
 ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, str]]]:
     """The mean score of each session by evaluator and dimension, and the evaluators' digests.
 
@@ -223,43 +230,21 @@ def _scores(
     """
     values: dict[str, dict[str, float]] = defaultdict(dict)
     digests: dict[str, dict[str, str]] = defaultdict(dict)
-    for column, condition in (
-        ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"'),
-        ("sessionId", "1 = 1"),
-    ):
-        for page in _pages([row["sessionId"] for row in rows if row["sessionId"]]):
-            for row in read.query(
-                f'SELECT sc."{column}" AS "about", sc."evaluator", sc."evaluatorDigest", sc."dimension", '
-                'AVG(sc."value") AS "mean", MAX(sc."timestamp") AS "at" FROM "scores" sc '
-                f'WHERE sc."{column}" IN ({places(page)}) AND sc."value" IS NOT NULL AND {condition} '
-                f'GROUP BY sc."{column}", sc."sessionId", sc."evaluator", sc."evaluatorDigest", '
-                'sc."dimension" ORDER BY "at"',
-                page,
-            ):
-                name = score_name(row["evaluator"], row["dimension"])
-                values[row["about"]][name] = row["mean"]
-                digests[row["about"]][name] = row["evaluatorDigest"]
+    for row in rows:
+        name = score_name(row["evaluator"], row["dimension"])
+        values[row["about"]][name] = row["mean"]
+        digests[row["about"]][name] = row["evaluatorDigest"]
     return values, digests
 
 
-def _measures(read: StoreReader, rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+def _measures(rows: Iterable[MeasuredValue]) -> dict[str, dict[str, float]]:
     """The last value of each number that was measured in a session."""
     found: dict[str, dict[str, float]] = defaultdict(dict)
-    for page in _pages([row["sessionId"] for row in rows if row["sessionId"]]):
-        for row in read.query(
-            f'SELECT "sessionId", "name", "value" FROM "metrics" WHERE "sessionId" IN ({places(page)}) '
-            'AND "value" IS NOT NULL ORDER BY "step", "position"',
-            page,
-        ):
-            found[row["sessionId"]][MEASURE + row["name"]] = row["value"]
+    for row in rows:
+        found[row["sessionId"]][MEASURE + row["name"]] = row["value"]
     return found
 
 
 def score_name(evaluator: str, dimension: str = "") -> str:
     """What a score is called as a metric."""
     return f"{SCORE}{evaluator}/{dimension}" if dimension else SCORE + evaluator
-
-
-def _pages(ids: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    every = list(dict.fromkeys(ids))
-    return (tuple(every[at : at + 500]) for at in range(0, len(every), 500))

@@ -3,8 +3,6 @@
 A rate is successes among the items that were judged: passed, failed or out of time. Errors are ours,
 not the agent's; they are left out of the rate, counted, and the rate with them as failures is given
 beside it.
-
-Knows nothing of sessions, money or how results are shown.
 """
 
 import json
@@ -15,8 +13,15 @@ from dataclasses import dataclass
 
 from proctor.item import ERROR, FAIL, STATUSES, SUCCESS, TIMEOUT
 from proctor.stats.intervals import Estimate, Rate, mean, wilson
-from proctor.store.aggregates import Row, Selection
-from proctor.store.items import level_of
+from proctor.store.aggregates import (
+    ItemSums,
+    LevelSums,
+    OutcomeSums,
+    Selection,
+    count_of_items,
+    outcome_sums,
+    sampled_factors,
+)
 
 JUDGED = (SUCCESS, FAIL, TIMEOUT)
 
@@ -100,50 +105,45 @@ class Outcomes:
     """Only those that vary."""
 
 
-def outcomes(selection: Selection) -> Outcomes:
-    """Count the items by status, reason and the levels of every factor that varies."""
-    many = _with_many_levels(selection)
-    rows = _grouped_outcomes(selection, many)
-    names = sorted({name for row in rows for name in row["levels"]})
+def outcomes_of(selection: Selection) -> Outcomes:
+    """The outcomes of the selected items."""
+    every = max(1, count_of_items(selection) // SAMPLED_ITEMS)
+    many = with_many_levels(sampled_factors(selection, every))
+    return outcomes(outcome_sums(selection, many), many)
+
+
+def outcomes(sums: Sequence[OutcomeSums], many: Sequence[str] = ()) -> Outcomes:
+    """Count the items by status, reason and the levels of every factor that varies.
+
+    `many` are the factors with too many levels, which the sums leave out.
+    """
+    rows = [(levels_of(row["levels"]), row) for row in sums]
+    names = sorted({name for levels, _ in rows for name in levels})
     factors = [_factor(name, rows) for name in names]
     varying = [factor for factor in factors if len(factor.levels) > 1 or factor.is_too_many]
     listed = [Factor(name=name, levels=(), is_too_many=True) for name in many if name not in names]
-    return Outcomes(tally=tally_of(rows), reasons=_reasons(rows), factors=(*varying, *listed))
+    return Outcomes(tally=tally_of(sums), reasons=_reasons(sums), factors=(*varying, *listed))
 
 
-def _with_many_levels(selection: Selection) -> list[str]:
-    """The factors that have too many levels to compare, judged by a sample of the items."""
-    (count,) = selection.of_items('COUNT(*) AS "n"')
-    every = max(1, count["n"] // SAMPLED_ITEMS)
-    sample = selection.of_items('i."factors" AS "factors"', f'AND i."position" % {every} = 0')
+def with_many_levels(sample: Iterable[str]) -> list[str]:
+    """The factors that have too many levels to compare; `sample` are factors of items as JSON."""
     levels: dict[str, set[str]] = defaultdict(set)
-    for row in sample:
-        for name, level in _levels(row["factors"]).items():
+    for factors in sample:
+        for name, level in levels_of(factors).items():
             levels[name].add(level)
-    return sorted(name for name, found in levels.items() if len(found) > MOST_LEVELS)
+    return sorted(name for name, values in levels.items() if len(values) > MOST_LEVELS)
 
 
-def _grouped_outcomes(selection: Selection, left_out: Sequence[str]) -> list[Row]:
-    """One pass over the items: every combination of levels, status and reason, with its sums."""
-    factors, parameters = selection.factors_without(left_out)
-    rows = selection.of_items(
-        f'{factors} AS "levels", i."status" AS "status", i."reason" AS "reason", COUNT(*) AS "items", '
-        'SUM(i."tokensTotal") AS "tokens", SUM(i."costUsd") AS "cost", COUNT(i."costUsd") AS "priced"',
-        "GROUP BY 1, 2, 3",
-        parameters=parameters,
-    )
-    return [row | {"levels": _levels(row["levels"])} for row in rows]
-
-
-def _levels(factors: str) -> dict[str, str]:
+def levels_of(factors: str) -> dict[str, str]:
+    """The factors of an item, given as JSON, with their levels as text."""
     return {
         name: level if isinstance(level, str) else json.dumps(level)
         for name, level in json.loads(factors).items()
     }
 
 
-def tally_of(rows: Iterable[Row]) -> Tally:
-    """Rows of sums, each of some items in one status, put together."""
+def tally_of(rows: Iterable[ItemSums]) -> Tally:
+    """The sum of rows that each are of one status."""
     counts, tokens, costs, priced = dict.fromkeys(STATUSES, 0), 0, list[float](), 0
     for row in rows:
         counts[row["status"]] += row["items"]
@@ -155,7 +155,7 @@ def tally_of(rows: Iterable[Row]) -> Tally:
     return Tally(counts=counts, tokens=tokens, cost_usd=cost, priced_items=priced)
 
 
-def _reasons(rows: Iterable[Row]) -> tuple[Reason, ...]:
+def _reasons(rows: Iterable[OutcomeSums]) -> tuple[Reason, ...]:
     counted: Counter[tuple[str, str]] = Counter()
     for row in rows:
         if row["reason"]:
@@ -164,10 +164,10 @@ def _reasons(rows: Iterable[Row]) -> tuple[Reason, ...]:
     return tuple(Reason(status=status, reason=reason, items=n) for (status, reason), n in ordered)
 
 
-def _factor(name: str, rows: Iterable[Row]) -> Factor:
-    by_level: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_level[row["levels"].get(name, "")].append(row)
+def _factor(name: str, rows: Iterable[tuple[Mapping[str, str], OutcomeSums]]) -> Factor:
+    by_level: dict[str, list[OutcomeSums]] = defaultdict(list)
+    for levels_of_row, row in rows:
+        by_level[levels_of_row.get(name, "")].append(row)
     if len(by_level) > MOST_LEVELS:
         return Factor(name=name, levels=(), is_too_many=True)
     levels = [Level(name=level, tally=tally_of(mine)) for level, mine in by_level.items()]
@@ -179,9 +179,6 @@ def best_first(name: str, tally: Tally) -> tuple[float, int, str]:
     """What levels are sorted by: the best success rate first, those that nobody judged yet last."""
     rate = tally.rate.value
     return (1.0 if rate is None else -rate), -tally.items, name
-
-
-# What the levels of one factor came to, beside each other: outcomes, money and time.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,10 +209,9 @@ class ByFactor:
         return Factor(name=self.name, levels=levels, is_too_many=self.is_too_many)
 
 
-def by_factor(selection: Selection, name: str) -> ByFactor:
-    """Put the levels of a factor beside each other."""
-    rows = _grouped(selection, name)
-    by_level: dict[str, list[Row]] = defaultdict(list)
+def by_factor(name: str, rows: Iterable[LevelSums]) -> ByFactor:
+    """The figures of each level of a factor."""
+    by_level: dict[str, list[LevelSums]] = defaultdict(list)
     for row in rows:
         by_level[row["level"] or ""].append(row)
     if len(by_level) > MOST_LEVELS:
@@ -225,32 +221,14 @@ def by_factor(selection: Selection, name: str) -> ByFactor:
     return ByFactor(name=name, levels=tuple(levels))
 
 
-def _grouped(selection: Selection, name: str) -> list[Row]:
-    level, named = level_of(name, is_postgres=selection.is_postgres, items="i")
-    seconds = selection.seconds('i."startedAt"', 'i."finishedAt"')
-    inner = (
-        f'SELECT CAST({level} AS TEXT) AS "level", i."status" AS "status", i."tokensTotal" AS "tokens", '
-        f'i."costUsd" AS "cost", {seconds} AS "seconds" FROM "batch_items" i WHERE {selection.items}'
-    )
-    # Materialized: the time between two texts costs more than all the rest, and is needed three times.
-    return selection.read.query(
-        f'WITH "each" AS MATERIALIZED ({inner}) '
-        'SELECT "level", "status", COUNT(*) AS "items", SUM("tokens") AS "tokens", SUM("cost") AS "cost", '
-        'SUM("cost" * "cost") AS "costSquares", COUNT("cost") AS "priced", SUM("seconds") AS "seconds", '
-        'SUM("seconds" * "seconds") AS "secondsSquares", COUNT("seconds") AS "timed" '
-        'FROM "each" GROUP BY "level", "status"',
-        (*named, *selection.item_parameters),
-    )
-
-
-def _figures(name: str, rows: Sequence[Row]) -> LevelFigures:
+def _figures(name: str, rows: Sequence[LevelSums]) -> LevelFigures:
+    cost = sum(row["cost"] or 0 for row in rows)
+    seconds = sum(row["seconds"] or 0 for row in rows)
     return LevelFigures(
         name=name,
         tally=tally_of(rows),
-        cost_usd=mean(int(_sum(rows, "priced")), _sum(rows, "cost"), _sum(rows, "costSquares")),
-        seconds=mean(int(_sum(rows, "timed")), _sum(rows, "seconds"), _sum(rows, "secondsSquares")),
+        cost_usd=mean(sum(row["priced"] for row in rows), cost, sum(row["costSquares"] or 0 for row in rows)),
+        seconds=mean(
+            sum(row["timed"] for row in rows), seconds, sum(row["secondsSquares"] or 0 for row in rows)
+        ),
     )
-
-
-def _sum(rows: Sequence[Row], name: str) -> float:
-    return sum(row[name] or 0 for row in rows)

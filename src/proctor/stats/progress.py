@@ -1,23 +1,18 @@
-"""How far a batch is, cheaply enough to ask several times a second.
+"""The progress of a batch, cheaply enough to compute several times a second.
 
 Counts come from an index alone. Sums would need every row; but items that ended stay as they are, so
 those of the plan's finished beginning are added up once and carried from one answer to the next.
-
-Knows nothing of how progress is shown.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from proctor.item import FINISHED, QUEUED, RUNNING
-from proctor.stats.failures import SHOWN_CHARACTERS
-from proctor.store import StoreReader
-from proctor.store.aggregates import Row
+from proctor.item import FINISHED, RUNNING
+from proctor.store import StoreReader, aggregates
+from proctor.store.aggregates import UsageSums
 from proctor.store.items import status_counts
-
-SHOWN_RUNNING = 10
-
+from proctor.store.tables import BatchRow
 
 RATE_SECONDS = 30
 """The rate is that of the last half minute: long enough for items of some seconds, short enough to
@@ -26,9 +21,6 @@ notice that a provider has slowed down."""
 
 # Below this, one item more or less would throw the rate about.
 SHORTEST_RATE_SECONDS = 2
-
-
-_FINISHED = ", ".join(f"'{status}'" for status in FINISHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +63,7 @@ class _Sums:
     tokens: int = 0
     cost_usd: float | None = None
 
-    def plus(self, row: Row) -> "_Sums":
+    def plus(self, row: UsageSums) -> "_Sums":
         return _Sums(self.before, self.tokens + (row["tokens"] or 0), _added(self.cost_usd, row["cost"]))
 
 
@@ -143,52 +135,22 @@ def progress(read: StoreReader, run_id: str, now: datetime, previous: Progress |
 
 def _settled(read: StoreReader, run_id: str, previous: Progress | None) -> _Sums:
     """The sums of the plan's beginning, up to the first item that has not ended."""
-    (found,) = read.query(
-        'SELECT MIN("first") AS "first" FROM ('
-        'SELECT MIN("position") AS "first" FROM "batch_items" WHERE "runId" = ? AND "status" = ? UNION ALL '
-        'SELECT MIN("position") FROM "batch_items" WHERE "runId" = ? AND "status" = ?) AS "firsts"',
-        (run_id, QUEUED, run_id, RUNNING),
-    )
-    (last,) = read.query('SELECT MAX("position") AS "n" FROM "batch_items" WHERE "runId" = ?', (run_id,))
-    first = found["first"]
-    before = int(first) if first is not None else int(last["n"] if last["n"] is not None else -1) + 1
+    before = aggregates.finished_prefix(read, run_id)
     known = previous._settled if previous is not None else _Sums()
     if known.before > before:
         # Items that had ended were taken up again.
         known = _Sums()
-    (more,) = read.query(
-        'SELECT SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost" FROM "batch_items" '
-        'WHERE "runId" = ? AND "position" >= ? AND "position" < ?',
-        (run_id, known.before, before),
-    )
-    total = known.plus(more)
+    total = known.plus(aggregates.sums_between(read, run_id, known.before, before))
     return _Sums(before, total.tokens, total.cost_usd)
 
 
 def _unsettled(read: StoreReader, run_id: str, settled: _Sums) -> _Sums:
     """The sums of everything: what is settled, what ended after it, and what is under way."""
-    (ended,) = read.query(
-        'SELECT SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost" FROM "batch_items" '
-        f'WHERE "runId" = ? AND "status" IN ({_FINISHED}) AND "position" >= ?',
-        (run_id, settled.before),
-    )
-    (under_way,) = read.query(
-        'SELECT SUM("promptTokens" + "completionTokens") AS "tokens", SUM("costUsd") AS "cost" '
-        'FROM "model_calls" WHERE "sessionId" IN '
-        '(SELECT "sessionId" FROM "batch_items" WHERE "runId" = ? AND "status" = ?)',
-        (run_id, RUNNING),
-    )
-    return settled.plus(ended).plus(under_way)
+    finished = aggregates.finished_sums(read, run_id, settled.before)
+    return settled.plus(finished).plus(aggregates.running_sums(read, run_id))
 
 
 def _running(read: StoreReader, run_id: str, now: datetime) -> tuple[RunningItem, ...]:
-    found = read.query(
-        f'SELECT "id", "repo", SUBSTR("prompt", 1, {SHOWN_CHARACTERS}) AS "prompt", "model", "agent", '
-        '"startedAt", "sessionId", (SELECT SUM(t."promptTokens" + t."completionTokens") FROM "model_calls" t '
-        'WHERE t."sessionId" = i."sessionId") AS "tokens" FROM "batch_items" i '
-        f'WHERE "runId" = ? AND "status" = ? ORDER BY "startedAt", "position" LIMIT {SHOWN_RUNNING}',
-        (run_id, RUNNING),
-    )
     return tuple(
         RunningItem(
             item_id=row["id"],
@@ -200,7 +162,7 @@ def _running(read: StoreReader, run_id: str, now: datetime) -> tuple[RunningItem
             elapsed_seconds=_seconds(row["startedAt"], now),
             tokens=row["tokens"] or 0,
         )
-        for row in found
+        for row in aggregates.running_items(read, run_id)
     )
 
 
@@ -223,7 +185,7 @@ def _until(moment: str | None, now: datetime) -> float:
     return max(0.0, (datetime.fromisoformat(moment) - now).total_seconds()) if moment else 0.0
 
 
-def _elapsed(batch: Row, now: datetime) -> float:
+def _elapsed(batch: BatchRow, now: datetime) -> float:
     end = batch["finishedAt"]
     if end is None and batch["status"] != RUNNING:
         end = batch["heartbeatAt"]

@@ -2,18 +2,17 @@
 
 Outcomes are of items, which are judged by their last attempt; tokens, tools, time and money are of
 all sessions, because all of them were spent.
-
-Knows nothing of pages, files or terminals.
 """
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT
 from proctor.stats.failures import AttemptCounts, Failure, MockUsage, attempts, failures, stand_ins
-from proctor.stats.outcomes import Outcomes, outcomes
+from proctor.stats.outcomes import Outcomes, outcomes_of
 from proctor.stats.usage import (
     Cost,
     Durations,
@@ -24,22 +23,22 @@ from proctor.stats.usage import (
     ToolUsage,
     cost_of,
     durations,
-    judging_cost,
     merges,
     model_usage,
     steps,
     tokens_of,
     tool_usage,
 )
-from proctor.store import Scope, StoreReader
-from proctor.store.aggregates import Row, Selection, select
+from proctor.store import Scope, StoreReader, aggregates
+from proctor.store.aggregates import Selection, call_arguments, select
+from proctor.store.tables import BatchRow
 
 LISTED_BATCHES = 50
 
 
 # The database works outside Python's lock, so two questions at a time take half as long. Kept for the
 # life of the process: each thread holds a connection to the store, and new threads would open more.
-_ASKING = ThreadPoolExecutor(max_workers=2, thread_name_prefix="analyse")
+_QUERIES = ThreadPoolExecutor(max_workers=2, thread_name_prefix="analyse")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,55 +107,51 @@ class Summary:
 
 
 def summarise(read: StoreReader, scope: Scope, now: datetime) -> Summary:
-    """Ask the store for everything a report says. The run's id may be abbreviated."""
+    """Compute everything a report shows. The run's id may be abbreviated."""
     if scope.run_id:
         scope = replace(scope, run_id=read.batch(scope.run_id, now)["runId"])
     selection = select(read, scope)
     # The longest first, so that both threads end at about the same time.
-    used = _ASKING.submit(model_usage, selection)
-    came_to = _ASKING.submit(outcomes, selection)
-    took = _ASKING.submit(durations, selection)
-    used_tools = _ASKING.submit(tool_usage, selection)
-    stepped = _ASKING.submit(steps, selection)
-    tried = _ASKING.submit(attempts, selection)
+    model_rows = _QUERIES.submit(aggregates.model_sums, selection)
+    outcome_rows = _QUERIES.submit(outcomes_of, selection)
+    duration_rows = _QUERIES.submit(aggregates.ranked_durations, selection)
+    tool_rows = _QUERIES.submit(aggregates.tool_sums, selection)
+    step_sums = _QUERIES.submit(aggregates.step_sums, selection)
+    session_sums = _QUERIES.submit(aggregates.session_sums, selection)
     facts, batch_count = _batches(selection, scope, now)
-    listed, merged = failures(selection), merges(selection)
-    judging = judging_cost(selection)
-    models, tried_so_far = used.result(), tried.result()
-    tools, slowest = used_tools.result()
+    failed, merged = aggregates.failed_items(selection), aggregates.merge_counts(selection)
+    judging_usd = aggregates.judging_cost(selection)
+    models, sessions = model_usage(model_rows.result()), attempts(session_sums.result())
+    tools, slowest = tool_usage(tool_rows.result(), partial(call_arguments, read))
     return Summary(
         scope=scope,
         made_at=now,
         batches=facts,
         batch_count=batch_count,
-        outcomes=came_to.result(),
-        attempts=tried_so_far,
-        steps=stepped.result(),
+        outcomes=outcome_rows.result(),
+        attempts=sessions,
+        steps=steps(step_sums.result()),
         tokens=tokens_of(models),
         models=models,
-        cost=cost_of(models, judging),
-        durations=took.result(),
+        cost=cost_of(models, judging_usd),
+        durations=durations(duration_rows.result()),
         tools=tools,
         slowest=slowest,
-        merges=merged,
-        failures=listed,
-        stand_ins=stand_ins(selection) if tried_so_far.by_stand_ins else (),
+        merges=merges(merged),
+        failures=failures(failed),
+        stand_ins=stand_ins(aggregates.mock_sessions(selection)) if sessions.by_stand_ins else (),
     )
 
 
 def _batches(selection: Selection, scope: Scope, now: datetime) -> tuple[tuple[BatchFacts, ...], int]:
     if scope.run_id:
         return (_facts(selection.read, selection.read.batch(scope.run_id, now)),), 1
-    found = selection.read.query(
-        'SELECT "runId" FROM "batches" WHERE "runId" IN '
-        f'(SELECT s."runId" FROM "sessions" s WHERE {selection.sessions}) ORDER BY "createdAt" DESC, "runId"',
-        selection.session_parameters,
-    )
-    newest = [selection.read.batch(row["runId"], now) for row in found[:LISTED_BATCHES]]
-    return tuple(_facts(selection.read, row) for row in newest), len(found)
+    run_ids = aggregates.newest_run_ids(selection)
+    newest = [selection.read.batch(run_id, now) for run_id in run_ids[:LISTED_BATCHES]]
+    return tuple(_facts(selection.read, row) for row in newest), len(run_ids)
 
 
-def _facts(read: StoreReader, row: Row) -> BatchFacts:
+def _facts(read: StoreReader, row: BatchRow) -> BatchFacts:
     has_budget = row["budgetUsd"] is not None
     return BatchFacts(
         run_id=row["runId"],

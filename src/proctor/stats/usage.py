@@ -1,24 +1,12 @@
-"""What the agents did: tools they used, what they changed, checks that ran, merges that were tried.
-
-Sums over every attempt, also those that were repeated.
-
-Knows nothing of money or of how results are shown.
-"""
+"""Time, tokens, money and tools: sums over every attempt, also those that were repeated."""
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from proctor.stats.intervals import Estimate, mean, median_ranks, sample_std
-from proctor.store.aggregates import Row, Selection
-from proctor.store.recorder import FREE
-
-# How long items took.
-
-
-KEPT_RANKS = 1000
-
+from proctor.store.aggregates import MergeCount, ModelSums, RankedDuration, StepSums, ToolSums
 
 WANTED_BINS = 12
 
@@ -67,9 +55,8 @@ class _Ranked:
         return self.ranks[index - 1] if index else 0
 
 
-def durations(selection: Selection) -> Durations:
-    """How long the finished items took, from first to last."""
-    rows = _ordered(selection)
+def durations(rows: Sequence[RankedDuration]) -> Durations:
+    """How long the finished items took; `rows` are ordered, and the first and last are among them."""
     if not rows:
         return Durations(
             items=0,
@@ -90,21 +77,6 @@ def durations(selection: Selection) -> Durations:
         p90=ranked.at(math.ceil(0.9 * n)),
         longest=ranked.values[-1],
         bins=_bins(ranked),
-    )
-
-
-def _ordered(selection: Selection) -> list[Row]:
-    """Some durations with their ranks, shortest first, each with the sums over all of them."""
-    seconds = selection.seconds('i."startedAt"', 'i."finishedAt"')
-    # Materialized: the time between two texts costs more than all the rest, and is needed three times.
-    return selection.read.query(
-        f'WITH "d" AS MATERIALIZED (SELECT {seconds} AS "v" FROM "batch_items" i WHERE {selection.items} '
-        'AND i."startedAt" IS NOT NULL AND i."finishedAt" IS NOT NULL), '
-        '"sums" AS (SELECT COUNT(*) AS "n", SUM("v") AS "total", SUM("v" * "v") AS "squares" FROM "d"), '
-        '"ordered" AS (SELECT "v", ROW_NUMBER() OVER (ORDER BY "v") AS "rank" FROM "d") '
-        'SELECT "v", "rank", "n", "total", "squares" FROM "ordered", "sums" WHERE "rank" = 1 '
-        f'OR "rank" = "n" OR "rank" % (("n" + {KEPT_RANKS - 1}) / {KEPT_RANKS}) = 0 ORDER BY "rank"',
-        selection.item_parameters,
     )
 
 
@@ -136,9 +108,6 @@ def nice_step(rough: float) -> float:
     """The next 1, 2 or 5 times a power of ten: steps that people count in."""
     power = 10.0 ** math.floor(math.log10(rough))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= rough * (1 - 1e-9))
-
-
-# What the work used: tokens, calls and money, by model.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,19 +172,8 @@ class Cost:
         return self.known_usd / successes
 
 
-def model_usage(selection: Selection) -> tuple[ModelUsage, ...]:
-    """What each model was used for, the one with most tokens first."""
-    free = ", ".join(f"'{status}'" for status in sorted(FREE))
-    found = selection.of_events(
-        "model_calls",
-        't."model" AS "model", COUNT(*) AS "calls", '
-        'SUM(CASE WHEN t."status" = \'ok\' THEN 0 ELSE 1 END) AS "failed", '
-        'SUM(t."promptTokens") AS "prompt", SUM(t."cachedTokens") AS "cached", '
-        'SUM(t."completionTokens") AS "completion", SUM(t."reasoningTokens") AS "reasoning", '
-        'SUM(t."costUsd") AS "cost", '
-        f'SUM(CASE WHEN t."costUsd" IS NULL AND t."status" NOT IN ({free}) THEN 1 ELSE 0 END) AS "unpriced"',
-        'GROUP BY t."model"',
-    )
+def model_usage(rows: Iterable[ModelSums]) -> tuple[ModelUsage, ...]:
+    """The usage of each model, the one with most tokens first."""
     used = [
         ModelUsage(
             model=row["model"],
@@ -228,7 +186,7 @@ def model_usage(selection: Selection) -> tuple[ModelUsage, ...]:
             cost_usd=row["cost"],
             unpriced_calls=row["unpriced"],
         )
-        for row in found
+        for row in rows
     ]
     return tuple(sorted(used, key=lambda usage: (-usage.total_tokens, usage.model)))
 
@@ -252,15 +210,6 @@ def cost_of(models: Sequence[ModelUsage], judging_usd: float | None) -> Cost:
         unpriced_calls=sum(usage.unpriced_calls for usage in models),
         judging_usd=judging_usd,
     )
-
-
-def judging_cost(selection: Selection) -> float | None:
-    """What evaluators say that judging these sessions cost; None when none said."""
-    (found,) = selection.of_few_events("scores", 'SUM(t."costUsd") AS "usd"')
-    return None if found["usd"] is None else float(found["usd"])
-
-
-SLOWEST = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,91 +254,57 @@ class Steps:
     lines_removed: int
 
 
-def tool_usage(selection: Selection) -> tuple[tuple[ToolUsage, ...], tuple[SlowCall, ...]]:
-    """How often each tool was used and how that went, the most used first; and the slowest calls."""
-    rows = _calls(selection)
+def tool_usage(
+    rows: Sequence[ToolSums], arguments: Callable[[str, int], str]
+) -> tuple[tuple[ToolUsage, ...], tuple[SlowCall, ...]]:
+    """How often each tool was used and succeeded, the most used first; and the slowest calls.
+
+    `arguments` returns those of the call at a position of a session.
+    """
     usage = tuple(
         ToolUsage(
             tool=row["tool"],
             calls=row["calls"],
             succeeded=row["succeeded"] or 0,
             judged=row["judged"],
-            average_ms=row["ms"] / row["measured"] if row["measured"] else None,
+            average_ms=row["ms"] / row["measured"] if row["ms"] is not None else None,
         )
         for row in rows
         if row["session"] is None
     )
-    slow = [row for row in rows if row["session"] is not None]
+    slow = [
+        (row["ms"], row["session"], row["position"], row)
+        for row in rows
+        if row["ms"] is not None and row["session"] is not None and row["position"] is not None
+    ]
+    slow.sort(key=lambda call: (-call[0], call[1], call[2]))
     return (
         tuple(sorted(usage, key=lambda tool: (-tool.calls, tool.tool))),
-        tuple(_slow_call(selection, row) for row in sorted(slow, key=_slowest_first)),
+        tuple(
+            SlowCall(
+                tool=row["tool"],
+                duration_ms=ms,
+                success=bool(row["succeeded"]) if row["judged"] else None,
+                session_id=session,
+                arguments=arguments(session, position),
+            )
+            for ms, session, position, row in slow
+        ),
     )
 
 
-def _slowest_first(row: Row) -> tuple[float, str, int]:
-    return -row["ms"], row["session"], row["position"]
-
-
-def _calls(selection: Selection) -> list[Row]:
-    """One row for each tool, then one for each of the slowest calls, which also has a session."""
-    # Finding the calls costs more than counting them, so both answers come from one search.
-    return selection.read.query(
-        'WITH "c" AS MATERIALIZED (SELECT "toolName" AS "tool", "success", "durationMs" AS "ms", '
-        f'"sessionId" AS "session", "position" FROM "tool_calls" t WHERE {selection.events}), '
-        '"slow" AS (SELECT * FROM "c" WHERE "ms" IS NOT NULL '
-        f'ORDER BY "ms" DESC, "session", "position" LIMIT {SLOWEST}) '
-        'SELECT "tool", COUNT(*) AS "calls", SUM("success") AS "succeeded", COUNT("success") AS "judged", '
-        'SUM("ms") AS "ms", COUNT("ms") AS "measured", CAST(NULL AS TEXT) AS "session", '
-        'CAST(NULL AS BIGINT) AS "position" FROM "c" GROUP BY "tool" UNION ALL '
-        'SELECT "tool", 1, "success", COUNT("success"), "ms", 1, "session", "position" FROM "slow" '
-        'GROUP BY "tool", "success", "ms", "session", "position"',
-        selection.session_parameters,
-    )
-
-
-def _slow_call(selection: Selection, row: Row) -> SlowCall:
-    return SlowCall(
-        tool=row["tool"],
-        duration_ms=row["ms"],
-        success=bool(row["succeeded"]) if row["judged"] else None,
-        session_id=row["session"],
-        arguments=_arguments(selection, row),
-    )
-
-
-def steps(selection: Selection) -> Steps:
-    """Count the iterations, their checks and their changes."""
-    (found,) = selection.of_events(
-        "iterations",
-        'COUNT(*) AS "n", SUM(CASE WHEN t."testResult" = \'\' THEN 0 ELSE 1 END) AS "checks", '
-        'SUM(CASE WHEN t."testResult" = \'pass\' THEN 1 ELSE 0 END) AS "passed", '
-        'SUM(t."changedFiles") AS "files", SUM(t."linesAdded") AS "added", '
-        'SUM(t."linesRemoved") AS "removed"',
-    )
+def steps(sums: StepSums) -> Steps:
+    """The iterations, their checks and their changes."""
     return Steps(
-        iterations=found["n"],
-        checks=found["checks"] or 0,
-        checks_passed=found["passed"] or 0,
-        changed_files=found["files"] or 0,
-        lines_added=found["added"] or 0,
-        lines_removed=found["removed"] or 0,
+        iterations=sums["n"],
+        checks=sums["checks"] or 0,
+        checks_passed=sums["passed"] or 0,
+        changed_files=sums["files"] or 0,
+        lines_added=sums["added"] or 0,
+        lines_removed=sums["removed"] or 0,
     )
 
 
-def merges(selection: Selection) -> Mapping[str, int]:
-    """How many tries to merge ended how."""
-    found = selection.of_few_events(
-        "merge_history",
-        't."result" AS "result", COUNT(*) AS "n"',
-        'GROUP BY t."result" ORDER BY "n" DESC, "result"',
-    )
-    return {row["result"]: row["n"] for row in found}
-
-
-def _arguments(selection: Selection, row: Row) -> str:
-    (found,) = selection.read.query(
-        'SELECT SUBSTR("argsJson", 1, 200) AS "args", "argsJsonBlob" AS "blob" FROM "tool_calls" '
-        'WHERE "sessionId" = ? AND "position" = ?',
-        (row["session"], row["position"]),
-    )
-    return str(selection.read.blob(found["blob"])[:200] if found["blob"] else found["args"])
+def merges(rows: Iterable[MergeCount]) -> Mapping[str, int]:
+    """How many attempts to merge had each result."""
+    return {row["result"]: row["n"] for row in rows}

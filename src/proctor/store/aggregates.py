@@ -1,56 +1,98 @@
-"""Which rows a question is about, in SQL that both databases take.
+"""Aggregate queries: the sums, counts and samples that statistics are computed from.
 
-A scope names sessions; the items it stands for are those of its run, or else those that have one
-of its sessions. The few words that SQLite and PostgreSQL spell differently are here.
-
-Knows nothing of what is asked about the rows.
+A scope names sessions; its items are those of its run, or else those that have one of its sessions. What
+SQLite and PostgreSQL spell differently is here. The query plans of these statements were measured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
-from proctor.store import Scope, StoreReader
-from proctor.store.items import session_where
+from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, TIMEOUT
+from proctor.store.database import R, places
+from proctor.store.items import (
+    CountRow,
+    RunIdRow,
+    Scope,
+    StoreReader,
+    level_of,
+    session_where,
+    uses_postgres,
+)
+from proctor.store.recorder import FREE
+from proctor.store.tables import ItemRow
 
-Row = dict[str, Any]
+KEPT_RANKS = 1000
+"""How many durations of a large batch are read, evenly spaced by rank."""
+
+
+SLOWEST = 10
+
+
+LISTED_FAILURES = 200
+
+
+LISTED_MOCKS = 100
+
+
+# What an agent prints is long; a list needs the first line of it.
+SHOWN_CHARACTERS = 300
+
+
+SHOWN_RUNNING = 10
+
+
+MOST_RUNS = 200
+"""Earlier runs of a scenario that are read, the latest first: more would change no digit that matters."""
+
+
+IDS_AT_ONCE = 500
+"""Ids in one statement."""
+
+
+_NOT_PASSED = ", ".join(f"'{status}'" for status in (FAIL, TIMEOUT, ERROR))
+
+
+_FINISHED = ", ".join(f"'{status}'" for status in FINISHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The items and sessions of a scope, ready to be asked about."""
+    """The items and sessions of a scope, as conditions in SQL."""
 
     read: StoreReader
     is_postgres: bool
     items: str
     """A condition on `"batch_items" i`."""
-    item_parameters: tuple[Any, ...]
+    item_parameters: tuple[object, ...]
     sessions: str
     """A condition on `"sessions" s`."""
-    session_parameters: tuple[Any, ...]
+    session_parameters: tuple[object, ...]
     events: str
     """A condition on the `sessionId` of `t`, with the same parameters as `sessions`."""
 
-    def of_items(self, columns: str, rest: str = "", *, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Ask about the items, `i`; `parameters` are those of `columns`."""
+    def of_items(
+        self, shape: type[R], columns: str, rest: str = "", *, parameters: Sequence[object] = ()
+    ) -> list[R]:
+        """Query the items, `i`; `parameters` are those of `columns`."""
         sql = f'SELECT {columns} FROM "batch_items" i WHERE {self.items} {rest}'
-        return self.read.query(sql, (*parameters, *self.item_parameters))
+        return self.read.rows(shape, sql, (*parameters, *self.item_parameters))
 
-    def of_sessions(self, columns: str, rest: str = "") -> list[Row]:
-        """Ask about the sessions, `s`."""
+    def of_sessions(self, shape: type[R], columns: str, rest: str = "") -> list[R]:
+        """Query the sessions, `s`."""
         sql = f'SELECT {columns} FROM "sessions" s WHERE {self.sessions} {rest}'
-        return self.read.query(sql, self.session_parameters)
+        return self.read.rows(shape, sql, self.session_parameters)
 
-    def of_events(self, table: str, columns: str, rest: str = "") -> list[Row]:
-        """Ask about what belongs to the sessions, `t`: their tool calls, model calls and so on."""
+    def of_events(self, shape: type[R], table: str, columns: str, rest: str = "") -> list[R]:
+        """Query a table of the sessions, `t`: their tool calls, model calls and so on."""
         sql = f'SELECT {columns} FROM "{table}" t WHERE {self.events} {rest}'
-        return self.read.query(sql, self.session_parameters)
+        return self.read.rows(shape, sql, self.session_parameters)
 
-    def of_few_events(self, table: str, columns: str, rest: str = "") -> list[Row]:
-        """The same for a table that holds far fewer rows than there are sessions."""
+    def of_few_events(self, shape: type[R], table: str, columns: str, rest: str = "") -> list[R]:
+        """The same for a table with far fewer rows than there are sessions."""
         mine = f'SELECT 1 FROM "sessions" s WHERE {self.sessions} AND s."id" = t."sessionId"'
         sql = f'SELECT {columns} FROM "{table}" t WHERE EXISTS ({mine}) {rest}'
-        return self.read.query(sql, self.session_parameters)
+        return self.read.rows(shape, sql, self.session_parameters)
 
     def seconds(self, start: str, end: str) -> str:
         """The seconds between two columns of timestamps, as an expression."""
@@ -62,7 +104,7 @@ class Selection:
         return f"ROUND((julianday({end}) - julianday({start})) * 86400.0, 3)"
 
     def factors_without(self, names: Sequence[str]) -> tuple[str, list[str]]:
-        """An item's factors but for some, as JSON text in an expression, and its parameters."""
+        """An item's factors without some of them, as JSON text in an expression, and its parameters."""
         if not names:
             return 'i."factors"', []
         if self.is_postgres:
@@ -72,14 +114,19 @@ class Selection:
         return f'json_remove(i."factors"{", ?" * len(paths)})', paths
 
 
+class _SessionCounts(TypedDict):
+    all: int
+    mine: int
+
+
 def select(read: StoreReader, scope: Scope) -> Selection:
-    """Make a scope ready to be asked about."""
+    """The selection of a scope."""
     sessions, parameters = session_where(scope)
     of_them = f'SELECT 1 FROM "sessions" s WHERE {sessions} AND s."runId" = i."runId" AND s."itemId" = i."id"'
     items = 'i."runId" = ?' if scope.run_id else f"EXISTS ({of_them})"
     return Selection(
         read=read,
-        is_postgres=_is_postgres(read),
+        is_postgres=uses_postgres(read),
         items=items,
         item_parameters=(scope.run_id,) if scope.run_id else tuple(parameters),
         sessions=sessions,
@@ -88,13 +135,14 @@ def select(read: StoreReader, scope: Scope) -> Selection:
     )
 
 
-def _of_sessions(read: StoreReader, sessions: str, parameters: tuple[Any, ...]) -> str:
-    """How to find what belongs to the sessions: by those in the scope, or by those outside it.
+def _of_sessions(read: StoreReader, sessions: str, parameters: tuple[object, ...]) -> str:
+    """A condition that selects by the sessions in the scope, or by those outside it.
 
     A set of ids has to be built either way, so it is the smaller one: a large run that is most of the
     store is then read straight through, in a third of the time.
     """
-    (count,) = read.query(
+    (count,) = read.rows(
+        _SessionCounts,
         f'SELECT (SELECT COUNT(*) FROM "sessions") AS "all", COUNT(*) AS "mine" FROM "sessions" s '
         f"WHERE {sessions}",
         parameters,
@@ -105,7 +153,734 @@ def _of_sessions(read: StoreReader, sessions: str, parameters: tuple[Any, ...]) 
     return f't."sessionId" IN (SELECT s."id" FROM "sessions" s WHERE {sessions})'
 
 
-def _is_postgres(read: StoreReader) -> bool:
-    # SQLite has no truth values: there the comparison is the number 1.
-    (answer,) = read.query('SELECT CAST(1 = 1 AS TEXT) AS "truth"')
-    return bool(answer["truth"] == "true")
+# Time, tokens, money and tools.
+
+
+class RankedDuration(TypedDict):
+    """The duration of a finished item in seconds, its rank from 1, and the sums over all of them."""
+
+    v: float
+    rank: int
+    n: int
+    total: float
+    squares: float
+
+
+def ranked_durations(selection: Selection) -> list[RankedDuration]:
+    """Durations of finished items, shortest first; of many items, some, with the first and the last."""
+    seconds = selection.seconds('i."startedAt"', 'i."finishedAt"')
+    # Materialized: the time between two texts costs more than all the rest, and is needed three times.
+    return selection.read.rows(
+        RankedDuration,
+        f'WITH "d" AS MATERIALIZED (SELECT {seconds} AS "v" FROM "batch_items" i WHERE {selection.items} '
+        'AND i."startedAt" IS NOT NULL AND i."finishedAt" IS NOT NULL), '
+        '"sums" AS (SELECT COUNT(*) AS "n", SUM("v") AS "total", SUM("v" * "v") AS "squares" FROM "d"), '
+        '"ordered" AS (SELECT "v", ROW_NUMBER() OVER (ORDER BY "v") AS "rank" FROM "d") '
+        'SELECT "v", "rank", "n", "total", "squares" FROM "ordered", "sums" WHERE "rank" = 1 '
+        f'OR "rank" = "n" OR "rank" % (("n" + {KEPT_RANKS - 1}) / {KEPT_RANKS}) = 0 ORDER BY "rank"',
+        selection.item_parameters,
+    )
+
+
+class ModelSums(TypedDict):
+    """The calls of one model."""
+
+    model: str
+    calls: int
+    failed: int
+    prompt: int
+    cached: int
+    completion: int
+    reasoning: int
+    cost: float | None
+    unpriced: int
+
+
+def model_sums(selection: Selection) -> list[ModelSums]:
+    """The calls, tokens and cost of each model."""
+    free = ", ".join(f"'{status}'" for status in sorted(FREE))
+    return selection.of_events(
+        ModelSums,
+        "model_calls",
+        't."model" AS "model", COUNT(*) AS "calls", '
+        'SUM(CASE WHEN t."status" = \'ok\' THEN 0 ELSE 1 END) AS "failed", '
+        'SUM(t."promptTokens") AS "prompt", SUM(t."cachedTokens") AS "cached", '
+        'SUM(t."completionTokens") AS "completion", SUM(t."reasoningTokens") AS "reasoning", '
+        'SUM(t."costUsd") AS "cost", '
+        f'SUM(CASE WHEN t."costUsd" IS NULL AND t."status" NOT IN ({free}) THEN 1 ELSE 0 END) AS "unpriced"',
+        'GROUP BY t."model"',
+    )
+
+
+class _Usd(TypedDict):
+    usd: float | None
+
+
+def judging_cost(selection: Selection) -> float | None:
+    """The cost of evaluators; None when none is known."""
+    (row,) = selection.of_few_events(_Usd, "scores", 'SUM(t."costUsd") AS "usd"')
+    return None if row["usd"] is None else float(row["usd"])
+
+
+class ToolSums(TypedDict):
+    """The calls of one tool, or one of the slowest calls."""
+
+    tool: str
+    calls: int
+    succeeded: int | None
+    judged: int
+    ms: float | None
+    measured: int
+    session: str | None
+    """None: all calls of the tool."""
+    position: int | None
+
+
+def tool_sums(selection: Selection) -> list[ToolSums]:
+    """One row for each tool, then one for each of the slowest calls, which also has a session."""
+    # Finding the calls costs more than counting them, so both answers come from one search.
+    return selection.read.rows(
+        ToolSums,
+        'WITH "c" AS MATERIALIZED (SELECT "toolName" AS "tool", "success", "durationMs" AS "ms", '
+        f'"sessionId" AS "session", "position" FROM "tool_calls" t WHERE {selection.events}), '
+        '"slow" AS (SELECT * FROM "c" WHERE "ms" IS NOT NULL '
+        f'ORDER BY "ms" DESC, "session", "position" LIMIT {SLOWEST}) '
+        'SELECT "tool", COUNT(*) AS "calls", SUM("success") AS "succeeded", COUNT("success") AS "judged", '
+        'SUM("ms") AS "ms", COUNT("ms") AS "measured", CAST(NULL AS TEXT) AS "session", '
+        'CAST(NULL AS BIGINT) AS "position" FROM "c" GROUP BY "tool" UNION ALL '
+        'SELECT "tool", 1, "success", COUNT("success"), "ms", 1, "session", "position" FROM "slow" '
+        'GROUP BY "tool", "success", "ms", "session", "position"',
+        selection.session_parameters,
+    )
+
+
+class _Arguments(TypedDict):
+    args: str
+    blob: str | None
+
+
+def call_arguments(read: StoreReader, session_id: str, position: int) -> str:
+    """The first 200 characters of a tool call's arguments, as JSON."""
+    (row,) = read.rows(
+        _Arguments,
+        'SELECT SUBSTR("argsJson", 1, 200) AS "args", "argsJsonBlob" AS "blob" FROM "tool_calls" '
+        'WHERE "sessionId" = ? AND "position" = ?',
+        (session_id, position),
+    )
+    return str(read.blob(row["blob"])[:200] if row["blob"] else row["args"])
+
+
+class StepSums(TypedDict):
+    """The iterations of all sessions. A sum over no row is None."""
+
+    n: int
+    checks: int | None
+    passed: int | None
+    files: int | None
+    added: int | None
+    removed: int | None
+
+
+def step_sums(selection: Selection) -> StepSums:
+    """The iterations, their checks and their changes."""
+    (row,) = selection.of_events(
+        StepSums,
+        "iterations",
+        'COUNT(*) AS "n", SUM(CASE WHEN t."testResult" = \'\' THEN 0 ELSE 1 END) AS "checks", '
+        'SUM(CASE WHEN t."testResult" = \'pass\' THEN 1 ELSE 0 END) AS "passed", '
+        'SUM(t."changedFiles") AS "files", SUM(t."linesAdded") AS "added", '
+        'SUM(t."linesRemoved") AS "removed"',
+    )
+    return row
+
+
+class MergeCount(TypedDict):
+    """How many attempts to merge had one result."""
+
+    result: str
+    n: int
+
+
+def merge_counts(selection: Selection) -> list[MergeCount]:
+    """Attempts to merge by result, the most frequent first."""
+    return selection.of_few_events(
+        MergeCount,
+        "merge_history",
+        't."result" AS "result", COUNT(*) AS "n"',
+        'GROUP BY t."result" ORDER BY "n" DESC, "result"',
+    )
+
+
+# Failures, mocks and attempts.
+
+
+class FailedItem(TypedDict):
+    """An item that did not succeed; its long texts are cut."""
+
+    id: str
+    runId: str
+    repo: str
+    prompt: str
+    model: str
+    agent: str
+    error: str
+    status: str
+    reason: str
+    sessionId: str | None
+
+
+def failed_items(selection: Selection) -> list[FailedItem]:
+    """The first of the items that did not succeed, in the order of the plan."""
+    text = ", ".join(
+        f'SUBSTR(i."{name}", 1, {SHOWN_CHARACTERS}) AS "{name}"'
+        for name in ("repo", "prompt", "model", "agent", "error")
+    )
+    return selection.of_items(
+        FailedItem,
+        f'i."id" AS "id", i."runId" AS "runId", {text}, i."status" AS "status", i."reason" AS "reason", '
+        'i."sessionId" AS "sessionId"',
+        f'AND i."status" IN ({_NOT_PASSED}) ORDER BY i."runId", i."position" LIMIT {LISTED_FAILURES}',
+    )
+
+
+class MockSessions(TypedDict):
+    """The sessions of one mock agent or model."""
+
+    agent: str
+    model: str
+    n: int
+
+
+def mock_sessions(selection: Selection) -> list[MockSessions]:
+    """The sessions of mocks by agent and model, the most frequent first."""
+    return selection.of_sessions(
+        MockSessions,
+        's."agent" AS "agent", s."model" AS "model", COUNT(*) AS "n"',
+        f'AND s."standIn" = 1 GROUP BY s."agent", s."model" ORDER BY "n" DESC, 1, 2 LIMIT {LISTED_MOCKS}',
+    )
+
+
+class SessionSums(TypedDict):
+    """All sessions. A sum over no row is None."""
+
+    n: int
+    work: float | None
+    waiting: float | None
+    interventions: int | None
+    noted: int | None
+    retried: int | None
+    rehearsed: int | None
+
+
+def session_sums(selection: Selection) -> SessionSums:
+    """Sessions, their time, and how many were retried, noted or run by mocks."""
+    (row,) = selection.of_sessions(
+        SessionSums,
+        'COUNT(*) AS "n", SUM(s."workSeconds") AS "work", SUM(s."waitingSeconds") AS "waiting", '
+        'SUM(s."interventions") AS "interventions", '
+        'SUM(CASE WHEN s."notes" = \'[]\' THEN 0 ELSE 1 END) AS "noted", '
+        # Attempts are numbered from 1, so each item that was retried has exactly one second attempt.
+        'SUM(CASE WHEN s."attempt" = 2 THEN 1 ELSE 0 END) AS "retried", '
+        'SUM(s."standIn") AS "rehearsed"',
+    )
+    return row
+
+
+def newest_run_ids(selection: Selection) -> list[str]:
+    """The batches of the selected sessions, the newest first."""
+    rows = selection.read.rows(
+        RunIdRow,
+        'SELECT "runId" FROM "batches" WHERE "runId" IN '
+        f'(SELECT s."runId" FROM "sessions" s WHERE {selection.sessions}) ORDER BY "createdAt" DESC, "runId"',
+        selection.session_parameters,
+    )
+    return [row["runId"] for row in rows]
+
+
+# Outcomes by factor.
+
+
+class ItemSums(TypedDict):
+    """Items in one status. `cost` is the sum of the `priced` ones."""
+
+    status: str
+    items: int
+    tokens: int
+    cost: float | None
+    priced: int
+
+
+class OutcomeSums(ItemSums):
+    """The items with the same factors, status and reason."""
+
+    levels: str
+    """Their factors as JSON."""
+    reason: str
+
+
+class LevelSums(ItemSums):
+    """The items with one level of a factor and one status."""
+
+    level: str | None
+    """None: they do not have the factor."""
+    costSquares: float | None
+    seconds: float | None
+    secondsSquares: float | None
+    timed: int
+
+
+class _ItemFactors(TypedDict):
+    factors: str
+
+
+def count_of_items(selection: Selection) -> int:
+    """How many items are selected."""
+    (row,) = selection.of_items(CountRow, 'COUNT(*) AS "n"')
+    return row["n"]
+
+
+def sampled_factors(selection: Selection, every: int) -> list[str]:
+    """The factors of every n-th item of the plan, as JSON."""
+    rows = selection.of_items(_ItemFactors, 'i."factors" AS "factors"', f'AND i."position" % {every} = 0')
+    return [row["factors"] for row in rows]
+
+
+def outcome_sums(selection: Selection, left_out: Sequence[str]) -> list[OutcomeSums]:
+    """One pass over the items: every combination of factors, status and reason; some factors left out."""
+    factors, parameters = selection.factors_without(left_out)
+    return selection.of_items(
+        OutcomeSums,
+        f'{factors} AS "levels", i."status" AS "status", i."reason" AS "reason", COUNT(*) AS "items", '
+        'SUM(i."tokensTotal") AS "tokens", SUM(i."costUsd") AS "cost", COUNT(i."costUsd") AS "priced"',
+        "GROUP BY 1, 2, 3",
+        parameters=parameters,
+    )
+
+
+def level_sums(selection: Selection, factor: str) -> list[LevelSums]:
+    """The items of each level of a factor by status, with sums of cost and time."""
+    level, named = level_of(factor, is_postgres=selection.is_postgres, items="i")
+    seconds = selection.seconds('i."startedAt"', 'i."finishedAt"')
+    inner = (
+        f'SELECT CAST({level} AS TEXT) AS "level", i."status" AS "status", i."tokensTotal" AS "tokens", '
+        f'i."costUsd" AS "cost", {seconds} AS "seconds" FROM "batch_items" i WHERE {selection.items}'
+    )
+    # Materialized: the time between two texts costs more than all the rest, and is needed three times.
+    return selection.read.rows(
+        LevelSums,
+        f'WITH "each" AS MATERIALIZED ({inner}) '
+        'SELECT "level", "status", COUNT(*) AS "items", SUM("tokens") AS "tokens", SUM("cost") AS "cost", '
+        'SUM("cost" * "cost") AS "costSquares", COUNT("cost") AS "priced", SUM("seconds") AS "seconds", '
+        'SUM("seconds" * "seconds") AS "secondsSquares", COUNT("seconds") AS "timed" '
+        'FROM "each" GROUP BY "level", "status"',
+        (*named, *selection.item_parameters),
+    )
+
+
+# Progress of one batch.
+
+
+class UsageSums(TypedDict):
+    """Tokens and money; None: no row, or no known price."""
+
+    tokens: int | None
+    cost: float | None
+
+
+class RunningItemRow(TypedDict):
+    """An item under way; its prompt is cut."""
+
+    id: str
+    repo: str
+    prompt: str
+    model: str
+    agent: str
+    startedAt: str | None
+    sessionId: str | None
+    tokens: int | None
+
+
+class _First(TypedDict):
+    first: int | None
+
+
+class _Last(TypedDict):
+    n: int | None
+
+
+def finished_prefix(read: StoreReader, run_id: str) -> int:
+    """The position of the first item that has not ended; of a finished batch, the one after its last."""
+    (unfinished,) = read.rows(
+        _First,
+        'SELECT MIN("first") AS "first" FROM ('
+        'SELECT MIN("position") AS "first" FROM "batch_items" WHERE "runId" = ? AND "status" = ? UNION ALL '
+        'SELECT MIN("position") FROM "batch_items" WHERE "runId" = ? AND "status" = ?) AS "firsts"',
+        (run_id, QUEUED, run_id, RUNNING),
+    )
+    (last,) = read.rows(
+        _Last, 'SELECT MAX("position") AS "n" FROM "batch_items" WHERE "runId" = ?', (run_id,)
+    )
+    first = unfinished["first"]
+    return int(first) if first is not None else int(last["n"] if last["n"] is not None else -1) + 1
+
+
+def sums_between(read: StoreReader, run_id: str, start: int, end: int) -> UsageSums:
+    """The sums of the items from one position up to another, which is left out."""
+    (row,) = read.rows(
+        UsageSums,
+        'SELECT SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost" FROM "batch_items" '
+        'WHERE "runId" = ? AND "position" >= ? AND "position" < ?',
+        (run_id, start, end),
+    )
+    return row
+
+
+def finished_sums(read: StoreReader, run_id: str, start: int) -> UsageSums:
+    """The sums of the finished items from a position on."""
+    (row,) = read.rows(
+        UsageSums,
+        'SELECT SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost" FROM "batch_items" '
+        f'WHERE "runId" = ? AND "status" IN ({_FINISHED}) AND "position" >= ?',
+        (run_id, start),
+    )
+    return row
+
+
+def running_sums(read: StoreReader, run_id: str) -> UsageSums:
+    """The sums of the model calls of running items."""
+    (row,) = read.rows(
+        UsageSums,
+        'SELECT SUM("promptTokens" + "completionTokens") AS "tokens", SUM("costUsd") AS "cost" '
+        'FROM "model_calls" WHERE "sessionId" IN '
+        '(SELECT "sessionId" FROM "batch_items" WHERE "runId" = ? AND "status" = ?)',
+        (run_id, RUNNING),
+    )
+    return row
+
+
+def running_items(read: StoreReader, run_id: str) -> list[RunningItemRow]:
+    """The items that have been running longest."""
+    return read.rows(
+        RunningItemRow,
+        f'SELECT "id", "repo", SUBSTR("prompt", 1, {SHOWN_CHARACTERS}) AS "prompt", "model", "agent", '
+        '"startedAt", "sessionId", (SELECT SUM(t."promptTokens" + t."completionTokens") FROM "model_calls" t '
+        'WHERE t."sessionId" = i."sessionId") AS "tokens" FROM "batch_items" i '
+        f'WHERE "runId" = ? AND "status" = ? ORDER BY "startedAt", "position" LIMIT {SHOWN_RUNNING}',
+        (run_id, RUNNING),
+    )
+
+
+# What earlier work took, for estimates.
+
+
+class ScenarioTotals(TypedDict):
+    """What one completed run of a scenario took."""
+
+    tokensTotal: int
+    costUsd: float | None
+    calls: int | None
+
+
+class ItemKey(TypedDict):
+    """An item of a batch."""
+
+    runId: str
+    id: str
+
+
+class WorkerSums(TypedDict):
+    """Time and money of the sessions of one agent and model, with their squares."""
+
+    n: int
+    time: float | None
+    time2: float | None
+    priced: int
+    cost: float | None
+    cost2: float | None
+
+
+def scenario_totals(read: StoreReader, scenario: str) -> list[ScenarioTotals]:
+    """What the completed runs of a scenario took."""
+    return read.rows(
+        ScenarioTotals,
+        'SELECT i."tokensTotal", i."costUsd", '
+        '(SELECT SUM(s."modelCalls") FROM "sessions" s WHERE s."runId" = i."runId" AND s."itemId" = i."id") '
+        'AS "calls" FROM "batch_items" i JOIN "batches" b ON b."runId" = i."runId" '
+        'WHERE b."job" = ? AND i."status" = ? AND i."prompt" = ?',
+        ("scenario", SUCCESS, scenario),
+    )
+
+
+def scenario_items(read: StoreReader, scenario: str) -> list[ItemKey]:
+    """The completed runs of a scenario, the latest first."""
+    return read.rows(
+        ItemKey,
+        'SELECT i."runId", i."id" FROM "batch_items" i JOIN "batches" b ON b."runId" = i."runId" '
+        'WHERE b."job" = ? AND i."status" = ? AND i."prompt" = ? ORDER BY i."finishedAt" DESC LIMIT ?',
+        ("scenario", SUCCESS, scenario, MOST_RUNS),
+    )
+
+
+def worker_sums(read: StoreReader, job: str, agent: str, model: str, statuses: Sequence[str]) -> WorkerSums:
+    """Time and money of the sessions of one agent and model that ended in some statuses."""
+    (row,) = read.rows(
+        WorkerSums,
+        'SELECT COUNT("workSeconds") AS "n", SUM("workSeconds") AS "time", '
+        'SUM("workSeconds" * "workSeconds") AS "time2", COUNT("costUsd") AS "priced", '
+        'SUM("costUsd") AS "cost", SUM("costUsd" * "costUsd") AS "cost2" FROM "sessions" '
+        f'WHERE "job" = ? AND "agent" = ? AND "model" = ? AND "status" IN ({places(statuses)})',
+        (job, agent, model, *statuses),
+    )
+    return row
+
+
+# Items to compare.
+
+
+class ItemWithTime(ItemRow):
+    """An item with the time of its last attempt."""
+
+    workSeconds: float | None
+    standIn: int | None
+
+
+class MeanScore(TypedDict):
+    """The mean of one evaluator and dimension in one session."""
+
+    about: str
+    evaluator: str
+    evaluatorDigest: str
+    dimension: str
+    mean: float
+    at: str | None
+
+
+class MeasuredValue(TypedDict):
+    """One number measured in a session."""
+
+    sessionId: str
+    name: str
+    value: float
+
+
+def items_with_time(read: StoreReader, run_id: str) -> list[ItemWithTime]:
+    """Every item of a batch with the time of its last attempt, in the order of the plan."""
+    return read.rows(
+        ItemWithTime,
+        'SELECT i.*, s."workSeconds", s."standIn" FROM "batch_items" i '
+        'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ? ORDER BY i."position"',
+        (run_id,),
+    )
+
+
+def mean_scores(read: StoreReader, session_ids: Sequence[str]) -> Iterator[MeanScore]:
+    """The mean scores of sessions: those of later evaluations first, then those of the attempt itself.
+
+    Within each, the oldest first; so the last value of a session and evaluator is the one that counts.
+    """
+    for column, condition in (
+        ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"'),
+        ("sessionId", "1 = 1"),
+    ):
+        for page in _pages(session_ids):
+            yield from read.rows(
+                MeanScore,
+                f'SELECT sc."{column}" AS "about", sc."evaluator", sc."evaluatorDigest", sc."dimension", '
+                'AVG(sc."value") AS "mean", MAX(sc."timestamp") AS "at" FROM "scores" sc '
+                f'WHERE sc."{column}" IN ({places(page)}) AND sc."value" IS NOT NULL AND {condition} '
+                f'GROUP BY sc."{column}", sc."sessionId", sc."evaluator", sc."evaluatorDigest", '
+                'sc."dimension" ORDER BY "at"',
+                page,
+            )
+
+
+def measured_values(read: StoreReader, session_ids: Sequence[str]) -> Iterator[MeasuredValue]:
+    """The numbers measured in sessions, in the order of their steps."""
+    for page in _pages(session_ids):
+        yield from read.rows(
+            MeasuredValue,
+            f'SELECT "sessionId", "name", "value" FROM "metrics" WHERE "sessionId" IN ({places(page)}) '
+            'AND "value" IS NOT NULL ORDER BY "step", "position"',
+            page,
+        )
+
+
+def _pages(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    every = list(dict.fromkeys(ids))
+    return (tuple(every[at : at + IDS_AT_ONCE]) for at in range(0, len(every), IDS_AT_ONCE))
+
+
+# One benchmark.
+
+
+class BenchmarkItem(TypedDict):
+    """An item of a benchmark without its inputs."""
+
+    factors: str
+    status: str
+    startedAt: str | None
+    finishedAt: str | None
+    tokensTotal: int
+    costUsd: float | None
+    sessionId: str | None
+
+
+class SessionUsage(TypedDict):
+    """Tokens and money of a running session."""
+
+    id: str
+    tokens: int | None
+    cost: float | None
+
+
+def benchmark_items(read: StoreReader, run_id: str) -> list[BenchmarkItem]:
+    """The items of a benchmark in the order of the plan."""
+    return read.rows(
+        BenchmarkItem,
+        'SELECT "factors", "status", "startedAt", "finishedAt", "tokensTotal", "costUsd", "sessionId" '
+        'FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
+        (run_id,),
+    )
+
+
+def running_usage(read: StoreReader, run_id: str) -> list[SessionUsage]:
+    """What the running sessions of a batch have used so far."""
+    return read.rows(
+        SessionUsage,
+        'SELECT c."sessionId" AS "id", SUM(c."promptTokens" + c."completionTokens") AS "tokens", '
+        'SUM(c."costUsd") AS "cost" FROM "model_calls" c WHERE c."sessionId" IN '
+        '(SELECT s."id" FROM "sessions" s WHERE s."runId" = ? AND s."status" = ?) GROUP BY c."sessionId"',
+        (run_id, RUNNING),
+    )
+
+
+# Labels and the scores they are compared with.
+
+
+class LabeledEvaluator(TypedDict):
+    """How many labels an evaluator and dimension have."""
+
+    evaluator: str
+    dimension: str
+    level: str
+    labels: int
+
+
+class LabeledScore(TypedDict):
+    """A score beside a label of the same target."""
+
+    evaluator: str
+    dimension: str
+    about: str
+    target: str
+    who: str
+    said: str
+    worth: float | None
+    level: str
+    evaluatorDigest: str
+    label: str
+    value: float | None
+    timestamp: str | None
+    sessionId: str
+    position: int
+
+
+class LabelState(TypedDict):
+    """How many labels there are, and when the last was given."""
+
+    n: int
+    at: str | None
+
+
+_LABELED_SCORES = (
+    'SELECT l."evaluator", l."dimension", l."sessionId" AS "about", l."target", l."who", '
+    'l."label" AS "said", l."value" AS "worth", l."level", s."evaluatorDigest", s."label", s."value", '
+    's."timestamp", s."sessionId", s."position" FROM "labels" l JOIN "scores" s ON {joined} '
+    'AND s."evaluator" = l."evaluator" AND s."target" = l."target" AND s."dimension" = l."dimension" '
+    "AND s.\"error\" = '' WHERE {wanted}"
+)
+
+
+_JOINS = (
+    's."judgedSessionId" = l."sessionId"',
+    's."sessionId" = l."sessionId" AND s."judgedSessionId" = \'\'',
+)
+
+
+def labeled_evaluators(read: StoreReader, evaluator: str = "") -> list[LabeledEvaluator]:
+    """The evaluators that have labels, the most labeled first; or one of them."""
+    wanted, given = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
+    return read.rows(
+        LabeledEvaluator,
+        'SELECT "evaluator", "dimension", MAX("level") AS "level", COUNT(*) AS "labels" FROM "labels" '
+        f'{wanted} GROUP BY "evaluator", "dimension" ORDER BY "labels" DESC, "evaluator", "dimension"',
+        given,
+    )
+
+
+def labeled_scores(read: StoreReader, evaluator: str = "") -> list[LabeledScore]:
+    """Every pair of a label and a score of the same target; or those of one evaluator."""
+    wanted, given = ('l."evaluator" = ?', (evaluator,)) if evaluator else ("1 = 1", ())
+    return [
+        row
+        for joined in _JOINS
+        for row in read.rows(LabeledScore, _LABELED_SCORES.format(joined=joined, wanted=wanted), given)
+    ]
+
+
+def label_state(read: StoreReader, evaluator: str = "") -> LabelState:
+    """What differs whenever a label was given; of all evaluators, or of one."""
+    wanted, given = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
+    (row,) = read.rows(LabelState, f'SELECT COUNT(*) AS "n", MAX("at") AS "at" FROM "labels" {wanted}', given)
+    return row
+
+
+# Dialogues.
+
+
+class DialogueItem(TypedDict):
+    """A dialogue and how it ended."""
+
+    id: str
+    factors: str
+    settings: str
+    status: str
+    reason: str
+    error: str
+    turns: float | None
+    ended: str | None
+    caused: str | None
+
+
+class ItemScore(TypedDict):
+    """The mean of one evaluator for one item."""
+
+    id: str
+    evaluator: str
+    value: float
+
+
+def dialogue_items(read: StoreReader, run_id: str) -> list[DialogueItem]:
+    """The dialogues of a batch in the order of the plan."""
+    return read.rows(
+        DialogueItem,
+        'SELECT i."id", i."factors", i."settings", i."status", i."reason", i."error", '
+        'MAX(CASE WHEN m."name" = \'num_turns\' THEN m."value" END) AS "turns", '
+        'MAX(CASE WHEN m."name" = \'end_reason\' THEN m."label" END) AS "ended", '
+        'MAX(CASE WHEN m."name" = \'caused_by\' THEN m."label" END) AS "caused" '
+        'FROM "batch_items" i LEFT JOIN "metrics" m ON m."sessionId" = i."sessionId" AND m."step" = 0 '
+        'WHERE i."runId" = ? GROUP BY i."runId", i."id", i."factors", i."settings", i."status", '
+        'i."reason", i."error", i."position" ORDER BY i."position"',
+        (run_id,),
+    )
+
+
+def item_scores(read: StoreReader, run_id: str) -> list[ItemScore]:
+    """The mean of each evaluator for each item of a batch."""
+    return read.rows(
+        ItemScore,
+        'SELECT i."id", s."evaluator", AVG(s."value") AS "value" FROM "batch_items" i '
+        'JOIN "scores" s ON s."sessionId" = i."sessionId" WHERE i."runId" = ? AND s."value" IS NOT NULL '
+        'GROUP BY i."id", s."evaluator"',
+        (run_id,),
+    )

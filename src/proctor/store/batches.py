@@ -9,15 +9,24 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.session import Merge
 from proctor.store import ledger
-from proctor.store.database import Connection, Row, insertion, places
+from proctor.store.database import Connection, extended, insertion, places
 from proctor.store.recorder import FREE
-from proctor.store.tables import COLUMNS, OF_A_SESSION, how_of, merge_row, row_of
+from proctor.store.tables import (
+    COLUMNS,
+    OF_A_SESSION,
+    BatchRow,
+    QuestionRow,
+    SessionRow,
+    how_of,
+    merge_row,
+    row_of,
+)
 from proctor.store.writer import is_alive, timestamp
 
 INTERRUPTED = "interrupted"
@@ -70,7 +79,7 @@ def add_items(connection: Connection, run_id: str, items: Iterable[Item], *, fir
     return next(count) - first
 
 
-def change(connection: Connection, run_id: str, values: Mapping[str, Any]) -> None:
+def change(connection: Connection, run_id: str, values: Mapping[str, object]) -> None:
     """Change some columns of a batch."""
     connection.seal_for(run_id)
     if values:
@@ -81,7 +90,7 @@ def change(connection: Connection, run_id: str, values: Mapping[str, Any]) -> No
 def extend(
     connection: Connection,
     run_id: str,
-    batch: Mapping[str, Any],
+    batch: Mapping[str, object],
     *,
     add: Iterable[Item],
     settle: Iterable[Item],
@@ -142,14 +151,15 @@ def _taken(run_id: str, owner: str) -> UsageError:
 
 def take_up(
     connection: Connection, run_id: str, again: RetrySelection, now: datetime, *, claimed: ClaimedBatch
-) -> list[Row]:
+) -> list[SessionRow]:
     """Queue what is not finished; the sessions that were cut off, which may have left things behind."""
-    cut_off = connection.rows(
-        'SELECT * FROM "sessions" WHERE "runId" = ? AND "status" = ?', (run_id, RUNNING)
+    cut_off = cast(
+        "list[SessionRow]",
+        connection.rows('SELECT * FROM "sessions" WHERE "runId" = ? AND "status" = ?', (run_id, RUNNING)),
     )
     _end_sessions(connection, run_id, INTERRUPTED, "its process went away", claimed.last_seen)
     wanted = f'"status" = ? OR ("status" = ? AND "reason" IN ({places(UNFINISHED_REASONS)}))'
-    parameters: list[Any] = [QUEUED, "", "", run_id, RUNNING, ERROR, *UNFINISHED_REASONS]
+    parameters: list[object] = [QUEUED, "", "", run_id, RUNNING, ERROR, *UNFINISHED_REASONS]
     if again.errors:
         wanted += ' OR "status" = ?'
         parameters.append(ERROR)
@@ -270,11 +280,11 @@ def moment(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-def with_true_status(row: Row, now: datetime) -> Row:
-    """A batch with its status as it is now: one whose process died still says `running` in its row."""
+def with_true_status(row: BatchRow, now: datetime) -> BatchRow:
+    """A batch with its current status: one whose process died still has `running` in its row."""
     if row["status"] == RUNNING and not is_alive(row["owner"], moment(row["heartbeatAt"]), now):
-        return row | {"status": INTERRUPTED, "reason": "its process went away"}
-    return row | {}
+        return extended(BatchRow, row, status=INTERRUPTED, reason="its process went away")
+    return extended(BatchRow, row)
 
 
 # Questions to people, who answer in their own time from wherever they are.
@@ -313,14 +323,15 @@ def ask(connection: Connection, run_id: str, item_id: str, actor: str, prompt: s
     return question_id
 
 
-def open_ones(connection: Connection, run_id: str) -> list[Row]:
+def open_ones(connection: Connection, run_id: str) -> list[QuestionRow]:
     """What somebody waits for an answer to, the oldest first; of one batch, or with "" of all."""
-    return connection.rows(
+    rows = connection.rows(
         'SELECT q.* FROM "questions" q JOIN "batches" b ON b."runId" = q."runId" '
         'WHERE q."answeredAt" IS NULL AND b."status" = ? AND (q."runId" = ? OR ? = \'\') '
         'ORDER BY q."askedAt", q."id"',
         (RUNNING, run_id, run_id),
     )
+    return cast("list[QuestionRow]", rows)
 
 
 def answer(connection: Connection, run_id: str, question_id: str, text: str, now: datetime) -> None:

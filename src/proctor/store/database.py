@@ -12,15 +12,18 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from proctor.errors import StoreError, StoreUnavailable
 
 Row = dict[str, Any]
+
+
+R = TypeVar("R")
 
 
 # Longer than the longest transaction seen with 100,000 items; a writer that waits longer is stuck.
@@ -37,19 +40,24 @@ TURN_LOCK = 5_077_629
 _PASSWORD = re.compile(r"(?<=[^:/@]):[^:/@]+(?=@)|(?<=[?&])password=[^&]*&?", re.IGNORECASE)
 
 
+def extended(shape: type[R], row: Mapping[str, object], **more: object) -> R:  # noqa: ARG001  a type
+    """A row with further keys, of which `shape` names all. A sealed row stays one: nothing is read here."""
+    return cast(R, cast(Row, row) | more)
+
+
 class Connection(Protocol):
     """One connection, used by one thread at a time."""
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         """All rows of a query, as dictionaries."""
 
-    def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
         """The rows of a query one by one, in memory that does not grow with their number."""
 
-    def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run one statement; the number of rows it touched."""
 
-    def run_many(self, sql: str, parameters: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
         """Run one statement for each set of parameters."""
 
     def script(self, sql: str) -> None:
@@ -125,21 +133,21 @@ class SqliteConnection:
     def __init__(self, raw: sqlite3.Connection) -> None:
         self._raw = raw
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         return list(self.stream(sql, parameters))
 
-    def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
         with _told_as_store_error():
             cursor = self._raw.execute(sql, parameters)
             names = [column[0] for column in cursor.description or ()]
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
 
-    def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         with _told_as_store_error():
             return self._raw.execute(sql, parameters).rowcount
 
-    def run_many(self, sql: str, parameters: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
         with _told_as_store_error():
             self._raw.executemany(sql, parameters)
 
@@ -204,12 +212,12 @@ class PostgresConnection:
         self._raw = raw
         self._streams = 0
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         with _told_as_store_error(), self._raw.cursor() as cursor:
             cursor.execute(_percent(sql), parameters)
             return _as_rows(cursor)
 
-    def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
         self._streams += 1
         with (
             _told_as_store_error(),
@@ -221,12 +229,12 @@ class PostgresConnection:
                 names = [column.name for column in cursor.description]
                 yield from (_plain(names, row) for row in page)
 
-    def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         with _told_as_store_error(), self._raw.cursor() as cursor:
             cursor.execute(_percent(sql), parameters)
             return int(cursor.rowcount)
 
-    def run_many(self, sql: str, parameters: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
         with _told_as_store_error(), self._raw.cursor() as cursor:
             cursor.executemany(_percent(sql), list(parameters))
 
@@ -317,7 +325,7 @@ def _as_rows(cursor: Any) -> list[Row]:
     return [_plain(names, row) for row in cursor.fetchall()]
 
 
-def _plain(names: Sequence[str], row: Sequence[Any]) -> Row:
+def _plain(names: Sequence[str], row: Sequence[object]) -> Row:
     # PostgreSQL's sums of whole numbers are Decimal, which neither JSON nor arithmetic with float likes.
     return {
         name: _number(value) if type(value).__name__ == "Decimal" else value
@@ -424,9 +432,9 @@ def _version(connection: Connection) -> int:
 
 
 def _steps() -> list[str]:
-    folder = resources.files("proctor.store.migrations")
+    folder = resources.files("proctor.store") / "migrations"
     return sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
 
 
 def _text(name: str) -> str:
-    return (resources.files("proctor.store.migrations") / name).read_text(encoding="utf-8")
+    return (resources.files("proctor.store") / "migrations" / name).read_text(encoding="utf-8")

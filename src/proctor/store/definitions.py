@@ -7,19 +7,19 @@ Knows nothing of HTTP, of how an evaluator judges, or of which sessions a config
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, cast
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
 from proctor.store.batches import moment
-from proctor.store.database import Connection, Row, insertion
-from proctor.store.items import StoreReader
+from proctor.store.database import Connection, Row, extended, insertion
+from proctor.store.items import CountRow, StoreReader
 from proctor.store.recorder import kept
 from proctor.store.sealer import DataKeys
-from proctor.store.tables import COLUMNS, clean
+from proctor.store.tables import COLUMNS, EvaluatorDefinitionRow, OnlineConfigRow, clean
 from proctor.store.writer import is_alive, timestamp
 
 T = TypeVar("T")
@@ -29,6 +29,9 @@ Transaction = Callable[[Callable[[Connection], T]], T]
 
 
 EVALUATORS, CONFIGS = "evaluator_definitions", "online_configs"
+
+
+_ENABLED = f'SELECT "id", "documentJson" FROM "{CONFIGS}" WHERE "enabled" = ?'
 
 
 MOST_TAGS = 50
@@ -45,8 +48,50 @@ class Token:
     operation: str
     token: str
     """Empty: each time it is sent, it is another."""
-    asked: Mapping[str, Any]
+    asked: Mapping[str, object]
     """All that was asked for; the same token with something else is a contradiction."""
+
+
+class EvaluatorDefinition(EvaluatorDefinitionRow):
+    """An evaluator defined over HTTP."""
+
+    locked: bool
+    """Whether an enabled online configuration uses it."""
+
+
+class ListedEvaluator(TypedDict):
+    """The same without its configuration."""
+
+    id: str
+    name: str
+    level: str
+    kind: str
+    description: str
+    kmsKeyArn: str
+    createdAt: str
+    updatedAt: str
+    locked: bool
+
+
+class OnlineConfig(OnlineConfigRow):
+    """An online configuration."""
+
+    document: dict[str, Any]
+    """`documentJson`, read."""
+
+
+class _Document(TypedDict):
+    id: str
+    documentJson: str
+
+
+class _SessionId(TypedDict):
+    sessionId: str
+
+
+class _Tag(TypedDict):
+    key: str
+    value: str
 
 
 class Definitions:
@@ -57,7 +102,9 @@ class Definitions:
         self._read = read
         self._keys = keys
 
-    def create_evaluator(self, row: Mapping[str, Any], config: Mapping[str, Any], token: Token) -> Row:
+    def create_evaluator(
+        self, row: Mapping[str, Any], config: Mapping[str, object], token: Token
+    ) -> EvaluatorDefinition:
         """Keep a new evaluator; `row` has its columns but for the configuration.
 
         With a `kmsKeyArn`, the configuration is sealed under that key; `KeyUnusable` when it cannot be.
@@ -71,8 +118,8 @@ class Definitions:
         return self.evaluator(self._once(token, row["id"], row["createdAt"], work), with_config=False)
 
     def update_evaluator(
-        self, evaluator_id: str, values: Mapping[str, Any], config: Mapping[str, Any] | None, token: Token
-    ) -> Row:
+        self, evaluator_id: str, values: Mapping[str, Any], config: Mapping[str, object] | None, token: Token
+    ) -> EvaluatorDefinition:
         """Change an evaluator. Raises a `Contradiction` while it is in use."""
         arn = values.get("kmsKeyArn", "")
         # Under another key it has to be written anew.
@@ -97,15 +144,17 @@ class Definitions:
 
         self._transaction(work)
 
-    def evaluator(self, evaluator_id: str, *, with_config: bool = True) -> Row:
+    def evaluator(self, evaluator_id: str, *, with_config: bool = True) -> EvaluatorDefinition:
         """One evaluator, by id or name. Without its configuration, no key of its own is needed."""
-        found = self._read.query(
-            f'SELECT * FROM "{EVALUATORS}" WHERE "id" = ? OR "name" = ?', (evaluator_id, evaluator_id)
+        found = self._read.rows(
+            EvaluatorDefinitionRow,
+            f'SELECT * FROM "{EVALUATORS}" WHERE "id" = ? OR "name" = ?',
+            (evaluator_id, evaluator_id),
         )
         if not found:
             raise NotFound(f"there is no evaluator {evaluator_id}\n`proctor evaluators list` lists them.")
         (row,) = self._read.whole(found[:1]) if with_config else found[:1]
-        return row | {"locked": row["id"] in _in_use(self._read.query)}
+        return extended(EvaluatorDefinition, row, locked=row["id"] in self._in_use())
 
     def _key(self, evaluator_id: str, arn: str, at: str) -> Row | None:
         """A data key of an evaluator's own, not yet written; None when it is to have none."""
@@ -114,7 +163,7 @@ class Definitions:
         return self._keys.make(evaluator_id, arn, {KMS_CONTEXT: evaluator_id}, datetime.fromisoformat(at))
 
     def _keep_config(
-        self, connection: Connection, evaluator_id: str, config: Mapping[str, Any], key: Row | None
+        self, connection: Connection, evaluator_id: str, config: Mapping[str, object], key: Row | None
     ) -> None:
         if key:
             self._keys.keep(connection, key)
@@ -135,24 +184,31 @@ class Definitions:
             "evaluatorConfig": json.loads(row["configJson"]),
         }
 
-    def evaluators(self, *, after: str = "", limit: int = 100) -> list[Row]:
+    def evaluators(self, *, after: str = "", limit: int = 100) -> list[ListedEvaluator]:
         """The evaluators by id, without their configurations."""
         names = ("id", "name", "level", "kind", "description", "kmsKeyArn", "createdAt", "updatedAt")
         columns = ", ".join(f'"{name}"' for name in names)
-        rows = self._read.query(
-            f'SELECT {columns} FROM "{EVALUATORS}" WHERE "id" > ? ORDER BY "id" LIMIT ?', (after, limit)
+        rows = self._read.rows(
+            ListedEvaluator,
+            f'SELECT {columns} FROM "{EVALUATORS}" WHERE "id" > ? ORDER BY "id" LIMIT ?',
+            (after, limit),
         )
-        used = _in_use(self._read.query)
-        return [row | {"locked": row["id"] in used} for row in rows]
+        used = self._in_use()
+        return [extended(ListedEvaluator, row, locked=row["id"] in used) for row in rows]
 
-    def all_evaluators(self) -> Iterator[Row]:
+    def all_evaluators(self) -> Iterator[ListedEvaluator]:
         """Every evaluator by id, without its configuration, read page by page."""
         last = ""
         while rows := self.evaluators(after=last, limit=500):
             yield from rows
             last = rows[-1]["id"]
 
-    def create_config(self, row: Mapping[str, Any], document: Mapping[str, Any], token: Token) -> Row:
+    def _in_use(self) -> dict[str, str]:
+        return _users(self._read.rows(_Document, _ENABLED, (1,)))
+
+    def create_config(
+        self, row: Mapping[str, Any], document: Mapping[str, object], token: Token
+    ) -> OnlineConfig:
         """Keep a new configuration."""
 
         def work(connection: Connection) -> None:
@@ -161,8 +217,8 @@ class Definitions:
         return self.config(self._once(token, row["id"], row["createdAt"], work))
 
     def update_config(
-        self, config_id: str, values: Mapping[str, Any], document: Mapping[str, Any], token: Token
-    ) -> Row:
+        self, config_id: str, values: Mapping[str, Any], document: Mapping[str, object], token: Token
+    ) -> OnlineConfig:
         """Change a configuration."""
 
         def work(connection: Connection) -> None:
@@ -179,27 +235,29 @@ class Definitions:
 
         self._transaction(work)
 
-    def config(self, config_id: str) -> Row:
+    def config(self, config_id: str) -> OnlineConfig:
         """One configuration; `document` is what it asks for."""
-        found = self._read.query(f'SELECT * FROM "{CONFIGS}" WHERE "id" = ?', (config_id,))
+        found = self._read.rows(OnlineConfigRow, f'SELECT * FROM "{CONFIGS}" WHERE "id" = ?', (config_id,))
         if not found:
             raise NotFound(f"there is no online evaluation configuration {config_id}")
         return _with_document(found[0])
 
-    def configs(self, *, after: str = "", limit: int = 100, enabled_only: bool = False) -> list[Row]:
+    def configs(self, *, after: str = "", limit: int = 100, enabled_only: bool = False) -> list[OnlineConfig]:
         """The configurations by id."""
         enabled = 'AND "enabled" = 1' if enabled_only else ""
-        rows = self._read.query(
-            f'SELECT * FROM "{CONFIGS}" WHERE "id" > ? {enabled} ORDER BY "id" LIMIT ?', (after, limit)
+        rows = self._read.rows(
+            OnlineConfigRow,
+            f'SELECT * FROM "{CONFIGS}" WHERE "id" > ? {enabled} ORDER BY "id" LIMIT ?',
+            (after, limit),
         )
         return [_with_document(row) for row in rows]
 
     def count(self, table: str) -> int:
         """How many there are of a kind."""
-        (found,) = self._read.query(f'SELECT COUNT(*) AS "n" FROM "{table}"')
+        (found,) = self._read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "{table}"')
         return int(found["n"])
 
-    def tell_config(self, config_id: str, **values: Any) -> None:
+    def tell_config(self, config_id: str, **values: object) -> None:
         """Keep what became of a configuration: the batch it writes to, why it cannot."""
         self._transaction(lambda connection: _change(connection, CONFIGS, config_id, values))
 
@@ -228,7 +286,8 @@ class Definitions:
 
     def sessions_of(self, config_id: str, decision: str) -> list[str]:
         """The sessions of which a configuration has decided so."""
-        rows = self._read.query(
+        rows = self._read.rows(
+            _SessionId,
             'SELECT "sessionId" FROM "online_sessions" WHERE "configId" = ? AND "decision" = ? '
             'ORDER BY "at", "sessionId"',
             (config_id, decision),
@@ -255,8 +314,8 @@ class Definitions:
 
     def tags(self, arn: str) -> dict[str, str]:
         """The tags of a resource."""
-        rows = self._read.query(
-            'SELECT "key", "value" FROM "resource_tags" WHERE "arn" = ? ORDER BY "key"', (arn,)
+        rows = self._read.rows(
+            _Tag, 'SELECT "key", "value" FROM "resource_tags" WHERE "arn" = ? ORDER BY "key"', (arn,)
         )
         return {row["key"]: row["value"] for row in rows}
 
@@ -333,33 +392,32 @@ def _delete(connection: Connection, table: str, resource_id: str) -> None:
 
 
 def _refuse_in_use(connection: Connection, evaluator_id: str) -> None:
-    if user := _in_use(connection.rows).get(evaluator_id):
+    if user := _users(cast("list[_Document]", connection.rows(_ENABLED, (1,)))).get(evaluator_id):
         raise Contradiction(
             f"the evaluator {evaluator_id} is in use by the enabled online configuration {user}\n"
             "Disable that first."
         )
 
 
-def _in_use(rows: Callable[[str, Sequence[Any]], list[Row]]) -> dict[str, str]:
-    """The evaluators that enabled configurations judge with, each with one of those."""
-    found = rows(f'SELECT "id", "documentJson" FROM "{CONFIGS}" WHERE "enabled" = ?', (1,))
+def _users(rows: Iterable[_Document]) -> dict[str, str]:
+    """The evaluators that enabled configurations use, each with one of those."""
     return {
         entry["evaluatorId"]: row["id"]
-        for row in found
+        for row in rows
         for entry in json.loads(row["documentJson"]).get("evaluators", [])
     }
 
 
-def _config_columns(connection: Connection, config: Mapping[str, Any]) -> Row:
+def _config_columns(connection: Connection, config: Mapping[str, object]) -> Row:
     text, blob = kept(_json(config))
     if blob:
         connection.run(f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING", blob)
     return {"configJson": text, "configJsonBlob": blob[0] if blob else None}
 
 
-def _with_document(row: Row) -> Row:
-    return row | {"document": json.loads(row["documentJson"])}
+def _with_document(row: OnlineConfigRow) -> OnlineConfig:
+    return extended(OnlineConfig, row, document=json.loads(row["documentJson"]))
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _json(value: Mapping[str, object]) -> str:
     return clean(json.dumps(dict(value), ensure_ascii=False))

@@ -2,8 +2,6 @@
 
 A job is one row here and one batch with the same id; how far it is and what it came to are questions to
 the batch's rows. A job that was deleted keeps its results, and nobody but their readers sees it any more.
-
-Knows nothing of sessions, evaluators, or of how a job is carried out.
 """
 
 import hashlib
@@ -11,17 +9,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 from proctor.errors import Contradiction, NotFound, UsageError
 from proctor.item import ERROR, FINISHED, RUNNING, SUCCESS
 from proctor.score import Level
 from proctor.store import batches
-from proctor.store.database import Connection, Row, containing, insertion, literally, places
-from proctor.store.items import StoreReader
+from proctor.store.database import Connection, Row, containing, extended, insertion, literally, places
+from proctor.store.items import CountRow, IdRow, StoreReader
 from proctor.store.recorder import kept
 from proctor.store.sealer import DataKeys
-from proctor.store.tables import COLUMNS, clean, finite, short
+from proctor.store.tables import COLUMNS, LabelRow, ScoreRow, clean, finite, short
 from proctor.store.writer import timestamp
 
 T = TypeVar("T")
@@ -38,6 +36,40 @@ LISTED = tuple(name for name in COLUMNS["evaluations"] if not name.startswith("m
 """What is read for every job; ground truth may be long, and few ask for it."""
 
 
+class ListedEvaluation(TypedDict):
+    """An evaluation without the metadata of its sessions, which may be long."""
+
+    id: str
+    arn: str
+    name: str
+    createdAt: str
+    clientToken: str
+    requestDigest: str
+    requestJson: str
+    definitionsJson: str
+    outputGroup: str
+    outputStream: str
+    discoveredAt: str | None
+    sessionsFound: int
+    sessionsIgnored: int
+    failure: str
+    deletedAt: str | None
+
+
+class _Metadata(TypedDict):
+    metadataJson: str
+    metadataJsonBlob: NotRequired[str | None]
+
+
+class LogGroup(TypedDict):
+    """Imported sessions of one log group and service."""
+
+    logGroup: str
+    service: str
+    sessions: int
+    last: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRecord:
     """A job as it is first written."""
@@ -46,11 +78,11 @@ class EvaluationRecord:
     """Also the `runId` of its batch."""
     arn: str
     name: str
-    request: Mapping[str, Any]
+    request: Mapping[str, object]
     """What was asked, without the ground truth."""
     request_digest: str
     """Of all that was asked; two starts with one token are the same only if this is."""
-    metadata: Sequence[Mapping[str, Any]] = ()
+    metadata: Sequence[Mapping[str, object]] = ()
     """What is known of single sessions: scenario, ground truth."""
     definitions: Mapping[str, Any] = field(default_factory=dict)
     """The evaluators' definitions as they were, by the name they were asked for under."""
@@ -69,7 +101,9 @@ class Evaluations:
         self._read = read
         self._keys = keys
 
-    def open(self, new: EvaluationRecord, batch: Mapping[str, Any], now: datetime) -> tuple[Row, bool]:
+    def open(
+        self, new: EvaluationRecord, batch: Mapping[str, object], now: datetime
+    ) -> tuple[ListedEvaluation, bool]:
         """Write a job and its batch, which has no items yet; the job, and whether it is new.
 
         A known client token gives the job it was first used for, if the same was asked then; if not, a
@@ -102,14 +136,15 @@ class Evaluations:
         found, is_new = self._transaction(work)
         return self.row(found, with_deleted=True), is_new
 
-    def row(self, evaluation: str, *, with_deleted: bool = False) -> Row:
+    def row(self, evaluation: str, *, with_deleted: bool = False) -> ListedEvaluation:
         """A job by its id, its ARN, or an unambiguous beginning of its id."""
         columns = ", ".join(f'"{name}"' for name in LISTED)
         listed = "" if with_deleted else 'AND "deletedAt" IS NULL'
         wanted = evaluation.rpartition("/")[2]
-        found = self._read.query(
-            f'SELECT {columns} FROM "evaluations" WHERE "id" = ? {listed}', (wanted,)
-        ) or self._read.query(
+        found = self._read.rows(
+            ListedEvaluation, f'SELECT {columns} FROM "evaluations" WHERE "id" = ? {listed}', (wanted,)
+        ) or self._read.rows(
+            ListedEvaluation,
             f'SELECT {columns} FROM "evaluations" WHERE substr("id", 1, ?) = ? {listed} LIMIT 2',
             (len(wanted), wanted),
         )
@@ -118,12 +153,13 @@ class Evaluations:
             raise NotFound(f"{several} {evaluation}\n`proctor evaluate list` lists them.")
         return found[0]
 
-    def page(self, *, after: tuple[str, str] | None = None, limit: int = 100) -> list[Row]:
+    def page(self, *, after: tuple[str, str] | None = None, limit: int = 100) -> list[ListedEvaluation]:
         """Jobs, newest first; `after` is the `createdAt` and `id` of the last one already seen."""
         columns = ", ".join(f'"{name}"' for name in LISTED)
         further = 'AND ("createdAt" < ? OR ("createdAt" = ? AND "id" < ?))' if after else ""
         seen = (after[0], after[0], after[1]) if after else ()
-        return self._read.query(
+        return self._read.rows(
+            ListedEvaluation,
             f'SELECT {columns} FROM "evaluations" WHERE "deletedAt" IS NULL {further} '
             'ORDER BY "createdAt" DESC, "id" DESC LIMIT ?',
             (*seen, limit),
@@ -131,17 +167,21 @@ class Evaluations:
 
     def metadata(self, evaluation_id: str) -> list[dict[str, Any]]:
         """What was given about single sessions with a job: scenario ids and ground truth."""
-        rows = self._read.query(
-            'SELECT "metadataJson", "metadataJsonBlob" FROM "evaluations" WHERE "id" = ?', (evaluation_id,)
+        rows = self._read.rows(
+            _Metadata,
+            'SELECT "metadataJson", "metadataJsonBlob" FROM "evaluations" WHERE "id" = ?',
+            (evaluation_id,),
         )
-        (whole,) = self._read.whole(rows) if rows else ({"metadataJson": "[]"},)
-        found: list[dict[str, Any]] = json.loads(whole["metadataJson"])
-        return found
+        metadata: list[dict[str, Any]] = [
+            entry for row in self._read.whole(rows) for entry in json.loads(row["metadataJson"])
+        ]
+        return metadata
 
-    def writing_to(self, group: str, stream: str) -> list[Row]:
+    def writing_to(self, group: str, stream: str) -> list[ListedEvaluation]:
         """The jobs whose results belong into a log stream, also those that were deleted since."""
         columns = ", ".join(f'"{name}"' for name in LISTED)
-        return self._read.query(
+        return self._read.rows(
+            ListedEvaluation,
             f'SELECT {columns} FROM "evaluations" WHERE "outputGroup" = ? AND "outputStream" = ? '
             'ORDER BY "createdAt", "id"',
             (group, stream),
@@ -196,13 +236,13 @@ class Evaluations:
             'UPDATE "evaluations" SET "definitionsJson" = ? WHERE "id" = ?', (_json(new.definitions), new.id)
         )
 
-    def _change(self, evaluation_id: str, values: Mapping[str, Any]) -> None:
+    def _change(self, evaluation_id: str, values: Mapping[str, object]) -> None:
         columns = ", ".join(f'"{name}" = ?' for name in values)
         statement = f'UPDATE "evaluations" SET {columns} WHERE "id" = ?'
         self._transaction(lambda connection: connection.run(statement, (*values.values(), evaluation_id)))
 
 
-def _row(new: EvaluationRecord, now: datetime | None) -> tuple[Any, ...]:
+def _row(new: EvaluationRecord, now: datetime | None) -> tuple[object, ...]:
     asked = (new.client_token, new.request_digest, _json(new.request))
     return (
         *(new.id, new.arn, new.name, timestamp(now) if now else "", *asked),
@@ -211,7 +251,7 @@ def _row(new: EvaluationRecord, now: datetime | None) -> tuple[Any, ...]:
     )
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _json(value: Mapping[str, object]) -> str:
     return clean(json.dumps(dict(value), ensure_ascii=False))
 
 
@@ -235,23 +275,56 @@ def jobs_page(read: StoreReader, search: str, *, limit: int, offset: int) -> tup
     """The ids of a page of jobs, newest first, and how many hold the text in their id."""
     wanted = '"deletedAt" IS NULL AND LOWER("id") LIKE ? ESCAPE \'!\''
     given = (containing(search),)
-    rows = read.query(
+    rows = read.rows(
+        IdRow,
         f'SELECT "id" FROM "evaluations" WHERE {wanted} ORDER BY "createdAt" DESC, "id" DESC '
         "LIMIT ? OFFSET ?",
         (*given, limit, offset),
     )
-    (counted,) = read.query(f'SELECT COUNT(*) AS "n" FROM "evaluations" WHERE {wanted}', given)
+    (counted,) = read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "evaluations" WHERE {wanted}', given)
     return [row["id"] for row in rows], counted["n"]
 
 
-def log_groups(read: StoreReader, *, limit: int = 200) -> list[Row]:
+def log_groups(read: StoreReader, *, limit: int = 200) -> list[LogGroup]:
     """Where sessions have arrived that were not carried out here: log group, service, how many, the last."""
-    return read.query(
+    return read.rows(
+        LogGroup,
         'SELECT "logGroup", "service", COUNT(*) AS "sessions", '
         'MAX(COALESCE("finishedAt", "startedAt")) AS "last" FROM "sessions" WHERE "runId" IS NULL '
         'GROUP BY "logGroup", "service" ORDER BY "last" DESC, "logGroup", "service" LIMIT ?',
         (limit,),
     )
+
+
+class _EvaluatedSessionRow(TypedDict):
+    words: str
+    position: int
+    settings: str
+    lowest: float | None
+    mean: float | None
+    failed: int
+    valued: int
+    results: int
+    open: int
+
+
+class SessionLowest(_EvaluatedSessionRow):
+    """A session of an evaluation with its lowest and mean value."""
+
+    sessionId: str
+
+
+class SessionScores(TypedDict):
+    """The scores of one evaluator and dimension in one session."""
+
+    words: str
+    evaluator: str
+    dimension: str
+    mean: float | None
+    results: int
+    failed: int | None
+    label: str | None
+    labels: int
 
 
 def sessions_page(
@@ -263,7 +336,7 @@ def sessions_page(
     descending: bool = False,
     limit: int,
     offset: int,
-) -> tuple[list[Row], int]:
+) -> tuple[list[SessionLowest], int]:
     """A page of the sessions of a job with what is lowest in each, and how many the filter leaves.
 
     A session that has no value yet, or none at all, comes last whichever way it is sorted.
@@ -273,7 +346,8 @@ def sessions_page(
     )
     turn = "DESC" if descending else "ASC"
     joined, parameters = _joined(wanted)
-    rows = read.query(
+    rows = read.rows(
+        _EvaluatedSessionRow,
         'SELECT * FROM (SELECT i."prompt" AS "words", MIN(i."position") AS "position", '
         'MAX(i."settings") AS "settings", MIN(sc."good") AS "lowest", AVG(sc."good") AS "mean", '
         'COALESCE(SUM(CASE WHEN sc."error" <> \'\' THEN 1 ELSE 0 END), 0) AS "failed", '
@@ -285,32 +359,39 @@ def sessions_page(
         "LIMIT ? OFFSET ?",
         (*parameters, run_id, containing(wanted.search), limit, offset),
     )
-    (counted,) = read.query(
+    (counted,) = read.rows(
+        CountRow,
         'SELECT COUNT(DISTINCT "prompt") AS "n" FROM "batch_items" WHERE "runId" = ? '
         "AND LOWER(\"prompt\") LIKE ? ESCAPE '!'",
         (run_id, containing(wanted.search)),
     )
-    return [row | {"sessionId": json.loads(row["settings"])["session"]} for row in rows], counted["n"]
+    return [
+        extended(SessionLowest, row, sessionId=json.loads(row["settings"])["session"]) for row in rows
+    ], counted["n"]
 
 
-def scores_by_session(read: StoreReader, run_id: str, words: Sequence[str]) -> list[Row]:
+def scores_by_session(read: StoreReader, run_id: str, words: Sequence[str]) -> list[SessionScores]:
     """What each evaluator came to in these sessions: the mean, how many, how many failed, one label."""
     if not words:
         return []
-    return read.query(
+    # Not `IN`: a sealed store knows the form `= ?`.
+    among = " OR ".join(['i."prompt" = ?'] * len(words))
+    return read.rows(
+        SessionScores,
         'SELECT i."prompt" AS "words", sc."evaluator", sc."dimension", AVG(sc."value") AS "mean", '
         'COUNT(*) AS "results", SUM(CASE WHEN sc."error" <> \'\' THEN 1 ELSE 0 END) AS "failed", '
         'MIN(sc."label") AS "label", COUNT(DISTINCT sc."label") AS "labels" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
-        f'WHERE i."runId" = ? AND i."prompt" IN ({places(words)}) '
+        f'WHERE i."runId" = ? AND ({among}) '
         'GROUP BY i."prompt", sc."evaluator", sc."dimension"',
         (run_id, *words),
     )
 
 
-def verdicts_of(read: StoreReader, run_id: str, session_id: str, *, limit: int = 500) -> list[Row]:
+def verdicts_of(read: StoreReader, run_id: str, session_id: str, *, limit: int = 500) -> list[ScoreRow]:
     """Every result of a job about one session, with its reasons, in the order of the job."""
-    rows = read.query(
+    rows = read.rows(
+        ScoreRow,
         'SELECT sc.* FROM "scores" sc JOIN "batch_items" i ON i."sessionId" = sc."sessionId" '
         'AND i."runId" = ? WHERE sc."judgedSessionId" = ? ORDER BY i."position", sc."position" LIMIT ?',
         (run_id, session_id, limit),
@@ -318,9 +399,9 @@ def verdicts_of(read: StoreReader, run_id: str, session_id: str, *, limit: int =
     return list(read.whole(rows))
 
 
-def _joined(wanted: JudgedFilter) -> tuple[str, list[Any]]:
+def _joined(wanted: JudgedFilter) -> tuple[str, list[object]]:
     """The scores that count, each with how good it is: a value, or what is left of it where high is bad."""
-    parameters: list[Any] = [*wanted.reversed_]
+    parameters: list[object] = [*wanted.reversed_]
     condition = "1 = 1"
     if wanted.evaluator:
         condition = '"evaluator" = ? AND "dimension" = ?'
@@ -375,16 +456,17 @@ def keep_label(connection: Connection, label: Label, now: datetime) -> None:
     connection.run(insertion("labels", COLUMNS["labels"]), (*key, who, label.level, timestamp(now), *said))
 
 
-def labels(read: StoreReader, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[Row]:
+def labels(read: StoreReader, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[LabelRow]:
     """Labels by evaluator or session, oldest first."""
-    parts, parameters = ["1 = 1"], list[Any]()
+    parts, parameters = ["1 = 1"], list[object]()
     if evaluator:
         parts.append('"evaluator" = ?')
         parameters.append(evaluator)
     if session_ids:
         parts.append(f'"sessionId" IN ({places(session_ids)})')
         parameters += session_ids
-    rows = read.query(
+    rows = read.rows(
+        LabelRow,
         f'SELECT * FROM "labels" WHERE {" AND ".join(parts)} '
         'ORDER BY "at", "sessionId", "target", "dimension", "who"',
         parameters,

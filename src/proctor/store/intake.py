@@ -9,10 +9,10 @@ Knows nothing of how documents become a session.
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
@@ -21,7 +21,7 @@ from proctor.store.database import Connection, Row, insertion, places
 from proctor.store.items import StoreReader
 from proctor.store.key_rotation import drop_unused_texts
 from proctor.store.recorder import Recorder, kept
-from proctor.store.tables import COLUMNS, OF_A_SESSION, clean
+from proctor.store.tables import COLUMNS, OF_A_SESSION, LogEventRow, LogStreamRow, clean
 from proctor.store.writer import timestamp
 from proctor.telemetry.documents import SessionMark, SessionName, sessions_among
 
@@ -125,15 +125,15 @@ class _Rows:
 
     def __init__(self) -> None:
         self._session: dict[str, Any] = {}
-        self._appended: dict[str, list[tuple[Any, ...]]] = {}
+        self._appended: dict[str, list[tuple[object, ...]]] = {}
 
     def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> None:  # noqa: ARG002
         self._session = dict(row)
 
-    def change(self, table: str, key: tuple[str, ...], values: dict[str, Any]) -> None:  # noqa: ARG002
+    def change(self, table: str, key: tuple[str, ...], values: Mapping[str, object]) -> None:  # noqa: ARG002
         self._session.update(values)
 
-    def append(self, table: str, row: tuple[Any, ...]) -> None:
+    def append(self, table: str, row: tuple[object, ...]) -> None:
         self._appended.setdefault(table, []).append(row)
 
     def write(self, connection: Connection) -> None:
@@ -190,6 +190,15 @@ class BuiltSessions:
         return self
 
 
+class _TraceSession(TypedDict):
+    traceId: str
+    sessionId: str
+
+
+class _Data(TypedDict):
+    data: bytes
+
+
 class ReceivedSpans:
     """What has arrived by telemetry."""
 
@@ -205,7 +214,7 @@ class ReceivedSpans:
 
     def has_new(self) -> bool:
         """Whether anything has arrived that no session tells of yet."""
-        return bool(self._read.query('SELECT 1 FROM "arrivals" WHERE "isNew" = 1 LIMIT 1'))
+        return bool(self._read.rows(Row, 'SELECT 1 FROM "arrivals" WHERE "isNew" = 1 LIMIT 1'))
 
     def oldest_new(self) -> str | None:
         """When the oldest span arrived that belongs to no session yet; None: there is none."""
@@ -226,7 +235,8 @@ class ReceivedSpans:
         wanted = list(trace_ids)
         found: dict[str, dict[str, None]] = {}
         for chunk in _chunks(wanted):
-            for row in self._read.query(
+            for row in self._read.rows(
+                _TraceSession,
                 'SELECT DISTINCT a."traceId", a."sessionId" FROM "arrivals" a '
                 f'JOIN "sessions" s ON s."id" = a."sessionId" WHERE a."traceId" IN ({places(chunk)})',
                 chunk,
@@ -236,7 +246,8 @@ class ReceivedSpans:
 
     def documents(self, session_id: str) -> Iterator[Document]:
         """The documents that a session was told from, as they arrived."""
-        rows = self._read.query(
+        rows = self._read.rows(
+            _Data,
             'SELECT "data" FROM "arrivals" WHERE "sessionId" = ? ORDER BY "startedNano", "spanId", "part"',
             (session_id,),
         )
@@ -369,7 +380,7 @@ def _mark(row: Row) -> SessionMark:
     )
 
 
-def _row(mark: SessionMark, document: Document, now: datetime) -> tuple[Any, ...]:
+def _row(mark: SessionMark, document: Document, now: datetime) -> tuple[object, ...]:
     place = (mark.trace_id, mark.span_id, mark.part, mark.parent_id, mark.session_key, mark.service)
     return (
         *map(clean, (*place, mark.log_group)),
@@ -377,7 +388,7 @@ def _row(mark: SessionMark, document: Document, now: datetime) -> tuple[Any, ...
     )
 
 
-def _in_order(rows: dict[tuple[str, str, str], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _in_order(rows: dict[tuple[str, str, str], tuple[object, ...]]) -> list[tuple[object, ...]]:
     # Two servers that were sent the same spans in different orders could wait for each other for ever.
     return [rows[key] for key in sorted(rows)]
 
@@ -406,6 +417,14 @@ class LogEvent:
 
     timestamp_ms: int
     message: str
+
+
+class LogStreamTimes(LogStreamRow):
+    """A log stream with the times of its events in ms; None: it has none."""
+
+    first: int | None
+    last: int | None
+    ingested: int | None
 
 
 class Logs:
@@ -451,19 +470,21 @@ class Logs:
 
         self._transaction(work)
 
-    def streams(self) -> list[Row]:
+    def streams(self) -> list[LogStreamTimes]:
         """Every stream with the times of its events; groups have an empty stream."""
-        return self._read.query(
+        return self._read.rows(
+            LogStreamTimes,
             'SELECT s."logGroup", s."logStream", s."createdAt", '
             'MIN(e."timestamp") AS "first", MAX(e."timestamp") AS "last", MAX(e."ingestedAt") AS "ingested" '
             'FROM "log_streams" s LEFT JOIN "log_events" e '
             'ON e."logGroup" = s."logGroup" AND e."logStream" = s."logStream" '
-            'GROUP BY s."logGroup", s."logStream", s."createdAt" ORDER BY s."logGroup", s."logStream"'
+            'GROUP BY s."logGroup", s."logStream", s."createdAt" ORDER BY s."logGroup", s."logStream"',
         )
 
-    def events(self, group: str, stream: str) -> list[Row]:
+    def events(self, group: str, stream: str) -> list[LogEventRow]:
         """The events of a stream in the order of their times."""
-        rows = self._read.query(
+        rows = self._read.rows(
+            LogEventRow,
             'SELECT * FROM "log_events" WHERE "logGroup" = ? AND "logStream" = ? '
             'ORDER BY "timestamp", "position"',
             (group, stream),

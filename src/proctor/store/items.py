@@ -1,10 +1,7 @@
-"""Ask the store: totals, pages and single rows.
+"""Queries of batches, items and sessions: totals, pages and single rows.
 
-Everything a page, a table or a command shows is a query over rows; nothing is counted on the side.
-Filters, order and paging happen here, in the database, so that a hundred thousand items cost a
-reader no more than the page it looks at.
-
-Knows nothing of how the answers are shown.
+Filters, order and paging happen in the database, so that a hundred thousand items cost a reader no more
+than the page it shows. Each query names the shape of its rows.
 """
 
 import json
@@ -15,15 +12,29 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, cast, overload
 
 from proctor.errors import NotFound
 from proctor.evaluator import Evidence, Reference
 from proctor.item import QUEUED, RUNNING, STATUSES
 from proctor.store.batches import UNFINISHED_REASONS, with_true_status
-from proctor.store.database import Connection, Readers, Row, beginning, containing, places
+from proctor.store.database import Connection, R, Readers, Row, beginning, containing, extended, places
 from proctor.store.ledger import OF_THE_STORE
-from proctor.store.tables import COLUMNS, OF_A_SESSION
+from proctor.store.tables import (
+    COLUMNS,
+    OF_A_SESSION,
+    BatchRow,
+    ItemRow,
+    IterationRow,
+    MergeRow,
+    MessageRow,
+    MetricRow,
+    ModelCallRow,
+    PoolRow,
+    ScoreRow,
+    SessionRow,
+    ToolCallRow,
+)
 from proctor.store.writer import timestamp
 
 if TYPE_CHECKING:
@@ -60,8 +71,104 @@ class Scope:
     """The first moment that no longer counts."""
 
 
+class BatchWithTotals(BatchRow):
+    """A batch with the totals of its items."""
+
+    totals: "BatchTotals"
+
+
+class StatusSums(TypedDict):
+    """The items of one batch in one status."""
+
+    status: str
+    items: int
+    tokens: int | None
+    cost: float | None
+
+
+class StatusSumsWithTools(StatusSums):
+    """The same with their tool calls."""
+
+    tools: int | None
+
+
+class ItemTotals(TypedDict):
+    """The items of one batch, by status and together."""
+
+    counts: dict[str, int]
+    """By status; every status is there."""
+    items: int
+    finished: int
+    tokens: int
+    costUsd: float | None
+    """None: no cost is known."""
+
+
+class BatchTotals(ItemTotals):
+    """The same with their tool calls."""
+
+    toolCalls: int
+
+
+class MoneyRow(TypedDict):
+    """Reserved and spent USD."""
+
+    reserved: float
+    spent: float
+
+
+class QueuedItem(ItemRow):
+    """An item to run."""
+
+    attempts: int
+    """Earlier sessions."""
+    tries: int
+    """Those of them that were not cut off."""
+
+
+class ItemInput(TypedDict):
+    """The inputs of an item and its status."""
+
+    id: str
+    repeat: int
+    runner: str
+    agent: str
+    model: str
+    prompt: str
+    details: str
+    status: str
+    startedAt: str | None
+
+
+class RunIdRow(TypedDict):
+    """The id of a batch."""
+
+    runId: str
+
+
+class IdRow(TypedDict):
+    """An id."""
+
+    id: str
+
+
+class CountRow(TypedDict):
+    """A number of rows."""
+
+    n: int
+
+
+class _Request(TypedDict):
+    request: str
+    requestBlob: NotRequired[str | None]
+
+
+class _BlobData(TypedDict):
+    data: bytes
+
+
 class StoreReader:
-    """Questions to a store, from any thread."""
+    """Queries of a store, from any thread."""
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
@@ -70,56 +177,76 @@ class StoreReader:
     def _connection(self) -> Connection:
         return self._readers.connection()
 
-    def batch(self, run_id: str, now: datetime) -> Row:
-        """One batch, by its id or an unambiguous beginning of it, with its status as it is now."""
-        found = self._connection.rows('SELECT * FROM "batches" WHERE "runId" = ?', (run_id,))
-        if not found and run_id:
-            found = self._connection.rows(
-                'SELECT * FROM "batches" WHERE "runId" LIKE ? ESCAPE \'!\' LIMIT 2', (beginning(run_id),)
-            )
-        if len(found) != 1:
-            several = "several runs begin with" if found else "there is no run"
-            raise NotFound(f"{several} {run_id}\n`proctor runs` lists the runs there are.")
-        return with_true_status(found[0], now)
+    def rows(self, shape: type[R], sql: str, parameters: Sequence[object] = ()) -> list[R]:  # noqa: ARG002
+        """The rows of a query, of which each has the keys of `shape`. For `store/` only."""
+        return cast("list[R]", self._connection.rows(sql, parameters))
 
-    def batches(self, now: datetime, *, limit: int = 1000) -> list[Row]:
+    def stream(self, shape: type[R], sql: str, parameters: Sequence[object] = ()) -> Iterator[R]:  # noqa: ARG002
+        """The same rows one by one, in memory that does not grow with their number. For `store/` only."""
+        return cast("Iterator[R]", self._connection.stream(sql, parameters))
+
+    def batch(self, run_id: str, now: datetime) -> BatchRow:
+        """One batch, by its id or an unambiguous beginning of it, with its current status."""
+        rows = self.exact_batch(run_id)
+        if not rows and run_id:
+            rows = self.rows(
+                BatchRow,
+                'SELECT * FROM "batches" WHERE "runId" LIKE ? ESCAPE \'!\' LIMIT 2',
+                (beginning(run_id),),
+            )
+        if len(rows) != 1:
+            problem = "several runs begin with" if rows else "there is no run"
+            raise NotFound(f"{problem} {run_id}\n`proctor runs` lists the runs there are.")
+        return with_true_status(rows[0], now)
+
+    def exact_batch(self, run_id: str) -> list[BatchRow]:
+        """The batch with this id, as it was written; none or one."""
+        return self.rows(BatchRow, 'SELECT * FROM "batches" WHERE "runId" = ?', (run_id,))
+
+    def batches(self, now: datetime, *, limit: int = 1000) -> list[BatchWithTotals]:
         """The batches, newest first, each with its counts by status, tokens and cost."""
-        rows = self._connection.rows(
-            'SELECT * FROM "batches" ORDER BY "createdAt" DESC, "runId" LIMIT ?', (limit,)
+        rows = self.rows(
+            BatchRow, 'SELECT * FROM "batches" ORDER BY "createdAt" DESC, "runId" LIMIT ?', (limit,)
         )
-        return [with_true_status(row, now) | {"totals": self.totals(row["runId"])} for row in rows]
+        return [
+            extended(BatchWithTotals, with_true_status(row, now), totals=self.totals(row["runId"]))
+            for row in rows
+        ]
 
     def batch_of_plan(self, plan_path: str, plan_digest: str) -> str | None:
         """The newest batch made from this plan: the same file, or the same text."""
-        found = self._connection.rows(
+        rows = self.rows(
+            RunIdRow,
             'SELECT "runId" FROM "batches" WHERE "planPath" = ? OR "planDigest" = ? '
             'ORDER BY "createdAt" DESC LIMIT 1',
             (plan_path, plan_digest),
         )
-        return found[0]["runId"] if found else None
+        return rows[0]["runId"] if rows else None
 
-    def totals(self, run_id: str) -> Row:
-        """How many items are in each status, and what they took together."""
-        found = self._connection.rows(
+    def totals(self, run_id: str) -> BatchTotals:
+        """How many items are in each status, and their tokens, tool calls and cost."""
+        rows = self.rows(
+            StatusSumsWithTools,
             'SELECT "status", COUNT(*) AS "items", SUM("tokensTotal") AS "tokens", '
             'SUM("toolCalls") AS "tools", SUM("costUsd") AS "cost" '
             'FROM "batch_items" WHERE "runId" = ? GROUP BY "status"',
             (run_id,),
         )
-        return summed(found) | {"toolCalls": sum(row["tools"] or 0 for row in found)}
+        return extended(BatchTotals, summed(rows), toolCalls=sum(row["tools"] or 0 for row in rows))
 
     def reserved_and_spent(self, run_id: str) -> tuple[float, float]:
         """The money a batch holds back for attempts under way, and what it has spent, in USD."""
-        (found,) = self._connection.rows(
+        (row,) = self.rows(
+            MoneyRow,
             'SELECT COALESCE(SUM("reservedUsd"), 0) AS "reserved", COALESCE(SUM("spentUsd"), 0) AS "spent" '
             'FROM "ledger" WHERE "runId" = ? AND "kind" NOT IN (?, ?)',
             (run_id, *OF_THE_STORE),
         )
-        return max(0.0, float(found["reserved"])), float(found["spent"])
+        return max(0.0, float(row["reserved"])), float(row["spent"])
 
-    def pools(self, run_id: str) -> list[Row]:
-        """How much is asked of each provider by a batch that is being carried out."""
-        return self._connection.rows('SELECT * FROM "pools" WHERE "runId" = ? ORDER BY "name"', (run_id,))
+    def pools(self, run_id: str) -> list[PoolRow]:
+        """The use of each provider by a running batch."""
+        return self.rows(PoolRow, 'SELECT * FROM "pools" WHERE "runId" = ? ORDER BY "name"', (run_id,))
 
     def items(
         self,
@@ -128,10 +255,11 @@ class StoreReader:
         *,
         limit: int = 100,
         offset: int = 0,
-    ) -> list[Row]:
+    ) -> list[ItemRow]:
         """One page of a batch's items, in plan order."""
         where, parameters = item_where(run_id, wanted)
-        return self._connection.rows(
+        return self.rows(
+            ItemRow,
             f'SELECT * FROM "batch_items" WHERE {where} ORDER BY "position" LIMIT ? OFFSET ?',
             (*parameters, limit, offset),
         )
@@ -139,16 +267,15 @@ class StoreReader:
     def count_items(self, run_id: str, wanted: ItemFilter) -> int:
         """How many items a filter leaves."""
         where, parameters = item_where(run_id, wanted)
-        (found,) = self._connection.rows(
-            f'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE {where}', parameters
-        )
-        return int(found["n"])
+        (row,) = self.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE {where}', parameters)
+        return int(row["n"])
 
-    def queued(self, run_id: str, *, after: int, limit: int) -> list[Row]:
-        """The next items to do, in plan order, each with what its earlier attempts came to."""
+    def queued(self, run_id: str, *, after: int, limit: int) -> list[QueuedItem]:
+        """The next items to run, in plan order, each with the number of its earlier attempts."""
         # Counted for the page alone: a join would count the attempts of the whole batch each time.
         attempts = 'SELECT COUNT(*) FROM "sessions" s WHERE s."runId" = i."runId" AND s."itemId" = i."id"'
-        return self._connection.rows(
+        return self.rows(
+            QueuedItem,
             f'SELECT i.*, ({attempts}) AS "attempts", '
             f'({attempts} AND s."endReason" NOT IN ({places(UNFINISHED_REASONS)})) AS "tries" '
             'FROM "batch_items" i WHERE i."runId" = ? AND i."status" = ? AND i."position" > ? '
@@ -156,54 +283,115 @@ class StoreReader:
             (*UNFINISHED_REASONS, run_id, QUEUED, after, limit),
         )
 
-    def item_inputs(self, run_id: str) -> Iterator[Row]:
-        """What every item of a batch asks for, and how far it is."""
-        return self._connection.stream(
+    def item_inputs(self, run_id: str) -> Iterator[ItemInput]:
+        """The inputs of every item of a batch, and its status."""
+        return self.stream(
+            ItemInput,
             'SELECT "id", "repeat", "runner", "agent", "model", "prompt", "details", "status", "startedAt" '
             'FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
             (run_id,),
         )
 
-    def item(self, item_id: str, run_id: str = "") -> list[Row]:
+    def item(self, item_id: str, run_id: str = "") -> list[ItemRow]:
         """The items whose id begins so: the same item may be in several batches."""
-        return self._connection.rows(
+        return self.rows(
+            ItemRow,
             'SELECT * FROM "batch_items" WHERE "id" LIKE ? ESCAPE \'!\' AND ("runId" = ? OR ? = \'\') '
             'ORDER BY "startedAt" DESC LIMIT 20',
             (beginning(item_id), run_id, run_id),
         )
 
-    def attempts(self, run_id: str, item_id: str) -> list[Row]:
+    def exact_item(self, run_id: str, item_id: str) -> list[ItemRow]:
+        """The item of a batch with this id; none or one."""
+        return self.rows(
+            ItemRow, 'SELECT * FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (run_id, item_id)
+        )
+
+    def attempts(self, run_id: str, item_id: str) -> list[SessionRow]:
         """The sessions of one item, first attempt first."""
-        return self._connection.rows(
+        return self.rows(
+            SessionRow,
             'SELECT * FROM "sessions" WHERE "runId" = ? AND "itemId" = ? ORDER BY "attempt"',
             (run_id, item_id),
         )
 
-    def session(self, session_id: str) -> Row:
+    def session(self, session_id: str) -> SessionRow:
         """One session, by its id or an unambiguous beginning, its name, its branch, or its source's id."""
         names = ("id", "name", "branch", "externalId")
         called = " OR ".join(f'"{name}" = ?' for name in names)
-        # What is called exactly so comes before what only begins so.
-        found = self._connection.rows(
-            f'SELECT * FROM "sessions" WHERE {called} LIMIT 2', (session_id,) * len(names)
-        ) or self._connection.rows(
-            'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' LIMIT 2', (beginning(session_id),)
+        # An exact match comes before a prefix.
+        rows = self.rows(
+            SessionRow, f'SELECT * FROM "sessions" WHERE {called} LIMIT 2', (session_id,) * len(names)
+        ) or self.rows(
+            SessionRow,
+            'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' LIMIT 2',
+            (beginning(session_id),),
         )
-        if len(found) != 1 or not session_id:
-            several = "several sessions begin with" if found else "there is no session"
-            raise NotFound(f"{several} {session_id}\n`proctor sessions list` lists them.")
-        return found[0]
+        if len(rows) != 1 or not session_id:
+            problem = "several sessions begin with" if rows else "there is no session"
+            raise NotFound(f"{problem} {session_id}\n`proctor sessions list` lists them.")
+        return rows[0]
 
-    def sessions(self, scope: Scope, *, limit: int = 1000) -> list[Row]:
+    def exact_session(self, session_id: str) -> list[SessionRow]:
+        """The session with this id; none or one."""
+        return self.rows(SessionRow, 'SELECT * FROM "sessions" WHERE "id" = ?', (session_id,))
+
+    def sessions(self, scope: Scope, *, limit: int = 1000) -> list[SessionRow]:
         """The sessions of a scope, newest first."""
         where, parameters = session_where(scope)
-        return self._connection.rows(
+        return self.rows(
+            SessionRow,
             f'SELECT * FROM "sessions" s WHERE {where} ORDER BY "startedAt" DESC LIMIT ?',
             (*parameters, limit),
         )
 
-    def of_session(self, table: str, session_id: str) -> list[Row]:
+    def session_ids(self, scope: Scope) -> list[str]:
+        """The ids of the sessions of a scope, oldest first."""
+        where, parameters = session_where(scope)
+        rows = self.rows(
+            IdRow, f'SELECT s."id" FROM "sessions" s WHERE {where} ORDER BY s."startedAt", s."id"', parameters
+        )
+        return [row["id"] for row in rows]
+
+    def imported_session_ids(self, *, log_group: str = "", before: datetime | None = None) -> list[str]:
+        """The imported sessions of a log group, or of all; `before`: those that ended earlier."""
+        parts, parameters = ['"runId" IS NULL'], list[object]()
+        if log_group:
+            parts.append('"logGroup" = ?')
+            parameters.append(log_group)
+        if before is not None:
+            parts.append('COALESCE("finishedAt", "startedAt") < ?')
+            parameters.append(timestamp(before))
+        rows = self.rows(
+            IdRow,
+            f'SELECT "id" FROM "sessions" WHERE {" AND ".join(parts)} ORDER BY "startedAt", "id"',
+            parameters,
+        )
+        return [row["id"] for row in rows]
+
+    @overload
+    def of_session(self, table: Literal["iterations"], session_id: str) -> list[IterationRow]: ...
+    @overload
+    def of_session(self, table: Literal["messages"], session_id: str) -> list[MessageRow]: ...
+    @overload
+    def of_session(self, table: Literal["tool_calls"], session_id: str) -> list[ToolCallRow]: ...
+    @overload
+    def of_session(self, table: Literal["model_calls"], session_id: str) -> list[ModelCallRow]: ...
+    @overload
+    def of_session(self, table: Literal["metrics"], session_id: str) -> list[MetricRow]: ...
+    @overload
+    def of_session(self, table: Literal["scores"], session_id: str) -> list[ScoreRow]: ...
+    @overload
+    def of_session(self, table: Literal["merge_history"], session_id: str) -> list[MergeRow]: ...
+    def of_session(self, table: str, session_id: str) -> object:
         """All rows of one session in a table, in the order they happened, long texts included."""
+        return self._of_session(table, session_id)
+
+    def parts_of_session(self, session_id: str) -> dict[str, list[Row]]:
+        """The rows of one session in every table, by table."""
+        return {table: self._of_session(table, session_id) for table in OF_A_SESSION}
+
+    def _of_session(self, table: str, session_id: str) -> list[Row]:
         order = "step" if table == "iterations" else "position"
         rows = self._connection.rows(
             f'SELECT * FROM "{_known(table)}" WHERE "sessionId" = ? ORDER BY "{order}"', (session_id,)
@@ -212,47 +400,48 @@ class StoreReader:
 
     def evidence(self, session_id: str, reference: Reference | None = None) -> Evidence:
         """A session as evaluators see it, by its id or an unambiguous beginning of it."""
-        # Late, here and below: only those who judge or export sessions need it, and every batch reads.
+        # Late, here and below: only evaluation and export need it, and every batch reads.
         from proctor.store.sessions import evidence_of
 
-        exact = self._connection.rows('SELECT * FROM "sessions" WHERE "id" = ?', (session_id,))
-        (session,) = self.whole(exact or [self.session(session_id)])
-
-        def rows_of(table: str) -> list[Row]:
-            # The bodies of model calls repeat what the messages say, and are many times as long.
-            if table == "model_calls":
-                return self._connection.rows(
-                    f'SELECT {CALL_FIGURES} FROM "model_calls" WHERE "sessionId" = ? ORDER BY "position"',
-                    (session["id"],),
-                )
-            return self.of_session(table, session["id"])
-
-        found = evidence_of(session, rows_of, reference)
-        return found if found.tools or not found.tool_calls else replace(found, tools=self._tools(session))
+        (session,) = self.whole(self.exact_session(session_id) or [self.session(session_id)])
+        evidence = evidence_of(session, _SessionRows(self, session["id"]), reference)
+        if evidence.tools or not evidence.tool_calls:
+            return evidence
+        return replace(evidence, tools=self._tools(session["id"]))
 
     def recorded(self, session_id: str) -> "Session":
-        """A session, ours or another tool's, in the form in which sessions come in and go out."""
+        """A session in the form in which sessions are imported and exported."""
         from proctor.store.sessions import session_of_rows
 
-        exact = self._connection.rows('SELECT * FROM "sessions" WHERE "id" = ?', (session_id,))
-        (session,) = self.whole(exact or [self.session(session_id)])
-        judged = self._connection.rows(
+        (session,) = self.whole(self.exact_session(session_id) or [self.session(session_id)])
+        scores = self.rows(
+            ScoreRow,
             'SELECT * FROM "scores" WHERE ("sessionId" = ? AND "judgedSessionId" = \'\') '
             'OR "judgedSessionId" = ? ORDER BY "timestamp", "sessionId", "position"',
             (session["id"], session["id"]),
         )
         return session_of_rows(
-            session, lambda table: self.of_session(table, session["id"]), self.whole(judged)
+            session, _SessionRows(self, session["id"], with_bodies=True), self.whole(scores)
         )
 
-    def _tools(self, session: Row) -> list[Row]:
-        """What an agent of ours could have used: its first request to a model says so, if it was kept."""
+    def call_figures(self, session_id: str) -> list[ModelCallRow]:
+        """The model calls of a session without their bodies."""
+        # The bodies of model calls repeat what the messages say, and are many times as long.
+        return self.rows(
+            ModelCallRow,
+            f'SELECT {CALL_FIGURES} FROM "model_calls" WHERE "sessionId" = ? ORDER BY "position"',
+            (session_id,),
+        )
+
+    def _tools(self, session_id: str) -> list[Row]:
+        """The tools that one of our agents had: those of its first recorded request to a model."""
         from proctor.store.sessions import tools_of_request
 
-        rows = self._connection.rows(
+        rows = self.rows(
+            _Request,
             'SELECT "request", "requestBlob" FROM "model_calls" WHERE "sessionId" = ? '
             'ORDER BY "position" LIMIT 1',
-            (session["id"],),
+            (session_id,),
         )
         return [tool for row in self.whole(rows) for tool in tools_of_request(row["request"])]
 
@@ -283,28 +472,52 @@ class StoreReader:
             )
         return self.whole(rows)
 
-    def whole(self, rows: Iterator[Row] | list[Row]) -> Iterator[Row]:
+    def whole(self, rows: Iterable[R]) -> Iterator[R]:
         """The same rows with their long texts put back in place."""
         for row in rows:
-            for name in [name for name in row if name.endswith("Blob")]:
-                digest = row.pop(name)
+            columns = cast(Row, row)
+            for name in [name for name in columns if name.endswith("Blob")]:
+                digest = columns.pop(name)
                 if digest:
-                    row[name.removesuffix("Blob")] = self.blob(digest)
+                    columns[name.removesuffix("Blob")] = self.blob(digest)
             yield row
 
     def blob(self, digest: str) -> str:
         """A long text by its digest."""
-        found = self._connection.rows('SELECT "data" FROM "blobs" WHERE "digest" = ?', (digest,))
-        return zlib.decompress(found[0]["data"]).decode() if found else ""
+        rows = self.rows(_BlobData, 'SELECT "data" FROM "blobs" WHERE "digest" = ?', (digest,))
+        return zlib.decompress(rows[0]["data"]).decode() if rows else ""
 
-    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Any question in SQL; what statistics are made from."""
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
+        """The rows of any query. Use a method that names their shape instead."""
         return self._connection.rows(sql, parameters)
 
 
-def session_where(scope: Scope) -> tuple[str, list[Any]]:
+@dataclass(frozen=True, slots=True)
+class _SessionRows:
+    """The rows of one session, read when they are used."""
+
+    read: StoreReader
+    session_id: str
+    with_bodies: bool = False
+
+    def messages(self) -> list[MessageRow]:
+        return self.read.of_session("messages", self.session_id)
+
+    def tool_calls(self) -> list[ToolCallRow]:
+        return self.read.of_session("tool_calls", self.session_id)
+
+    def model_calls(self) -> list[ModelCallRow]:
+        if self.with_bodies:
+            return self.read.of_session("model_calls", self.session_id)
+        return self.read.call_figures(self.session_id)
+
+    def iterations(self) -> list[IterationRow]:
+        return self.read.of_session("iterations", self.session_id)
+
+
+def session_where(scope: Scope) -> tuple[str, list[object]]:
     """A condition on `sessions s` that a scope stands for, and its parameters."""
-    parts, parameters = ["1 = 1"], list[Any]()
+    parts, parameters = ["1 = 1"], list[object]()
     if scope.run_id:
         parts.append('s."runId" = ?')
         parameters.append(scope.run_id)
@@ -320,9 +533,9 @@ def session_where(scope: Scope) -> tuple[str, list[Any]]:
     return " AND ".join(parts), parameters
 
 
-def item_where(run_id: str, wanted: ItemFilter) -> tuple[str, list[Any]]:
+def item_where(run_id: str, wanted: ItemFilter) -> tuple[str, list[object]]:
     """A condition on `batch_items` that a filter stands for, and its parameters."""
-    parts, parameters = ['"runId" = ?'], [run_id]
+    parts, parameters = ['"runId" = ?'], list[object]([run_id])
     if wanted.statuses:
         parts.append(f'"status" IN ({places(wanted.statuses)})')
         parameters += wanted.statuses
@@ -332,16 +545,15 @@ def item_where(run_id: str, wanted: ItemFilter) -> tuple[str, list[Any]]:
     return " AND ".join(parts), parameters
 
 
-def summed(by_status: Iterable[Row]) -> Row:
-    """The items of one batch, from their number, tokens and cost in each status there is."""
-    found = {row["status"]: row for row in by_status}
-    counts = dict.fromkeys(STATUSES, 0) | {status: row["items"] for status, row in found.items()}
-    costs = [row["cost"] for row in found.values() if row["cost"] is not None]
+def summed(by_status: Sequence[StatusSums]) -> ItemTotals:
+    """The totals of one batch, from the sums of each status."""
+    counts = dict.fromkeys(STATUSES, 0) | {row["status"]: row["items"] for row in by_status}
+    costs = [row["cost"] for row in by_status if row["cost"] is not None]
     return {
         "counts": counts,
         "items": sum(counts.values()),
         "finished": sum(counts.values()) - counts[QUEUED] - counts[RUNNING],
-        "tokens": sum(row["tokens"] or 0 for row in found.values()),
+        "tokens": sum(row["tokens"] or 0 for row in by_status),
         "costUsd": sum(costs) if costs else None,
     }
 
@@ -352,7 +564,7 @@ def _known(table: str) -> str:
     return table
 
 
-# The items of a batch as a page looks at them: a window of rows, in any order, searched.
+# Windows of a batch's items, in any order, searched.
 
 
 SHOWN_CHARACTERS = 300
@@ -385,6 +597,65 @@ _IN_A_PATH = re.compile(r'[^"\\\x00-\x1f]+')
 """Names that a path into JSON can quote."""
 
 
+class _ItemPageColumns(TypedDict):
+    id: str
+    position: int
+    repeat: int
+    repo: str
+    agent: str
+    model: str
+    status: str
+    reason: str
+    startedAt: str | None
+    finishedAt: str | None
+    sessionId: str | None
+    iterSha: str | None
+    tokensTotal: int
+    toolCalls: int
+    costUsd: float | None
+    prompt: str
+    error: str
+
+
+class _StoredPageItem(_ItemPageColumns):
+    factors: str
+
+
+class PageItem(_ItemPageColumns):
+    """An item in a list: its factors read, its prompt and its error cut."""
+
+    factors: dict[str, object]
+
+
+class _Numbers(TypedDict):
+    numbers: str | None
+
+
+class _ItemId(TypedDict):
+    itemId: str | None
+
+
+class _StatusCount(TypedDict):
+    status: str
+    n: int
+
+
+class _Factors(TypedDict):
+    factors: str
+
+
+class _Truth(TypedDict):
+    truth: str
+
+
+class AgentModelCount(TypedDict):
+    """The items of one pair of agent and model."""
+
+    agent: str
+    model: str
+    items: int
+
+
 ORDERS = (*(name for name in (*PLAIN, *CUT) if name != "factors"), SECONDS)
 
 
@@ -414,9 +685,9 @@ class Listing:
 
 def listing(read: StoreReader, run_id: str, search: str, order: str, *, descending: bool) -> Listing:
     """All items that hold a text, in an order; what is missing comes last either way."""
-    is_postgres = _is_postgres(read)
+    on_postgres = uses_postgres(read)
     where, parameters = item_where(run_id, ItemFilter(search=search))
-    by, named = _expression(order, is_postgres)
+    by, named = _expression(order, on_postgres)
     direction = "DESC" if descending else "ASC"
     ordering = (
         f'"position" {direction}' if order == "position" else f'{by} {direction} NULLS LAST, "position"'
@@ -424,8 +695,9 @@ def listing(read: StoreReader, run_id: str, search: str, order: str, *, descendi
     # One text of numbers: a hundred thousand rows would take Python as long as the sorting takes.
     code = " ".join(f"WHEN '{status}' THEN {number}" for number, status in enumerate(STATUSES))
     number = f'"position" * {len(STATUSES)} + CASE "status" {code} END AS "number"'
-    joined = "STRING_AGG(CAST(\"number\" AS TEXT), ',')" if is_postgres else 'GROUP_CONCAT("number")'
-    (found,) = read.query(
+    joined = "STRING_AGG(CAST(\"number\" AS TEXT), ',')" if on_postgres else 'GROUP_CONCAT("number")'
+    (found,) = read.rows(
+        _Numbers,
         f'SELECT {joined} AS "numbers" FROM '
         f'(SELECT {number} FROM "batch_items" WHERE {where} ORDER BY {ordering}) AS "ordered"',
         (*parameters, *named),
@@ -435,11 +707,12 @@ def listing(read: StoreReader, run_id: str, search: str, order: str, *, descendi
     return Listing(array("q", [one // size for one in numbers]), bytes(one % size for one in numbers))
 
 
-def rows_at(read: StoreReader, run_id: str, positions: Sequence[int]) -> list[Row]:
+def rows_at(read: StoreReader, run_id: str, positions: Sequence[int]) -> list[PageItem]:
     """The items at these positions of the plan, in the order given."""
     if not positions:
         return []
-    rows = read.query(
+    rows = read.rows(
+        _StoredPageItem,
         f'SELECT {PAGE_COLUMNS} FROM "batch_items" WHERE "runId" = ? AND "position" IN ({places(positions)})',
         (run_id, *positions),
     )
@@ -447,20 +720,22 @@ def rows_at(read: StoreReader, run_id: str, positions: Sequence[int]) -> list[Ro
     return [found[position] for position in positions if position in found]
 
 
-def first_rows(read: StoreReader, run_id: str, *, offset: int, limit: int) -> list[Row]:
+def first_rows(read: StoreReader, run_id: str, *, offset: int, limit: int) -> list[PageItem]:
     """One window of all items in plan order, which needs no list."""
-    rows = read.query(
+    rows = read.rows(
+        _StoredPageItem,
         f'SELECT {PAGE_COLUMNS} FROM "batch_items" WHERE "runId" = ? ORDER BY "position" LIMIT ? OFFSET ?',
         (run_id, limit, offset),
     )
     return [_opened(row) for row in rows]
 
 
-def items_by_id(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[Row]:
+def items_by_id(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[PageItem]:
     """Items by their whole ids, in plan order."""
     if not ids:
         return []
-    rows = read.query(
+    rows = read.rows(
+        _StoredPageItem,
         f'SELECT {PAGE_COLUMNS} FROM "batch_items" WHERE "runId" = ? AND "id" IN ({places(ids)}) '
         'ORDER BY "position"',
         (run_id, *ids),
@@ -470,15 +745,18 @@ def items_by_id(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[Row]
 
 def running_ids(read: StoreReader, run_id: str, *, limit: int) -> set[str]:
     """The items under way."""
-    rows = read.query(
-        'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" = ? LIMIT ?', (run_id, RUNNING, limit)
+    rows = read.rows(
+        IdRow,
+        'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" = ? LIMIT ?',
+        (run_id, RUNNING, limit),
     )
     return {row["id"] for row in rows}
 
 
 def begun_since(read: StoreReader, run_id: str, moment: str, *, limit: int) -> set[str]:
     """The items of which an attempt was begun at or after a moment."""
-    rows = read.query(
+    rows = read.rows(
+        _ItemId,
         'SELECT "itemId" FROM "sessions" WHERE "startedAt" >= ? AND "runId" = ? LIMIT ?',
         (moment, run_id, limit),
     )
@@ -487,24 +765,102 @@ def begun_since(read: StoreReader, run_id: str, moment: str, *, limit: int) -> s
 
 def status_counts(read: StoreReader, run_id: str) -> dict[str, int]:
     """How many items there are in each status; every status is there."""
-    found = read.query(
-        'SELECT "status", COUNT(*) AS "n" FROM "batch_items" WHERE "runId" = ? GROUP BY "status"', (run_id,)
+    found = read.rows(
+        _StatusCount,
+        'SELECT "status", COUNT(*) AS "n" FROM "batch_items" WHERE "runId" = ? GROUP BY "status"',
+        (run_id,),
     )
     return dict.fromkeys(STATUSES, 0) | {row["status"]: row["n"] for row in found}
 
 
-def makers(read: StoreReader, run_id: str) -> list[Row]:
+def makers(read: StoreReader, run_id: str) -> list[AgentModelCount]:
     """Who does the work: how many items each pair of agent and model has, the most first."""
-    return read.query(
+    return read.rows(
+        AgentModelCount,
         'SELECT "agent", "model", COUNT(*) AS "items" FROM "batch_items" WHERE "runId" = ? '
         'GROUP BY "agent", "model" ORDER BY "items" DESC, "agent", "model" LIMIT 200',
         (run_id,),
     )
 
 
+class ItemSettings(TypedDict):
+    """The settings of the items with one digest, as JSON."""
+
+    digest: str
+    settings: str
+
+
+def item_settings(read: StoreReader, run_id: str) -> list[ItemSettings]:
+    """The distinct settings of the items of a batch."""
+    return read.rows(
+        ItemSettings, 'SELECT DISTINCT "digest", "settings" FROM "batch_items" WHERE "runId" = ?', (run_id,)
+    )
+
+
+class ItemState(TypedDict):
+    """An item without its prompt and details, which are most of its row."""
+
+    id: str
+    status: str
+    reason: str
+    error: str
+    settings: str
+    factors: str
+    model: str
+    costUsd: float | None
+    sessionId: str | None
+    startedAt: str | None
+    finishedAt: str | None
+
+
+def item_states(read: StoreReader, run_id: str) -> list[ItemState]:
+    """Every item of a batch in plan order, without its prompt and details: there may be many."""
+    columns = ", ".join(f'"{name}"' for name in ItemState.__annotations__)
+    return read.rows(
+        ItemState, f'SELECT {columns} FROM "batch_items" WHERE "runId" = ? ORDER BY "position"', (run_id,)
+    )
+
+
+class ItemResult(TypedDict):
+    """Where the result of an item is."""
+
+    id: str
+    runner: str
+    settings: str
+    sessionId: str | None
+    status: str
+
+
+def item_results(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[ItemResult]:
+    """Items of a batch by their whole ids, with their sessions."""
+    results = list[ItemResult]()
+    for start in range(0, len(ids), 500):
+        part = ids[start : start + 500]
+        results += read.rows(
+            ItemResult,
+            'SELECT "id", "runner", "settings", "sessionId", "status" FROM "batch_items" '
+            f'WHERE "runId" = ? AND "id" IN ({places(part)})',
+            (run_id, *part),
+        )
+    return results
+
+
+class _Model(TypedDict):
+    model: str
+
+
+def mock_models(read: StoreReader, run_id: str) -> list[str]:
+    """The models of the sessions of a batch that were mocks."""
+    rows = read.rows(
+        _Model, 'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "standIn" = 1', (run_id,)
+    )
+    return sorted(row["model"] for row in rows)
+
+
 def factor_names(read: StoreReader, run_id: str) -> list[str]:
     """What items can be grouped by, as far as the first thousand of them tell."""
-    rows = read.query(
+    rows = read.rows(
+        _Factors,
         'SELECT DISTINCT "factors" FROM (SELECT "factors" FROM "batch_items" WHERE "runId" = ? '
         'ORDER BY "position" LIMIT 1000) AS "some"',
         (run_id,),
@@ -512,7 +868,7 @@ def factor_names(read: StoreReader, run_id: str) -> list[str]:
     return sorted({name for row in rows for name in json.loads(row["factors"])})
 
 
-def level_of(factor: str, *, is_postgres: bool, items: str = '"batch_items"') -> tuple[str, list[Any]]:
+def level_of(factor: str, *, is_postgres: bool, items: str = '"batch_items"') -> tuple[str, list[object]]:
     """The level an item has of a factor, in SQL, and the parameters of that."""
     if is_postgres:
         return f'CAST({items}."factors" AS jsonb) ->> CAST(? AS TEXT)', [factor]
@@ -522,11 +878,11 @@ def level_of(factor: str, *, is_postgres: bool, items: str = '"batch_items"') ->
     return f'(SELECT "value" FROM json_each({items}."factors") WHERE "key" = ?)', [factor]
 
 
-def _opened(row: Row) -> Row:
-    return row | {"factors": json.loads(row["factors"])}
+def _opened(row: _StoredPageItem) -> PageItem:
+    return extended(PageItem, row, factors=json.loads(row["factors"]))
 
 
-def _expression(order: str, is_postgres: bool) -> tuple[str, list[Any]]:
+def _expression(order: str, is_postgres: bool) -> tuple[str, list[object]]:
     """What an order goes by, in SQL, and the parameters of that."""
     if order.startswith(FACTOR):
         return level_of(order.removeprefix(FACTOR), is_postgres=is_postgres)
@@ -539,7 +895,8 @@ def _expression(order: str, is_postgres: bool) -> tuple[str, list[Any]]:
     return f'"{order}"', []
 
 
-def _is_postgres(read: StoreReader) -> bool:
+def uses_postgres(read: StoreReader) -> bool:
+    """Whether the store is a PostgreSQL database."""
     # SQLite has no truth values: there the comparison is the number 1.
-    (answer,) = read.query('SELECT CAST(1 = 1 AS TEXT) AS "truth"')
+    (answer,) = read.rows(_Truth, 'SELECT CAST(1 = 1 AS TEXT) AS "truth"')
     return bool(answer["truth"] == "true")

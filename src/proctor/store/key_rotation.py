@@ -66,7 +66,7 @@ def reseal(connection: Connection, sealer: Sealer, told: Callable[[str, int], No
     for table in SEALED:
         if table == "blobs":
             continue
-        after: tuple[Any, ...] = ()
+        after: tuple[object, ...] = ()
         while lot := _lot(connection, sealer, table, after):
             changed += len(lot)
             after = tuple(lot[-1][name] for name in _ids(table))
@@ -90,7 +90,7 @@ def drop_unused_texts(connection: Connection) -> None:
     connection.run(f'DELETE FROM "blobs" WHERE "digest" NOT IN ({held})')
 
 
-def _lot(connection: Connection, sealer: Sealer, table: str, after: tuple[Any, ...]) -> list[Row]:
+def _lot(connection: Connection, sealer: Sealer, table: str, after: tuple[object, ...]) -> list[Row]:
     connection.begin()
     try:
         connection.hold(table)

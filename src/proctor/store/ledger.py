@@ -13,12 +13,12 @@ Knows nothing of attempts, or of what the money is spent on.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import cast
 
 from proctor.errors import OwnershipLost
 from proctor.item import RUNNING
 from proctor.store.database import Connection, Row, insertion
-from proctor.store.tables import COLUMNS
+from proctor.store.tables import COLUMNS, PoolRow
 from proctor.store.writer import is_alive, timestamp
 
 ROUNDING_USD = 1e-9
@@ -236,8 +236,8 @@ FRESH = timedelta(seconds=5)
 
 
 def exchange(
-    connection: Connection, owner: str, rows: Iterable[Mapping[str, Any]], now: datetime
-) -> list[Row]:
+    connection: Connection, owner: str, rows: Iterable[Mapping[str, object]], now: datetime
+) -> list[PoolRow]:
     """Write what this process knows; what the others know."""
     connection.run(
         'DELETE FROM "pools" WHERE "owner" = ? OR "heartbeatAt" < ?', (owner, timestamp(now - FRESH))
@@ -245,7 +245,8 @@ def exchange(
     told = [{**row, "owner": owner, "heartbeatAt": timestamp(now)} for row in rows]
     columns = COLUMNS["pools"]
     connection.run_many(insertion("pools", columns), [tuple(row[name] for name in columns) for row in told])
-    return connection.rows('SELECT * FROM "pools" WHERE "owner" <> ?', (owner,))
+    others = connection.rows('SELECT * FROM "pools" WHERE "owner" <> ?', (owner,))
+    return cast("list[PoolRow]", others)
 
 
 def withdraw(connection: Connection, owner: str) -> None:

@@ -75,11 +75,11 @@ class Totals:
 class Rows(Protocol):
     """Where rows go: the writer of a batch, or one transaction."""
 
-    def append(self, table: str, row: tuple[Any, ...]) -> None: ...
+    def append(self, table: str, row: tuple[object, ...]) -> None: ...
 
     def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> None: ...
 
-    def change(self, table: str, key: tuple[str, ...], values: dict[str, Any]) -> None: ...
+    def change(self, table: str, key: tuple[str, ...], values: Mapping[str, object]) -> None: ...
 
 
 class Recorder:
@@ -142,7 +142,7 @@ class Recorder:
         row = (*head, *value, error, amount(score.cost_usd), *more, *tokens, *about)
         self._writer.append("scores", row)
 
-    def offer(self, tools: Sequence[Mapping[str, Any]]) -> None:
+    def offer(self, tools: Sequence[Mapping[str, object]]) -> None:
         """Keep what the agent could have used."""
         text, blob = self._kept(json.dumps([dict(tool) for tool in tools], ensure_ascii=False, default=str))
         values = {"toolsJson": text or "[]", "toolsJsonBlob": blob}
@@ -299,7 +299,7 @@ _KEEPERS: dict[type, Callable[[Recorder, Any], None]] = {
 }
 
 
-def _as_json(args: Mapping[str, Any]) -> str:
+def _as_json(args: Mapping[str, object]) -> str:
     try:
         return json.dumps(dict(args), default=str, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):

@@ -1,20 +1,19 @@
-"""One page of the batches there are, filtered and counted in the database.
+"""Pages of batches, filtered and counted in the database, and single batches.
 
-A batch whose process died still says `running` in its row. Those that say so are few: who of them really
-runs is looked up first, and the rest of the question is put with their names.
-
-Knows nothing of how a list is shown.
+A batch whose process died still has `running` in its row. Few do: the dead ones are looked up first, and
+the rest of the query names them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TypedDict, TypeVar, cast
 
 from proctor.item import RUNNING
 from proctor.store.batches import INTERRUPTED, moment, with_true_status
-from proctor.store.database import Row, containing, places
-from proctor.store.items import StoreReader, summed
+from proctor.store.database import containing, places
+from proctor.store.items import CountRow, ItemTotals, RunIdRow, StatusSums, StoreReader, summed
+from proctor.store.tables import BatchRow
 from proctor.store.writer import is_alive
 
 SEARCHED = ("runId", "planPath", "planText")
@@ -27,6 +26,45 @@ SHOWN = ", ".join(
         *("budgetUsd", "owner", "heartbeatAt"),
     )
 )
+
+
+class _Liveness(TypedDict):
+    runId: str
+    owner: str
+    heartbeatAt: str | None
+
+
+class _Standing(_Liveness):
+    status: str
+    finishedAt: str | None
+
+
+S = TypeVar("S", bound=_Standing)
+
+
+class ListedBatch(_Standing):
+    """A batch in a list."""
+
+    createdAt: str
+    job: str
+    reason: str
+    planPath: str
+    budgetUsd: float | None
+
+
+class _RunStatusSums(StatusSums):
+    runId: str
+
+
+class _Job(TypedDict):
+    job: str
+
+
+class LastChange(TypedDict):
+    """When the newest batch was created, and when the last one ended; None: never."""
+
+    at: str | None
+    end: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,41 +80,45 @@ class RunFilter:
 def count_batches(read: StoreReader, wanted: RunFilter, now: datetime) -> int:
     """How many batches a filter leaves."""
     where, parameters = _where(read, wanted, now)
-    (found,) = read.query(f'SELECT COUNT(*) AS "n" FROM "batches" WHERE {where}', parameters)
+    (found,) = read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "batches" WHERE {where}', parameters)
     return int(found["n"])
 
 
 def page_of_batches(
     read: StoreReader, wanted: RunFilter, now: datetime, *, limit: int, offset: int = 0
-) -> list[Row]:
-    """Batches, the newest first, with their status as it is now."""
+) -> list[ListedBatch]:
+    """Batches, the newest first, with their current status."""
     where, parameters = _where(read, wanted, now)
-    rows = read.query(
+    rows = read.rows(
+        ListedBatch,
         f'SELECT {SHOWN} FROM "batches" WHERE {where} ORDER BY "createdAt" DESC, "runId" LIMIT ? OFFSET ?',
         (*parameters, limit, offset),
     )
-    return [with_true_status(row, now) for row in rows]
+    return [_current(row, now) for row in rows]
 
 
-def batches_named(read: StoreReader, run_ids: Sequence[str], now: datetime) -> list[Row]:
+def batches_named(read: StoreReader, run_ids: Sequence[str], now: datetime) -> list[ListedBatch]:
     """These batches, with their status as it is now; those that are gone are left out."""
     if not run_ids:
         return []
-    rows = read.query(f'SELECT {SHOWN} FROM "batches" WHERE {_among("runId", run_ids)}', run_ids)
-    return [with_true_status(row, now) for row in rows]
+    rows = read.rows(ListedBatch, f'SELECT {SHOWN} FROM "batches" WHERE {_among("runId", run_ids)}', run_ids)
+    return [_current(row, now) for row in rows]
 
 
 def standing_of_all(read: StoreReader, now: datetime) -> dict[str, tuple[str, str]]:
     """Every batch there is, by id, with what tells whether it has changed: its status, when it ended."""
-    rows = read.query('SELECT "runId", "status", "finishedAt", "owner", "heartbeatAt" FROM "batches"')
-    return {row["runId"]: (with_true_status(row, now)["status"], row["finishedAt"] or "") for row in rows}
+    rows = read.rows(
+        _Standing, 'SELECT "runId", "status", "finishedAt", "owner", "heartbeatAt" FROM "batches"'
+    )
+    return {row["runId"]: (_current(row, now)["status"], row["finishedAt"] or "") for row in rows}
 
 
-def totals_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, Row]:
+def totals_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, ItemTotals]:
     """How many items of each batch are in each status, and what they took together."""
     if not run_ids:
         return {}
-    rows = read.query(
+    rows = read.rows(
+        _RunStatusSums,
         'SELECT "runId", "status", COUNT(*) AS "items", SUM("tokensTotal") AS "tokens", '
         f'SUM("costUsd") AS "cost" FROM "batch_items" WHERE {_among("runId", run_ids)} '
         'GROUP BY "runId", "status"',
@@ -87,17 +129,45 @@ def totals_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, Row]:
 
 def jobs_there_are(read: StoreReader) -> list[str]:
     """The jobs that batches were made for."""
-    return [row["job"] for row in read.query('SELECT DISTINCT "job" FROM "batches" ORDER BY "job"')]
+    return [row["job"] for row in read.rows(_Job, 'SELECT DISTINCT "job" FROM "batches" ORDER BY "job"')]
 
 
 def batch_from(read: StoreReader, plan_path: str) -> str | None:
     """The batch that was made from the plan in this file; None while there is none."""
-    rows = read.query('SELECT "runId" FROM "batches" WHERE "planPath" = ? LIMIT 1', (plan_path,))
+    rows = read.rows(RunIdRow, 'SELECT "runId" FROM "batches" WHERE "planPath" = ? LIMIT 1', (plan_path,))
     return str(rows[0]["runId"]) if rows else None
 
 
-def _where(read: StoreReader, wanted: RunFilter, now: datetime) -> tuple[str, list[Any]]:
-    parts, parameters = ["1 = 1"], list[Any]()
+def batches_of_job(read: StoreReader, job: str) -> list[BatchRow]:
+    """The batches of one job as they were written, the newest first."""
+    return read.rows(
+        BatchRow, 'SELECT * FROM "batches" WHERE "job" = ? ORDER BY "createdAt" DESC, "runId" DESC', (job,)
+    )
+
+
+def run_ids_of_job(read: StoreReader, job: str) -> list[str]:
+    """The ids of the batches of one job, the newest first."""
+    rows = read.rows(
+        RunIdRow, 'SELECT "runId" FROM "batches" WHERE "job" = ? ORDER BY "createdAt" DESC', (job,)
+    )
+    return [row["runId"] for row in rows]
+
+
+def last_change(read: StoreReader) -> LastChange:
+    """What differs whenever a batch was created or has ended."""
+    (row,) = read.rows(
+        LastChange, 'SELECT MAX("createdAt") AS "at", MAX("finishedAt") AS "end" FROM "batches"'
+    )
+    return row
+
+
+def _current(row: S, now: datetime) -> S:
+    """A part of a batch's row with its current status."""
+    return cast(S, with_true_status(cast(BatchRow, row), now))
+
+
+def _where(read: StoreReader, wanted: RunFilter, now: datetime) -> tuple[str, list[object]]:
+    parts, parameters = ["1 = 1"], list[object]()
     if wanted.statuses:
         part, values = _status_where(read, wanted.statuses, now)
         parts.append(part)
@@ -111,10 +181,12 @@ def _where(read: StoreReader, wanted: RunFilter, now: datetime) -> tuple[str, li
     return " AND ".join(parts), parameters
 
 
-def _status_where(read: StoreReader, statuses: Sequence[str], now: datetime) -> tuple[str, list[Any]]:
-    rows = read.query('SELECT "runId", "owner", "heartbeatAt" FROM "batches" WHERE "status" = ?', (RUNNING,))
+def _status_where(read: StoreReader, statuses: Sequence[str], now: datetime) -> tuple[str, list[object]]:
+    rows = read.rows(
+        _Liveness, 'SELECT "runId", "owner", "heartbeatAt" FROM "batches" WHERE "status" = ?', (RUNNING,)
+    )
     dead = [row["runId"] for row in rows if not is_alive(row["owner"], moment(row["heartbeatAt"]), now)]
-    parts, parameters = [_among("status", statuses)], list[Any](statuses)
+    parts, parameters = [_among("status", statuses)], list[object](statuses)
     if not dead:
         return parts[0], parameters
     if RUNNING in statuses and INTERRUPTED not in statuses:
@@ -124,5 +196,5 @@ def _status_where(read: StoreReader, statuses: Sequence[str], now: datetime) -> 
     return parts[0], parameters
 
 
-def _among(column: str, values: Sequence[Any]) -> str:
+def _among(column: str, values: Sequence[object]) -> str:
     return f'"{column}" IN ({places(values)})'

@@ -192,13 +192,13 @@ class SealedConnection:
         self._connection, self._sealer = connection, sealer
         self._scope = ""
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         if not self._sealer.is_active:
             return self._connection.rows(sql, parameters)
         text, given, cuts = self._asked(sql, parameters)
         return [self._opened(row, sql, cuts) for row in self._connection.rows(text, given)]
 
-    def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
         if not self._sealer.is_active:
             yield from self._connection.stream(sql, parameters)
             return
@@ -206,12 +206,12 @@ class SealedConnection:
         for row in self._connection.stream(text, given):
             yield self._opened(row, sql, cuts)
 
-    def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         if self._sealer.is_active and (written := written_by(sql)):
             parameters = self._sealed(parameters, written)
         return self._connection.run(sql, parameters)
 
-    def run_many(self, sql: str, parameters: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
         if self._sealer.is_active and (written := written_by(sql)):
             parameters = (self._sealed(each, written) for each in parameters)
         self._connection.run_many(sql, parameters)
@@ -262,12 +262,12 @@ class SealedConnection:
             )
         return values
 
-    def _asked(self, sql: str, parameters: Sequence[Any]) -> tuple[str, Sequence[Any], dict[str, int]]:
+    def _asked(self, sql: str, parameters: Sequence[object]) -> tuple[str, Sequence[object], dict[str, int]]:
         question = question_of(sql)
         if question is None:
             return sql, parameters, {}
         forms = [self._sealer.forms(each.places, parameters[each.index]) for each in question.compared]
-        given: list[Any] = []
+        given: list[object] = []
         at = 0
         for each, found in zip(question.compared, forms, strict=True):
             given += [*parameters[at : each.index], *found]

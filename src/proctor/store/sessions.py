@@ -3,14 +3,12 @@
 One shape for every job: each step is a turn with what was asked, done and answered in it. A turn is
 known by the trace id its source gave it, else as `turn-1`, `turn-2`, …; a tool call by its span's id,
 else as `call-7`, where 7 is its place among all events of the session.
-
-Knows nothing of evaluators, or of how the rows were come by.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 from proctor.evaluator import Evidence, Reference, Trace
 from proctor.json_values import parse_json
@@ -18,19 +16,17 @@ from proctor.score import Score
 from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 from proctor.store.batches import moment
 from proctor.store.database import Row
-
-# What happened in a session, back from its rows.
-
+from proctor.store.tables import IterationRow, MessageRow, ModelCallRow, ScoreRow, SessionRow, ToolCallRow
 
 Kind = TypeVar("Kind")
 
 
-def message_of(row: Row) -> Message:
+def message_of(row: MessageRow) -> Message:
     """A row of `messages` as what was said."""
     return Message(role=row["role"], content=row["content"], name=row["name"])
 
 
-def tool_call_of(row: Row) -> ToolCall:
+def tool_call_of(row: ToolCallRow) -> ToolCall:
     """A row of `tool_calls` as what was done. A call that has no name is known by its place."""
     return ToolCall(
         name=row["toolName"],
@@ -42,7 +38,7 @@ def tool_call_of(row: Row) -> ToolCall:
     )
 
 
-def model_call_of(row: Row) -> ModelCall:
+def model_call_of(row: ModelCallRow) -> ModelCall:
     """A row of `model_calls` as what the call took. What was said in it is among the messages."""
     return ModelCall(
         model=row["model"],
@@ -79,13 +75,23 @@ ATTRIBUTES = ("job", "agent", "model", "source", "service", "logGroup", "status"
 """Columns of a session that evaluators and filters may ask for."""
 
 
-def evidence_of(
-    session: Row, rows_of: Callable[[str], Sequence[Row]], reference: Reference | None = None
-) -> Evidence:
-    """What is known of a session of the store; `rows_of` gives its rows of a table, in order."""
-    messages = [(row["position"], row["step"], message_of(row)) for row in rows_of("messages")]
-    calls = [(row["position"], row["step"], tool_call_of(row)) for row in rows_of("tool_calls")]
-    named = {row["step"]: row["traceId"] for row in rows_of("iterations")}
+class SessionRows(Protocol):
+    """The rows of one session by table, in order, long texts included."""
+
+    def messages(self) -> Sequence[MessageRow]: ...
+
+    def tool_calls(self) -> Sequence[ToolCallRow]: ...
+
+    def model_calls(self) -> Sequence[ModelCallRow]: ...
+
+    def iterations(self) -> Sequence[IterationRow]: ...
+
+
+def evidence_of(session: SessionRow, rows: SessionRows, reference: Reference | None = None) -> Evidence:
+    """A stored session as evaluators see it."""
+    messages = [(row["position"], row["step"], message_of(row)) for row in rows.messages()]
+    calls = [(row["position"], row["step"], tool_call_of(row)) for row in rows.tool_calls()]
+    named = {row["step"]: row["traceId"] for row in rows.iterations()}
     steps: dict[int, list[Happened]] = {step: [] for step in named}
     events: list[tuple[int, int, Happened]] = [*messages, *calls]
     for _, step, event in sorted(events, key=lambda each: each[0]):
@@ -94,7 +100,7 @@ def evidence_of(
     return Evidence(
         messages=[message for *_, message in messages],
         tool_calls=[call for *_, call in calls],
-        model_calls=[model_call_of(row) for row in rows_of("model_calls")],
+        model_calls=[model_call_of(row) for row in rows.model_calls()],
         session_id=session["externalId"] or session["id"],
         traces=traces,
         system_prompt=_system_prompt(message for *_, message in messages),
@@ -198,29 +204,20 @@ def _system_prompt(messages: Iterable[Message]) -> str:
     return next((message.content for message in messages if message.role == "system"), "")
 
 
-def _known(session: Mapping[str, Any]) -> Row:
+def _known(session: Mapping[str, object]) -> dict[str, object]:
     return {name: session[name] for name in ATTRIBUTES if session.get(name)}
 
 
-def _is_map(value: Any) -> bool:
+def _is_map(value: object) -> bool:
     return isinstance(value, dict)
 
 
-# A session of the store, ours or another tool's, in the form in which sessions come in and go out.
-
-
-def session_of_rows(
-    session: Mapping[str, Any], rows_of: Callable[[str], list[Row]], judged: Iterable[Row] = ()
-) -> Session:
-    """Any session of the store in the form in which sessions are imported and exported.
-
-    `rows_of` gives its rows of a table in the order they happened, long texts included; `judged` are the
-    rows of scores that are about it.
-    """
+def session_of_rows(session: SessionRow, rows: SessionRows, scores: Iterable[ScoreRow] = ()) -> Session:
+    """A stored session in the form in which sessions are imported and exported, with the scores it got."""
     steps: dict[int, list[tuple[int, TimedEvent]]] = {}
-    for position, step, happening in _happenings(rows_of):
+    for position, step, happening in _happenings(rows):
         steps.setdefault(step, []).append((position, happening))
-    ended = {row["step"]: row for row in rows_of("iterations")}
+    ended = {row["step"]: row for row in rows.iterations()}
     source = session["source"] or session["job"]
     return Session(
         external_id=session["externalId"] or session["id"],
@@ -242,12 +239,12 @@ def session_of_rows(
         ],
         tools=json.loads(session["toolsJson"] or "[]"),
         attributes=json.loads(session["attributesJson"] or "{}"),
-        scores=[_score(row) for row in judged],
+        scores=[_score(row) for row in scores],
         notes=json.loads(session["notes"]),
     )
 
 
-def _step(number: int, row: Row | None, told: Sequence[tuple[int, TimedEvent]]) -> Step:
+def _step(number: int, row: IterationRow | None, told: Sequence[tuple[int, TimedEvent]]) -> Step:
     return Step(
         trace_id=(row["traceId"] if row else "") or f"turn-{number}",
         happenings=[happening for _, happening in sorted(told, key=lambda each: each[0])],
@@ -256,18 +253,29 @@ def _step(number: int, row: Row | None, told: Sequence[tuple[int, TimedEvent]]) 
     )
 
 
-def _happenings(rows_of: Callable[[str], list[Row]]) -> Iterator[tuple[int, int, TimedEvent]]:
-    for table, made in _EVENTS.items():
-        for row in rows_of(table):
-            yield row["position"], row["step"], TimedEvent(event=made(row), at=moment(row["timestamp"]))
+def _happenings(rows: SessionRows) -> Iterator[tuple[int, int, TimedEvent]]:
+    for said in rows.messages():
+        yield said["position"], said["step"], TimedEvent(event=message_of(said), at=moment(said["timestamp"]))
+    for used in rows.tool_calls():
+        yield (
+            used["position"],
+            used["step"],
+            TimedEvent(event=tool_call_of(used), at=moment(used["timestamp"])),
+        )
+    for call in rows.model_calls():
+        yield (
+            call["position"],
+            call["step"],
+            TimedEvent(event=_model_call(call), at=moment(call["timestamp"])),
+        )
 
 
-def _model_call(row: Row) -> ModelCall:
+def _model_call(row: ModelCallRow) -> ModelCall:
     call = model_call_of(row)
     return replace(call, call_id=call.call_id or f"call-{row['position']}")
 
 
-def _score(row: Row) -> Score:
+def _score(row: ScoreRow) -> Score:
     return Score(
         evaluator=row["evaluator"],
         value=row["value"],
@@ -283,10 +291,3 @@ def _score(row: Row) -> Score:
         input_tokens=row["inputTokens"],
         output_tokens=row["outputTokens"],
     )
-
-
-_EVENTS: dict[str, Callable[[Row], Message | ToolCall | ModelCall]] = {
-    "messages": message_of,
-    "tool_calls": tool_call_of,
-    "model_calls": _model_call,
-}

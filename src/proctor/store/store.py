@@ -11,19 +11,19 @@ from contextlib import closing
 from datetime import datetime
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from proctor.item import Item
 from proctor.session import Merge
 from proctor.store import batches, ledger
 from proctor.store.batches import RetrySelection
-from proctor.store.database import Connection, Readers, Row, migrate, open_database
+from proctor.store.database import Connection, Readers, migrate, open_database
 from proctor.store.items import StoreReader
 from proctor.store.keys import Keys
 from proctor.store.ledger import Drawn, MoneyLimits
 from proctor.store.sealed_database import SealedDatabase
 from proctor.store.sealer import DataKeys, Sealer, rows_of
-from proctor.store.tables import COLUMNS
+from proctor.store.tables import COLUMNS, LabelRow, QuestionRow, SessionRow
 from proctor.store.writer import Ownership, Writer
 
 if TYPE_CHECKING:
@@ -88,14 +88,14 @@ class Store:
         """Begin to write; with an ownership, for as long as the batch is ours."""
         return Writer(self._database, COLUMNS, ownership)
 
-    def create_batch(self, batch: Mapping[str, Any], items: Iterable[Item]) -> int:
+    def create_batch(self, batch: Mapping[str, object], items: Iterable[Item]) -> int:
         """Make a batch with its items, all or nothing; the number of items."""
         return self._transaction(lambda connection: batches.create(connection, batch, items))
 
-    def resume_batch(self, run_id: str, owner: str, again: RetrySelection, now: datetime) -> list[Row]:
+    def resume_batch(self, run_id: str, owner: str, again: RetrySelection, now: datetime) -> list[SessionRow]:
         """Take a batch over and queue what is unfinished; the sessions that were cut off."""
 
-        def work(connection: Connection) -> list[Row]:
+        def work(connection: Connection) -> list[SessionRow]:
             claimed = batches.claim(connection, run_id, owner, now)
             return batches.take_up(connection, run_id, again, now, claimed=claimed)
 
@@ -104,7 +104,7 @@ class Store:
     def extend_batch(
         self,
         run_id: str,
-        batch: Mapping[str, Any],
+        batch: Mapping[str, object],
         *,
         add: Iterable[Item],
         settle: Iterable[Item],
@@ -115,7 +115,7 @@ class Store:
             lambda connection: batches.extend(connection, run_id, batch, add=add, settle=settle, drop=drop)
         )
 
-    def change_batch(self, run_id: str, values: Mapping[str, Any]) -> None:
+    def change_batch(self, run_id: str, values: Mapping[str, object]) -> None:
         """Change some of what a batch was started with: its budget, its concurrency."""
         self._transaction(lambda connection: batches.change(connection, run_id, values))
 
@@ -171,7 +171,7 @@ class Store:
             lambda connection: batches.ask(connection, run_id, item_id, actor, prompt, now)
         )
 
-    def open_questions(self, run_id: str = "") -> list[Row]:
+    def open_questions(self, run_id: str = "") -> list[QuestionRow]:
         """What somebody waits for an answer to; of one batch, or of all."""
         return batches.open_ones(self._readers.connection(), run_id)
 
@@ -205,7 +205,7 @@ class Store:
 
         self._transaction(lambda connection: keep_label(connection, label, now))
 
-    def labels(self, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[Row]:
+    def labels(self, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[LabelRow]:
         """What people said of sessions, oldest first: by evaluator, by session, or all of it."""
         from proctor.store.evaluations import labels
 

@@ -7,12 +7,13 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from proctor.item import QUEUED, Item, id_of
 from proctor.json_values import MOST
 from proctor.processes.streams import clipped
-from proctor.session import Merge
+from proctor.score import Level
+from proctor.session import Merge, Role
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "batches": (
@@ -120,6 +121,476 @@ OF_A_SESSION = ("iterations", "messages", "tool_calls", "model_calls", "metrics"
 """Tables whose rows belong to one session, by `sessionId`."""
 
 
+# The rows as they leave the store. They stay dictionaries: a sealed value may be absent until it is read.
+
+
+class BatchRow(TypedDict):
+    """One execution of a plan."""
+
+    runId: str
+    createdAt: str
+    finishedAt: str | None
+    job: str
+    status: str
+    reason: str
+    planPath: str
+    planText: str
+    planDigest: str
+    defaultsJson: str
+    optionsJson: str
+    concurrency: int
+    seed: int | None
+    budgetUsd: float | None
+    owner: str
+    heartbeatAt: str | None
+    abortRequestedAt: str | None
+    proctorVersion: str
+
+
+class ItemRow(TypedDict):
+    """One item of a batch and its result. `factors`, `details` and `settings` are JSON texts."""
+
+    runId: str
+    id: str
+    position: int
+    digest: str
+    repeat: int
+    runner: str
+    repo: str
+    prompt: str
+    agent: str
+    model: str
+    factors: str
+    details: str
+    settings: str
+    status: str
+    reason: str
+    error: str
+    startedAt: str | None
+    finishedAt: str | None
+    sessionId: str | None
+    iterSha: str | None
+    tokensTotal: int
+    toolCalls: int
+    costUsd: float | None
+
+
+class SessionRow(TypedDict):
+    """One attempt, or one imported session."""
+
+    id: str
+    runId: str | None
+    itemId: str | None
+    attempt: int
+    job: str
+    name: str
+    agent: str
+    agentVersion: str
+    model: str
+    standIn: int
+    status: str
+    endReason: str
+    error: str
+    repo: str
+    branch: str
+    baseBranch: str
+    baseSha: str
+    worktree: str
+    thread: str
+    source: str
+    service: str
+    logGroup: str
+    startedAt: str | None
+    finishedAt: str | None
+    workSeconds: float | None
+    waitingSeconds: float | None
+    promptTokens: int
+    cachedTokens: int
+    completionTokens: int
+    reasoningTokens: int
+    totalTokens: int
+    costUsd: float | None
+    unpricedCalls: int
+    modelCalls: int
+    toolCalls: int
+    interventions: int
+    notes: str
+    externalId: str
+    attributesJson: str
+    toolsJson: str
+    toolsJsonBlob: NotRequired[str | None]
+
+
+class IterationRow(TypedDict):
+    """One finished step of a session."""
+
+    sessionId: str
+    step: int
+    startTime: str | None
+    endTime: str | None
+    commitSha: str
+    changedFiles: int
+    linesAdded: int
+    linesRemoved: int
+    testResult: str
+    testExitCode: int | None
+    testDurationMs: float | None
+    testOutput: str
+    testOutputBlob: NotRequired[str | None]
+    model: str
+    exitCode: int | None
+    promptTokens: int
+    completionTokens: int
+    totalTokens: int
+    costUsd: float | None
+    output: str
+    outputBlob: NotRequired[str | None]
+    traceId: str
+
+
+class MessageRow(TypedDict):
+    """One message of a transcript."""
+
+    sessionId: str
+    position: int
+    step: int
+    timestamp: str | None
+    role: Role
+    name: str
+    content: str
+    contentBlob: NotRequired[str | None]
+
+
+class ToolCallRow(TypedDict):
+    """One tool call of a transcript."""
+
+    sessionId: str
+    position: int
+    step: int
+    timestamp: str | None
+    toolName: str
+    argsJson: str
+    argsJsonBlob: NotRequired[str | None]
+    success: int | None
+    durationMs: float | None
+    result: str
+    resultBlob: NotRequired[str | None]
+    callId: str
+
+
+class ModelCallRow(TypedDict):
+    """One model call of a transcript."""
+
+    sessionId: str
+    position: int
+    step: int
+    timestamp: str | None
+    provider: str
+    model: str
+    promptTokens: int
+    cachedTokens: int
+    completionTokens: int
+    reasoningTokens: int
+    costUsd: float | None
+    priceSource: str
+    price: str
+    latencyMs: float | None
+    waitingMs: float
+    status: str
+    error: str
+    request: str
+    requestBlob: NotRequired[str | None]
+    response: str
+    responseBlob: NotRequired[str | None]
+    callId: str
+
+
+class MetricRow(TypedDict):
+    """One measured value; `step` 0 is the whole session."""
+
+    sessionId: str
+    position: int
+    step: int
+    name: str
+    value: float | None
+    label: str | None
+
+
+class ScoreRow(TypedDict):
+    """One score, or the error of an evaluator."""
+
+    sessionId: str
+    position: int
+    timestamp: str | None
+    evaluator: str
+    evaluatorDigest: str
+    level: Level
+    target: str
+    value: float | None
+    label: str
+    explanation: str
+    explanationBlob: NotRequired[str | None]
+    error: str
+    costUsd: float | None
+    dimension: str
+    errorCode: str
+    inputTokens: int
+    outputTokens: int
+    ignored: str
+    judgedSessionId: str
+    votes: str
+
+
+class LabelRow(TypedDict):
+    """What a person says of a session."""
+
+    sessionId: str
+    evaluator: str
+    target: str
+    dimension: str
+    who: str
+    level: Level
+    at: str
+    value: float | None
+    label: str
+    note: str
+    noteBlob: NotRequired[str | None]
+
+
+class MergeRow(TypedDict):
+    """One attempt to merge a branch."""
+
+    sessionId: str
+    position: int
+    startedAt: str | None
+    finishedAt: str | None
+    baseBranch: str
+    mode: str
+    result: str
+    conflictFiles: str
+    squashMessage: str
+    beforeSha: str
+    afterSha: str
+    error: str
+
+
+class LedgerRow(TypedDict):
+    """One movement of money."""
+
+    sessionId: str
+    position: int
+    runId: str
+    itemId: str
+    timestamp: str
+    kind: str
+    reservedUsd: float
+    spentUsd: float
+    holder: str
+
+
+class BlobRow(TypedDict):
+    """One long text, compressed."""
+
+    digest: str
+    size: int
+    data: bytes
+
+
+class QuestionRow(TypedDict):
+    """A question to a person who plays an actor."""
+
+    runId: str
+    id: str
+    itemId: str
+    sessionId: str
+    position: int
+    actor: str
+    prompt: str
+    askedAt: str
+    answer: str | None
+    answeredAt: str | None
+
+
+class PoolRow(TypedDict):
+    """Use of one provider's rate limit by one process."""
+
+    name: str
+    owner: str
+    runId: str
+    limit: float
+    inUse: int
+    waiting: int
+    calls: int
+    limited: int
+    waitedSeconds: float
+    heldUntil: str | None
+    cutAt: str | None
+    heartbeatAt: str
+
+
+class EvaluationRow(TypedDict):
+    """One evaluation."""
+
+    id: str
+    arn: str
+    name: str
+    createdAt: str
+    clientToken: str
+    requestDigest: str
+    requestJson: str
+    metadataJson: str
+    metadataJsonBlob: NotRequired[str | None]
+    definitionsJson: str
+    outputGroup: str
+    outputStream: str
+    discoveredAt: str | None
+    sessionsFound: int
+    sessionsIgnored: int
+    failure: str
+    deletedAt: str | None
+
+
+class EvaluatorDefinitionRow(TypedDict):
+    """An evaluator defined over HTTP."""
+
+    id: str
+    name: str
+    level: str
+    kind: str
+    description: str
+    configJson: str
+    configJsonBlob: NotRequired[str | None]
+    kmsKeyArn: str
+    createdAt: str
+    updatedAt: str
+
+
+class OnlineConfigRow(TypedDict):
+    """A configuration that evaluates sessions as they arrive."""
+
+    id: str
+    name: str
+    description: str
+    documentJson: str
+    enabled: int
+    enabledAt: str | None
+    failure: str
+    runId: str
+    watchedBy: str
+    watchedAt: str | None
+    createdAt: str
+    updatedAt: str
+
+
+class OnlineSessionRow(TypedDict):
+    """What an online configuration decided about a session."""
+
+    configId: str
+    sessionId: str
+    decision: str
+    at: str
+
+
+class ResourceTagRow(TypedDict):
+    """One tag of a resource."""
+
+    arn: str
+    key: str
+    value: str
+
+
+class ClientTokenRow(TypedDict):
+    """The idempotency token of one request."""
+
+    operation: str
+    token: str
+    digest: str
+    resourceId: str
+    at: str
+
+
+class ArrivalRow(TypedDict):
+    """One received span."""
+
+    traceId: str
+    spanId: str
+    part: str
+    parentId: str
+    sessionKey: str
+    service: str
+    logGroup: str
+    logGroupSaid: int
+    startedNano: int
+    arrivedAt: str
+    sessionId: str
+    isNew: int
+    data: bytes
+
+
+class LogStreamRow(TypedDict):
+    """One log stream."""
+
+    logGroup: str
+    logStream: str
+    createdAt: str
+
+
+class LogEventRow(TypedDict):
+    """One event of a log stream."""
+
+    logGroup: str
+    logStream: str
+    position: int
+    timestamp: int
+    ingestedAt: int
+    message: str
+    messageBlob: NotRequired[str | None]
+
+
+class DataKeyRow(TypedDict):
+    """One data key, wrapped by a master key."""
+
+    id: str
+    scope: str
+    masterKeyId: str
+    contextJson: str
+    wrapped: str
+    createdAt: str
+    retiredAt: str | None
+    emptiedAt: str | None
+
+
+ROWS: dict[str, type] = {
+    "batches": BatchRow,
+    "batch_items": ItemRow,
+    "sessions": SessionRow,
+    "iterations": IterationRow,
+    "messages": MessageRow,
+    "tool_calls": ToolCallRow,
+    "model_calls": ModelCallRow,
+    "metrics": MetricRow,
+    "scores": ScoreRow,
+    "labels": LabelRow,
+    "merge_history": MergeRow,
+    "ledger": LedgerRow,
+    "blobs": BlobRow,
+    "questions": QuestionRow,
+    "pools": PoolRow,
+    "evaluations": EvaluationRow,
+    "evaluator_definitions": EvaluatorDefinitionRow,
+    "online_configs": OnlineConfigRow,
+    "online_sessions": OnlineSessionRow,
+    "resource_tags": ResourceTagRow,
+    "client_tokens": ClientTokenRow,
+    "arrivals": ArrivalRow,
+    "log_streams": LogStreamRow,
+    "log_events": LogEventRow,
+    "data_keys": DataKeyRow,
+}
+"""The shape of the rows of each table. A `…Blob` column is the digest of a long text; it is absent once
+the text is in its place."""
+
+
 # Make what agents say writable: hostile text, numbers that are none.
 
 
@@ -166,7 +637,7 @@ def whole(number: Any) -> int:
 # Items as rows, and rows as items.
 
 
-def row_of(run_id: str, position: int, item: Item) -> tuple[Any, ...]:
+def row_of(run_id: str, position: int, item: Item) -> tuple[object, ...]:
     """A new item's row, in the order of `batch_items`' columns."""
     digest = item.digest
     return (
@@ -182,7 +653,7 @@ def how_of(item: Item) -> tuple[str, str, str]:
     return _json(item.settings), _json(item.factors), clean(str(item.settings.get("repo", "")))
 
 
-def merge_row(session_id: str, position: int, when: str, merge: Merge) -> tuple[Any, ...]:
+def merge_row(session_id: str, position: int, when: str, merge: Merge) -> tuple[object, ...]:
     """A try to merge, in the order of `merge_history`'s columns."""
     files = json.dumps(list(merge.conflict_files))
     head = (session_id, position, when, when, clean(merge.base_branch), merge.mode, merge.result, files)
@@ -203,7 +674,7 @@ def item_of(row: Mapping[str, Any]) -> Item:
     )
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _json(value: Mapping[str, object]) -> str:
     return clean(_ENCODER.encode(dict(value)))
 
 

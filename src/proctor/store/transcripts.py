@@ -1,20 +1,19 @@
-"""What happened in a session, a part at a time: its events in order, and its long texts in pieces.
+"""Transcripts by pages: events in order, long texts in pieces, and full-text search.
 
-A transcript may have ten thousand events and a message of megabytes; a page shows the beginnings, and
-asks for the rest of what somebody wants to read.
-
-Knows nothing of how a transcript is shown.
+A transcript may have ten thousand events and a message of megabytes; a page shows the beginnings and loads
+the rest on demand.
 """
 
 import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict, cast
 
 from proctor.errors import NotFound
 from proctor.store.database import Row
-from proctor.store.items import StoreReader
+from proctor.store.items import CountRow, StoreReader
+from proctor.store.tables import IterationRow, MetricRow, ScoreRow
 
 HEAD_CHARACTERS = 4000
 """Of a long text that come with its event. As much as a screen and a half."""
@@ -45,6 +44,64 @@ _PLAIN = {
 }
 
 
+class _Extent(TypedDict):
+    last: int
+    n: int
+
+
+class _Text(TypedDict):
+    text: str
+    blob: str | None
+
+
+class _SizedBlob(TypedDict):
+    size: int
+    data: bytes
+
+
+class _CommitSha(TypedDict):
+    commitSha: str
+
+
+class MetricPoint(TypedDict):
+    """A number measured at a step."""
+
+    name: str
+    step: int
+    value: float
+
+
+class CallFigures(TypedDict):
+    """The figures of one model call."""
+
+    model: str
+    promptTokens: int
+    completionTokens: int
+    costUsd: float | None
+
+
+class RunningTotals(TypedDict):
+    """The totals of a session that has not ended."""
+
+    modelCalls: int
+    promptTokens: int
+    cachedTokens: int
+    completionTokens: int
+    reasoningTokens: int
+    costUsd: float | None
+
+
+class _ToolCalls(TypedDict):
+    toolCalls: int
+
+
+class SessionSoFar(RunningTotals):
+    """The same with its tool calls."""
+
+    toolCalls: int
+    totalTokens: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptPiece:
     """A part of a long text."""
@@ -67,7 +124,8 @@ def calls(read: StoreReader, session_id: str, *, after: int, limit: int) -> list
     found = [
         row | {"kind": KINDS[table]}
         for table in ("tool_calls", "model_calls")
-        for row in read.query(
+        for row in read.rows(
+            Row,
             f'SELECT {_quoted(_PLAIN[table])} FROM "{table}" '
             'WHERE "sessionId" = ? AND "position" > ? ORDER BY "position" LIMIT ?',
             (session_id, after, limit),
@@ -80,7 +138,8 @@ def extent(read: StoreReader, session_id: str) -> tuple[int, int]:
     """The position of a session's last event, and how many events it has."""
     last = count = 0
     for table in PARTS:
-        (found,) = read.query(
+        (found,) = read.rows(
+            _Extent,
             f'SELECT COALESCE(MAX("position"), 0) AS "last", COUNT(*) AS "n" FROM "{table}" '
             'WHERE "sessionId" = ?',
             (session_id,),
@@ -91,8 +150,71 @@ def extent(read: StoreReader, session_id: str) -> tuple[int, int]:
 
 def step_count(read: StoreReader, session_id: str) -> int:
     """How many steps of a session have ended."""
-    (found,) = read.query('SELECT COUNT(*) AS "n" FROM "iterations" WHERE "sessionId" = ?', (session_id,))
+    (found,) = read.rows(
+        CountRow, 'SELECT COUNT(*) AS "n" FROM "iterations" WHERE "sessionId" = ?', (session_id,)
+    )
     return int(found["n"])
+
+
+def so_far(read: StoreReader, session_id: str) -> SessionSoFar:
+    """The totals of a session that has not ended: its row gets them when it ends."""
+    (totals,) = read.rows(
+        RunningTotals,
+        'SELECT COUNT(*) AS "modelCalls", COALESCE(SUM("promptTokens"), 0) AS "promptTokens", '
+        'COALESCE(SUM("cachedTokens"), 0) AS "cachedTokens", '
+        'COALESCE(SUM("completionTokens"), 0) AS "completionTokens", '
+        'COALESCE(SUM("reasoningTokens"), 0) AS "reasoningTokens", SUM("costUsd") AS "costUsd" '
+        'FROM "model_calls" WHERE "sessionId" = ?',
+        (session_id,),
+    )
+    (tools,) = read.rows(
+        _ToolCalls, 'SELECT COUNT(*) AS "toolCalls" FROM "tool_calls" WHERE "sessionId" = ?', (session_id,)
+    )
+    return {
+        **totals,
+        "toolCalls": tools["toolCalls"],
+        "totalTokens": totals["promptTokens"] + totals["completionTokens"],
+    }
+
+
+def first_metrics(read: StoreReader, session_id: str, *, limit: int) -> list[MetricRow]:
+    """The first measured values of a session."""
+    return read.rows(
+        MetricRow,
+        'SELECT * FROM "metrics" WHERE "sessionId" = ? ORDER BY "position" LIMIT ?',
+        (session_id, limit),
+    )
+
+
+def metrics_over_steps(read: StoreReader, session_id: str) -> list[MetricPoint]:
+    """The numbers measured at the steps of a session, by name and step."""
+    return read.rows(
+        MetricPoint,
+        'SELECT "name", "step", "value" FROM "metrics" WHERE "sessionId" = ? AND "step" > 0 '
+        'AND "value" IS NOT NULL ORDER BY "name", "step" LIMIT 20000',
+        (session_id,),
+    )
+
+
+def last_commit(read: StoreReader, session_id: str) -> str:
+    """The last commit of a session; empty when it made none."""
+    rows = read.rows(
+        _CommitSha,
+        'SELECT "commitSha" FROM "iterations" WHERE "sessionId" = ? AND "commitSha" <> \'\' '
+        'ORDER BY "step" DESC LIMIT 1',
+        (session_id,),
+    )
+    return rows[0]["commitSha"] if rows else ""
+
+
+def calls_after_step(read: StoreReader, session_id: str, step: int) -> list[CallFigures]:
+    """The model calls of a session behind a step, in order."""
+    return read.rows(
+        CallFigures,
+        'SELECT "model", "promptTokens", "completionTokens", "costUsd" FROM "model_calls" '
+        'WHERE "sessionId" = ? AND "step" > ? ORDER BY "position"',
+        (session_id, step),
+    )
 
 
 def text_part(
@@ -101,7 +223,8 @@ def text_part(
     """A piece of one long text of an event."""
     for table, parts in PARTS.items():
         if part in parts:
-            rows = read.query(
+            rows = read.rows(
+                _Text,
                 f'SELECT "{part}" AS "text", "{part}Blob" AS "blob" FROM "{table}" '
                 'WHERE "sessionId" = ? AND "position" = ?',
                 (session_id, position),
@@ -115,22 +238,27 @@ def text_part(
 
 def steps(read: StoreReader, session_id: str) -> list[Row]:
     """The steps of a session, with the beginning of what they put out and of what their check printed."""
-    rows = read.query('SELECT * FROM "iterations" WHERE "sessionId" = ? ORDER BY "step"', (session_id,))
-    return [_with_heads(read, row, ("testOutput", "output")) for row in rows]
+    rows = read.rows(
+        IterationRow, 'SELECT * FROM "iterations" WHERE "sessionId" = ? ORDER BY "step"', (session_id,)
+    )
+    return [_with_heads(read, cast(Row, row), ("testOutput", "output")) for row in rows]
 
 
 def step_text(read: StoreReader, session_id: str, step: int, part: str) -> str:
     """What a step put out (`output`), or what its check printed (`testOutput`), whole."""
-    rows = read.query('SELECT * FROM "iterations" WHERE "sessionId" = ? AND "step" = ?', (session_id, step))
+    rows = read.rows(
+        IterationRow, 'SELECT * FROM "iterations" WHERE "sessionId" = ? AND "step" = ?', (session_id, step)
+    )
     if not rows or part not in ("output", "testOutput"):
         raise NotFound(f"session {session_id} has no {part} of step {step}")
     (row,) = read.whole(rows)
-    return str(row[part])
+    return row["output"] if part == "output" else row["testOutput"]
 
 
-def judgements(read: StoreReader, session_id: str) -> list[Row]:
+def judgements(read: StoreReader, session_id: str) -> list[ScoreRow]:
     """The scores that were given in a session, and those that were given to it elsewhere."""
-    rows = read.query(
+    rows = read.rows(
+        ScoreRow,
         'SELECT * FROM "scores" WHERE "sessionId" = ? OR "judgedSessionId" = ? '
         'ORDER BY "timestamp", "position"',
         (session_id, session_id),
@@ -140,7 +268,8 @@ def judgements(read: StoreReader, session_id: str) -> list[Row]:
 
 def _events(read: StoreReader, table: str, session_id: str, after: int, limit: int) -> list[Row]:
     long = [name for part in PARTS[table] for name in (part, f"{part}Blob")]
-    rows = read.query(
+    rows = read.rows(
+        Row,
         f'SELECT {_quoted((*_PLAIN[table], *long))} FROM "{table}" '
         'WHERE "sessionId" = ? AND "position" > ? ORDER BY "position" LIMIT ?',
         (session_id, after, limit),
@@ -162,9 +291,7 @@ def _head_of_text(text: str) -> TranscriptPiece:
 
 
 def _head_of_blob(read: StoreReader, digest: str) -> TranscriptPiece:
-    rows: list[dict[str, Any]] = read.query(
-        'SELECT "size", "data" FROM "blobs" WHERE "digest" = ?', (digest,)
-    )
+    rows = read.rows(_SizedBlob, 'SELECT "size", "data" FROM "blobs" WHERE "digest" = ?', (digest,))
     if not rows:
         return TranscriptPiece(text="", size=0, is_cut=False)
     # A character has at most four bytes; one that the cut went through is left out.
@@ -247,7 +374,8 @@ def _matching_events(read: StoreReader, session_id: str, after: int) -> list[Row
     found = [
         row | {"table": table}
         for table, (name, parts) in SEARCHED.items()
-        for row in read.query(
+        for row in read.rows(
+            Row,
             f'SELECT "position", "{name}" AS "name", {_texts(parts)} '
             f'FROM "{table}" WHERE "sessionId" = ? AND "position" > ? ORDER BY "position" LIMIT ?',
             (session_id, after, EVENTS_AT_ONCE),

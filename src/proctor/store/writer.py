@@ -16,7 +16,7 @@ import secrets
 import socket
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -57,7 +57,7 @@ class Ownership:
 
 @dataclass(slots=True)
 class _PendingRows:
-    appended: dict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(list))
+    appended: dict[str, list[tuple[object, ...]]] = field(default_factory=lambda: defaultdict(list))
     added: dict[tuple[str, Key], dict[str, Any]] = field(default_factory=dict)
     changed: dict[tuple[str, Key], dict[str, Any]] = field(default_factory=dict)
     asked: list[tuple[Callable[[Connection], Any], Future[Any]]] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Writer:
         """How many rows wait to be written; a producer that sees thousands should pause."""
         return self._pending.rows
 
-    def append(self, table: str, row: tuple[Any, ...]) -> None:
+    def append(self, table: str, row: tuple[object, ...]) -> None:
         """Add a row that will never change, its values in the order of the table's columns."""
         with self._lock:
             self._check_open()
@@ -107,7 +107,7 @@ class Writer:
             self._pending.rows += 1
         self._stir()
 
-    def change(self, table: str, key: Key, values: dict[str, Any]) -> None:
+    def change(self, table: str, key: Key, values: Mapping[str, object]) -> None:
         """Change some columns of a row."""
         with self._lock:
             self._check_open()
@@ -211,7 +211,7 @@ class Writer:
             mine.aborted()
 
     def _write(self, connection: Connection, batch: _PendingRows) -> None:
-        groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[Any, ...]]] = defaultdict(list)
+        groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[object, ...]]] = defaultdict(list)
         for (table, _), row in batch.added.items():
             groups["insert", table, tuple(row)].append(tuple(row.values()))
         # Two processes that wrote the same texts in different orders could wait for each other for ever.

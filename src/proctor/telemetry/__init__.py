@@ -1,4 +1,4 @@
-"""Sessions from OpenTelemetry, and sessions as OpenTelemetry."""
+"""OpenTelemetry: sessions from spans, and spans from sessions."""
 
 from proctor.telemetry.documents import Document, normalised
 from proctor.telemetry.sessions import session_of, sessions_of

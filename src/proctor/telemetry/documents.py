@@ -1,10 +1,8 @@
-"""Spans and event records as flat documents: the one form that every source is brought to.
+"""Spans and event records as flat documents, the one form of all sources.
 
-A span document has its attributes as a plain object, its resource and scope copied in, ids in lower-case
-hex, times in whole nanoseconds, and names where the wire has numbers. An event record is the same of a log
-record that belongs to a span; what was said stands in its body.
-
-Knows nothing of encodings, of what the attributes mean, or of where documents are kept.
+A span document has its attributes as a plain object, its resource and scope inlined, ids in lower-case hex,
+times in nanoseconds, and names where OTLP has numbers. An event record is the same for a log record of a
+span; messages are in its body.
 """
 
 import hashlib
@@ -13,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from proctor.json_values import as_list, as_map
 
 Document = dict[str, Any]
 
@@ -39,36 +39,36 @@ LONGEST_NAME = 512
 
 
 def normalised(document: Mapping[str, Any]) -> Document:
-    """A document as someone else wrote it, in our form; a `ValueError` says why it is none."""
+    """A foreign document in our form; a `ValueError` when it is not valid."""
     found = dict(document)
     found["traceId"], found["spanId"] = hex_id(found.get("traceId")), hex_id(found.get("spanId"))
     if not found["traceId"] or not found["spanId"]:
         raise ValueError("it has no traceId and spanId")
-    found["resource"] = {"attributes": attributes_of(_mapping(found.get("resource")).get("attributes"))}
+    found["resource"] = {"attributes": attributes_of(as_map(found.get("resource")).get("attributes"))}
     found["scope"] = _scope(found.get("scope"))
     found["attributes"] = attributes_of(found.get("attributes"))
     return _span(found) if is_span(found) else _record(found)
 
 
 def is_span(document: Mapping[str, Any]) -> bool:
-    """Whether this is a span, not an event record of one."""
+    """Whether this is a span, not an event record."""
     return "startTimeUnixNano" in document or "endTimeUnixNano" in document
 
 
 def session_key_of(document: Mapping[str, Any]) -> str:
-    """The session a document itself names; empty when it names none."""
+    """The session id in a document; empty: none."""
     attributes = document["attributes"]
     named = (attributes.get(key) for key in SESSION_KEYS)
     return next((text[:LONGEST_NAME] for value in named if value and (text := str(value).strip())), "")
 
 
 def service_of(document: Mapping[str, Any]) -> str:
-    """Which service made a document; empty when it does not say."""
+    """The service of a document; empty: unknown."""
     return str(document["resource"]["attributes"].get("service.name") or "")[:LONGEST_NAME]
 
 
 def log_group_of(document: Mapping[str, Any]) -> str:
-    """The log group a document says it belongs to, the first of several; empty when it says none."""
+    """The (first) log group of a document; empty: none."""
     named = document["resource"]["attributes"].get("aws.log.group.names")
     if isinstance(named, list):
         named = named[0] if named else ""
@@ -88,7 +88,7 @@ def part_of(document: Mapping[str, Any]) -> str:
 
 
 def says_something(document: Mapping[str, Any]) -> bool:
-    """Whether an event record tells what was said; an ordinary line of a log does not."""
+    """Whether an event record contains messages; an ordinary log line does not."""
     if isinstance(document.get("body"), dict | list):
         return True
     named = str(document.get("eventName") or document["attributes"].get("event.name") or "")
@@ -96,14 +96,14 @@ def says_something(document: Mapping[str, Any]) -> bool:
 
 
 def hex_id(value: Any) -> str:
-    """An id in lower case when it is hexadecimal, as it is otherwise; empty when there is none."""
+    """An id, in lower case if it is hexadecimal; empty: none."""
     text = str(value or "").strip()[:LONGEST_NAME]
     lowered = text.lower()
     return lowered if lowered.strip("0123456789abcdef") == "" and lowered.strip("0") else _other_id(text)
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """Attributes as a plain object, also where they are a list of keys and values."""
+    """Attributes as a plain object, also from a list of key-value pairs."""
     if isinstance(value, Mapping):
         return {str(key): each for key, each in value.items()}
     pairs = value if isinstance(value, list) else []
@@ -115,7 +115,7 @@ def attributes_of(value: Any) -> dict[str, Any]:
 
 
 def any_value(value: Any, depth: int = 0) -> Any:
-    """A value as OTLP's JSON writes it, as plain data. An empty one is None; what is unknown stays."""
+    """An OTLP JSON value as plain data. An empty one is None; unknown kinds stay as they are."""
     if not isinstance(value, Mapping) or depth > 60:
         return value if isinstance(value, str | int | float | bool) else None
     for name, as_plain in _PLAIN.items():
@@ -125,7 +125,7 @@ def any_value(value: Any, depth: int = 0) -> Any:
 
 
 def nanoseconds(value: Any) -> int:
-    """A moment in nanoseconds, from a number or its digits; 0 when it is none."""
+    """A time in nanoseconds, from a number or its digits; 0: none."""
     try:
         found = int(value or 0)
     except (TypeError, ValueError, OverflowError):
@@ -134,7 +134,7 @@ def nanoseconds(value: Any) -> int:
 
 
 def named(value: Any, names: tuple[str, ...], prefix: str) -> str:
-    """The name of a kind or status, from its number or its name."""
+    """The name of a kind or status, from its number or name."""
     if isinstance(value, str) and not value.isdigit():
         return value.upper().removeprefix(prefix)[:40]
     try:
@@ -143,28 +143,31 @@ def named(value: Any, names: tuple[str, ...], prefix: str) -> str:
         return names[0]
 
 
-def _span(found: Document) -> Document:
-    started, ended = nanoseconds(found.get("startTimeUnixNano")), nanoseconds(found.get("endTimeUnixNano"))
-    status = found.get("status")
+def _span(document: Document) -> Document:
+    started, ended = (
+        nanoseconds(document.get("startTimeUnixNano")),
+        nanoseconds(document.get("endTimeUnixNano")),
+    )
+    status = document.get("status")
     code = status.get("code") if isinstance(status, Mapping) else status
     message = status.get("message") if isinstance(status, Mapping) else ""
-    return found | {
-        "parentSpanId": hex_id(found.get("parentSpanId")) or None,
-        "name": str(found.get("name") or ""),
-        "kind": named(found.get("kind"), KINDS, "SPAN_KIND_"),
+    return document | {
+        "parentSpanId": hex_id(document.get("parentSpanId")) or None,
+        "name": str(document.get("name") or ""),
+        "kind": named(document.get("kind"), KINDS, "SPAN_KIND_"),
         "startTimeUnixNano": started or ended,
         "endTimeUnixNano": ended,
         "durationNano": max(0, ended - started) if started and ended else 0,
         "status": {"code": named(code, STATUSES, "STATUS_CODE_")} | ({"message": message} if message else {}),
-        "events": [_event(event) for event in _list(found.get("events")) if isinstance(event, Mapping)],
+        "events": [_event(event) for event in as_list(document.get("events")) if isinstance(event, Mapping)],
     }
 
 
-def _record(found: Document) -> Document:
-    body = found.get("body")
-    return found | {
-        "timeUnixNano": nanoseconds(found.get("timeUnixNano"))
-        or nanoseconds(found.get("observedTimeUnixNano")),
+def _record(document: Document) -> Document:
+    body = document.get("body")
+    return document | {
+        "timeUnixNano": nanoseconds(document.get("timeUnixNano"))
+        or nanoseconds(document.get("observedTimeUnixNano")),
         "body": any_value(body) if _is_wrapped(body) else body,
     }
 
@@ -178,26 +181,18 @@ def _event(event: Mapping[str, Any]) -> Document:
 
 
 def _is_wrapped(body: Any) -> bool:
-    """Whether a body is one of OTLP's value objects, not the plain data it stands for."""
+    """Whether a body is an OTLP value object rather than plain data."""
     return isinstance(body, Mapping) and len(body) == 1 and next(iter(body)) in {*_PLAIN, *_SNAKE.values()}
 
 
 def _scope(value: Any) -> dict[str, str]:
-    scope = _mapping(value)
+    scope = as_map(value)
     return {"name": str(scope.get("name") or ""), "version": str(scope.get("version") or "")}
 
 
 def _other_id(text: str) -> str:
-    # All zeros is how the wire says that there is none.
+    # OTLP writes a missing id as zeros.
     return "" if not text.strip("0") else text
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _integer(value: Any, _: int) -> Any:
@@ -208,18 +203,18 @@ def _integer(value: Any, _: int) -> Any:
 
 
 def _double(value: Any, _: int) -> Any:
-    # "NaN" and "Infinity" are allowed on the wire; neither can be kept as JSON.
+    # OTLP allows "NaN" and "Infinity"; JSON does not.
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _values(value: Any, depth: int) -> Any:
-    return [any_value(each, depth + 1) for each in _list(_mapping(value).get("values"))]
+    return [any_value(each, depth + 1) for each in as_list(as_map(value).get("values"))]
 
 
 def _pairs(value: Any, depth: int) -> Any:
     return {
         str(pair.get("key", "")): any_value(pair.get("value"), depth + 1)
-        for pair in _list(_mapping(value).get("values"))
+        for pair in as_list(as_map(value).get("values"))
         if isinstance(pair, Mapping)
     }
 
@@ -242,12 +237,12 @@ _PLAIN = {
 _SNAKE = {name: name.replace("Value", "_value") for name in _PLAIN}
 
 
-# Which session each document belongs to.
+# Assignment of documents to sessions.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionMark:
-    """What has to be known of a document to say where it belongs."""
+    """The properties of a document that determine its session."""
 
     trace_id: str
     span_id: str
@@ -264,13 +259,13 @@ class SessionMark:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it is known by."""
+        """Its identity."""
         return self.trace_id, self.span_id, self.part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionName:
-    """What a session is known by."""
+    """Identity of a session."""
 
     external_id: str
     service: str
@@ -296,7 +291,7 @@ def mark_of(document: Document, *, log_group: str = "", fallback: str = "", serv
 
 
 def sessions_among(marks: Iterable[SessionMark]) -> dict[SessionName, list[SessionMark]]:
-    """All marks by the session they belong to. Give whole traces: a missing span may name the session."""
+    """Marks by session. Pass whole traces: a missing span may carry the session id."""
     traces: dict[str, list[SessionMark]] = defaultdict(list)
     for mark in marks:
         traces[mark.trace_id].append(mark)
@@ -324,9 +319,9 @@ def _of_trace(trace_id: str, members: Sequence[SessionMark]) -> dict[tuple[str, 
 
 
 def _known(members: Sequence[SessionMark]) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """The session each span names, itself or by an event record; its parent; its service."""
+    """Session id (own or from an event record), parent and service of each span."""
     keys, parents, services = dict[str, str](), dict[str, str](), dict[str, str]()
-    # Spans last, so that what they say themselves counts.
+    # Spans last: their own session id takes precedence.
     for mark in sorted(members, key=lambda mark: mark.part == "span"):
         if mark.session_key:
             keys[mark.span_id] = mark.session_key
@@ -337,7 +332,7 @@ def _known(members: Sequence[SessionMark]) -> tuple[dict[str, str], dict[str, st
 
 
 def _inherited(span_id: str, keys: dict[str, str], parents: Mapping[str, str]) -> str:
-    """The session named by the span or the nearest one above it; `keys` remembers what was found."""
+    """Session id of the span or its nearest ancestor; memoized in `keys`."""
     visited = dict[str, None]()
     while span_id and span_id not in visited and span_id not in keys:
         visited[span_id] = None
@@ -348,7 +343,7 @@ def _inherited(span_id: str, keys: dict[str, str], parents: Mapping[str, str]) -
 
 
 def _by_log_group(members: Sequence[SessionMark]) -> dict[str, list[SessionMark]]:
-    """Members by log group. Those whose group nobody named go with those whose group was."""
+    """Members by log group. Those without one join those with one."""
     spans = [mark for mark in members if mark.part == "span"]
     said = dict.fromkeys(mark.log_group for mark in (spans or members) if mark.is_log_group_said)
     if not said:

@@ -1,10 +1,8 @@
-"""What was said, in whatever shape a framework wrote it down: one reader for all of them.
+"""Parses messages in any framework's format.
 
-Messages come as plain text, as JSON in a string, as lists of blocks or parts, as serialised states of a
-graph; and the same shapes turn up in every framework. So a value is looked at for what it is, not for who
-wrote it. Nothing here fails: what cannot be understood is kept as text.
-
-Knows nothing of spans or attributes.
+Messages come as plain text, JSON strings, lists of blocks or parts, or serialized graph states, and
+frameworks share these shapes: a value is parsed by its shape, not by its origin. Nothing here fails: what
+cannot be parsed is kept as text.
 """
 
 import ast
@@ -16,7 +14,7 @@ from typing import Any
 from proctor.json_values import parse_json
 from proctor.session import Role
 
-# The parts messages are made of: text, calls of tools, their results; in every provider's notation.
+# Parts of messages: text, tool calls and results, in the notation of every provider.
 
 
 LONGEST_LITERAL = 200_000
@@ -25,7 +23,7 @@ LONGEST_LITERAL = 200_000
 
 @dataclass(frozen=True, slots=True)
 class ParsedToolCall:
-    """A tool that the assistant asked for."""
+    """A tool call requested by the assistant."""
 
     id: str
     name: str
@@ -34,7 +32,7 @@ class ParsedToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ParsedToolResult:
-    """What a tool answered."""
+    """The result of a tool call."""
 
     id: str
     text: str
@@ -52,8 +50,8 @@ class ParsedMessage:
     name: str = ""
 
 
-def opened(value: Any) -> Any:
-    """Plain data where a string holds JSON that is an object or a list; else the value itself."""
+def parse_nested(value: Any) -> Any:
+    """The parsed value of a string with a JSON object or list; else the value itself."""
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -66,8 +64,8 @@ def opened(value: Any) -> Any:
 
 
 def args_of(value: Any) -> dict[str, Any]:
-    """A tool's arguments as an object, from JSON, from Python's notation, or from plain text."""
-    found = opened(value)
+    """Arguments of a tool call as an object, from JSON, a Python literal, or plain text."""
+    found = parse_nested(value)
     if isinstance(found, str):
         found = _literal(found)
     if isinstance(found, Mapping):
@@ -76,7 +74,7 @@ def args_of(value: Any) -> dict[str, Any]:
 
 
 def as_text(value: Any) -> str:
-    """Anything as text: as it is, or as JSON."""
+    """Any value as text: unchanged, or as JSON."""
     if isinstance(value, str):
         return value
     try:
@@ -86,7 +84,7 @@ def as_text(value: Any) -> str:
 
 
 def is_block(value: Any) -> bool:
-    """Whether this is a part of a message, not a message: it has a type of part, and no role."""
+    """Whether this is a part of a message: it has a part type and no role."""
     if not isinstance(value, Mapping) or value.get("role"):
         return False
     kind = value.get("type")
@@ -95,10 +93,10 @@ def is_block(value: Any) -> bool:
     return kind is None and (any(key in value for key in _KEYS) or set(value) == {"text"})
 
 
-def of_blocks(blocks: Iterable[Any], role: Role) -> ParsedMessage:
-    """The message that consists of these parts."""
+def message_of_blocks(blocks: Iterable[Any], role: Role) -> ParsedMessage:
+    """The message made of these parts."""
     texts, calls, results = list[str](), list[ParsedToolCall](), list[ParsedToolResult]()
-    for block in map(opened, blocks):
+    for block in map(parse_nested, blocks):
         if not isinstance(block, Mapping):
             texts.append("" if block is None else as_text(block))
         elif (call := _call(block)) is not None:
@@ -112,9 +110,9 @@ def of_blocks(blocks: Iterable[Any], role: Role) -> ParsedMessage:
 
 
 def calls_of(values: Any) -> tuple[ParsedToolCall, ...]:
-    """Calls of tools that stand beside what was said, as OpenAI and LangChain write them."""
+    """Tool calls beside the content, as OpenAI and LangChain write them."""
     found = list[ParsedToolCall]()
-    for each in map(opened, values if isinstance(values, list) else ()):
+    for each in map(parse_nested, values if isinstance(values, list) else ()):
         if isinstance(each, Mapping):
             inner = _first(each, "function", "tool_call", "functionCall")
             inner = inner if isinstance(inner, Mapping) else each
@@ -156,11 +154,11 @@ def _result(block: Mapping[str, Any]) -> ParsedToolResult | None:
 
 
 def _result_text(value: Any) -> str:
-    found = opened(value)
+    found = parse_nested(value)
     if found is None or isinstance(found, str):
         return found or ""
     blocks = found if isinstance(found, list) else [found]
-    return of_blocks(blocks, "tool").text if blocks and all(map(is_block, blocks)) else as_text(found)
+    return message_of_blocks(blocks, "tool").text if blocks and all(map(is_block, blocks)) else as_text(found)
 
 
 def _block_text(block: Mapping[str, Any]) -> str:
@@ -182,7 +180,7 @@ def _first(mapping: Mapping[str, Any], *names: str) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """What Python's own notation stands for: some frameworks write `{'city': 'Bonn'}`."""
+    """A Python literal: some frameworks write `{'city': 'Bonn'}`."""
     stripped = text.strip()
     if stripped[:1] not in ("{", "[") or len(stripped) > LONGEST_LITERAL:
         return text
@@ -244,9 +242,9 @@ WRAPPERS = (
 """What frameworks put around what was said, the outermost first."""
 
 
-def said_of(value: Any, role: Role, depth: int = 0) -> list[ParsedMessage]:
-    """The messages that a value holds; `role` is whose they are when they do not say."""
-    value = opened(value)
+def parse_messages(value: Any, role: Role, depth: int = 0) -> list[ParsedMessage]:
+    """The messages in a value; `role` where they have none."""
+    value = parse_nested(value)
     if value is None or depth > DEEPEST:
         return []
     if isinstance(value, list):
@@ -257,23 +255,23 @@ def said_of(value: Any, role: Role, depth: int = 0) -> list[ParsedMessage]:
 
 
 def role_of(value: Any, otherwise: Role) -> Role:
-    """A role by whatever name a framework gives it."""
+    """A framework's name of a role."""
     return ROLES.get(str(value or "").lower(), otherwise)
 
 
 def text_of(value: Any) -> str:
-    """What a value says as text: a tool's result, a response."""
-    found = opened(value)
+    """A value as text: the result of a tool, a response."""
+    found = parse_nested(value)
     if found is None or isinstance(found, str):
         return found or ""
-    told = said_of(found, "tool") if _is_message_like(found) else []
+    told = parse_messages(found, "tool") if _is_message_like(found) else []
     texts = (said.text or "\n".join(result.text for result in said.results) for said in told)
     return "\n".join(filter(None, texts)) or as_text(found)
 
 
 def payload_of(value: Any, depth: int = 0) -> Any:
-    """What stands at the core of a message about a tool: its arguments, or what it answered."""
-    found = opened(value)
+    """The core of a message about a tool: its arguments or result."""
+    found = parse_nested(value)
     if depth > DEEPEST:
         return found
     if isinstance(found, list):
@@ -282,7 +280,7 @@ def payload_of(value: Any, depth: int = 0) -> Any:
     if not isinstance(found, Mapping):
         return found
     if "parts" in found:
-        return _payload_of_blocks(opened(found["parts"]))
+        return _payload_of_blocks(parse_nested(found["parts"]))
     for key, besides in (("messages", ()), ("content", ("role", "id")), ("message", ("id", "finish_reason"))):
         if key in found and (not besides or len(found) == 1 or any(each in found for each in besides)):
             return payload_of(found[key], depth + 1)
@@ -290,57 +288,59 @@ def payload_of(value: Any, depth: int = 0) -> Any:
 
 
 def tools_of(value: Any) -> list[dict[str, Any]]:
-    """The tools that a value describes: their names alone, or with description and parameters."""
-    found = opened(value)
+    """Tool definitions in a value: names, or with description and parameters."""
+    found = parse_nested(value)
     if isinstance(found, Mapping):
         found = [found]
     if isinstance(found, str):
         found = found.split(",")
-    return [tool for each in found if (tool := _tool(opened(each)))] if isinstance(found, list) else []
+    return [tool for each in found if (tool := _tool(parse_nested(each)))] if isinstance(found, list) else []
 
 
 def _of_list(values: Sequence[Any], role: Role, depth: int) -> list[ParsedMessage]:
     if values and all(map(is_block, values)):
-        return [of_blocks(values, role)]
+        return [message_of_blocks(values, role)]
     if len(values) == 2 and isinstance(values[1], str) and str(values[0]).lower() in ROLES:
         # LangGraph takes a message as a pair: ("user", "hello").
         return [ParsedMessage(role_of(values[0], role), values[1])]
-    return [said for each in values for said in said_of(each, role, depth + 1)]
+    return [said for each in values for said in parse_messages(each, role, depth + 1)]
 
 
 def _of_mapping(value: Mapping[str, Any], role: Role, depth: int) -> list[ParsedMessage]:
     if "lc" in value and isinstance(value.get("kwargs"), Mapping):
         # LangChain's own serialisation: the class is the role.
         kind = value["id"][-1] if isinstance(value.get("id"), list) and value["id"] else ""
-        return said_of({**value["kwargs"], "role": role_of(kind, role)}, role, depth + 1)
+        return parse_messages({**value["kwargs"], "role": role_of(kind, role)}, role, depth + 1)
     if "type" in value and isinstance(value.get("data"), Mapping):
-        return said_of({**value["data"], "role": role_of(value["type"], role)}, role, depth + 1)
+        return parse_messages({**value["data"], "role": role_of(value["type"], role)}, role, depth + 1)
     if is_block(value):
-        return [of_blocks([value], role)]
+        return [message_of_blocks([value], role)]
     if any(key in value for key in ("parts", "content", "contents", "tool_calls", "toolCalls")):
         return _messages(value, role, depth)
     for key in WRAPPERS:
         if value.get(key) is not None:
-            return said_of(value[key], role_of(value.get("role"), role), depth + 1)
+            return parse_messages(value[key], role_of(value.get("role"), role), depth + 1)
     return [ParsedMessage(role, as_text(value))]
 
 
 def _messages(value: Mapping[str, Any], role: Role, depth: int) -> list[ParsedMessage]:
     # `type` is the role in LangChain's messages, and `message` in OpenAI's items, which is none.
     who = role_of(value.get("role"), role_of(value.get("type"), role))
-    content = opened(next((value[key] for key in ("parts", "content", "contents") if value.get(key)), ""))
+    content = parse_nested(
+        next((value[key] for key in ("parts", "content", "contents") if value.get(key)), "")
+    )
     if isinstance(content, Mapping) and "content" in content and not is_block(content):
         # What Strands' event records do: the content is once more an object with a content.
-        content = opened(content["content"])
+        content = parse_nested(content["content"])
     if isinstance(content, Mapping) and not is_block(content) and any(key in content for key in WRAPPERS):
-        return said_of(content, who, depth + 1)
+        return parse_messages(content, who, depth + 1)
     return [_message(value, _content(content, who), who)]
 
 
 def _message(value: Mapping[str, Any], said: ParsedMessage, who: Role) -> ParsedMessage:
     said = replace(said, role=who, name=str(value.get("name") or "") if who != "tool" else "")
     for key in ("tool_calls", "toolCalls"):
-        said = replace(said, calls=_merged(said.calls, calls_of(opened(value.get(key)))))
+        said = replace(said, calls=_merged(said.calls, calls_of(parse_nested(value.get(key)))))
     if who == "tool" and not said.results and not said.calls:
         answered = value.get("tool_call_id") or value.get("toolCallId") or value.get("id") or ""
         is_error = str(value.get("status") or "").lower() == "error"
@@ -352,13 +352,15 @@ def _message(value: Mapping[str, Any], said: ParsedMessage, who: Role) -> Parsed
 def _content(content: Any, who: Role) -> ParsedMessage:
     if isinstance(content, Mapping):
         content = [content]
-    return of_blocks(content, who) if isinstance(content, list) else ParsedMessage(who, as_text(content))
+    return (
+        message_of_blocks(content, who) if isinstance(content, list) else ParsedMessage(who, as_text(content))
+    )
 
 
 def _merged(
     calls: tuple[ParsedToolCall, ...], more: tuple[ParsedToolCall, ...]
 ) -> tuple[ParsedToolCall, ...]:
-    """The same call often stands both in the blocks and beside them."""
+    """Calls without duplicates: a call is often both in the blocks and beside them."""
     known = {call.id or call.name for call in calls}
     return (*calls, *(call for call in more if (call.id or call.name) not in known))
 
@@ -366,7 +368,7 @@ def _merged(
 def _payload_of_blocks(blocks: Any) -> Any:
     if not isinstance(blocks, list) or not blocks or not all(map(is_block, blocks)):
         return blocks[0] if isinstance(blocks, list) and len(blocks) == 1 else blocks
-    said = of_blocks(blocks, "tool")
+    said = message_of_blocks(blocks, "tool")
     if said.calls:
         return said.calls[0].args
     return said.results[0].text if said.results else said.text
@@ -389,9 +391,9 @@ def _tool(value: Any) -> dict[str, Any] | None:
     wrapped = (value[key] for key in ("function", "toolSpec") if isinstance(value.get(key), Mapping))
     inner = next(wrapped, value)
     keys = ("parameters", "inputSchema", "input_schema", "schema")
-    schema = opened(next((inner[key] for key in keys if inner.get(key)), None))
+    schema = parse_nested(next((inner[key] for key in keys if inner.get(key)), None))
     if isinstance(schema, Mapping) and set(schema) == {"json"}:
-        schema = opened(schema["json"])
+        schema = parse_nested(schema["json"])
     name = str(inner.get("name") or "")
     described = {"name": name, "description": inner.get("description"), "parameters": schema}
     return {key: each for key, each in described.items() if each} if name else None

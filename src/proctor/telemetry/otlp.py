@@ -1,9 +1,7 @@
-"""OTLP off the wire: protobuf or JSON, perhaps compressed, to flat documents.
+"""Decoding and encoding of OTLP: protobuf or JSON, possibly compressed, to and from flat documents.
 
-Whatever cannot be read as a whole is a `ValueError` that says why; single spans that make no sense are
-counted and the rest is kept, as the protocol has it.
-
-Knows nothing of HTTP, files or what spans mean.
+A message that cannot be read is a `ValueError`; invalid single spans are counted and the rest is kept, as the
+protocol requires.
 """
 
 import base64
@@ -36,12 +34,12 @@ _CHUNK = 1 << 16
 
 
 class TooLarge(ValueError):
-    """It is larger than anything we take, or becomes so when it is unpacked."""
+    """Larger than the limit, before or after decompression."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedSpans:
-    """What one message held."""
+    """The content of one message."""
 
     documents: list[Document]
     rejected: int = 0
@@ -51,7 +49,7 @@ class DecodedSpans:
 
 
 def unpacked(data: bytes, *, most: int) -> bytes:
-    """What gzip or zlib packed, as long as it is no larger than `most` bytes."""
+    """gzip or zlib data, decompressed up to `most` bytes."""
     # 32 + 15: the header says which of the two it is.
     machine = zlib.decompressobj(32 + 15)
     out = bytearray()
@@ -72,14 +70,14 @@ def unpacked(data: bytes, *, most: int) -> bytes:
 
 
 def decode_json(text: str | bytes, signal: str | None = None) -> DecodedSpans:
-    """The documents of one message in OTLP's JSON; `signal` None: whatever its first key says."""
+    """The documents of one OTLP JSON message; `signal` None: determined by its first key."""
     return decode_message(parse_json(text), signal)
 
 
 def decode_message(message: Any, signal: str | None = None) -> DecodedSpans:
-    """The same of a message that is parsed already."""
+    """The documents of a parsed message."""
     if not isinstance(message, Mapping):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     kind = signal_of(message)
     if kind is None and signal is None:
         raise ValueError("it holds neither resourceSpans nor resourceLogs")
@@ -91,7 +89,7 @@ def decode_message(message: Any, signal: str | None = None) -> DecodedSpans:
 
 
 def decode_protobuf(data: bytes, signal: str) -> DecodedSpans:
-    """The documents of one message in OTLP's protobuf."""
+    """The documents of one OTLP protobuf message."""
     # Late, since commands that read no protobuf should not wait for it.
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -108,7 +106,7 @@ def decode_protobuf(data: bytes, signal: str) -> DecodedSpans:
 
 
 def signal_of(message: Mapping[str, Any]) -> str | None:
-    """Which signal a JSON message carries, by its first key; None: it is no message of OTLP."""
+    """The signal of a JSON message, by its first key; None: it is not OTLP."""
     for key, signal in _TOP.items():
         if _get(message, key) is not None:
             return signal
@@ -143,7 +141,7 @@ def _flat(message: Mapping[str, Any], signal: str) -> Iterator[Mapping[str, Any]
 
 
 def _marks(leaf: Mapping[str, Any], signal: str) -> dict[str, Any]:
-    """What makes a span a span and a record a record, also where it was left out."""
+    """Kind markers of a span or record, also where they were left out."""
     if signal == LOGS:
         return {"body": leaf.get("body")}
     return {"startTimeUnixNano": _get(leaf, "startTimeUnixNano") or 0}
@@ -159,14 +157,14 @@ def _as_camel(key: str) -> str:
 
 
 def _get(mapping: Mapping[str, Any], name: str) -> Any:
-    """A member by its name, in either of the two spellings that JSON of protobuf may have."""
+    """A member in either spelling of protobuf JSON."""
     if name in mapping:
         return mapping[name]
     return mapping.get("".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name))
 
 
 def _each(value: Any) -> Iterator[Mapping[str, Any]]:
-    """The objects of a list; what is neither is not passed over, or its sender would think it kept."""
+    """The objects of a list; anything else is an error, so that the sender does not consider it stored."""
     if value is None:
         return
     if not isinstance(value, list):
@@ -243,14 +241,14 @@ def _value(value: Any) -> Any:
     return None if kind == "double_value" and not math.isfinite(found) else found
 
 
-# Span documents as OTLP's JSON: what collectors write to files, and read.
+# Encoding as OTLP JSON, as collectors read and write it.
 
 
 TRACE_DIGITS, SPAN_DIGITS = 32, 16
 
 
 def encode_spans(documents: Iterable[Document]) -> dict[str, Any]:
-    """One message with all of these spans, each resource and scope once."""
+    """One message with these spans, each resource and scope once."""
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for document in documents:
         resource, scope = document["resource"]["attributes"], document["scope"]

@@ -1,10 +1,7 @@
-"""The documents of one session, as a session.
+"""Builds sessions from documents.
 
-Each trace is a step. In a step everything is told in the order in which it happened: what was said, the
-models that were asked, the tools that were used. Agents send a model the whole conversation again with each
-request, so only what is new is told.
-
-Knows nothing of encodings, files or databases.
+Each trace is a step, with its messages, model calls and tool calls in order. Agents send the whole
+conversation with each request, so only new messages are added.
 """
 
 from collections import Counter, defaultdict
@@ -41,7 +38,7 @@ _FIGURES = ("usage", "token_count", "duration", "time")
 
 
 def sessions_of(documents: Iterable[Document], *, service: str = "", log_group: str = "") -> list[Session]:
-    """Every session that these documents tell of; `service` and `log_group` where they do not say."""
+    """The sessions in these documents; `service` and `log_group` are defaults."""
     by_key = {}
     marks = {}
     for document in documents:
@@ -71,11 +68,11 @@ def session_of(
 
     `left_out` is how many more there are that nobody looks at.
     """
-    story = SpanTranscript()
+    transcript = SpanTranscript()
     traces: dict[str, list[Span]] = defaultdict(list)
     for span in _spans(documents):
         traces[span.trace_id].append(span)
-    turns = [TraceReader(spans, _read(spans), story) for spans in traces.values()]
+    turns = [TraceReader(spans, _read(spans), transcript) for spans in traces.values()]
     turns = sorted((turn for turn in turns if turn.has_work), key=lambda turn: turn.started)
     if not turns:
         return None
@@ -83,7 +80,7 @@ def session_of(
     steps = [
         Step(
             trace_id=turn.name,
-            happenings=[TimedEvent(event=event, at=moment(at)) for at, event in story.settled(happened)],
+            happenings=[TimedEvent(event=event, at=moment(at)) for at, event in transcript.events(happened)],
             started_at=moment(turn.started),
             finished_at=moment(turn.ended),
         )
@@ -113,7 +110,7 @@ def session_of(
 
 
 def moment(nanoseconds: int) -> datetime | None:
-    """A moment from nanoseconds; None when it is not known."""
+    """A time from nanoseconds; None: unknown."""
     try:
         return datetime.fromtimestamp(nanoseconds / 1e9, UTC) if nanoseconds else None
     except (OverflowError, ValueError, OSError):
@@ -121,7 +118,7 @@ def moment(nanoseconds: int) -> datetime | None:
 
 
 def _read(spans: Sequence[Span]) -> dict[str, SpanReading]:
-    """What the spans of one trace say, by their ids, which are unique only there."""
+    """Readings of the spans of one trace, by span id, which is unique only there."""
     return {span.span_id: reading for span in spans if (reading := read_span(span)) is not None}
 
 
@@ -147,7 +144,7 @@ def _most_used(steps: Sequence[Step]) -> str:
 
 
 def _tools(readings: Iterable[SpanReading]) -> list[Mapping[str, Any]]:
-    """Every tool once, as the one who said most of it described it."""
+    """Each tool once, in its most detailed description."""
     found: dict[str, Mapping[str, Any]] = {}
     for tool in (tool for reading in readings for tool in reading.tools):
         name = str(tool["name"])
@@ -157,7 +154,7 @@ def _tools(readings: Iterable[SpanReading]) -> list[Mapping[str, Any]]:
 
 
 def _attributes(documents: Sequence[Document], read: Set[tuple[str, str]]) -> dict[str, Any]:
-    """What spans say besides, for filters: short values, and nothing of what was said."""
+    """Further short attributes for filters, without messages."""
     found: dict[str, Any] = {}
     for document in documents:
         if (document["traceId"], document["spanId"]) in read and is_span(document):

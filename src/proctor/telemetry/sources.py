@@ -1,9 +1,7 @@
-"""Spans in files: what collectors write, what CloudWatch exports, in JSON or protobuf, perhaps compressed.
+"""Reads spans from files and CloudWatch Logs: JSON or protobuf, possibly compressed.
 
-A file holds one value a line, or one value in all; a value is a message of OTLP, a flat document, or an
-event of a log with one of those inside. What cannot be read is named and skipped.
-
-Knows nothing of sessions, or of where documents go.
+A file contains one value per line, or one value; a value is an OTLP message, a flat document, or a log event
+around one. What cannot be read is reported and skipped.
 """
 
 import gzip
@@ -75,7 +73,7 @@ def read_documents(path: Path) -> Iterator[Document | Unreadable]:
         is_binary = _is_binary(_head(path))
         with _open(path) as stream:
             if is_binary:
-                yield from _told(path, 0, _from_protobuf(stream.read(MOST_BYTES)))
+                yield from _documents_in(path, 0, _from_protobuf(stream.read(MOST_BYTES)))
             else:
                 yield from _read(stream, path)
     except (OSError, EOFError, zlib.error) as error:
@@ -87,7 +85,7 @@ def documents_in(value: Any) -> DecodedSpans:
     if isinstance(value, list):
         return _joined(value)
     if not isinstance(value, Mapping):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     if signal_of(value) is not None:
         return decode_message(value)
     if "traceId" in value or "spanId" in value:
@@ -106,7 +104,7 @@ def _joined(values: list[Any]) -> DecodedSpans:
     documents, rejected, why = list[Document](), 0, ""
     for value in values:
         try:
-            # Logs Insights answers with a list of fields for each event.
+            # Logs Insights returns a list of fields per event.
             part = documents_in(_as_event(value) if isinstance(value, list) else value)
         except ValueError as error:
             rejected, why = rejected + 1, why or str(error)
@@ -123,7 +121,7 @@ def _as_event(fields: list[Any]) -> Any:
 
 
 def _in_log_event(message: str) -> DecodedSpans:
-    """An event of a log: a document, or a line of text that is none of our business."""
+    """The content of a log event: a document, or an unrelated line of text."""
     try:
         value = parse_json(message)
     except ValueError:
@@ -140,7 +138,7 @@ def _read(stream: IO[bytes], path: Path) -> Iterator[Document | Unreadable]:
     else:
         everything = first + stream.read(MOST_BYTES)
         if everything.lstrip()[:1] in (b"[", b"{") and _is_value(everything):
-            yield from _told(path, 0, parse_json(everything))
+            yield from _documents_in(path, 0, parse_json(everything))
         else:
             yield from _lines(everything.splitlines(), path)
 
@@ -159,12 +157,12 @@ def _line(path: Path, number: int, line: bytes) -> Iterator[Document | Unreadabl
     try:
         value = parse_json(text)
     except ValueError as error:
-        yield Unreadable(path=str(path), line=number, problem=f"it is no JSON: {error}")
+        yield Unreadable(path=str(path), line=number, problem=f"it is not JSON: {error}")
     else:
-        yield from _told(path, number, value)
+        yield from _documents_in(path, number, value)
 
 
-def _told(path: Path, number: int, value: Any) -> Iterator[Document | Unreadable]:
+def _documents_in(path: Path, number: int, value: Any) -> Iterator[Document | Unreadable]:
     try:
         found = value if isinstance(value, DecodedSpans) else documents_in(value)
     except ValueError as error:
@@ -177,7 +175,7 @@ def _told(path: Path, number: int, value: Any) -> Iterator[Document | Unreadable
 
 
 def _from_protobuf(data: bytes) -> Any:
-    """One message, or several with their lengths before them, as collectors write them."""
+    """One message, or several length-delimited ones, as collectors write them."""
     whole = _one_message(data)
     if whole is not None:
         return whole
@@ -193,7 +191,7 @@ def _from_protobuf(data: bytes) -> Any:
 
 
 def _one_message(data: bytes) -> DecodedSpans | None:
-    # The bytes do not say which signal they are; read as the wrong one, they hold nothing.
+    # The bytes do not name their signal; decoded as the wrong one they are empty.
     for signal in (TRACES, LOGS):
         try:
             found = decode_protobuf(data, signal)
@@ -238,7 +236,7 @@ SPANS = "aws/spans"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogGroupQuery:
-    """What to read of CloudWatch Logs."""
+    """What to read from CloudWatch Logs."""
 
     names: Sequence[str] = ()
     prefixes: Sequence[str] = ()
@@ -253,8 +251,8 @@ class LogGroupQuery:
 
 
 def logs_client(*, region: str = "", endpoint_url: str = "") -> Any:
-    """A client for CloudWatch Logs with the credentials that boto3 finds."""
-    # An extra: imported only by those who use it.
+    """A CloudWatch Logs client with the credentials of boto3."""
+    # Imported here: an optional dependency.
     try:
         import boto3
     except ImportError as error:
@@ -271,32 +269,35 @@ def logs_client(*, region: str = "", endpoint_url: str = "") -> Any:
         ) from error
 
 
-def read_log_groups(client: Any, wanted: LogGroupQuery) -> Iterator[tuple[str, Document]]:
-    """Every document of these groups, with the group it belongs to."""
-    groups = [*wanted.names, *(name for prefix in wanted.prefixes for name in _beginning(client, prefix))]
+def read_log_groups(client: Any, query: LogGroupQuery) -> Iterator[tuple[str, Document]]:
+    """The documents of these groups, with their group."""
+    groups = [
+        *query.names,
+        *(name for prefix in query.prefixes for name in _groups_with_prefix(client, prefix)),
+    ]
     if not groups:
         raise NotFound("there is no such log group\nName one with --log-group, or the beginning of several.")
     for group in dict.fromkeys(groups):
-        for document in _documents(client, group, wanted):
+        for document in _documents(client, group, query):
             yield log_group_of(document) or group, document
     if SPANS not in groups:
-        for document in _spans_apart(client, wanted):
+        for document in _separate_spans(client, query):
             home = log_group_of(document)
             if home in groups or not home:
                 yield home or groups[0], document
 
 
-def _spans_apart(client: Any, wanted: LogGroupQuery) -> Iterator[Document]:
+def _separate_spans(client: Any, query: LogGroupQuery) -> Iterator[Document]:
     try:
-        yield from _documents(client, SPANS, wanted)
+        yield from _documents(client, SPANS, query)
     except NotFound:
         return
 
 
-def _documents(client: Any, group: str, wanted: LogGroupQuery) -> Iterator[Document]:
-    for event in _events(client, group, wanted):
+def _documents(client: Any, group: str, query: LogGroupQuery) -> Iterator[Document]:
+    for event in _events(client, group, query):
         for document in _in_event(event).documents:
-            if _is_wanted(document, wanted):
+            if _is_wanted(document, query):
                 yield document
 
 
@@ -304,31 +305,31 @@ def _in_event(event: dict[str, Any]) -> DecodedSpans:
     try:
         return documents_in({"message": event.get("message", "")})
     except ValueError:
-        # A record of something else: an agent may log what it likes.
+        # An unrelated log record.
         return DecodedSpans([])
 
 
-def _is_wanted(document: Document, wanted: LogGroupQuery) -> bool:
-    if wanted.service and service_of(document) not in ("", wanted.service):
+def _is_wanted(document: Document, query: LogGroupQuery) -> bool:
+    if query.service and service_of(document) not in ("", query.service):
         return False
     named = session_key_of(document)
-    # A span that names no session may still belong to one of these, by its trace.
-    return not wanted.session_ids or not named or named in wanted.session_ids
+    # A span without a session id may belong to one of these by its trace.
+    return not query.session_ids or not named or named in query.session_ids
 
 
-def _events(client: Any, group: str, wanted: LogGroupQuery) -> Iterator[dict[str, Any]]:
+def _events(client: Any, group: str, query: LogGroupQuery) -> Iterator[dict[str, Any]]:
     asked: dict[str, Any] = {"logGroupName": group}
-    if wanted.start:
-        asked["startTime"] = _milliseconds(wanted.start)
-    if wanted.end:
-        # The interface counts the end in.
-        asked["endTime"] = _milliseconds(wanted.end - timedelta(milliseconds=1))
-    if wanted.service:
-        asked["filterPattern"] = f'"{wanted.service}"'
+    if query.start:
+        asked["startTime"] = _milliseconds(query.start)
+    if query.end:
+        # The end is inclusive in the API.
+        asked["endTime"] = _milliseconds(query.end - timedelta(milliseconds=1))
+    if query.service:
+        asked["filterPattern"] = f'"{query.service}"'
     yield from _paged(client, "filter_log_events", "events", asked, f"the log group {group}")
 
 
-def _beginning(client: Any, prefix: str) -> Iterator[str]:
+def _groups_with_prefix(client: Any, prefix: str) -> Iterator[str]:
     asked = {"logGroupNamePrefix": prefix}
     found = _paged(client, "describe_log_groups", "logGroups", asked, f"log groups beginning with {prefix}")
     return (group["logGroupName"] for group in found)

@@ -1,10 +1,7 @@
-"""A span as dialects see it, and what they make of it.
+"""A span as dialects see it, and their reading of it.
 
-Every framework writes the same things down in its own way: an agent that was called, a model that was
-asked, a tool that was used. A dialect is a file in `dialects/` that turns one span into a `Reading`; the
-rest of the program sees only those.
-
-Knows no dialect.
+Frameworks record the same things differently: agent, model and tool calls. A dialect is a module of
+`dialects/` that turns a span into a `SpanReading`; everything else sees only those.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +16,7 @@ from proctor.telemetry.messages import ParsedMessage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One span with the event records that belong to it."""
+    """One span with its event records."""
 
     trace_id: str
     span_id: str
@@ -41,7 +38,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanReading:
-    """What a span says, whoever wrote it."""
+    """The content of a span, independent of its dialect."""
 
     kind: Literal["agent", "inference", "tool"]
     inputs: Sequence[ParsedMessage] = ()
@@ -69,13 +66,13 @@ class SpanReading:
 
 
 class SpanDialect(Protocol):
-    """A module in `dialects/`."""
+    """A module of `dialects/`."""
 
     def speaks(self, span: Span) -> int:
-        """How sure it is that this span is its own: 0 not at all, 3 quite. The surest reads it."""
+        """Confidence that this span is in its dialect, 0 to 3. The highest reads it."""
 
     def read(self, span: Span) -> SpanReading | None:
-        """What the span says; None when it is nothing that concerns us."""
+        """The content of the span; None when it is irrelevant."""
 
 
 def span_of(document: Document, records: Sequence[Document]) -> Span:
@@ -100,15 +97,15 @@ def span_of(document: Document, records: Sequence[Document]) -> Span:
 
 
 def first(attributes: Mapping[str, Any], *names: str) -> Any:
-    """The first of these attributes that says something; None when none does."""
+    """The first nonempty attribute of these; None: none."""
     return next((attributes[name] for name in names if attributes.get(name) not in (None, "")), None)
 
 
 def usage_of(span: Span) -> Usage:
-    """The tokens a span says were used."""
+    """Token counts of a span."""
     counts = {field: _count(first(span.attributes, *names)) for field, names in _USAGE.items()}
     read, written = counts["cached_tokens"], counts["cache_write_tokens"]
-    # Some count what came from the cache apart from the prompt; here it is a part of it.
+    # Some exclude cached tokens from the prompt tokens; here they are included.
     if read + written > counts["input_tokens"]:
         counts["input_tokens"] += read + written
     counts["output_tokens"] = max(counts["output_tokens"], counts["reasoning_tokens"])
@@ -116,12 +113,12 @@ def usage_of(span: Span) -> Usage:
 
 
 def model_of(span: Span) -> str:
-    """The model that answered, or that was asked."""
+    """The model that answered, or that was requested."""
     return str(first(span.attributes, *_MODEL) or "")
 
 
 def provider_of(span: Span) -> str:
-    """Who runs the model."""
+    """The provider of the model."""
     return str(first(span.attributes, *_PROVIDER) or "")
 
 

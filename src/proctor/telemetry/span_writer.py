@@ -1,10 +1,7 @@
-"""Sessions as spans: what functions of the user's own get to see, and what other tools can read.
+"""Writes sessions as spans, for user functions and other tools.
 
-Each step becomes a trace: one span of the agent with everything that was said in it, in order, and a span
-for each tool and model that was used. Whoever follows the GenAI conventions can read them; we read back
-exactly what we wrote.
-
-Knows nothing of encodings or files.
+Each step becomes a trace: an agent span with all its messages in order, and a span per tool and model call.
+They follow the GenAI conventions; reading them back gives the same session.
 """
 
 import hashlib
@@ -38,7 +35,7 @@ def spans_of(evidence: Evidence) -> list[Document]:
         Step(trace_id=trace.id, happenings=[TimedEvent(event=event) for event in _happened(trace)])
         for trace in traces
     ]
-    # Evidence does not say in which turn a model was called.
+    # Evidence does not contain the turn of a model call.
     calls = [TimedEvent(event=call) for call in evidence.model_calls]
     first = Step(trace_id=steps[0].trace_id, happenings=[*steps[0].happenings, *calls])
     known = evidence.attributes
@@ -67,7 +64,7 @@ def documents_of(session: Session) -> list[Document]:
 
 @dataclass(slots=True)
 class _SpanBuilder:
-    """Makes the spans of one session, each moment later than the one before."""
+    """Builds the spans of one session, with increasing times."""
 
     session: Session
     documents: list[Document] = field(default_factory=list)
@@ -144,7 +141,7 @@ class _SpanBuilder:
         }
 
     def _unused(self, trace_id: str) -> str:
-        """The id of a step, made another one if a step has it already."""
+        """The id of a step, made unique."""
         while trace_id in self.used or not trace_id:
             trace_id = _digest(self.session.external_id, trace_id, str(len(self.used)))[:32]
         self.used.add(trace_id)

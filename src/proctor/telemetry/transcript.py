@@ -1,9 +1,7 @@
-"""One trace told in the order in which things happened.
+"""The events of one trace in order.
 
-The outermost agents say what was asked and answered; the models' spans say it where they do not. Agents
-within agents add what they did and said under their own name; what they were told is a tool's business.
-
-Knows nothing of sessions beyond this turn but what the story remembers.
+The outermost agents determine prompt and answer; model spans fill in what they lack. Nested agents contribute
+their actions and messages under their own name; their input is that of a tool.
 """
 
 from collections import Counter, defaultdict
@@ -14,12 +12,12 @@ from proctor.session import Event, Message, ModelCall, ToolCall, Usage
 from proctor.telemetry.messages import ParsedMessage, ParsedToolCall, ParsedToolResult
 from proctor.telemetry.span import Span, SpanReading, model_of, provider_of, usage_of
 
-# What has been told of a session so far, so that nothing is told twice.
+# Events of a session so far, to avoid duplicates.
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedTool:
-    """A tool that a model asked for; it counts if no span tells of its use."""
+    """A tool call requested by a model; counts if no span records it."""
 
     call: ParsedToolCall
     trace_id: str
@@ -27,14 +25,14 @@ class RequestedTool:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What a tool answered, as a later request says; it counts if nobody knows of the use."""
+    """A tool result in a later request; counts if the call is unknown otherwise."""
 
     result: ParsedToolResult
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool's use that a span tells of."""
+    """A tool call recorded by a span."""
 
     call: ToolCall
     model_call_id: str
@@ -42,12 +40,12 @@ class ToolUse:
     trace_id: str
 
 
-Told = tuple[int, Event | RequestedTool | ModelAnswer | ToolUse]
+TimedItem = tuple[int, Event | RequestedTool | ModelAnswer | ToolUse]
 """When, and what."""
 
 
 class SpanTranscript:
-    """All that was said and done in one session, over its traces."""
+    """All events of one session, over its traces."""
 
     def __init__(self) -> None:
         self._seen: Counter[tuple[str, ...]] = Counter()
@@ -57,31 +55,33 @@ class SpanTranscript:
         self._used_names: dict[tuple[str, str], int] = defaultdict(int)
         self._used_results: set[str] = set()
 
-    def hear(self, messages: Iterable[ParsedMessage], at: int, trace_id: str) -> Iterator[Told]:
-        """What is new in a conversation that was sent, perhaps again."""
+    def add_conversation(
+        self, messages: Iterable[ParsedMessage], at: int, trace_id: str
+    ) -> Iterator[TimedItem]:
+        """The new messages of a conversation that is sent repeatedly."""
         counted: Counter[tuple[str, ...]] = Counter()
-        for said in messages:
-            key = _key(said)
+        for message in messages:
+            key = _key(message)
             counted[key] += 1
             if counted[key] > self._seen[key]:
-                yield from self.say(said, at, trace_id)
+                yield from self.say(message, at, trace_id)
 
-    def say(self, said: ParsedMessage, at: int, trace_id: str) -> Iterator[Told]:
-        """Something that was said now, whether or not it was said before."""
-        self._seen[_key(said)] += 1
-        if said.text.strip():
-            yield at, Message(role=said.role, content=said.text, name=said.name)
-        for call in said.calls:
+    def say(self, message: ParsedMessage, at: int, trace_id: str) -> Iterator[TimedItem]:
+        """A new message, even if an equal one exists."""
+        self._seen[_key(message)] += 1
+        if message.text.strip():
+            yield at, Message(role=message.role, content=message.text, name=message.name)
+        for call in message.calls:
             if call.id:
                 self._asked[call.id] = call
             yield at, RequestedTool(call, trace_id)
-        for result in said.results:
+        for result in message.results:
             if result.id:
                 self._results.setdefault(result.id, result)
             yield at, ModelAnswer(result)
 
     def use(self, used: ToolUse) -> ToolUse:
-        """A tool's use that a span tells of."""
+        """A tool call recorded by a span."""
         if used.model_call_id:
             self._used_ids.add(used.model_call_id)
         else:
@@ -89,13 +89,13 @@ class SpanTranscript:
         self._used_results.add(used.call.result.strip())
         return used
 
-    def settled(self, told: Sequence[Told]) -> Iterator[tuple[int, Event]]:
-        """Events alone, now that everything is known: each use of a tool once, with its outcome."""
-        for at, what in told:
+    def events(self, earlier: Sequence[TimedItem]) -> Iterator[tuple[int, Event]]:
+        """The events, with each tool call once and its outcome."""
+        for at, what in earlier:
             if isinstance(what, ToolUse):
                 yield at, self._completed(what)
             elif isinstance(what, RequestedTool):
-                if (call := self._unseen(what)) is not None:
+                if (call := self._unrecorded_call(what)) is not None:
                     yield at, call
             elif isinstance(what, ModelAnswer):
                 if not self._is_known(what.result) and what.result.text.strip():
@@ -104,7 +104,7 @@ class SpanTranscript:
                 yield at, what
 
     def _completed(self, used: ToolUse) -> ToolCall:
-        """A use with what its span left out and the conversation says."""
+        """A tool call, completed from the conversation."""
         call, named = used.call, used.model_call_id
         if not call.args and named in self._asked:
             call = replace(call, args=self._asked[named].args)
@@ -112,7 +112,7 @@ class SpanTranscript:
             call = replace(call, result=self._results[named].text)
         return call
 
-    def _unseen(self, asked: RequestedTool) -> ToolCall | None:
+    def _unrecorded_call(self, asked: RequestedTool) -> ToolCall | None:
         call = asked.call
         if call.id and call.id in self._used_ids:
             return None
@@ -137,14 +137,14 @@ class SpanTranscript:
         return result.text.strip() in self._used_results
 
 
-def _key(said: ParsedMessage) -> tuple[str, ...]:
-    """Equal for one message in two notations: the text counts, and the calls only where there is none."""
-    text = " ".join(said.text.split())
+def _key(message: ParsedMessage) -> tuple[str, ...]:
+    """Equal for one message in two notations: by text, or by calls where there is no text."""
+    text = " ".join(message.text.split())
     if text:
-        return said.role, text
-    calls = (call.id or call.name for call in said.calls)
-    results = (result.id or " ".join(result.text.split()) for result in said.results)
-    return said.role, "", *calls, *results
+        return message.role, text
+    calls = (call.id or call.name for call in message.calls)
+    results = (result.id or " ".join(result.text.split()) for result in message.results)
+    return message.role, "", *calls, *results
 
 
 UNKNOWN_MODEL = "unknown"
@@ -157,19 +157,21 @@ DEEPEST = 100
 """Spans above a span that are looked at. Agents nest a dozen deep; a chain of thousands is an attack."""
 
 
-# What happens first when two things happen at one moment.
+# Order of simultaneous events.
 _AGENT_ASKED, _MODEL_ASKED, _MODEL_ANSWERED, _TOOL_USED, _AGENT_ANSWERED = range(5)
 
 
 class TraceReader:
-    """The spans of one trace, and what they come to."""
+    """The spans of one trace."""
 
-    def __init__(self, spans: Sequence[Span], read: Mapping[str, SpanReading], story: SpanTranscript) -> None:
+    def __init__(
+        self, spans: Sequence[Span], read: Mapping[str, SpanReading], transcript: SpanTranscript
+    ) -> None:
         """`read` holds the readings by span id; spans without one only give the turn its length."""
         self.trace_id = spans[0].trace_id
         self.started = min((span.started for span in spans if span.started), default=0)
         self.ended = max(span.ended for span in spans)
-        self.read, self._story = read, story
+        self.read, self._transcript = read, transcript
         self._by_id = {span.span_id: span for span in spans}
         self._spans = [span for span in spans if span.span_id in read and not self._is_repeated(span)]
         agents = [span for span in self._spans if read[span.span_id].kind == "agent"]
@@ -180,24 +182,24 @@ class TraceReader:
 
     @property
     def keys(self) -> list[tuple[str, str]]:
-        """The trace and span ids of what was read."""
+        """Trace and span ids that were read."""
         return [(self.trace_id, span_id) for span_id in self.read]
 
     @property
     def has_work(self) -> bool:
-        """Whether any of its spans tells of an agent's work."""
+        """Whether any span records work of an agent."""
         return bool(self._spans)
 
-    def tell(self) -> list[Told]:
-        """Everything that happened, in order."""
+    def tell(self) -> list[TimedItem]:
+        """The events in order."""
         verbatim = [span for span in self.roots if self.read[span.span_id].transcript is not None]
         if verbatim:
-            return self._told_verbatim(verbatim)
+            return self._verbatim_events(verbatim)
         moments = sorted(self._moments(), key=lambda each: each[:2])
-        told = list[Told]()
+        earlier = list[TimedItem]()
         for at, rank, span in moments:
-            told += self._happened(at, rank, span, told)
-        return told
+            earlier += self._happened(at, rank, span, earlier)
+        return earlier
 
     def _moments(self) -> Iterator[tuple[int, int, Span]]:
         outermost = {root.span_id for root in self.roots}
@@ -212,86 +214,92 @@ class TraceReader:
                 yield span.started, _AGENT_ASKED, span
                 yield span.ended, _AGENT_ANSWERED, span
 
-    def _happened(self, at: int, rank: int, span: Span, told: Sequence[Told]) -> list[Told]:
+    def _happened(self, at: int, rank: int, span: Span, earlier: Sequence[TimedItem]) -> list[TimedItem]:
         reading = self.read[span.span_id]
         if rank == _TOOL_USED:
-            return [(at, self._story.use(_used(span, reading)))]
+            return [(at, self._transcript.use(_used(span, reading)))]
         if rank == _AGENT_ASKED:
-            return self._opening(at, reading, told)
+            return self._opening(at, reading, earlier)
         if rank == _AGENT_ANSWERED:
-            return self._closing(at, span, reading, told)
+            return self._closing(at, span, reading, earlier)
         if rank == _MODEL_ASKED:
-            return self._asked(at, span, reading, told)
+            return self._asked(at, span, reading, earlier)
         return self._answered(at, span, reading)
 
-    def _opening(self, at: int, reading: SpanReading, told: Sequence[Told]) -> list[Told]:
-        """What an outermost agent was asked. Its last request is new, even if it was made before."""
-        fresh = None if _has_user(told) else _last(reading.inputs, "user")
+    def _opening(self, at: int, reading: SpanReading, earlier: Sequence[TimedItem]) -> list[TimedItem]:
+        """The prompt of an outermost agent. Its last message is new, even if an equal one exists."""
+        fresh = None if _has_user(earlier) else _last(reading.inputs, "user")
         found = list(self._system(at, reading))
-        before = [said for said in reading.inputs if said is not fresh]
+        before = [message for message in reading.inputs if message is not fresh]
         if fresh is not None and reading.inputs[-1] is fresh:
-            found += self._story.hear(before, at, self.trace_id)
-            return found + list(self._story.say(fresh, at, self.trace_id))
-        return found + list(self._story.hear(reading.inputs, at, self.trace_id))
+            found += self._transcript.add_conversation(before, at, self.trace_id)
+            return found + list(self._transcript.say(fresh, at, self.trace_id))
+        return found + list(self._transcript.add_conversation(reading.inputs, at, self.trace_id))
 
-    def _closing(self, at: int, span: Span, reading: SpanReading, told: Sequence[Told]) -> list[Told]:
-        """What an outermost agent answered, unless its model has just said so."""
-        found = list[Told]()
+    def _closing(
+        self, at: int, span: Span, reading: SpanReading, earlier: Sequence[TimedItem]
+    ) -> list[TimedItem]:
+        """The answer of an outermost agent, unless its model has just given it."""
+        found = list[TimedItem]()
         if not any(self.read[each.span_id].kind == "inference" for each in self._spans):
             usage = usage_of(span)
             if usage != Usage():
                 found.append((at, _model_call(span, reading, usage)))
         answer = _last(reading.outputs, "assistant")
-        last = next((what for _, what in reversed(told) if _is_assistant(what)), None)
+        last = next((what for _, what in reversed(earlier) if _is_assistant(what)), None)
         if answer is None or (isinstance(last, Message) and _same(last.content, answer.text)):
             return found
-        return found + list(self._story.say(replace(answer, calls=()), at, self.trace_id))
+        return found + list(self._transcript.say(replace(answer, calls=()), at, self.trace_id))
 
-    def _asked(self, at: int, span: Span, reading: SpanReading, told: Sequence[Told]) -> list[Told]:
+    def _asked(
+        self, at: int, span: Span, reading: SpanReading, earlier: Sequence[TimedItem]
+    ) -> list[TimedItem]:
         """What is new in a request to a model."""
         found = list(self._system(at, reading))
-        inputs = [said for said in reading.inputs if said.role != "system"]
-        if self._inner_agent(span) and _has_user(told):
-            inputs = [said for said in inputs if said.role != "user"]
+        inputs = [message for message in reading.inputs if message.role != "system"]
+        if self._inner_agent(span) and _has_user(earlier):
+            inputs = [message for message in inputs if message.role != "user"]
         last = inputs[-1] if inputs else None
-        if last is not None and last.role == "user" and not _has_user(told) and not self.roots:
-            # Nothing else says what this turn is about, so it is what the user said last.
-            found += self._story.hear(inputs[:-1], at, self.trace_id)
-            return found + list(self._story.say(last, at, self.trace_id))
-        return found + list(self._story.hear(inputs, at, self.trace_id))
+        if last is not None and last.role == "user" and not _has_user(earlier) and not self.roots:
+            # The only source for the prompt of this turn: the last message of the user.
+            found += self._transcript.add_conversation(inputs[:-1], at, self.trace_id)
+            return found + list(self._transcript.say(last, at, self.trace_id))
+        return found + list(self._transcript.add_conversation(inputs, at, self.trace_id))
 
-    def _answered(self, at: int, span: Span, reading: SpanReading) -> list[Told]:
-        found: list[Told] = [(at, _model_call(span, reading, usage_of(span)))]
+    def _answered(self, at: int, span: Span, reading: SpanReading) -> list[TimedItem]:
+        found: list[TimedItem] = [(at, _model_call(span, reading, usage_of(span)))]
         inner = self._inner_agent(span)
-        for said in reading.outputs:
-            if said.role == "assistant":
-                found += self._story.say(replace(said, name=said.name or inner), at, self.trace_id)
+        for message in reading.outputs:
+            if message.role == "assistant":
+                found += self._transcript.say(replace(message, name=message.name or inner), at, self.trace_id)
         return found
 
-    def _system(self, at: int, reading: SpanReading) -> Iterator[Told]:
+    def _system(self, at: int, reading: SpanReading) -> Iterator[TimedItem]:
         written = [ParsedMessage("system", reading.system)] if reading.system else []
-        return self._story.hear(
-            written or [said for said in reading.inputs if said.role == "system"], at, self.trace_id
+        return self._transcript.add_conversation(
+            written or [message for message in reading.inputs if message.role == "system"], at, self.trace_id
         )
 
-    def _told_verbatim(self, spans: Sequence[Span]) -> list[Told]:
-        """The turn as it was written down whole, with the calls that other spans tell of."""
-        told = list[tuple[tuple[int, int], Told]]()
+    def _verbatim_events(self, spans: Sequence[Span]) -> list[TimedItem]:
+        """A turn recorded as a whole, with the calls of other spans."""
+        earlier = list[tuple[tuple[int, int], TimedItem]]()
         for span in spans:
-            for position, (said, at) in enumerate(self.read[span.span_id].transcript or ()):
-                event = Message(role=said.role, content=said.text, name=said.name)
-                told.append(((at, position), (at, event)))
+            for position, (message, at) in enumerate(self.read[span.span_id].transcript or ()):
+                event = Message(role=message.role, content=message.text, name=message.name)
+                earlier.append(((at, position), (at, event)))
         for number, span in enumerate(self._spans):
             reading = self.read[span.span_id]
             if reading.kind == "tool":
-                told.append(((span.ended, number), (span.ended, reading.event or _used(span, reading).call)))
+                earlier.append(
+                    ((span.ended, number), (span.ended, reading.event or _used(span, reading).call))
+                )
             elif reading.kind == "inference":
                 call = reading.event or _model_call(span, reading, usage_of(span))
-                told.append(((span.ended, number), (span.ended, call)))
-        return [each for _, each in sorted(told, key=lambda each: each[0])]
+                earlier.append(((span.ended, number), (span.ended, call)))
+        return [each for _, each in sorted(earlier, key=lambda each: each[0])]
 
     def _is_repeated(self, span: Span) -> bool:
-        """Whether a span around this one tells the same: two instrumentations watched one call."""
+        """Whether an enclosing span records the same call: two instrumentations were active."""
         reading = self.read[span.span_id]
         around = [self.read[each.span_id] for each in self._above(span, reading.kind)]
         if reading.kind == "inference":
@@ -299,13 +307,13 @@ class TraceReader:
         return reading.kind == "tool" and any(each.tool == reading.tool for each in around)
 
     def _inner_agent(self, span: Span) -> str:
-        """The agent within an agent whose span this is; empty when it is the outermost one's."""
+        """Name of the nested agent of this span; empty: the outermost one."""
         named = [self.read[each.span_id].agent for each in self._above(span, "agent")]
         named = [name for name in named if name]
         return named[0] if len(named) > 1 else ""
 
     def _above(self, span: Span, kind: str) -> list[Span]:
-        """The spans of a kind around this one, the nearest first."""
+        """Enclosing spans of a kind, nearest first."""
         found, visited, above = list[Span](), {span.span_id}, self._by_id.get(span.parent_id)
         while above is not None and above.span_id not in visited and len(visited) < DEEPEST:
             visited.add(above.span_id)
@@ -341,11 +349,13 @@ def _model_call(span: Span, reading: SpanReading, usage: Usage) -> ModelCall:
 
 
 def _last(messages: Sequence[ParsedMessage], role: str) -> ParsedMessage | None:
-    return next((said for said in reversed(messages) if said.role == role and said.text.strip()), None)
+    return next(
+        (message for message in reversed(messages) if message.role == role and message.text.strip()), None
+    )
 
 
-def _has_user(told: Sequence[Told]) -> bool:
-    return any(isinstance(what, Message) and what.role == "user" for _, what in told)
+def _has_user(earlier: Sequence[TimedItem]) -> bool:
+    return any(isinstance(what, Message) and what.role == "user" for _, what in earlier)
 
 
 def _is_assistant(what: object) -> bool:

@@ -18,7 +18,7 @@ from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT
 from proctor.store import RetrySelection, items
 from proctor.store.batches import LONGEST_ANSWER
-from proctor.store.database import Row
+from proctor.store.tables import BatchRow, QuestionRow
 from proctor.web.launching import error_message, launch
 from proctor.web.plans import has_job
 from proctor.web.responses import ERRORS
@@ -106,7 +106,7 @@ def _open_questions(site: AppState, run_id: str) -> list[PendingQuestion]:
     return [_question(row) for row in site.store.open_questions(run_id)]
 
 
-def _question(row: Row) -> PendingQuestion:
+def _question(row: QuestionRow) -> PendingQuestion:
     return PendingQuestion(
         id=row["id"],
         itemId=row["itemId"],
@@ -165,7 +165,7 @@ def steering_router(site: AppState) -> APIRouter:
     return made
 
 
-def _stopped_batch(site: AppState, run_id: str) -> dict[str, Any]:
+def _stopped_batch(site: AppState, run_id: str) -> BatchRow:
     batch = site.store.read.batch(run_id, site.now())
     if batch["status"] == RUNNING:
         raise UsageError(f"run {batch['runId']} is already running\nWait for it, or abort it first.")

@@ -25,6 +25,8 @@ from proctor.stats.comparison import Comparison, Contrast, compare_groups, disag
 from proctor.stats.evaluation import high_is_bad
 from proctor.stats.matching import ComparedItem, Groups, groups_of_runs, groups_within
 from proctor.store import items as pages
+from proctor.store.items import ItemResult, item_results
+from proctor.store.runs import last_change
 from proctor.web.evaluation_schemas import (
     ComparedSide,
     ComparisonAnswer,
@@ -247,7 +249,7 @@ class _RecentComparisons:
         batches = [read.batch(run, now) for run in runs]
         counts = [tuple(pages.status_counts(read, batch["runId"]).values()) for batch in batches]
         # Scores are also given by evaluations of later.
-        (last,) = read.query('SELECT MAX("createdAt") AS "at", MAX("finishedAt") AS "end" FROM "batches"')
+        last = last_change(read)
         stands = [(batch["runId"], batch["status"], batch["finishedAt"]) for batch in batches]
         return (*stands, *counts, last["at"], last["end"])
 
@@ -326,7 +328,7 @@ def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> ChartSh
         for each in contrasts
         if each.metric == metric
     ]
-    title = f"{metric}: difference from {baseline}, with 95 % intervals"
+    title = f"{metric}: difference from {baseline}, with 95% CI"
     return ChartShape(caption=metric, svg=forest(title, stems, say=lambda value: change(value, metric)))
 
 
@@ -335,21 +337,14 @@ def _sessions(site: AppState, items: Sequence[ComparedItem]) -> dict[tuple[str, 
     found: dict[tuple[str, str], ComparedSide] = {}
     for run_id in dict.fromkeys(item.run_id for item in items):
         ids = list(dict.fromkeys(item.item_id for item in items if item.run_id == run_id))
-        for start in range(0, len(ids), 500):
-            part = ids[start : start + 500]
-            rows = site.store.read.query(
-                'SELECT "id", "runner", "settings", "sessionId", "status" FROM "batch_items" '
-                f'WHERE "runId" = ? AND "id" IN ({", ".join("?" * len(part))})',
-                (run_id, *part),
+        for row in item_results(site.store.read, run_id, ids):
+            found[run_id, row["id"]] = ComparedSide(
+                run_id=run_id, item_id=row["id"], session_id=_shown_session(row), status=row["status"]
             )
-            for row in rows:
-                found[run_id, row["id"]] = ComparedSide(
-                    run_id=run_id, item_id=row["id"], session_id=_shown_session(row), status=row["status"]
-                )
     return found
 
 
-def _shown_session(row: dict[str, Any]) -> str | None:
+def _shown_session(row: ItemResult) -> str | None:
     if row["runner"] == "evaluation":
         judged: str | None = json.loads(row["settings"]).get("session")
         return judged

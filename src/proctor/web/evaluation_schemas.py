@@ -153,7 +153,7 @@ class EvaluatorsAnswer(RowModel):
 
 
 class EstimateShape(RowModel):
-    """A figure with its 95 % interval; nulls: too few to say."""
+    """A figure with its 95% confidence interval; nulls: not enough data."""
 
     value: float | None
     low: float | None

@@ -1,12 +1,9 @@
-"""The Evaluations pages: every job there is, and one job with what it found.
-
-Knows nothing of how sessions are judged.
-"""
+"""The Evaluations pages: every job there is, and one job with what it found."""
 
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -332,7 +329,7 @@ def router(site: AppState) -> APIRouter:
     return made
 
 
-def verdict_shape(row: dict[str, Any]) -> VerdictShape:
+def verdict_shape(row: Mapping[str, Any]) -> VerdictShape:
     """A score as an answer."""
     return VerdictShape(
         **{name: row[name] for name in ("evaluator", "level", "target", "dimension", "value", "label")},

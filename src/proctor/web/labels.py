@@ -18,6 +18,7 @@ from proctor.score import Level
 from proctor.stats.calibration import LabeledJudge, judges
 from proctor.store import evaluations, transcripts
 from proctor.store.evaluations import Label
+from proctor.store.tables import LabelRow, ScoreRow
 from proctor.web.evaluation_schemas import (
     ConfusionShape,
     EvaluatorShape,
@@ -250,8 +251,7 @@ def _level(site: AppState, session_id: str, target: str) -> Level:
         return "session"
     for row in transcripts.judgements(site.store.read, session_id):
         if row["target"] == target:
-            level: Level = row["level"]
-            return level
+            return row["level"]
     evidence = site.store.read.evidence(session_id)
     if target in {trace.id for trace in evidence.traces}:
         return "trace"
@@ -263,10 +263,10 @@ def _level(site: AppState, session_id: str, target: str) -> Level:
 def _answer(site: AppState, session_id: str) -> LabelsAnswer:
     rows = [row for row in transcripts.judgements(site.store.read, session_id) if _is_about(row, session_id)]
     # Ordered by time: a later verdict replaces an earlier one in the eyes of a reader.
-    verdicts: dict[Key, dict[str, Any]] = {_key(row): row for row in rows}
-    labels: dict[Key, list[dict[str, Any]]] = {}
-    for row in site.store.labels(session_ids=[session_id]):
-        labels.setdefault(_key(row), []).append(row)
+    verdicts: dict[Key, ScoreRow] = {_key(row): row for row in rows}
+    labels: dict[Key, list[LabelRow]] = {}
+    for label in site.store.labels(session_ids=[session_id]):
+        labels.setdefault(_key(label), []).append(label)
     keys = sorted({*verdicts, *labels}, key=lambda key: (key[0], key[1], _place(verdicts.get(key)), key[2]))
     seen: dict[tuple[str, str], list[RatingShape]] = {}
     for name, dimension, _ in keys[:MOST_THINGS]:
@@ -289,13 +289,13 @@ def _answer(site: AppState, session_id: str) -> LabelsAnswer:
     )
 
 
-def _is_about(row: dict[str, Any], session_id: str) -> bool:
+def _is_about(row: ScoreRow, session_id: str) -> bool:
     return bool((row["judgedSessionId"] or row["sessionId"]) == session_id)
 
 
-def _key(row: dict[str, Any]) -> Key:
+def _key(row: ScoreRow | LabelRow) -> Key:
     return row["evaluator"], row["dimension"], row["target"]
 
 
-def _place(row: dict[str, Any] | None) -> int:
+def _place(row: ScoreRow | None) -> int:
     return int(row["position"]) if row else 0

@@ -2,7 +2,7 @@
 
 import asyncio
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proctor.api.launch import LaunchedProcess, parse_document
@@ -46,7 +46,7 @@ async def run_command(
 asked = run_command
 
 
-def error_message(document: dict[str, Any], messages: str) -> str:
+def error_message(document: Mapping[str, Any], messages: str) -> str:
     """Why a command failed: the error in its document, or the last one among its messages."""
     if error := document.get("error"):
         return str(error)

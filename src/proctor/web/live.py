@@ -34,7 +34,7 @@ from proctor.json_values import parse_json
 from proctor.stats.progress import Progress
 from proctor.store import items as pages
 from proctor.store import runs, timestamp, transcripts
-from proctor.store.database import Row
+from proctor.store.items import PageItem
 from proctor.web.run_schemas import RunState
 from proctor.web.run_views import Money, RunLine, RunLines, item_shape, money_of, standing_of
 from proctor.web.sessions import find_session
@@ -308,10 +308,10 @@ class RunTopic:
         self._version = 0
         self._standing: RunState | None = None
         self._progress: Progress | None = None
-        self._known: dict[str, Row] = {}
+        self._known: dict[str, PageItem] = {}
         """The items that were begun lately or are under way, as they were seen last."""
         self._seen = self._told = site.now()
-        self._looks: deque[tuple[int, dict[str, Row] | None]] = deque(maxlen=KEPT_LOOKS)
+        self._looks: deque[tuple[int, dict[str, PageItem] | None]] = deque(maxlen=KEPT_LOOKS)
         """Each version with the items that changed in it; None: too many to name."""
 
     async def state(self, version: int) -> tuple[int, Any]:
@@ -329,12 +329,12 @@ class RunTopic:
         items = [item_shape(row).model_dump(by_alias=True) for row in changed.values()]
         return self._version, changes | {"items": items, "reset": False}
 
-    def _changed_since(self, version: int) -> dict[str, Row] | None:
+    def _changed_since(self, version: int) -> dict[str, PageItem] | None:
         """The items that changed after a version, as they are; None when that cannot be said one by one."""
         later = [changed for made, changed in self._looks if made > version]
         if not version or len(later) != self._version - version:
             return None
-        together: dict[str, Row] = {}
+        together: dict[str, PageItem] = {}
         for changed in later:
             if changed is None:
                 return None
@@ -355,7 +355,7 @@ class RunTopic:
             self._version, self._told = self._version + 1, now
             self._looks.append((self._version, _named(before, standing, changed)))
 
-    def _changed_items(self) -> dict[str, Row] | None:
+    def _changed_items(self) -> dict[str, PageItem] | None:
         """The items that are no longer as they were seen last; None when there are too many to look at."""
         read, since = self._site.store.read, timestamp(self._seen - OVERLAP)
         begun = pages.begun_since(read, self._run_id, since, limit=MOST_LOOKED_AT)
@@ -381,7 +381,9 @@ class RunTopic:
         return standing.status == RUNNING and now - self._told >= AT_LEAST_EVERY
 
 
-def _named(before: RunState, after: RunState, changed: dict[str, Row] | None) -> dict[str, Row] | None:
+def _named(
+    before: RunState, after: RunState, changed: dict[str, PageItem] | None
+) -> dict[str, PageItem] | None:
     """The items that changed; None when more did than those that were begun or under way."""
     at_once = before.status != after.status or before.item_count != after.item_count
     waiting = before.counts[QUEUED] - after.counts[QUEUED]

@@ -2,8 +2,6 @@
 
 What is started is the command itself (`proctor evaluate start --detach`), which checks everything, writes
 the job down and leaves it to a process of its own.
-
-Knows nothing of how sessions are judged.
 """
 
 import re

@@ -202,7 +202,7 @@ def router(site: AppState) -> APIRouter:
     @made.get("/api/plans/jobs", summary="The jobs, with the schema of their plans")
     def list_jobs() -> list[JobKind]:
         return [
-            JobKind(name=job.name, title=job.title, overrides=_override_names(job), schema=job.schema())
+            JobKind(name=job.name, title=job.title, overrides=_override_names(job), schema=dict(job.schema()))
             for job in map(find_job, jobs.job_names())
         ]
 
@@ -212,8 +212,8 @@ def router(site: AppState) -> APIRouter:
         try:
             count = plan.read().item_count
         except UsageError as error:
-            return PlanCheck(**plan.about, problems=problems_of(error))
-        return PlanCheck(**plan.about, problems=[], itemCount=count)
+            return PlanCheck(job=plan.job.name, title=plan.job.title, problems=problems_of(error))
+        return PlanCheck(job=plan.job.name, title=plan.job.title, problems=[], itemCount=count)
 
     @made.post(
         "/api/plans/validate",
@@ -227,7 +227,7 @@ def router(site: AppState) -> APIRouter:
         except TimeoutError:
             raise UsageError(f"validating the plan took more than {VALIDATION_SECONDS} s") from None
         except UsageError as error:
-            return PlanValidation(**plan.about, problems=problems_of(error))
+            return PlanValidation(job=plan.job.name, title=plan.job.title, problems=problems_of(error))
 
     @made.post("/api/runs", status_code=201, summary="Start a plan", responses=ERRORS, tags=["runs"])
     async def start(typed: PlanRequest) -> StartedRun:
@@ -269,11 +269,6 @@ class TypedPlan:
             # People answer on the page: a detached process has no terminal.
             self._values["human"] = "web"
 
-    @property
-    def about(self) -> dict[str, str]:
-        """Name and title of its job."""
-        return {"job": self.job.name, "title": self.job.title}
-
     def read(self) -> JobPlan:
         """Read and check the text. Raises for every problem, and for a run ID that is in use."""
         source = PlanText(text=self._text, folder=self._site.folder)
@@ -300,7 +295,8 @@ class TypedPlan:
         estimate = plan.estimate(self._site.context)
         count = estimate.item_count if estimate else plan.item_count
         return PlanValidation(
-            **self.about,
+            job=self.job.name,
+            title=self.job.title,
             problems=[],
             itemCount=sum(1 for _ in plan.items()) if count is None else count,
             concurrency=plan.concurrency,
@@ -327,7 +323,8 @@ class TypedPlan:
             basis = "Based on the length of the sessions."
             estimate = PlannedChanges(costUsd=document["costUsd"], seconds=None, basis=basis)
         return PlanValidation(
-            **self.about,
+            job=self.job.name,
+            title=self.job.title,
             problems=[],
             itemCount=document["itemCount"],
             concurrency=plan.concurrency,

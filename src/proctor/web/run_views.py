@@ -19,9 +19,11 @@ from proctor.item import ERROR, RUNNING, STATUSES
 from proctor.stats.failures import stand_ins
 from proctor.stats.progress import Progress, progress
 from proctor.store import Scope, items, runs
-from proctor.store.aggregates import select
-from proctor.store.database import Row
-from proctor.store.items import Listing
+from proctor.store.aggregates import mock_sessions, select
+from proctor.store.database import Row, extended
+from proctor.store.items import ItemTotals, Listing, PageItem
+from proctor.store.runs import ListedBatch
+from proctor.store.tables import BatchRow
 from proctor.web.run_schemas import (
     AgentModelShape,
     ItemsAnswer,
@@ -114,9 +116,9 @@ class Listings:
         return batch["status"], batch["finishedAt"], tuple(counts.values())
 
 
-def item_shape(row: dict[str, Any]) -> ItemShape:
+def item_shape(row: PageItem) -> ItemShape:
     """An item's row as an answer."""
-    return ItemShape(**row, seconds=_seconds(row["startedAt"], row["finishedAt"]))
+    return ItemShape(**extended(Row, row, seconds=_seconds(row["startedAt"], row["finishedAt"])))
 
 
 def _seconds(start: str | None, end: str | None) -> float | None:
@@ -189,7 +191,7 @@ class RunAnswers:
         batch = self._site.store.read.batch(run_id, self._site.now())
         return self._ended.get(batch, "", lambda: self._made(batch))
 
-    def _made(self, batch: dict[str, Any]) -> RunAnswer:
+    def _made(self, batch: BatchRow) -> RunAnswer:
         run_id = batch["runId"]
         # A list that holds what was seen last, so that the next look need not add up everything.
         seen = self._progress.get(batch, "", list)
@@ -218,7 +220,7 @@ class RunAnswers:
         )
 
     def _stand_ins(self, run_id: str) -> list[StandInShape]:
-        found = stand_ins(select(self._site.store.read, Scope(run_id=run_id)))
+        found = stand_ins(mock_sessions(select(self._site.store.read, Scope(run_id=run_id))))
         return [StandInShape.model_validate(one) for one in found]
 
 
@@ -267,10 +269,10 @@ class RunLines:
 
     def __init__(self, site: AppState) -> None:
         self._site = site
-        self._kept: dict[tuple[str, str, str], Row] = {}
+        self._kept: dict[tuple[str, str, str], ItemTotals] = {}
         self._lock = Lock()
 
-    def of(self, rows: Sequence[Row]) -> list[RunLine]:
+    def of(self, rows: Sequence[ListedBatch]) -> list[RunLine]:
         """The lines of these batches."""
         known = {row["runId"]: self._kept.get(_key(row)) for row in rows}
         fresh = runs.totals_of(
@@ -288,11 +290,11 @@ class RunLines:
         return self.of(runs.batches_named(self._site.store.read, run_ids, self._site.now()))
 
 
-def _key(row: Row) -> tuple[str, str, str]:
+def _key(row: ListedBatch) -> tuple[str, str, str]:
     return row["runId"], row["status"], row["finishedAt"] or ""
 
 
-def _line(row: Row, totals: dict[str, Any]) -> RunLine:
+def _line(row: ListedBatch, totals: ItemTotals) -> RunLine:
     return RunLine(
         runId=row["runId"],
         createdAt=row["createdAt"],

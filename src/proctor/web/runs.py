@@ -34,7 +34,8 @@ from proctor.stats.summary import summarise
 from proctor.stats.usage import durations
 from proctor.store import Scope, items
 from proctor.store import runs as listing
-from proctor.store.aggregates import select
+from proctor.store.aggregates import level_sums, ranked_durations, select
+from proctor.store.tables import BatchRow
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import ChartsAnswer, ChartShape, ItemsAnswer, PlanAnswer, RunAnswer, RunId
 from proctor.web.run_views import ItemQuery, Listings, RunAnswers, RunLine, RunLines
@@ -132,13 +133,13 @@ def _charts(site: AppState, run_id: str, by: str) -> ChartsAnswer:
     read = site.store.read
     selection = select(read, Scope(run_id=run_id))
     if by:
-        factor = by_factor(selection, by)
+        factor = by_factor(by, level_sums(selection, by))
         remark = f"{by} has too many levels to compare." if factor.is_too_many else ""
         drawn = report_charts.plots(factor)
     else:
         tally = Tally(counts=items.status_counts(read, run_id))
         drawn, remark = [("Outcomes", report_charts.outcome_bar(tally))], ""
-        took = durations(selection)
+        took = durations(ranked_durations(selection))
         if took.items:
             drawn.append(("How long items took", report_charts.duration_histogram(took)))
     return ChartsAnswer(
@@ -310,7 +311,7 @@ def _file(*types: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"content": {one: {} for one in types}, "description": "The file."}}
 
 
-def _found(site: AppState, run_id: str) -> dict[str, Any]:
+def _found(site: AppState, run_id: str) -> BatchRow:
     return site.store.read.batch(run_id, site.now())
 
 
@@ -355,7 +356,7 @@ def _page(text: str, headers: dict[str, str] | None = None) -> HTMLResponse:
     return HTMLResponse(text, headers={"content-security-policy": REPORT_POLICY, **(headers or {})})
 
 
-def _experiment(batch: dict[str, Any]) -> str:
+def _experiment(batch: BatchRow) -> str:
     folder = FilePath(json.loads(batch["optionsJson"]).get("output") or "")
     if not folder.is_dir():
         raise NotFound(f"the experiment's folder {folder} is not there\nThe report needs none.")
@@ -364,7 +365,7 @@ def _experiment(batch: dict[str, Any]) -> str:
     return experiment_html(analyzer)
 
 
-def _dialogues(site: AppState, batch: dict[str, Any]) -> str:
+def _dialogues(site: AppState, batch: BatchRow) -> str:
     rows, lost, rehearsed = list[dict[str, Any]](), 0, set[str]()
     for session in _sessions(site, batch["runId"]):
         if session["status"] not in ("success", "fail"):

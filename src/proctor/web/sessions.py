@@ -21,6 +21,8 @@ from proctor.jobs.scenario.folder import run_from_store
 from proctor.report.charts import Point, line
 from proctor.scenario.state import turn_as_plain
 from proctor.store import transcripts
+from proctor.store.database import extended
+from proctor.store.tables import ItemRow, SessionRow
 from proctor.store.transcripts import HEAD_CHARACTERS, PART_CHARACTERS, TranscriptPiece, search
 from proctor.web.actions import POLL_SECONDS
 from proctor.web.launching import error_message, launch
@@ -63,10 +65,10 @@ MOST_METRICS = 2000
 Row = dict[str, Any]
 
 
-def find_session(site: AppState, session_id: str) -> Row:
+def find_session(site: AppState, session_id: str) -> SessionRow:
     """One session's row, by its id, or whatever else names it."""
     # By its whole id first, which an index knows; the other names are looked for in all sessions.
-    found = site.store.read.query('SELECT * FROM "sessions" WHERE "id" = ?', (session_id,))
+    found = site.store.read.exact_session(session_id)
     return found[0] if found else site.store.read.session(session_id)
 
 
@@ -77,18 +79,16 @@ def session_answer(site: AppState, session_id: str) -> SessionAnswer:
     id_ = row["id"]
     if row["status"] == RUNNING:
         # What it came to is written when it ends.
-        row = row | _so_far(site, id_)
+        row = extended(SessionRow, row, **transcripts.so_far(read, id_))
     last, count = transcripts.extent(read, id_)
     attempts = read.attempts(row["runId"], row["itemId"]) if row["runId"] and row["itemId"] else [row]
-    metrics = read.query(
-        'SELECT * FROM "metrics" WHERE "sessionId" = ? ORDER BY "position" LIMIT ?', (id_, MOST_METRICS)
-    )
+    metrics = transcripts.first_metrics(read, id_, limit=MOST_METRICS)
     merges = [
-        one | {"conflictFiles": json.loads(one["conflictFiles"])}
+        extended(Row, one, conflictFiles=json.loads(one["conflictFiles"]))
         for one in read.of_session("merge_history", id_)
     ]
     return SessionAnswer(
-        **row | {"notes": json.loads(row["notes"]), "standIn": bool(row["standIn"])},
+        **extended(Row, row, notes=json.loads(row["notes"]), standIn=bool(row["standIn"])),
         item=_item(site, row),
         attempts=[AttemptShape.model_validate(one) for one in attempts],
         steps=[StepShape.model_validate(_plain(step)) for step in transcripts.steps(read, id_)],
@@ -100,17 +100,15 @@ def session_answer(site: AppState, session_id: str) -> SessionAnswer:
     )
 
 
-def item_row(site: AppState, row: Row) -> Row | None:
+def item_row(site: AppState, row: SessionRow) -> ItemRow | None:
     """The row of the item a session is an attempt at; None for a session that was imported."""
     if not row["runId"] or not row["itemId"]:
         return None
-    found = site.store.read.query(
-        'SELECT * FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (row["runId"], row["itemId"])
-    )
+    found = site.store.read.exact_item(row["runId"], row["itemId"])
     return found[0] if found else None
 
 
-def _item(site: AppState, row: Row) -> ItemOfSession | None:
+def _item(site: AppState, row: SessionRow) -> ItemOfSession | None:
     found = item_row(site, row)
     if found is None:
         return None
@@ -125,21 +123,6 @@ def _item(site: AppState, row: Row) -> ItemOfSession | None:
         factors=json.loads(found["factors"]),
         details=json.loads(details) if len(details) <= MOST_DETAILS else {},
     )
-
-
-def _so_far(site: AppState, session_id: str) -> Row:
-    (found,) = site.store.read.query(
-        'SELECT COUNT(*) AS "modelCalls", COALESCE(SUM("promptTokens"), 0) AS "promptTokens", '
-        'COALESCE(SUM("cachedTokens"), 0) AS "cachedTokens", '
-        'COALESCE(SUM("completionTokens"), 0) AS "completionTokens", '
-        'COALESCE(SUM("reasoningTokens"), 0) AS "reasoningTokens", SUM("costUsd") AS "costUsd" '
-        'FROM "model_calls" WHERE "sessionId" = ?',
-        (session_id,),
-    )
-    (tools,) = site.store.read.query(
-        'SELECT COUNT(*) AS "toolCalls" FROM "tool_calls" WHERE "sessionId" = ?', (session_id,)
-    )
-    return found | tools | {"totalTokens": found["promptTokens"] + found["completionTokens"]}
 
 
 def _plain(step: Row) -> Row:
@@ -323,11 +306,7 @@ def _text(piece: TranscriptPiece, offset: int) -> TextAnswer:
 
 
 def _over_steps(site: AppState, session_id: str) -> list[ChartShape]:
-    rows = site.store.read.query(
-        'SELECT "name", "step", "value" FROM "metrics" WHERE "sessionId" = ? AND "step" > 0 '
-        'AND "value" IS NOT NULL ORDER BY "name", "step" LIMIT 20000',
-        (session_id,),
-    )
+    rows = transcripts.metrics_over_steps(site.store.read, session_id)
     series: dict[str, list[Point]] = defaultdict(list)
     for row in rows:
         series[row["name"]].append(
@@ -408,7 +387,7 @@ async def _commanded(site: AppState, words: list[str], name: str) -> dict[str, A
     return document
 
 
-def _patch_or_refusal(site: AppState, row: dict[str, Any]) -> str:
+def _patch_or_refusal(site: AppState, row: SessionRow) -> str:
     _with_branch(site, row["id"])
     try:
         return _patch(site, row)[0]
@@ -416,7 +395,7 @@ def _patch_or_refusal(site: AppState, row: dict[str, Any]) -> str:
         raise NotFound(f"the changes of {row['id']} cannot be read: {error}") from error
 
 
-def _diff(site: AppState, row: dict[str, Any]) -> DiffAnswer:
+def _diff(site: AppState, row: SessionRow) -> DiffAnswer:
     about = {"branch": row["branch"], "base_branch": row["baseBranch"]}
     if not row["branch"]:
         return DiffAnswer(**about, state="none", diff="", is_cut=False, files=0)
@@ -436,7 +415,7 @@ def _diff(site: AppState, row: dict[str, Any]) -> DiffAnswer:
     )
 
 
-def _patch(site: AppState, row: dict[str, Any]) -> tuple[str, bool]:
+def _patch(site: AppState, row: SessionRow) -> tuple[str, bool]:
     """The patch, and whether the branch is still there."""
     source = open_source(Path(row["repo"]), site.environment)
     if source.git.commit_of(f"refs/heads/{row['branch']}"):
@@ -444,14 +423,10 @@ def _patch(site: AppState, row: dict[str, Any]) -> tuple[str, bool]:
     return _from_commits(site, source, row), False
 
 
-def _from_commits(site: AppState, source: SourceRepository, row: dict[str, Any]) -> str:
+def _from_commits(site: AppState, source: SourceRepository, row: SessionRow) -> str:
     """What the branch held, from its last commit: git keeps that for some weeks."""
-    steps = site.store.read.query(
-        'SELECT "commitSha" FROM "iterations" WHERE "sessionId" = ? AND "commitSha" <> \'\' '
-        'ORDER BY "step" DESC LIMIT 1',
-        (row["id"],),
-    )
-    tip = source.git.commit_of(steps[0]["commitSha"]) if steps else ""
+    last = transcripts.last_commit(site.store.read, row["id"])
+    tip = source.git.commit_of(last) if last else ""
     base = source.git.commit_of(row["baseSha"]) if row["baseSha"] else ""
     if not tip or not base:
         return ""

@@ -3,8 +3,6 @@
 An agent may commit or not, change branches, stop in the middle of a rebase, leave repositories in
 the tree, or remove the tree's link to its own. Whatever it did: every file it left that is not
 ignored is committed, its own commits stay, and the session's branch ends at the result.
-
-Knows nothing of agents, checks or the user's repository.
 """
 
 import shutil

@@ -2,8 +2,6 @@
 
 Starts from what the user lets agents see and replaces everything that would lead to the user's own
 files. The prompt and the model are there by name, for programs that take them that way.
-
-Knows nothing of git repositories or processes.
 """
 
 import re

@@ -3,8 +3,6 @@
 A lock is a file that the system locks for whoever has it open, so a process that dies lets go of it.
 Within one event loop those who wait are served in the order they came; no thread waits for it, since
 the few threads there are must stay free for the one who holds it.
-
-Knows nothing of what is being guarded.
 """
 
 import asyncio

@@ -4,8 +4,6 @@ The session's commits become one commit on top of the base branch as it is now. 
 since the session began, the check runs again on the result. Only then is the user's base branch
 moved, forwards, never by force; nothing is ever pushed. Whatever stands in the way, the session's
 branch stays as it is.
-
-Knows nothing of agents or items.
 """
 
 import asyncio
@@ -24,8 +22,6 @@ from proctor.workspace.locks import held
 from proctor.workspace.source_repository import SESSION_REFS, SourceRepository
 from proctor.workspace.worktree import Worktree, fill, make_tree, remove_folder, session_folder
 
-# A tree of our own for combining commits, gone afterwards.
-
 
 class MergeConflict(Exception):
     """Two commits change the same lines."""
@@ -36,7 +32,7 @@ class MergeConflict(Exception):
 
 
 class ScratchClone:
-    """A tree of our own for combining, gone afterwards."""
+    """A temporary worktree for combining commits."""
 
     def __init__(self, home: Path, source: SourceRepository, sha: str) -> None:
         self._place = session_folder(home, f"merging-{uuid.uuid4().hex[:12]}")
@@ -59,12 +55,12 @@ class ScratchClone:
         await undisturbed(asyncio.to_thread(remove_folder, self._place))
 
 
-def raise_conflict(git: Git, command: tuple[str, ...], said: str) -> NoReturn:
-    """Say why git could not combine: the files in conflict, or something else."""
+def raise_conflict(git: Git, command: tuple[str, ...], output: str) -> NoReturn:
+    """Raise a conflict with its files, or the git error if there is none."""
     unmerged = git("diff", "--name-only", "--diff-filter=U", "-z").split("\0")
     if files := tuple(name for name in unmerged if name):
         raise MergeConflict(files)
-    raise GitError(command, 1, said)
+    raise GitError(command, 1, output)
 
 
 def fetch_objects(tree: Worktree, reference: str) -> None:
@@ -83,10 +79,10 @@ Check = Callable[[Path, Path], Awaitable[ProgramResult]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
-    """What came of bringing one session onto its base branch."""
+    """The result of merging one session."""
 
     merges: tuple[Merge, ...]
-    """Every try; the last one says how it ended."""
+    """Every attempt; the last one is the result."""
     recheck: ProgramResult | None = None
     """The check on the moved base, when there was one."""
 
@@ -115,7 +111,7 @@ class _CheckFailed(Exception):
 
 
 async def merge(request: MergeRequest, check: Check | None) -> MergeResult:
-    """Merge one session when it is its turn; wait for those before it."""
+    """Merge one session, after those that came before it."""
     tries: list[Merge] = []
     async with held(request.home / "repos" / f"{request.source.key}.merge.lock"):
         while True:
@@ -192,9 +188,9 @@ def squashed(git: Git, tip: str, parent: str, message: str) -> str:
 
 def _apply(tree: Worktree, tip: str) -> None:
     """Put a session's changes on top of the scratch tree and stage them."""
-    exit_code, printed, said = tree.git.ask("merge", "--squash", tip)
+    exit_code, stdout, stderr = tree.git.ask("merge", "--squash", tip)
     if exit_code != 0:
-        raise_conflict(tree.git, ("merge", "--squash", tip), printed + said)
+        raise_conflict(tree.git, ("merge", "--squash", tip), stdout + stderr)
     # The index is what counts: a check may leave files of its own in the tree.
     (tree.repository / "combined").write_text(tree.git("write-tree"))
 
@@ -253,7 +249,7 @@ def checker(command: str, environment: Mapping[str, str], attempt: str, time_lim
     return check
 
 
-# What can be done with a session's branch after the session: look at it, squash, rebase, clear away.
+# Operations on the branch of a finished session.
 
 
 def squash(source: SourceRepository, branch: str, base_branch: str, message: str) -> str:
@@ -279,10 +275,10 @@ async def rebase(
 
 
 def _rebase(tree: Worktree, branch: str, old: str, onto: str) -> tuple[str, tuple[str, ...]]:
-    exit_code, printed, said = tree.git.ask("rebase", "--no-autostash", onto)
+    exit_code, stdout, stderr = tree.git.ask("rebase", "--no-autostash", onto)
     if exit_code != 0:
         try:
-            raise_conflict(tree.git, ("rebase", onto), printed + said)
+            raise_conflict(tree.git, ("rebase", onto), stdout + stderr)
         except MergeConflict as conflict:
             return "", conflict.files
     new = tree.git.commit_of("HEAD")

@@ -2,8 +2,6 @@
 
 Before the place is made and after it has been left, the user's repository is looked at: whatever has
 changed there meanwhile is said in the session's record.
-
-Knows nothing of agents, checks or merging.
 """
 
 import asyncio

@@ -3,8 +3,6 @@
 Sessions only read it. The two things ever written to it are new branches under `batch/`, and the
 base branch when the plan asks for merging. A fingerprint taken before and after shows whether
 anything else has changed meanwhile.
-
-Knows nothing of agents or work trees.
 """
 
 import hashlib
@@ -97,7 +95,7 @@ def open_source(path: Path, environment: Mapping[str, str]) -> SourceRepository:
         listed = git("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-object-format")
         common, object_format = listed.splitlines()
     except GitError as error:
-        raise WorkspaceError(f"{path} is not a git repository: {error.said.strip()}") from error
+        raise WorkspaceError(f"{path} is not a git repository: {error.stderr.strip()}") from error
     except OSError as error:
         raise WorkspaceError(f"git cannot be run: {error}") from error
     top = git.line("rev-parse", "--path-format=absolute", "--show-toplevel")

@@ -5,8 +5,6 @@
 
 Made once, by whoever needs them first, and never changed: every model begins from the same commit,
 also when the folder the files came from has changed since or is not on this machine.
-
-Knows nothing of tasks, agents or sessions.
 """
 
 import asyncio

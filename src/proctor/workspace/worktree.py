@@ -9,8 +9,6 @@ the user's repository, so making it copies nothing; but branches, stash, setting
 own. Whatever an agent does with git it does to that, neither to the user's repository nor to a
 session beside it, and many can start at once without waiting for each other. It has no remote:
 there is nothing to push to.
-
-Knows nothing of agents, checks or merging.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`models_config.yaml`: the models to compare, how they are asked, and names for groups of them.
+"""`models_config.yaml`: models to compare, their parameters, and categories of models.
 
     models:
       - name: gpt-4
@@ -97,12 +97,12 @@ class _File(_ModelsConfigModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredModel:
-    """A model the user has configured."""
+    """A configured model."""
 
     name: str
-    """What it is called in files and on the command line."""
+    """Its name in files and on the command line."""
     model: str
-    """`provider/model`, as it is asked."""
+    """`provider/model`, as it is called."""
     display_name: str
     enabled: bool = True
     key_variable: str = ""
@@ -114,13 +114,13 @@ class ConfiguredModel:
 
     @property
     def provider(self) -> str:
-        """Empty when the name alone has to say it."""
+        """Empty: the name has none."""
         return self.model.partition("/")[0] if "/" in self.model else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelsConfig:
-    """What the file says; all defaults without one."""
+    """Contents of the file; defaults without one."""
 
     models: tuple[ConfiguredModel, ...] = ()
     settings: BatchSettings = field(default_factory=BatchSettings)
@@ -128,7 +128,7 @@ class ModelsConfig:
 
 
 def read_models_config(text: str | bytes, *, file: str) -> ModelsConfig:
-    """Read and check the file; raises `PlanError` with everything that is wrong."""
+    """Read and check the file; raises `PlanError` with every problem."""
     source = read_source(text, file=file)
     if source.data is None:
         return ModelsConfig()
@@ -216,30 +216,30 @@ LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A model that could be chosen."""
+    """A model that can be selected."""
 
     name: str
-    """What it is called in files and reports. Ollama's tags are kept."""
+    """Its name in files and reports, with the tags of Ollama."""
     model: str
-    """`provider/model`, as it is asked."""
+    """`provider/model`, as it is called."""
     display_name: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of its calls."""
     is_usual: bool = True
-    """Whether `all` means it too. Those of a hosted provider, which cost money, are named one by one."""
+    """Whether `all` includes it. Models of hosted providers cost money and are named one by one."""
     is_enabled: bool = True
-    """Whether a category means it too. What is not enabled is still asked when it is named itself."""
+    """Whether categories include it. A model that is not enabled can still be named itself."""
     missing: str = ""
-    """Why it cannot be chosen; empty: it can."""
+    """Why it cannot be selected; empty: it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSelection:
-    """What the words came to."""
+    """The selected models."""
 
     models: tuple[Candidate, ...]
     remarks: tuple[str, ...] = ()
-    """Members of categories that are not there."""
+    """Members of categories that are missing."""
 
 
 def choose(
@@ -248,7 +248,7 @@ def choose(
     categories: Mapping[str, Sequence[str]],
     other: Callable[[str], Candidate | None],
 ) -> ModelSelection:
-    """The models that `words`, separated by commas, mean; each once, in the order they were named.
+    """The models that `words`, separated by commas, select; each once, in the order they were named.
 
     `other` answers for names nobody listed that can be asked all the same.
     """
@@ -313,7 +313,7 @@ def _members(
 def _one(
     word: str, candidates: Sequence[Candidate], other: Callable[[str], Candidate | None]
 ) -> Candidate | None:
-    """The one model a word means: the closest kind of likeness that any model has decides."""
+    """The one model a word selects: by exact name, then by name without tag, then by part of the name."""
     if exact := _exact(word, candidates):
         return exact
     likenesses: tuple[Callable[[Candidate], bool], ...] = (
@@ -340,7 +340,7 @@ def _exact(word: str, candidates: Sequence[Candidate]) -> Candidate | None:
 
 
 def _same_but_tag(word: str, candidate: Candidate, *, latest: bool) -> bool:
-    """`llama3` is `ollama/llama3:latest`, or failing that the one model with another tag."""
+    """`llama3` is `ollama/llama3:latest`, or the only model with another tag."""
     whole, _, tag = candidate.model.rpartition(":") if ":" in candidate.model else (candidate.model, "", "")
     bare = whole.partition("/")[2] or whole
     return word.lower() in (whole.lower(), bare.lower()) and (not latest or tag in ("", "latest"))

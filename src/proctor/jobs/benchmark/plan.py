@@ -22,7 +22,7 @@ DEFAULT_TIMEOUT_SECONDS = 1800
 
 
 ORACLE, NOOP = "oracle", "noop"
-"""Stand-ins that take a model's place: one applies the reference solution, one does nothing."""
+"""Mocks in place of a model: one applies the reference solution, one does nothing."""
 
 
 STAND_IN_AGENT = "scripted"
@@ -101,16 +101,16 @@ class BenchmarkDefinition:
     models: tuple[Candidate, ...]
     runs: int = 1
     agent: str = ""
-    """Who works on every task; empty: as the task says."""
+    """Agent of every task; empty: the task's own."""
     timeout_seconds: float | None = None
-    """For every task; None: as the task says."""
+    """For every task; None: the task's own."""
     default_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     retries: int = 0
     commits: Mapping[str, str] = field(default_factory=dict)
-    """The commit each task with a repository begins from, by the task's name."""
+    """The commit each task with a repository starts from, by the task's name."""
 
     def items(self) -> Iterator[Item]:
-        """Run by run, so that a benchmark cut short has compared every model equally often."""
+        """The items, repeat by repeat: an interrupted benchmark has compared every model equally often."""
         for repeat in range(1, self.runs + 1):
             for task in self.tasks:
                 for model in self.models:
@@ -118,14 +118,14 @@ class BenchmarkDefinition:
 
     @property
     def label(self) -> str:
-        """What the benchmark is about: its task, or the folder of its tasks."""
+        """The task, or the folder of the tasks."""
         if len(self.tasks) == 1:
             return self.tasks[0].name
         parents = {task.file.parent for task in self.tasks}
         return parents.pop().name if len(parents) == 1 else f"{len(self.tasks)} tasks"
 
     def agent_for(self, task: Task, model: Candidate) -> str:
-        """Who works on a task with a model."""
+        """The agent of a task with a model."""
         return STAND_IN_AGENT if is_stand_in(model) else self.agent or task.agent or DEFAULT_AGENT
 
     def _item(self, task: Task, model: Candidate, repeat: int) -> Item:
@@ -182,17 +182,17 @@ class BenchmarkDefinition:
 
 
 def is_stand_in(model: Candidate) -> bool:
-    """Whether this takes a model's place to try out a task."""
+    """Whether this is a mock in place of a model."""
     return model.model in (ORACLE, NOOP)
 
 
 def stand_in(name: str) -> Candidate:
-    """One that takes a model's place: `oracle` or `noop`."""
+    """A mock in place of a model: `oracle` or `noop`."""
     return Candidate(name=name, model=name, display_name=name, is_usual=False)
 
 
 def script_of(model: Candidate, task: Task) -> list[dict[str, Any]]:
-    """What a stand-in does about a task, as steps of the scripted agent."""
+    """What a mock does in a task, as steps of the scripted agent."""
     if model.model == NOOP:
         return []
     if task.solution is None and not task.answer:
@@ -212,7 +212,7 @@ def _written(solution: TaskFolder) -> Iterator[dict[str, Any]]:
 
 
 def _in_parts(content: str) -> Sequence[str]:
-    """The text cut inside whatever the scripted agent would take for a hole to fill."""
+    """The text, split inside whatever the scripted agent would take for a placeholder."""
     parts = [content]
     for hole in _HOLES:
         parts = [piece for part in parts for piece in _cut(part, hole)]

@@ -1,7 +1,4 @@
-"""The comparison of a benchmark as one page: who succeeded, how fast, at what price, and how sure that is.
-
-Knows nothing of stores or files; computes nothing.
-"""
+"""The comparison of a benchmark as an HTML page, and facts about the machine."""
 
 import os
 import platform
@@ -19,9 +16,6 @@ from proctor.formatting import UNKNOWN, interval, percent, seconds, short, usd
 from proctor.report.charts import Bar, Point, bars, scatter
 from proctor.report.render import page
 from proctor.stats.leaderboard import Leaderboard, ModelFigures, Rank, Ranking
-
-# What the machine is on which a benchmark ran: times mean little without it.
-
 
 PATIENCE_SECONDS = 5
 

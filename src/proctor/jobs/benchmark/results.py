@@ -21,11 +21,12 @@ from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT
 from proctor.job import BatchEnd, ItemFinished, JobFiles
 from proctor.jobs.benchmark.report import benchmark_html, machine_info
-from proctor.jobs.benchmark.results_import import RESULT, read_results, take_in, take_up_again
+from proctor.jobs.benchmark.results_import import RESULT, import_runs, read_results, requeue
 from proctor.json_values import parse_json
 from proctor.stats.intervals import Estimate, Rate
 from proctor.stats.leaderboard import BenchmarkRun, Leaderboard, ModelFigures, Ranking, compare
 from proctor.store import Store
+from proctor.store.runs import run_ids_of_job
 
 RESULTS = Path("benchmark/results")
 
@@ -118,9 +119,9 @@ class ResultFolder(JobFiles):
             )
         damaged = {file.name for file in imported.damaged}
         models = [model for model, name in self._file_names().items() if name in damaged]
-        if count := take_in(store, self._run_id, imported.runs, self.path.name):
+        if count := import_runs(store, self._run_id, imported.runs, self.path.name):
             self._ctx.info(f"{plural(count, 'finished run')} imported from {self.path}")
-        take_up_again(store, self._run_id, models)
+        requeue(store, self._run_id, models)
 
     def _compare(self) -> Leaderboard:
         return compare(self._ctx.store.read, self._run_id, self._ctx.now())
@@ -377,7 +378,7 @@ def find_earlier(store: Store, wanted: str, output: Path | None) -> EarlierResul
     about = read_object(folder / ABOUT) if folder else {}
     names = [name for name in (about.get("batch_id"), folder.name if folder else None, wanted) if name]
     for name in names:
-        rows = store.read.query('SELECT * FROM "batches" WHERE "runId" = ?', (str(name),))
+        rows = store.read.exact_batch(str(name))
         if rows and rows[0]["job"] != "benchmark":
             raise UsageError(f"{name} is not a benchmark\nResume it with:  proctor resume {name}")
         if rows:
@@ -397,7 +398,7 @@ def new_run_id(store: Store, moment: datetime) -> str:
     stem = f"batch_{moment:%Y%m%d_%H%M%S}"
     for number in range(1, 1000):
         name = stem if number == 1 else f"{stem}_{number}"
-        taken = store.read.query('SELECT 1 FROM "batches" WHERE "runId" = ?', (name,))
+        taken = store.read.exact_batch(name)
         if not taken and not (RESULTS / name).exists():
             return name
     raise UsageError(f"there are too many runs called {stem}")
@@ -414,10 +415,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def _not_found(store: Store, wanted: str) -> NotFound:
-    rows = store.read.query(
-        'SELECT "runId" FROM "batches" WHERE "job" = ? ORDER BY "createdAt" DESC', ("benchmark",)
-    )
-    known = [row["runId"] for row in rows[:200]]
+    known = run_ids_of_job(store.read, "benchmark")[:200]
     known += [path.name for path in RESULTS.iterdir() if path.is_dir()] if RESULTS.is_dir() else []
     near = difflib.get_close_matches(wanted, dict.fromkeys(known), n=2)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""

@@ -1,10 +1,7 @@
-"""Results of a benchmark that were brought from elsewhere: read its files, and take them into the store.
+"""Import result files of a benchmark from another machine into the store.
 
-A result file says of each run which item it was and what it came to. Whoever has the folder can go on
-with the benchmark on another machine: what is finished there is finished here. A file that cannot be
-read is set aside, never guessed at.
-
-Knows nothing of how items are carried out or how files are written.
+A result file has the item and the outcome of each run, so that the benchmark can be resumed from the folder
+alone. A file that cannot be read is renamed, and its runs are repeated.
 """
 
 import json
@@ -21,7 +18,7 @@ from proctor.store import Store, Writer, timestamp
 from proctor.store.batches import moment
 
 RESULT = "_result.json"
-"""How the names of result files end."""
+"""Suffix of result files."""
 
 
 DAMAGED = ".damaged"
@@ -47,24 +44,24 @@ NUMBERS = ("completion_time", "wall_time", "cost_usd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedResult:
-    """A result file that was set aside."""
+    """A damaged result file, renamed."""
 
     name: str
     why: str
     aside: str
-    """What it is called now."""
+    """Its new name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedResults:
-    """What a folder holds."""
+    """The result files of a folder."""
 
     runs: tuple[Mapping[str, Any], ...]
     damaged: tuple[DamagedResult, ...]
 
 
 def read_results(folder: Path) -> ImportedResults:
-    """Read every result file of a folder; those that are damaged are renamed, so that none is lost."""
+    """Read every result file of a folder; damaged files are renamed, so that none is lost."""
     runs, damaged = list[Mapping[str, Any]](), list[DamagedResult]()
     for file in sorted(folder.glob(f"*{RESULT}")):
         try:
@@ -74,27 +71,27 @@ def read_results(folder: Path) -> ImportedResults:
     return ImportedResults(runs=tuple(runs), damaged=tuple(damaged))
 
 
-def take_in(store: Store, run_id: str, runs: Iterable[Mapping[str, Any]], source: str) -> int:
-    """Make items finished that are finished in these runs and were never begun here; how many."""
+def import_runs(store: Store, run_id: str, runs: Iterable[Mapping[str, Any]], source: str) -> int:
+    """Import the finished runs of items that were never started here; their number."""
     waiting = {
         row["id"]: row
         for row in store.read.items(run_id, limit=1_000_000)
         if row["status"] == QUEUED and row["sessionId"] is None
     }
-    wanted = [run for run in runs if run["item_id"] in waiting and run["status"] != ERROR]
-    if not wanted:
+    finished = [run for run in runs if run["item_id"] in waiting and run["status"] != ERROR]
+    if not finished:
         return 0
     writer = store.writer()
     try:
-        for run in wanted:
+        for run in finished:
             _ImportedRun(store, run_id, waiting[run["item_id"]], run, source).write(writer)
     finally:
         writer.close()
-    return len(wanted)
+    return len(finished)
 
 
-def take_up_again(store: Store, run_id: str, models: Iterable[str]) -> int:
-    """Queue every finished item of these models once more; how many there were."""
+def requeue(store: Store, run_id: str, models: Iterable[str]) -> int:
+    """Queue every finished item of these models again; their number."""
     names = set(models)
     rows = [
         row
@@ -141,7 +138,7 @@ def _check(run: Any) -> None:
 
 
 def _set_aside(file: Path) -> str:
-    """Rename a file out of the way, without replacing what was set aside before."""
+    """Rename a damaged file, without replacing another."""
     names = (file.with_name(f"{file.name}{DAMAGED}{number}") for number in ("", *map(str, range(2, 1000))))
     target = next(name for name in names if not name.exists())
     file.rename(target)
@@ -150,7 +147,7 @@ def _set_aside(file: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _ImportedRun:
-    """One run on its way into the store."""
+    """One run to import."""
 
     store: Store
     run_id: str
@@ -180,9 +177,9 @@ class _ImportedRun:
         writer.change("batch_items", (self.run_id, self.item["id"]), finished)
 
     def _session_id(self) -> str:
-        """Its own, unless it is none or somebody has it already."""
+        """Its own ID, unless that is not valid or in use."""
         given = self.run["session_id"]
-        taken = self.store.read.query('SELECT 1 FROM "sessions" WHERE "id" = ?', (given,))
+        taken = self.store.read.exact_session(given)
         return given if SESSION_ID.fullmatch(given) and not taken else f"{self.item['id']}{len(taken):04x}"
 
     def _began(self) -> str | None:
@@ -215,7 +212,7 @@ class _ImportedRun:
             "modelCalls": run["prompts_sent"],
             "toolCalls": run["tool_calls"],
             "interventions": run["human_interventions"],
-            "notes": json.dumps([f"brought from {self.source}; its transcript stayed there"]),
+            "notes": json.dumps([f"imported from {self.source}, without its transcript"]),
         }
 
     def _iteration(self, session_id: str) -> dict[str, Any]:

@@ -22,9 +22,6 @@ from proctor.plan.validate import SectionLabel, check_shape, suggestion
 from proctor.plan.yaml_loader import read_source
 from proctor.workspace.starting_files import NOTHING, digest_of_folder
 
-# The parts of a task that is written in Markdown: its title, facts, sections and boxes.
-
-
 _FENCE = re.compile(r"^\s*(```|~~~)")
 
 
@@ -42,7 +39,7 @@ _BOX = re.compile(r"^\s*[-*+]\s+\[[ xX]\]\s*(.+?)\s*$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextLine:
-    """A line of text and where it stands."""
+    """A line of text and its number."""
 
     number: int
     """Counted from 1, in the whole file."""
@@ -58,15 +55,15 @@ class Markdown:
     is_task: bool
     """Whether the first heading says that it is a task."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What stands behind words in bold, by the word in small letters."""
+    """Text after words in bold, by the word in lower case."""
     sections: Mapping[str, str] = field(default_factory=dict)
-    """The text below each heading, by the heading in small letters."""
+    """The text below each heading, by the heading in lower case."""
     boxes: tuple[TextLine, ...] = ()
     """The entries of the section `Success Criteria`."""
 
 
 def read_markdown(text: str, *, first_line: int = 1) -> Markdown:
-    """Find the parts of a text whose first line has this number in its file."""
+    """Parse a text whose first line has this number in its file."""
     title, is_task, fenced, section = "", False, False, ""
     facts, sections, boxes = dict[str, str](), dict[str, list[str]](), list[TextLine]()
     for number, line in enumerate(text.split("\n"), first_line):
@@ -106,9 +103,6 @@ def bullets(section: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-# What may stand in the front matter of a task file, as a pydantic model.
-
-
 def _is_check(value: Any) -> Any:
     commands = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
     if not commands or not all(isinstance(command, str) and command.strip() for command in commands):
@@ -141,7 +135,7 @@ FOLDERS = ("start", "check_files", "solution")
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:
-    """How the parts of a front matter are spoken of."""
+    """The sections of the front matter."""
     match path:
         case ():
             return SectionLabel("the task", "A task", names_of(Header))
@@ -161,7 +155,7 @@ DIFFICULTIES = {"smoke": "Smoke Test", "easy": "Easy", "medium": "Medium", "hard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCheck:
-    """One way to tell whether the work is good."""
+    """One check of a task."""
 
     criterion: str
     """The success criterion it is about; empty: the task as a whole."""
@@ -179,17 +173,17 @@ class TaskFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What is asked of every model."""
+    """One task for every model."""
 
     name: str
     """The file's, without its suffix."""
     title: str
     file: Path
     prompt: str
-    """What the agent is given."""
+    """The prompt of the agent."""
     difficulty: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What else is said in bold: issue, time estimate."""
+    """Other facts in bold: issue, time estimate."""
     requirements: tuple[str, ...] = ()
     checks: tuple[TaskCheck, ...] = ()
     """Every success criterion, then the checks of no criterion."""
@@ -206,7 +200,7 @@ class Task:
 
     @property
     def commands(self) -> tuple[TaskCheck, ...]:
-        """The checks that can be made."""
+        """The checks that have a command."""
         return tuple(check for check in self.checks if check.command)
 
     @property
@@ -215,7 +209,7 @@ class Task:
 
 
 def read_task(file: Path) -> Task:
-    """Read one task and look at the folders it names. Raises `PlanError` or `UsageError`."""
+    """Read one task and check its folders. Raises `PlanError` or `UsageError`."""
     text = _text_of(file)
     header, body, first_line = _split(text, str(file))
     markdown = read_markdown(body, first_line=first_line)
@@ -291,7 +285,7 @@ def _root(file: Path) -> Path:
 
 
 def _split(text: str, file: str) -> tuple[PlanSource, str, int]:
-    """The front matter, the text behind it, and the number of that text's first line."""
+    """The front matter, the text after it, and the number of that text's first line."""
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
         return PlanSource(file, text, {}, ValuePlace(1, 1)), text, 1
@@ -390,12 +384,9 @@ def _folders(header: PlanSource, file: Path, problems: list[Problem]) -> Iterato
 
 
 def _difficulty(said: str, file: Path) -> str:
-    """As the task says, else as its folder is called."""
+    """The difficulty of the task, else the name of its folder."""
     word = said or next((part for part in reversed(file.parent.parts) if part in DIFFICULTIES), "")
     return DIFFICULTIES.get(word.lower(), word)
-
-
-# Find the tasks that are meant: one file, or all tasks in a folder.
 
 
 MOST_TASKS = 1000
@@ -424,7 +415,7 @@ def read_tasks(path: Path) -> list[Task]:
 def _in_folder(
     folder: Path, tasks: list[Task], problems: list[Problem], claimed: frozenset[Path] = frozenset()
 ) -> Iterator[Path]:
-    """Read every task below a folder, leaving out the files that tasks begin with."""
+    """Read every task below a folder, except in the folders of tasks' files."""
     names = sorted(folder.iterdir(), key=_easiest_first)
     mine = [name for name in names if name.suffix in SUFFIXES and name.is_file() and _is_task(name)]
     already = len(tasks)
@@ -449,7 +440,7 @@ def _easiest_first(path: Path) -> tuple[int, str]:
 
 
 def _is_task(file: Path) -> bool:
-    """Whether a file found in a folder is meant as one: its first heading says so."""
+    """Whether a file is a task: its first heading says so."""
     try:
         with file.open("rb") as opened:
             head = opened.read(64 * 1024).decode("utf-8", "replace")
@@ -466,7 +457,7 @@ def _read_into(file: Path, tasks: list[Task], problems: list[Problem]) -> None:
 
 
 def _with_distinct_names(tasks: list[Task], path: Path) -> list[Task]:
-    """Tasks of one name in several folders are called by their path."""
+    """The tasks, named by path where two have the same name."""
     names = [task.name for task in tasks]
     if len(set(names)) == len(names):
         return tasks

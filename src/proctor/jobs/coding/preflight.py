@@ -18,11 +18,9 @@ from proctor.batch.preflight import (
     missing_program,
 )
 from proctor.errors import Problem, WorkspaceError
-from proctor.expect import problems_of
 from proctor.item import Item
 from proctor.jobs.coding.plan import CodingPlan, Overrides
 from proctor.runner import agent_settings
-from proctor.workspace.source_repository import open_source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +78,9 @@ class _PreflightCheck:
             yield from check(*what)
 
     def _repository(self, repo: str, base: str) -> Iterator[Finding]:
+        # Loaded here: plans of plain prompts have no repository.
+        from proctor.workspace.source_repository import open_source
+
         try:
             source = open_source(Path(repo), self._context.environment)
         except WorkspaceError as error:
@@ -125,6 +126,8 @@ class _PreflightCheck:
                 yield "env", f"`{name}` looks like a secret that is written out", remedy
 
     def _expectation(self, _: str, expect: Mapping[str, Any]) -> Iterator[Finding]:
+        from proctor.expect import problems_of
+
         for problem in problems_of(expect):
             yield "expect", problem, ""
 

@@ -1,9 +1,7 @@
-"""A simulation's files: one for each dialogue, and a summary. All of them can be made again from the store.
+"""Files of a simulation: one per dialogue, a summary, checkpoints, and the analysis. All come from the store.
 
-What differs from one time to the next although the same was said (ids of attempts, times, durations) stands
-in a file's last member, `record`; the rest of two runs with one seed is equal byte for byte.
-
-Knows nothing of how dialogues come about.
+What differs between equal dialogues (IDs of attempts, times, durations) is in the last member, `record`; the
+rest of two runs with one seed is equal byte for byte.
 """
 
 import json
@@ -24,40 +22,39 @@ from proctor.report.render import Drawn, filed, page, text
 from proctor.runners.dialogue import UNFINISHED
 from proctor.stats.dialogue import runs_of, summary_of
 from proctor.store import ItemFilter, StoreReader
-
-# Let dialogues that were cut off go on: put what the store knows of them where their runner looks.
-
+from proctor.store.items import mock_models
+from proctor.store.tables import MetricRow
 
 PAGE = 500
 
 
-CUT_OFF = ("cost_limit", "halted", "rate_limit")
-"""Reasons, besides errors and time-outs, for which a dialogue has stopped without being over."""
+INTERRUPTIONS = ("cost_limit", "halted", "rate_limit")
+"""End reasons, besides errors and timeouts, of dialogues that are not finished."""
 
 
 def write_checkpoints(read: StoreReader, run_id: str, folder: Path) -> int:
-    """Write a checkpoint for each dialogue of a batch that waits and was begun; how many there were."""
+    """Write a checkpoint for each queued dialogue that was started before; their number."""
     target = folder / UNFINISHED
     shutil.rmtree(target, ignore_errors=True)
     written = 0
-    for item in _waiting(read, run_id):
-        found = _latest(read, item)
-        if found is not None:
+    for item in _started(read, run_id):
+        checkpoint = _latest(read, item)
+        if checkpoint is not None:
             target.mkdir(parents=True, exist_ok=True)
             path = target / str(json.loads(item["settings"])["file"])
             half = path.with_name(f"{path.name}.{os.getpid()}")
-            half.write_text(json.dumps(found.document(), ensure_ascii=False), encoding="utf-8")
+            half.write_text(json.dumps(checkpoint.document(), ensure_ascii=False), encoding="utf-8")
             half.replace(path)
             written += 1
     return written
 
 
 def clear_checkpoints(folder: Path) -> None:
-    """Remove what nobody is going to look for any more."""
+    """Remove all checkpoints."""
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
 
 
-def _waiting(read: StoreReader, run_id: str) -> Iterator[Mapping[str, Any]]:
+def _started(read: StoreReader, run_id: str) -> Iterator[Mapping[str, Any]]:
     offset = 0
     while page := read.items(run_id, ItemFilter(statuses=(QUEUED,)), limit=PAGE, offset=offset):
         yield from (item for item in page if item["sessionId"])
@@ -65,10 +62,10 @@ def _waiting(read: StoreReader, run_id: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _latest(read: StoreReader, item: Mapping[str, Any]) -> Checkpoint | None:
-    """The furthest that an attempt has come which was cut off; None when it has to begin anew."""
+    """The furthest checkpoint of the attempts; None: the dialogue starts over."""
     attempts = read.attempts(item["runId"], item["id"])
     last = attempts[-1] if attempts else None
-    if last is None or not (last["status"] in (ERROR, TIMEOUT) or last["endReason"] in CUT_OFF):
+    if last is None or not (last["status"] in (ERROR, TIMEOUT) or last["endReason"] in INTERRUPTIONS):
         return None
     best: tuple[ConversationCheckpoint, str] | None = None
     for attempt in attempts:
@@ -81,30 +78,30 @@ def _latest(read: StoreReader, item: Mapping[str, Any]) -> Checkpoint | None:
 def _standing(steps: Sequence[Mapping[str, Any]]) -> ConversationCheckpoint | None:
     for step in reversed(steps):
         try:
-            found = parse_conversation(step["output"])
+            checkpoint = parse_conversation(step["output"])
         except (ValueError, KeyError, TypeError):
             continue
-        # A turn is a step; anything else was written by someone we do not know.
-        return found if found.turns == step["step"] else None
+        # A turn is a step; anything else is not a checkpoint of ours.
+        return checkpoint if checkpoint.turns == step["step"] else None
     return None
 
 
 def _checkpoint(
     read: StoreReader, item_id: str, standing: ConversationCheckpoint, session_id: str
 ) -> Checkpoint:
-    said = [row for row in read.of_session("messages", session_id) if row["step"] <= standing.turns]
-    measured = [row for row in read.of_session("metrics", session_id) if 0 < row["step"] <= standing.turns]
+    messages = [row for row in read.of_session("messages", session_id) if row["step"] <= standing.turns]
+    metrics = [row for row in read.of_session("metrics", session_id) if 0 < row["step"] <= standing.turns]
     return Checkpoint(
         item_id=item_id,
         conversation=standing,
-        messages=[{name: row[name] for name in ("role", "name", "content")} for row in said],
+        messages=[{name: row[name] for name in ("role", "name", "content")} for row in messages],
         metrics=[
             {
                 "name": row["name"],
                 "value": row["label"] if row["value"] is None else row["value"],
                 "step": row["step"],
             }
-            for row in measured
+            for row in metrics
         ],
     )
 
@@ -116,12 +113,14 @@ _USED = ("prompt_tokens", "completion_tokens", "total_tokens", "total_cost")
 
 
 def session_document(reader: StoreReader, item: Mapping[str, Any]) -> dict[str, Any]:
-    """One finished dialogue, from its item's row, as its file holds it."""
+    """The file of a finished dialogue, from its item's row."""
     details, settings = json.loads(item["details"]), json.loads(item["settings"])
     session_id = item["sessionId"]
-    session = reader.session(session_id) if session_id else {}
+    session: Mapping[str, Any] = reader.session(session_id) if session_id else {}
     metrics = reader.of_session("metrics", session_id) if session_id else []
-    facts = {row["name"]: row["label"] if row["value"] is None else row["value"] for row in metrics}
+    facts = dict[str, Any]()
+    for row in metrics:
+        facts[row["name"]] = row["label"] if row["value"] is None else row["value"]
     document = {
         "profile": details[CLIENT]["profile"],
         "messages": _messages(reader, session_id),
@@ -150,16 +149,16 @@ def session_document(reader: StoreReader, item: Mapping[str, Any]) -> dict[str, 
 
 
 def write_session(folder: Path, item: Mapping[str, Any], reader: StoreReader) -> Path:
-    """Write the file of one finished dialogue; whole or not at all."""
+    """Write the file of one finished dialogue atomically."""
     path = folder / str(json.loads(item["settings"])["file"])
     write_json(path, session_document(reader, item))
     return path
 
 
 def write_missing(folder: Path, reader: StoreReader, run_id: str, *, look_inside: bool) -> int:
-    """Write the files of finished dialogues that are not there; how many those were.
+    """Write the missing files of finished dialogues; their number.
 
-    `look_inside` also finds files of an earlier attempt, at the price of reading them all.
+    `look_inside` also replaces files of earlier attempts, which requires reading them all.
     """
     written = 0
     for item in finished_items(reader, run_id):
@@ -178,25 +177,22 @@ def _attempt_in(path: Path) -> str:
 
 
 def write_summary(folder: Path, reader: StoreReader, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Write what the batch came to so far, and return it."""
+    """Write the summary of the results so far, and return it."""
     totals = reader.totals(batch["runId"])
-    stand_ins = reader.query(
-        'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "standIn" = 1', (batch["runId"],)
-    )
     document = summary_of(runs_of(reader, batch["runId"])) | {
         "batch_id": batch["runId"],
         "batch_status": batch["status"],
         "seed": batch["seed"],
         "tokens": totals["tokens"],
         "cost_usd": totals["costUsd"],
-        "stand_ins": sorted(row["model"] for row in stand_ins),
+        "stand_ins": mock_models(reader, batch["runId"]),
     }
     write_json(folder / SUMMARY, document)
     return document
 
 
 def finished_items(reader: StoreReader, run_id: str) -> Iterator[Mapping[str, Any]]:
-    """The finished items of a batch, in little memory."""
+    """The finished items of a batch, page by page."""
     offset = 0
     while page := reader.items(run_id, ItemFilter(statuses=FINISHED), limit=PAGE, offset=offset):
         yield from page
@@ -204,14 +200,14 @@ def finished_items(reader: StoreReader, run_id: str) -> Iterator[Mapping[str, An
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write a document whole or not at all."""
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    half.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    half.replace(path)
+    """Write a document atomically."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    partial.replace(path)
 
 
 def _status_word(status: str) -> str:
-    """`fail` stays; whatever else went wrong is an `error` in the documented record."""
+    """The documented status: `fail` and `timeout` are kept, everything else is `error`."""
     return status if status in ("fail", "timeout") else ERROR
 
 
@@ -241,7 +237,7 @@ def _usage(facts: Mapping[str, Any]) -> dict[str, Any]:
             usage[who] = {name: value if name == "total_cost" else int(value) for name, value in used.items()}
     costs = [used["total_cost"] for used in usage.values() if used.get("total_cost") is not None]
     asked = [used for used in usage.values() if used]
-    # A sum of which a part is unknown is unknown; nothing asked costs nothing.
+    # A sum with an unknown part is unknown; no calls cost nothing.
     usage["total_cost"] = sum(costs) if len(costs) == len(asked) else None
     return usage
 
@@ -251,8 +247,8 @@ def _role(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {("profile" if name == "profileName" else name): asked[name] for name in kept}
 
 
-def _states(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the roles remembered, turn by turn."""
+def _states(metrics: Sequence[MetricRow]) -> list[dict[str, Any]]:
+    """The recorded state of the roles, turn by turn."""
     turns: dict[int, dict[str, Any]] = {}
     for row in metrics:
         if row["step"]:
@@ -262,7 +258,7 @@ def _states(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _scores(reader: StoreReader, session_id: str | None) -> list[dict[str, Any]]:
-    rows = reader.of_session("scores", session_id) if session_id else []
+    rows: Sequence[Mapping[str, Any]] = reader.of_session("scores", session_id) if session_id else []
     names = {
         "evaluator": "evaluator",
         "evaluatorDigest": "digest",
@@ -293,14 +289,11 @@ def _record(item: Mapping[str, Any], session: Mapping[str, Any]) -> dict[str, An
     }
 
 
-# What a simulation's sessions show, as a page: means by combination, and where the variance comes from.
-
-
 DRAWN_CELLS = 40
 
 
 def dialogue_html(document: Mapping[str, Any]) -> str:
-    """The analysis as one HTML file that needs nothing else."""
+    """The analysis as one self-contained HTML file."""
     plots = {
         name: [(caption, Markup(plot)) for caption, plot in drawn] for name, drawn in _plots(document).items()
     }
@@ -308,13 +301,13 @@ def dialogue_html(document: Mapping[str, Any]) -> str:
 
 
 def dialogue_markdown(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """The analysis as Markdown, and the plots it shows: SVG files by the names it looks for them under."""
+    """The analysis as Markdown, and its plots: SVG files by name."""
     plots, files = filed(_plots(document))
     return _markdown(document, plots), files
 
 
 def dialogue_words(document: Mapping[str, Any]) -> str:
-    """The analysis as text for a terminal, which shows no plots."""
+    """The analysis as text for a terminal, without plots."""
     return _markdown(document, {})
 
 
@@ -323,14 +316,14 @@ def _markdown(document: Mapping[str, Any], plots: Mapping[str, Sequence[Drawn]])
 
 
 def around(estimate: Mapping[str, Any]) -> str:
-    """An interval in words."""
+    """A confidence interval as text."""
     if estimate["low"] is None:
         return "too few to say"
     return f"{figure(estimate['low'])} to {figure(estimate['high'])}"
 
 
 def _plots(document: Mapping[str, Any]) -> dict[str, list[Drawn]]:
-    """The plots of each measure by its name."""
+    """The plots by measure."""
     return {
         each["measure"]: [
             *_means(each["measure"], each["cells"]),
@@ -359,10 +352,10 @@ def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
 
 
 def _shares(measure: str, components: Sequence[Mapping[str, Any]]) -> list[Drawn]:
-    told = [
+    known = [
         Bar(label=each["source"], value=each["share"]) for each in components if each["share"] is not None
     ]
-    if not told:
+    if not known:
         return []
     title = f"{measure}: share of the variance"
-    return [(title, bars(title, told, top=1.0, say=percent))]
+    return [(title, bars(title, known, top=1.0, say=percent))]

@@ -31,6 +31,7 @@ from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
 from proctor.models import ModelRouter
 from proctor.runners.dialogue import ROLES
+from proctor.store.runs import batches_of_job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,10 +312,7 @@ class DialogueJob(Job):
         """The latest run in the folder the plan sets; without one, the latest run of the same simulation."""
         assert isinstance(plan, DialogueJobPlan)
         folder = plan.requested_output
-        rows = ctx.store.read.query(
-            'SELECT * FROM "batches" WHERE "job" = ? ORDER BY "createdAt" DESC, "runId" DESC', (self.name,)
-        )
-        for row in rows:
+        for row in batches_of_job(ctx.store.read, self.name):
             same_folder = json.loads(row["optionsJson"]).get("outputDir") == str(folder)
             if same_folder if folder else row["planDigest"] == plan.simulation.digest:
                 return str(row["runId"])

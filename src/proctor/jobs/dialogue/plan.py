@@ -1,9 +1,7 @@
-"""A simulation: every client × every therapist, each so often, from flags and a config file.
+"""A simulation: every client × every therapist, repeated, from overrides and a config file.
 
-Which profile a client has turns with the run: run 0 has the first, run 1 the second, and round again; a
-therapist keeps its own. So a batch that is given more runs later keeps those it has.
-
-Knows nothing of models' whereabouts, of disks but the files it is told of, or of how a dialogue goes.
+Clients rotate through their profiles: repeat 0 has the first, repeat 1 the second, and so on; a therapist has
+one. More repeats therefore keep the results of the earlier ones.
 """
 
 import json
@@ -16,44 +14,41 @@ from proctor.dialogue.participant import CLIENT, THERAPIST, Role
 from proctor.errors import Problem, UsageError
 from proctor.item import Item, digest_of
 from proctor.jobs.dialogue.roles import RoleFolder, Roles, read_profiles
-from proctor.jobs.dialogue.schema import DEFAULTS, DialogueSettings, as_list, asked_for
+from proctor.jobs.dialogue.schema import DEFAULTS, DialogueSettings, as_list, read_settings
 from proctor.plan.criteria import criteria_of, documents, evaluator_of, expectation_of, is_evaluator
 from proctor.plan.source import refuse
 from proctor.plan.validate import did_you_mean
-
-# Who plays: one role with its profiles, options and model, on one side.
-
 
 TEMPERATURE = "temperature"
 
 
 STAND_IN_MODEL = "scripted/lines"
-"""Under this name a role that only recites appears where others have their model."""
+"""The model name of a scripted role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleChoice:
-    """One role, cast."""
+    """One role on one side, with its profiles, options and model."""
 
     label: str
-    """What it is called in files and tables; the role's name where nothing else is said."""
+    """Its name in files and tables; by default the role's name."""
     role: Role
     digest: str
-    """The role's, kept because it takes a while to compute."""
+    """Digest of the role, stored because it is slow to compute."""
     profiles: Sequence[tuple[str, Mapping[str, Any]]]
-    """In the order in which runs take them."""
+    """In the order of the repeats."""
     options: Mapping[str, Any] = field(default_factory=dict)
     model: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     remark: str = ""
-    """Worth saying before anything starts."""
+    """A remark for the user; empty: none."""
 
     def profile_name(self, run: int) -> str:
-        """Who it is in one run."""
+        """Name of its profile in one repeat."""
         return self.profiles[run % len(self.profiles)][0]
 
     def details(self, run: int) -> dict[str, Any]:
-        """What an item asks of this side."""
+        """This side in the details of an item."""
         name, profile = self.profiles[run % len(self.profiles)]
         return {
             "role": self.role.name,
@@ -67,7 +62,7 @@ class RoleChoice:
         }
 
     def settled(self, model: str, parameters: Mapping[str, Any]) -> "RoleChoice":
-        """The same with a model and parameters, where its own entry says nothing."""
+        """The same with a default model and default parameters."""
         if not self.role.asks:
             return replace(self, model=STAND_IN_MODEL if self.role.stand_in else "", parameters={})
         given = {name: value for name, value in parameters.items() if value is not None}
@@ -76,22 +71,23 @@ class RoleChoice:
 
 
 def cast(entry: Mapping[str, Any], side: str, language: str, folder: Path, roles: Roles) -> RoleChoice:
-    """Cast one entry of a config; raises `UsageError` with what is wrong with it."""
-    found = roles.find(entry["role"])
-    if side not in found.plays:
-        raise UsageError(f"the role {found.name} does not play a {side}\nIt plays: {', '.join(found.plays)}.")
-    role, options = found.role(language), dict(entry.get("options") or {})
-    spoken = f"{found.name} has no templates in `{language}`: it is played in `{role.language}`"
-    _check_options(found, options)
+    """Resolve one entry of a config; raises `UsageError` for what is wrong with it."""
+    folder_of_role = roles.find(entry["role"])
+    if side not in folder_of_role.plays:
+        sides = ", ".join(folder_of_role.plays)
+        raise UsageError(f"the role {folder_of_role.name} does not play a {side}\nIt plays: {sides}.")
+    role, options = folder_of_role.role(language), dict(entry.get("options") or {})
+    remark = f"{folder_of_role.name} has no templates in `{language}`: it is played in `{role.language}`"
+    _check_options(folder_of_role, options)
     return RoleChoice(
         label=_label(entry),
         role=role,
         digest=role.digest,
-        profiles=_profiles(found, entry, side, folder),
+        profiles=_profiles(folder_of_role, entry, side, folder),
         options=options,
         model=entry.get("model") or "",
         parameters={} if entry.get(TEMPERATURE) is None else {TEMPERATURE: entry[TEMPERATURE]},
-        remark=spoken if language.partition("-")[0] != role.language.partition("-")[0] else "",
+        remark=remark if language.partition("-")[0] != role.language.partition("-")[0] else "",
     )
 
 
@@ -99,7 +95,7 @@ def _label(entry: Mapping[str, Any]) -> str:
     label = str(entry.get("label") or entry["role"])
     # It becomes part of a file's name.
     if not all(letter.isalnum() or letter in "._-" for letter in label) or label.startswith("."):
-        raise UsageError(f"`{label}` is no label\nUse letters, digits, dots, dashes and underscores.")
+        raise UsageError(f"`{label}` is not a valid label\nUse letters, digits and . _ -")
     return label
 
 
@@ -152,7 +148,7 @@ def _from_file(role: RoleFolder, path: Path) -> dict[str, Mapping[str, Any]]:
     there = read_profiles(path)
     for name, profile in there.items():
         if wrong := role.check_profile(profile):
-            raise UsageError(f"{path}: the profile {name} is none for {role.name}: {wrong[0]}")
+            raise UsageError(f"{path}: the profile {name} is not valid for {role.name}: {wrong[0]}")
     return there
 
 
@@ -162,15 +158,15 @@ DEFAULT_MODEL = ("OPENAI", "gpt-4o")
 MOST_ITEMS = 1_000_000
 
 
-UNDER_A_NAME_OF_ITS_OWN = ("scripted/", "replay/", "litellm/")
+COMPLETE_NAMES = ("scripted/", "replay/", "litellm/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combination:
-    """One client with one therapist, and whatever else was varied."""
+    """One client with one therapist, and one value of each varied setting."""
 
     name: str
-    """What its files are called: `patientPsi_CBT`."""
+    """Prefix of its files: `patientPsi_CBT`."""
     client: RoleChoice
     therapist: RoleChoice
     varied: Mapping[str, str] = field(default_factory=dict)
@@ -178,52 +174,53 @@ class Combination:
 
 @dataclass(frozen=True, kw_only=True)
 class DialoguePlan:
-    """A simulation, checked and laid out."""
+    """A checked simulation."""
 
     config: Mapping[str, Any]
-    """Everything that was asked for, with its defaults."""
+    """All settings, with defaults."""
     combinations: Sequence[Combination]
     evaluators: Sequence[Mapping[str, Any]]
     text: str
 
     @property
     def digest(self) -> str:
-        """Of what is asked: not of where its files go, or how many are at work."""
+        """Digest of the settings, without output folder and concurrency."""
         aside = ("output_dir", "max_workers", "notify", "record", "replay", "num_runs")
         return digest_of({name: value for name, value in self.config.items() if name not in aside})
 
     @property
     def item_count(self) -> int:
+        """Number of dialogues."""
         return len(self.combinations) * int(self.config["num_runs"])
 
     @property
     def roles(self) -> Mapping[str, Role]:
-        """Every role that plays, by its digest."""
+        """Every role, by digest."""
         cast_roles = (c for each in self.combinations for c in (each.client, each.therapist))
         return {casting.digest: casting.role for casting in cast_roles}
 
     @property
     def evaluators_by_name(self) -> Sequence[Mapping[str, Any]]:
-        """Those of its evaluators that have to be found: built-ins, functions, definitions."""
+        """Evaluators that are looked up: built-ins, functions, definitions."""
         return [each["evaluator"] for each in self.evaluators if "evaluator" in each]
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What is worth saying before anything starts."""
+        """Remarks for the user."""
         cast_roles = (c for each in self.combinations for c in (each.client, each.therapist))
         return list(dict.fromkeys(casting.remark for casting in cast_roles if casting.remark))
 
     @property
     def models(self) -> Sequence[str]:
-        """Every model that is asked, judges included."""
-        asked = [c.model for each in self.combinations for c in (each.client, each.therapist) if c.role.asks]
+        """Every model that is called, judges included."""
+        models = [c.model for each in self.combinations for c in (each.client, each.therapist) if c.role.asks]
         judges = [each["model"] for each in self.evaluators if "model" in each]
-        # A function asks nobody.
+        # A function calls no model.
         judges += [each["judging"]["judge"] for each in self.evaluators_by_name if ":" not in each["name"]]
-        return list(dict.fromkeys([*asked, *judges]))
+        return list(dict.fromkeys([*models, *judges]))
 
     def items(self, output_dir: str) -> Iterator[Item]:
-        """The dialogues: run by run, so that a batch cut short has something of every combination."""
+        """The dialogues, repeat by repeat: an interrupted batch has results of every combination."""
         shared = [(each, _fixed(each, self.config)) for each in self.combinations]
         for run in range(self.config["num_runs"]):
             for combination, details in shared:
@@ -270,23 +267,23 @@ class DialoguePlan:
 def read_simulation(
     text: str | bytes | None, overrides: Mapping[str, Any], *, file: str, folder: Path, roles: Roles
 ) -> DialoguePlan:
-    """Check a config, with the flags that win over it, and lay out what it asks for.
+    """Read and check a config and its overrides.
 
-    `text` is None when there is only the command line. Raises `PlanError` with everything wrong.
+    `text` is None when there is no config. Raises `PlanError` with every problem.
     """
-    asked = asked_for(text, overrides, file=file)
-    problems = asked.misshapen()
+    settings = read_settings(text, overrides, file=file)
+    problems = settings.shape_problems()
     if problems:
         refuse(problems)
-    config = {**DEFAULTS, **{name: value for name, value in asked.data.items() if value is not None}}
-    # Two names for one thing; whoever gives both means the longer.
+    config = {**DEFAULTS, **{name: value for name, value in settings.data.items() if value is not None}}
+    # Two names of one setting; the longer takes precedence.
     config["lang"] = config.pop("language") or config["lang"]
-    evaluators = _evaluators(asked, config, problems)
-    combinations = _combinations(asked, config, folder, roles, problems)
+    evaluators = _evaluators(settings, config, problems)
+    combinations = _combinations(settings, config, folder, roles, problems)
     total = len(combinations) * config["num_runs"]
     if total > MOST_ITEMS:
         remedy = f"At most {MOST_ITEMS:,} are run in one batch."
-        problems.append(asked.problem(("num_runs",), f"the config asks for {total:,} dialogues", remedy))
+        problems.append(settings.problem(("num_runs",), f"the config asks for {total:,} dialogues", remedy))
     if problems:
         refuse(problems)
     return DialoguePlan(
@@ -301,7 +298,7 @@ def _as_text(text: str | bytes | None, config: Mapping[str, Any]) -> str:
 
 
 def _evaluators(
-    asked: DialogueSettings, config: Mapping[str, Any], problems: list[Problem]
+    settings: DialogueSettings, config: Mapping[str, Any], problems: list[Problem]
 ) -> list[dict[str, Any]]:
     judge = config["judge_model"] or _default_models(config)[0]
     made: list[dict[str, Any]] = []
@@ -317,7 +314,7 @@ def _evaluators(
             criteria = criteria_of(written, config["under_test"])
         except UsageError as error:
             problem, _, remedy = str(error).partition("\n")
-            problems.append(asked.problem(("evaluators", number), problem, remedy))
+            problems.append(settings.problem(("evaluators", number), problem, remedy))
             continue
         model = written.get("model") or judge
         made += [{"criterion": document, "model": model} for document in documents(criteria)]
@@ -325,7 +322,7 @@ def _evaluators(
 
 
 def _combinations(
-    asked: DialogueSettings, config: Mapping[str, Any], folder: Path, roles: Roles, problems: list[Problem]
+    settings: DialogueSettings, config: Mapping[str, Any], folder: Path, roles: Roles, problems: list[Problem]
 ) -> list[Combination]:
     found: dict[str, list[RoleChoice]] = {}
     for side, key in ((CLIENT, "clients"), (THERAPIST, "therapists")):
@@ -335,18 +332,18 @@ def _combinations(
             try:
                 found[side].append(cast(written, side, config["lang"], folder, roles))
             except UsageError as error:
-                problems += _told(asked, (key, number), error)
+                problems += _role_problems(settings, (key, number), error)
     if problems:
         return []
-    return _unique(asked, list(_crossed(found, config)), problems)
+    return _unique(settings, list(_crossed(found, config)), problems)
 
 
-def _told(asked: DialogueSettings, path: tuple[str, int], error: UsageError) -> list[Problem]:
-    """What is wrong with a role, at its own place if it has one, or where the config names it."""
+def _role_problems(settings: DialogueSettings, path: tuple[str, int], error: UsageError) -> list[Problem]:
+    """The problems of a role, at their own place if they have one, or where the config names it."""
     if inner := getattr(error, "problems", None):
         return list(inner)
     problem, _, remedy = str(error).partition("\n")
-    return [asked.problem(path, problem, remedy)]
+    return [settings.problem(path, problem, remedy)]
 
 
 def _crossed(found: Mapping[str, list[RoleChoice]], config: Mapping[str, Any]) -> Iterator[Combination]:
@@ -391,14 +388,14 @@ def _of_pair(
 
 
 def _unique(
-    asked: DialogueSettings, combinations: list[Combination], problems: list[Problem]
+    settings: DialogueSettings, combinations: list[Combination], problems: list[Problem]
 ) -> list[Combination]:
     seen: set[str] = set()
     for combination in combinations:
-        # Upper and lower case are one on some disks.
+        # Some file systems ignore case.
         if combination.name.casefold() in seen:
             problem = f"two combinations are both called {combination.name}"
-            problems.append(asked.problem((), problem, "Give one of their roles a `label` of its own."))
+            problems.append(settings.problem((), problem, "Give one of their roles a `label` of its own."))
         seen.add(combination.name.casefold())
     return combinations
 
@@ -407,7 +404,7 @@ def _default_models(config: Mapping[str, Any]) -> list[str]:
     names = as_list(config["model_name"]) if config["model_name"] else [DEFAULT_MODEL[1]]
     provider = config["model_type"] or ("" if config["model_name"] else DEFAULT_MODEL[0])
     return [
-        f"{provider.lower()}/{name}" if provider and not name.startswith(UNDER_A_NAME_OF_ITS_OWN) else name
+        f"{provider.lower()}/{name}" if provider and not name.startswith(COMPLETE_NAMES) else name
         for name in names
     ]
 
@@ -426,9 +423,9 @@ def _fixed(combination: Combination, config: Mapping[str, Any]) -> dict[str, Any
 
 
 def _shown_model(client: RoleChoice, therapist: RoleChoice) -> str:
-    """One name for both sides; one that only rehearses first, so that nobody overlooks it."""
+    """The models of both sides; mocks come first, so that they are not overlooked."""
     models = dict.fromkeys(model for model in (therapist.model, client.model) if model)
-    return " + ".join(sorted(models, key=lambda model: not model.startswith(UNDER_A_NAME_OF_ITS_OWN)))
+    return " + ".join(sorted(models, key=lambda model: not model.startswith(COMPLETE_NAMES)))
 
 
 def _slug(value: str) -> str:

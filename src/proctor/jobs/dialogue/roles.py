@@ -10,8 +10,6 @@ A role is a folder:
 
 Ours are in the package; a user's are in folders called `roles`, which are looked in first. Everything
 wrong with a role is said before anyone speaks.
-
-Knows nothing of configs, items or models.
 """
 
 import re
@@ -33,9 +31,6 @@ from proctor.errors import NotFound, Place, Problem, UsageError
 from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import SectionLabel, check_shape, did_you_mean
-
-# What is wrong inside a role: templates that do not parse or are not there, expressions, data.
-
 
 Templates = Mapping[str, Mapping[str, str]]
 """By language, then by name."""
@@ -157,9 +152,6 @@ def _templates_used(data: Mapping[str, Any]) -> list[str]:
         if step.get("say"):
             used.append(step["say"])
     return list(dict.fromkeys(used))
-
-
-# What a `role.yaml` may say, as pydantic models, and how its parts are spoken of.
 
 
 _STRICT = ConfigDict(extra="forbid", strict=True)

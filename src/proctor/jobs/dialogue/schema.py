@@ -1,7 +1,4 @@
-"""What a simulation's config may say, as pydantic models, and how its parts are spoken of.
-
-Knows nothing of roles, items or files.
-"""
+"""The config of a simulation as pydantic models, and config and overrides as one set of settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +25,7 @@ Temperature = Annotated[float, Field(ge=0, le=5)]
 
 
 def as_list(value: Any) -> Any:
-    """One thing stands for a list of one; text with commas for a list of names."""
+    """A value as a list; a text is split at commas."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value if isinstance(value, list) else [value]
@@ -145,7 +142,7 @@ CONFIG_KEYS = tuple(SimulationFile.model_fields)
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:
-    """The part of a config at `path`; None where no mapping with settings of its own is."""
+    """The section of a config at `path`; None: not a section."""
     match path:
         case ():
             return SectionLabel("the config", "A config", CONFIG_KEYS)
@@ -158,15 +155,12 @@ def vocabulary(path: KeyPath) -> SectionLabel | None:
     return None
 
 
-# What is asked of a simulation, by a config file and by flags that win over it.
-
-
 FLAGS = "the command line"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DialogueSettings:
-    """What a file and the flags say together; what is wrong is told of the one that says it."""
+    """Config and overrides together; a problem is reported where its setting is."""
 
     flags: PlanSource
     written: PlanSource | None
@@ -174,31 +168,31 @@ class DialogueSettings:
 
     @property
     def data(self) -> dict[str, Any]:
-        """All settings; flags win."""
+        """All settings; overrides take precedence."""
         return {**(self.written.data if self.written else {}), **self.flags.data}
 
-    def misshapen(self) -> list[Problem]:
-        """Everything that is not as a config wants it."""
-        found = list(check_shape(self.flags, SimulationFile, _of_flags).problems)
+    def shape_problems(self) -> list[Problem]:
+        """Problems of names and types."""
+        problems = list(check_shape(self.flags, SimulationFile, _of_flags).problems)
         if self.written:
-            found += check_shape(self.written, SimulationFile, vocabulary).problems
-        return found
+            problems += check_shape(self.written, SimulationFile, vocabulary).problems
+        return problems
 
     def problem(self, path: KeyPath, problem: str, remedy: str = "") -> Problem:
-        """Something wrong at a path, in the flags or the file, whichever holds."""
+        """A problem at a path, in the overrides or the file, whichever sets it."""
         from_flag = self.written is None or (path and path[0] in self.flags.data)
         source = self.flags if from_flag else self.written
         assert source is not None
         return source.problem(path, problem, remedy)
 
 
-def asked_for(text: str | bytes | None, overrides: Mapping[str, Any], *, file: str) -> DialogueSettings:
-    """Read a config and the flags beside it. `text` is None when there are only flags."""
+def read_settings(text: str | bytes | None, overrides: Mapping[str, Any], *, file: str) -> DialogueSettings:
+    """Read a config and its overrides. `text` is None when there is no config."""
     return DialogueSettings(flags=_flags(overrides), written=_written(text, file))
 
 
 def _flags(overrides: Mapping[str, Any]) -> PlanSource:
-    """The flags as a source of their own: all of them stand at its beginning."""
+    """The overrides as a source; all are at its first position."""
     return PlanSource(
         FLAGS,
         "",
@@ -217,5 +211,7 @@ def _written(text: str | bytes | None, file: str) -> PlanSource | None:
     source = read_source(text, file=file)
     if not isinstance(source.data, dict):
         remedy = f"It may have: {', '.join(CONFIG_KEYS)}."
-        refuse([*source.problems, source.problem((), "the config is no mapping of names to values", remedy)])
+        refuse(
+            [*source.problems, source.problem((), "the config is not a mapping of names to values", remedy)]
+        )
     return source

@@ -2,8 +2,6 @@
 
 The documented columns come first and in their order, ours behind them. How words are counted is told in
 `counting.py`.
-
-Knows nothing of stores or of how dialogues come about.
 """
 
 import json
@@ -25,9 +23,6 @@ from proctor.stats.dialogue import mean_scores
 
 if TYPE_CHECKING:
     import pandas
-
-# Whether what a file holds can be read as a session: files come from other tools and from other hands.
-
 
 SIDES = ("client", "therapist")
 

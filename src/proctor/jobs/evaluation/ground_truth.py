@@ -16,8 +16,6 @@
 Where the service's interface wraps a text (`{text: …}`, `{toolNames: […]}`), the text or list may stand
 alone. A file is one version of a dataset, called `travel-regressions@3`; its digest is kept with every
 job that used it, so that a file changed in secret is found out.
-
-Knows nothing of sessions, stores or disks.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,6 @@
-"""Find the sessions an evaluation job is about, the most recent first.
+"""Discover the sessions of an evaluation, the most recent first, and make its items: session × evaluator.
 
-By log group, service and time for what arrived by telemetry; by run, job, role, model and time for what
-was carried out here. "In a period" means that something happened in it, not that the session began in it.
-
-Knows nothing of evaluators or ground truth.
+A session is in a period if something happened in it then, not only if it began then.
 """
 
 import json
@@ -33,41 +30,41 @@ SCENARIO_NAMES = ("testScenarioId", "test_scenario_id", "test.scenario.id", "sce
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveredSession:
-    """A session that is to be judged."""
+    """A session to evaluate."""
 
     id: str
     """In the store."""
     external_id: str
-    """What its source calls it; our own id for sessions of our own."""
+    """Its id in its source; the id in the store for sessions executed here."""
     source: str
     service: str
     log_group: str
     model: str
     content: str
-    """A digest of what was said and done in it."""
+    """Digest of its messages and tool calls."""
     characters: int
-    """How long all of that is."""
+    """Length of its texts."""
     traces: int
     tool_calls: int
     scenario: str = ""
     factors: Mapping[str, str] = field(default_factory=dict)
-    """Of the item it was an attempt at, for sessions of our own."""
+    """Of its item, for sessions executed here."""
 
     @property
     def words(self) -> str:
-        """How people and items call it; the same on every machine."""
+        """Its name in items and lists; the same on every machine."""
         where = f" of {self.service}" if self.service else ""
         return f"{self.external_id}{where}" + (f" in {self.log_group}" if self.log_group else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionDiscovery:
-    """Which sessions there are."""
+    """The sessions of a source."""
 
     ids: Sequence[str]
     """In the store; the most recent first."""
     ignored: int = 0
-    """Found, but beyond the most that are judged."""
+    """Sessions beyond the maximum."""
 
 
 def discover(read: StoreReader, sessions: Sessions, *, most: int | None = None) -> SessionDiscovery:
@@ -110,23 +107,20 @@ def _discovered(row: SessionHead, content: SessionContent) -> DiscoveredSession:
     )
 
 
-# The items of an evaluation job: every session with every evaluator.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatorSet:
-    """Who judges in a job: each evaluator, by the name it was asked for under."""
+    """The evaluators of a request, by their names in it."""
 
     members: Mapping[str, Evaluator]
 
     def model_of(self, name: str) -> str:
-        """The model an evaluator asks; empty for one that asks none."""
+        """The judge of an evaluator; empty: it calls no model."""
         judge = getattr(self.members[name], "judge_model", None)
         return str(getattr(judge, "model", "") or "")
 
 
 def find_sessions(store: Store, request: EvaluationRequest, now: datetime) -> SessionDiscovery:
-    """Find the sessions a request is about; what has arrived by telemetry is told first."""
+    """Find the sessions of a request; sessions are first built from received spans."""
     if isinstance(request.sessions, LogGroupSessions):
         build_sessions(store, now)
     return discover(store.read, request.sessions, most=request.max_sessions)
@@ -156,7 +150,7 @@ def fill(
     jury: EvaluatorSet,
     ground: GroundTruthIndex,
 ) -> Extension:
-    """Give a job its items, or bring it up to those it should have now. The batch must be ours."""
+    """Add the items of an evaluation, or extend them. This process must own the batch."""
     items = evaluation_items(store.read, request, sessions, jury, ground)
     if store.read.totals(run_id)["items"]:
         return extend(store, run_id, {}, items, derived_fields=frozenset({"prompt"}))
@@ -217,16 +211,13 @@ def _traces(request: EvaluationRequest, session: DiscoveredSession) -> tuple[str
     return ()
 
 
-# Who judges in a job: evaluators found by name, and kept as they were when the job began.
-
-
 def make_jury(
     request: EvaluationRequest,
     find: FindEvaluator,
     models: Model,
     directory: ModelDirectory,
 ) -> EvaluatorSet:
-    """Find every evaluator of a request; raises with all that cannot be found or asked. Asks no model."""
+    """Find every evaluator of a request; raises with every problem. Calls no model."""
     members, problems = dict[str, Evaluator](), list[str]()
     for name in request.evaluators:
         try:
@@ -238,7 +229,7 @@ def make_jury(
         problems += _missing(model, directory, has_budget=request.budget_usd is not None)
     names = [evaluator.name for evaluator in members.values()]
     for name in {name for name in names if names.count(name) > 1}:
-        problems.append(f"two evaluators are called {name}\nResults could not be told apart: rename one.")
+        problems.append(f"two evaluators are named {name}\nRename one: results are identified by name.")
     if problems:
         raise UsageError("\n\n".join(problems))
     return jury
@@ -254,6 +245,7 @@ def _missing(model: str, directory: ModelDirectory, *, has_budget: bool) -> list
         problems.append(f"{model} needs a key, and {missing} is not set\nSet it: export {missing}=…")
     if has_budget and not directory.has_price(model):
         problems.append(
-            f"nobody knows what {model} costs, so no budget can be kept\nSay it under `prices:` in the plan."
+            f"no price is known for {model}, so the budget cannot be enforced\n"
+            "Add it under `prices:` in the plan."
         )
     return problems

@@ -171,6 +171,17 @@ def request_of(store: Store, evaluation_id: str, ctx: RunContext) -> EvaluationR
     return EvaluationRequest.from_document(document, online_source=online_source(store))
 
 
+def _refuse_relative_paths(document: Mapping[str, Any]) -> None:
+    files = (document.get("dataSourceConfig") or {}).get("files") or {}
+    truth = document.get("groundTruth") or []
+    for path in (*files.get("paths", ()), *([truth] if isinstance(truth, str) else truth)):
+        if not Path(path).expanduser().is_absolute():
+            raise UsageError(
+                f"{path} is a relative path, and a typed plan has no folder\n"
+                "Write the absolute path, or start the file with `proctor evaluate start`."
+            )
+
+
 class EvaluationJob(Job):
     """`proctor evaluate`."""
 
@@ -191,6 +202,8 @@ class EvaluationJob(Job):
     def read(self, source: PlanText, overrides: EvaluationOverrides, ctx: RunContext) -> EvaluationJobPlan:  # noqa: ARG002
         """Read and check an evaluation plan."""
         document = read_evaluation(source.text, file=source.file) | overrides.members()
+        if source.path is None:
+            _refuse_relative_paths(document)
         text = source.text if isinstance(source.text, str) else source.text.decode(errors="replace")
         return EvaluationJobPlan(
             prepare.pending_request(

@@ -4,8 +4,6 @@ A session is over when nothing of it has arrived for a while. Of those that are 
 a share, always the same ones however often it looks, and of these the ones its filters let pass. What it
 takes up is added to a job of its own, which is carried out like any other; the job grows for as long as there
 are sessions.
-
-Knows nothing of HTTP, or of how a job is carried out.
 """
 
 import hashlib

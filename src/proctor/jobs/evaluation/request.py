@@ -3,8 +3,6 @@
 A request is a document in the shape of the service's Start operation. Beside its members it may have our
 own: sessions of this store or of files, who judges, and the limits every batch has. What is said about
 single sessions (scenario, ground truth) is kept apart, since it may be long.
-
-Knows nothing of stores, models, or of how the document came in.
 """
 
 import re

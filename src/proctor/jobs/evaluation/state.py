@@ -1,8 +1,7 @@
-"""Evaluation jobs: opened, looked at, stopped, deleted, found again when their process died.
+"""The life of an evaluation: opened, read, stopped, deleted, found again when its process died.
 
-A job is a batch whose items are (session, evaluator) pairs. It is opened without items: whoever carries
-it out finds the sessions first (`discovery.py`), so that starting one takes no longer than writing a row.
-Its state is never stored: it follows from the rows of its batch.
+An evaluation is a batch whose items are (session, evaluator) pairs. It is opened without items; executing
+it discovers the sessions first. Its state is not stored: it is computed from the rows of its batch.
 
     batch                                                     state
     nobody has begun it                                       PENDING
@@ -12,8 +11,6 @@ Its state is never stored: it follows from the rows of its batch.
     completed, with items in error                            COMPLETED_WITH_ERRORS
     aborted because the whole job could not be done           FAILED
     aborted, halted at its budget, or stopped with Ctrl-C     STOPPED
-
-Knows nothing of HTTP, terminals, or how a session is judged.
 """
 
 import json
@@ -205,7 +202,7 @@ def delete_evaluation(store: Store, evaluation: str, now: datetime) -> Evaluatio
 
 
 def interrupted_evaluations(store: Store, now: datetime, *, only_detached: bool = False) -> Iterator[str]:
-    """The jobs that nobody carries out though they are not at their end: for a server to take up.
+    """Unfinished evaluations without a live owner, for a server to resume.
 
     Their process died, or never came. One that was stopped with Ctrl-C is left to whoever did that; with
     `only_detached`, so is every job that somebody sits before.
@@ -226,6 +223,7 @@ def fail_evaluation(store: Store, evaluation_id: str, reason: str, words: str, n
 
 
 def _as_it_stands(store: Store, row: Mapping[str, Any], now: datetime) -> EvaluationState:
+    batch: Mapping[str, Any]
     try:
         batch = store.read.batch(row["id"], now)
     except NotFound:

@@ -1,4 +1,4 @@
-"""What the runs of an experiment show: statistics, comparisons, effects of what was varied, patterns.
+"""Analysis of an experiment: statistics, comparisons, effects of factors, patterns, and its reports.
 
     analyzer = BatchAnalyzer("experiments/my-experiment")
     analyzer.collect_run_data()
@@ -6,7 +6,7 @@
     comparison = analyzer.compare_variations("cooperation_level")
     patterns = analyzer.identify_patterns()
 
-Statistics of metrics are over the runs that were completed; how many were not is always said beside.
+Statistics of metrics cover the completed runs; the number of the others is always given too.
 """
 
 import json
@@ -30,9 +30,6 @@ from proctor.report.render import PLOTS, Drawn, filed, page, text
 from proctor.stats import contrasts, experiment
 from proctor.stats.experiment import Number, RunData, Study
 from proctor.stats.intervals import mean_of, wilson
-
-# The runs of an experiment, read from its folder.
-
 
 _LABEL = re.compile(r"var-(\d+)-run-(\d+)")
 LARGEST = sys.float_info.max
@@ -124,7 +121,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, Number]:
 
 
 def _is_number(value: Any) -> bool:
-    # Also what is too large to be one of our numbers, as a whole number of 400 digits is, is none.
+    # An integer of 400 digits does not fit into a float and is no number either.
     return isinstance(value, int | float) and value == value and abs(value) <= LARGEST
 
 
@@ -164,28 +161,28 @@ def _read(path: Path) -> Any:
 
 FOLDER = "analysis"
 MOST_PAIRED = 12
-"""With more variations than this, each is compared with the first only: all pairs would drown the rest."""
+"""With more variations than this, each is compared only with the first: all pairs would be too many."""
 
 
 class BatchAnalyzer:
-    """Analyses one experiment's folder."""
+    """Analyzes one experiment's folder."""
 
     def __init__(self, experiment_dir: str | Path, *, metric: str = "") -> None:
-        """`metric` narrows everything to one."""
+        """`metric` restricts the analysis to one metric."""
         self.folder = Path(experiment_dir)
         self._metric = metric
         self._study: Study | None = None
 
     @property
     def study(self) -> Study:
-        """The runs, read when they are first needed."""
+        """The runs, read on first use."""
         if self._study is None:
             self.collect_run_data()
         assert self._study is not None
         return self._study
 
     def collect_run_data(self) -> list[RunData]:
-        """Read the runs anew. Whoever calls it twice has the same runs, not twice as many."""
+        """Read the runs again, replacing those read before."""
         if not (self.folder / "runs").is_dir():
             raise UsageError(f"{self.folder} holds no runs\nGive the folder of an experiment.")
         self._study = read_study(self.folder)
@@ -207,7 +204,7 @@ class BatchAnalyzer:
         return {name: _statistics(_values(done, name), len(done)) for name in self.metrics}
 
     def calculate_variation_statistics(self) -> dict[int, dict[str, Any]]:
-        """Each variation: how often it succeeded, its metrics, its cost."""
+        """Success rate, metrics and cost of each variation."""
         return {number: self._variation(number) for number in self.study.descriptions}
 
     def compare_variations(self, metric_name: str) -> list[tuple[int, float]]:
@@ -220,7 +217,7 @@ class BatchAnalyzer:
         return sorted(means, key=lambda entry: (-entry[1], entry[0]))
 
     def compare_pairs(self, metric_name: str) -> list[dict[str, Any]]:
-        """Variations against each other: paired by seed where seeds pair, corrected for their number."""
+        """Pairwise comparisons of variations: paired by seed where possible, corrected for their number."""
         numbers = [number for number, _ in self.compare_variations(metric_name)]
         pairs = list(combinations(sorted(numbers), 2))
         if len(numbers) > MOST_PAIRED:
@@ -240,7 +237,7 @@ class BatchAnalyzer:
         ]
 
     def factor_effects(self, metric_name: str) -> list[dict[str, Any]]:
-        """How much of a metric's spread goes with each factor, and with two of them together."""
+        """Variance of a metric explained by each factor, and by interactions of two."""
         runs = [run for run in self.study.runs if run.is_success and metric_name in run.metrics]
         levels = experiment.levels_of(self.study)
         if len(runs) < 3 or not levels:
@@ -267,7 +264,7 @@ class BatchAnalyzer:
         ]
 
     def identify_patterns(self) -> dict[str, Any]:
-        """What goes with success and failure, and what cannot be said."""
+        """Factors associated with success and failure, and the limits of the analysis."""
         study, total = self.study, len(self.study.runs)
         passed = sum(run.is_success for run in study.runs)
         judged = sum(run.is_judged for run in study.runs)
@@ -308,7 +305,7 @@ class BatchAnalyzer:
         }
 
     def turns_of(self, metric_name: str, number: int | None = None) -> list[dict[str, Any]]:
-        """A metric's mean after each turn, with its interval; of one variation, or of all."""
+        """A metric's mean after each turn with its CI, for one variation or for all."""
         runs = [run for run in (self.study.runs if number is None else self._of(number)) if run.is_success]
         turns = sorted({turn for run in runs for turn in run.by_turn})
         found = []
@@ -384,7 +381,7 @@ class BatchAnalyzer:
     def _pair(self, a: int, b: int, metric: str) -> contrasts.Difference | None:
         first = {run.repeat: run for run in self._of(a) if run.is_success and metric in run.metrics}
         second = {run.repeat: run for run in self._of(b) if run.is_success and metric in run.metrics}
-        # Runs of a system that drew no seeds have none, and nothing that pairs them.
+        # Runs imported without seeds cannot be paired.
         common = [
             n for n in first if n in second and first[n].seed is not None and first[n].seed == second[n].seed
         ]
@@ -456,11 +453,8 @@ def _joined(parts: Sequence[Sequence[Sequence[float]]], rows: int) -> list[list[
     return [[value for part in parts for value in part[row]] for row in range(rows)]
 
 
-# Write what `proctor analyze` has to say as pages.
-
-
 def analysis_folder(folder: Path, metric: str) -> Path:
-    """Where an analysis is written. That of one metric stands apart: it must not replace that of all."""
+    """The folder of an analysis. One metric has its own, so that it does not replace all others."""
     target = folder / FOLDER / f"only-{slug_of(metric)}" if metric else folder / FOLDER
     target.mkdir(parents=True, exist_ok=True)
     return target
@@ -474,8 +468,8 @@ def write_reports(analyzer: BatchAnalyzer, target: Path) -> list[Path]:
 
 
 def write_pages(target: Path, pages: Mapping[str, str]) -> list[Path]:
-    """Write a report and the plots it shows into the folder of an analysis; the files."""
-    # Plots of an earlier report that this one has no more would only mislead.
+    """Write a report and its plots into the folder of an analysis; the files."""
+    # Plots of an earlier report would be misleading.
     shutil.rmtree(target / PLOTS, ignore_errors=True)
     (target / PLOTS).mkdir(parents=True)
     for name, content in pages.items():
@@ -483,17 +477,14 @@ def write_pages(target: Path, pages: Mapping[str, str]) -> list[Path]:
     return [target / name for name in pages]
 
 
-# What an experiment shows, as a page: Markdown to read anywhere, HTML with its plots to hand around.
-
-
 DRAWN_VARIATIONS = 30
 DRAWN_METRICS = 12
 DRAWN_LINES = 6
-"""Variations that get a line of their own; more would be small and many."""
+"""Maximum number of variations with a line of their own in a plot."""
 
 
 def experiment_html(analyzer: BatchAnalyzer) -> str:
-    """The report as one HTML file that needs nothing else."""
+    """The report as one self-contained HTML file."""
     plots = {
         name: [(caption, Markup(plot)) for caption, plot in drawn] for name, drawn in _plots(analyzer).items()
     }
@@ -501,7 +492,7 @@ def experiment_html(analyzer: BatchAnalyzer) -> str:
 
 
 def experiment_markdown(analyzer: BatchAnalyzer) -> tuple[str, dict[str, str]]:
-    """The report as Markdown, and the plots it shows: SVG files by the names it looks for them under."""
+    """The report as Markdown, and its plots: SVG files by name."""
     plots, files = filed(_plots(analyzer))
     return text("experiment.md.j2", plots=plots, **_chart_values(analyzer)), files
 
@@ -533,14 +524,14 @@ def _chart_values(analyzer: BatchAnalyzer) -> dict[str, Any]:
 
 
 def chance(p: float | None) -> str:
-    """A p-value as people write it."""
+    """A p-value as text."""
     if p is None:
         return "–"
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _plots(analyzer: BatchAnalyzer) -> dict[str, list[Drawn]]:
-    """The plots of each metric by its name; under the empty name, that of the success rates."""
+    """The plots of each metric by its name; those of success rates under the empty name."""
     statistics = analyzer.calculate_variation_statistics()
     drawn: dict[str, list[Drawn]] = {"": [_success(statistics)]}
     for name in analyzer.metrics[:DRAWN_METRICS]:
@@ -553,7 +544,7 @@ def _plots(analyzer: BatchAnalyzer) -> dict[str, list[Drawn]]:
 
 
 def _label(one: Mapping[str, Any]) -> str:
-    """A variation's name in a plot. Its number first: of long names only the beginning fits."""
+    """A variation's name in a plot, its number first: long names are cut off."""
     return f"{one['variation_id']}: {one['description']}"
 
 
@@ -585,7 +576,7 @@ def _by_variation(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> l
         for one in list(statistics.values())[:DRAWN_VARIATIONS]
         if metric in one["metrics"]
     ]
-    # A bar begins at 0; what lies below it cannot be drawn as one.
+    # Bars start at 0 and cannot show negative values.
     if not entries or any((entry.value or 0) < 0 for entry in entries):
         return []
     title = f"{metric} by variation: means with 95 % intervals"

@@ -39,6 +39,10 @@ from proctor.score import Score
 from proctor.session import Iteration, Metric, ModelCall, Usage, Workspace
 from proctor.store import Recorder, Store, StoreReader, Writer, item_of, timestamp
 from proctor.store.batches import moment
+from proctor.store.database import Row, extended
+from proctor.store.items import ItemState, item_settings, item_states
+from proctor.store.tables import BatchRow, ItemRow
+from proctor.store.transcripts import calls_after_step
 
 JOB_NAME = "scenario"
 RESUMABLE_REASONS = ("interrupted", "aborted", "timeout", "rate_limit", "halted", "cost_limit", "")
@@ -68,7 +72,7 @@ class ImportedRuns:
 
 def variation_numbers(read: StoreReader, run_id: str) -> dict[str, int]:
     """The numbers of a batch's variations, by the digest of their items."""
-    rows = read.query('SELECT DISTINCT "digest", "settings" FROM "batch_items" WHERE "runId" = ?', (run_id,))
+    rows = item_settings(read, run_id)
     return {row["digest"]: int(json.loads(row["settings"])["variationId"]) for row in rows}
 
 
@@ -191,11 +195,7 @@ def _turn(output: str) -> ScenarioTurn | None:
 def _calls_after(
     read: StoreReader, session_id: str, steps: int, played: Sequence[ScenarioTurn]
 ) -> list[ScenarioCall]:
-    rows = read.query(
-        'SELECT "model", "promptTokens", "completionTokens", "costUsd" FROM "model_calls" '
-        'WHERE "sessionId" = ? AND "step" > ? ORDER BY "position"',
-        (session_id, steps),
-    )
+    rows = calls_after_step(read, session_id, steps)
     number = played[-1].number + 1 if played else 0
     return [
         ScenarioCall(
@@ -355,21 +355,15 @@ class ExperimentFolder(JobFiles):
         shutil.rmtree(kept, ignore_errors=True)
         fresh.rename(kept)
 
-    def _batch(self) -> dict[str, Any]:
-        (row,) = self.store.read.query('SELECT * FROM "batches" WHERE "runId" = ?', (self.run_id,))
+    def _batch(self) -> BatchRow:
+        (row,) = self.store.read.exact_batch(self.run_id)
         return row
 
-    def _items(self) -> list[dict[str, Any]]:
-        # Without the inputs, which are most of a row: there may be many rows.
-        columns = ", ".join(f'"{name}"' for name in _COLUMNS)
-        return self.store.read.query(
-            f'SELECT {columns} FROM "batch_items" WHERE "runId" = ? ORDER BY "position"', (self.run_id,)
-        )
+    def _items(self) -> list[ItemState]:
+        return item_states(self.store.read, self.run_id)
 
-    def _item(self, item_id: str) -> dict[str, Any]:
-        (row,) = self.store.read.query(
-            'SELECT * FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (self.run_id, item_id)
-        )
+    def _item(self, item_id: str) -> ItemRow:
+        (row,) = self.store.read.exact_item(self.run_id, item_id)
         return row
 
 
@@ -380,12 +374,14 @@ class _ExperimentDocuments:
         self,
         batch: Mapping[str, Any],
         options: Mapping[str, Any],
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[ItemState],
         now: datetime,
     ) -> None:
         self._batch, self._options = batch, options
         self._rows = [
-            row | {"values": json.loads(row["settings"])} for row in rows if row["reason"] != "removed"
+            extended(Row, row, values=json.loads(row["settings"]))
+            for row in rows
+            if row["reason"] != "removed"
         ]
         began = moment(batch["createdAt"])
         ended = moment(batch["finishedAt"]) or now

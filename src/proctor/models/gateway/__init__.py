@@ -1,4 +1,4 @@
-"""The gateway: agents' only way to models, with a token for each attempt.
+"""The gateway through which agents reach models, with a token per attempt.
 
-`access` says who may ask; `server` is the gateway itself, and loads the HTTP library.
+`access` has tokens and the lazy start; `server` is the gateway itself, and loads the HTTP library.
 """

@@ -1,19 +1,12 @@
-"""Who may ask through the gateway: a token for each attempt, good until it is shut.
+"""Access to the gateway: a token per attempt, its limits, and the transcript of its traffic."""
 
-What a caller is told and held to goes with its token: the model it is given, where its calls are
-recorded, what it may spend.
-
-Knows nothing of HTTP or of wire formats.
-"""
-
-import asyncio
 import hashlib
 import json
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from proctor.agent import Access
 from proctor.item import digest_of
@@ -21,32 +14,25 @@ from proctor.json_values import parse_json
 from proctor.model import ToolRequest
 from proctor.models.gateway.dialect import ClientRequest, text_of
 from proctor.models.prices import Grant, SpendingRequest
-from proctor.models.recording import RecordedTake, Replay, ReplayedTake
-from proctor.models.router import ModelRouter, Tape
+from proctor.models.recording import RecordedTake, Replay, ReplayedTake, Tape
 from proctor.models.wire import WireAnswer
 from proctor.session import Message, Note, Record, Role, ToolCall
-
-if TYPE_CHECKING:
-    from proctor.models.gateway.server import Gateway
-
-# Tell what was said and done from an agent's traffic with its model.
-
 
 ROLES = ("system", "user", "assistant")
 
 
 class TrafficTranscript:
-    """What has been told of one attempt."""
+    """Records messages and tool calls from the traffic of one attempt."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._told: Counter[str] = Counter()
-        self._wanted: tuple[ToolRequest, ...] = ()
+        self._seen: Counter[str] = Counter()
+        self._open_calls: tuple[ToolRequest, ...] = ()
         """The tool calls of the last answer, of which no request has spoken yet."""
 
     def asked(self, asked: ClientRequest) -> None:
-        """Tell what a request has that none before it had."""
-        self._wanted = ()
+        """Record what is new in a request."""
+        self._open_calls = ()
         here: Counter[str] = Counter()
         calls: dict[str, Mapping[str, Any]] = {}
         for message in asked.request.messages:
@@ -54,32 +40,32 @@ class TrafficTranscript:
                 calls[str(call.get("id"))] = call.get("function") or {}
             key = _key_of(message)
             here[key] += 1
-            if here[key] <= self._told[key]:
+            if here[key] <= self._seen[key]:
                 continue
             if message.get("role") == "tool":
-                self._told[key] += 1
-                self._result(message, calls, asked.failed_tools)
+                self._seen[key] += 1
+                self._record_result(message, calls, asked.failed_tools)
             elif (text := text_of(message.get("content"))).strip():
-                self._say(str(message.get("role")), text)
+                self._record_message(str(message.get("role")), text)
 
     def answered(self, reading: WireAnswer) -> None:
-        """Tell what the model said; its tool calls wait for their results."""
+        """Record the model's answer; its tool calls wait for their results."""
         if reading.text.strip():
-            self._say("assistant", reading.text)
-        self._wanted = reading.tool_requests
+            self._record_message("assistant", reading.text)
+        self._open_calls = reading.tool_requests
 
     def end(self) -> None:
-        """Tell the tool calls nobody ever spoke of again."""
-        for each in self._wanted:
+        """Record tool calls without a result."""
+        for each in self._open_calls:
             self._record(ToolCall(name=each.name, args=_args(each.arguments)))
-        self._wanted = ()
+        self._open_calls = ()
 
-    def _say(self, role: str, text: str) -> None:
-        self._told[_key(role, text)] += 1
+    def _record_message(self, role: str, text: str) -> None:
+        self._seen[_key(role, text)] += 1
         known = cast("Role", role if role in ROLES else "user")
         self._record(Message(role=known, content=text))
 
-    def _result(
+    def _record_result(
         self,
         message: Mapping[str, Any],
         calls: Mapping[str, Mapping[str, Any]],
@@ -98,14 +84,14 @@ class TrafficTranscript:
 
 
 def _key_of(message: Mapping[str, Any]) -> str:
-    """What a message is known by when it is repeated."""
+    """Identity of a message that is sent repeatedly."""
     if message.get("role") == "tool":
         return f"tool {message.get('tool_call_id')}"
     return _key(str(message.get("role")), text_of(message.get("content")))
 
 
 def _key(role: str, text: str) -> str:
-    """Clients trim what they repeat."""
+    """Clients trim repeated messages."""
     return digest_of([role, text.strip()])
 
 
@@ -119,37 +105,37 @@ def _args(written: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Someone who is given access: one attempt at one item."""
+    """An attempt that is given access."""
 
     record: Record
-    """Handed a `ModelCall` for each call, and notes."""
+    """Receives a `ModelCall` per call, and notes."""
     model: str = ""
-    """The item's model: whatever is asked for is answered by it. Empty: the one that is asked for."""
+    """The item's model, which answers all requests. Empty: the requested one."""
     waited: Callable[[float], None] | None = None
-    """Called with the seconds before each pause that a provider's limit makes."""
+    """Called with the seconds before each pause for a rate limit."""
     spend: Callable[[SpendingRequest], Awaitable[Grant]] | None = None
-    """Asked before each call. None: everything is granted."""
+    """Called before each call. None: no limit."""
     tell: bool = False
-    """Whether messages and tool calls are read out of the traffic, for agents that do not tell them."""
+    """Whether messages and tool calls are read from the traffic, for agents that do not report them."""
     item_id: str = ""
-    """Under which its calls stand in a recording."""
+    """Its key in a recording."""
     volatile: tuple[str, ...] = ()
-    """Texts of this attempt alone, its folders and ids: they make no request unlike a recorded one."""
+    """Folders and ids of this attempt, ignored when requests are compared."""
 
 
 class OpenCall(Protocol):
-    """A call that has not ended."""
+    """A running call."""
 
     def stop(self) -> None:
-        """Record it as far as it has come, now, and end it."""
+        """Record it as far as it has come, and end it."""
 
 
 class OpenAccess:
-    """An access while it is worth something."""
+    """An open access."""
 
     def __init__(self, caller: Caller, tape: Tape | None) -> None:
         self.caller = caller
-        self.telling = TrafficTranscript(caller.record) if caller.tell else None
+        self.transcript = TrafficTranscript(caller.record) if caller.tell else None
         self.take: RecordedTake | ReplayedTake | None = (
             tape.take(caller.item_id, "gateway", caller.volatile) if tape else None
         )
@@ -158,91 +144,57 @@ class OpenAccess:
         """In the ids of answers that are made here."""
         self.answers = 0
         self._replays: dict[Replay, ReplayedTake] = {}
-        self._said: set[str] = set()
+        self._noted: set[str] = set()
 
-    def say_once(self, text: str) -> None:
-        """Note something a reader of the session should know, however often it happens."""
-        if text not in self._said:
-            self._said.add(text)
+    def note_once(self, text: str) -> None:
+        """Record a note once."""
+        if text not in self._noted:
+            self._noted.add(text)
             self.caller.record(Note(text=text))
 
     def replayed_by(self, replay: Replay) -> ReplayedTake:
-        """This caller's place in the recording that is its model."""
+        """The position of this caller in a recording."""
         if replay not in self._replays:
             self._replays[replay] = replay.take(self.caller.item_id, "gateway", self.caller.volatile)
         return self._replays[replay]
 
     def end(self) -> None:
-        """Record and end what is under way."""
+        """Record and end running calls."""
         for call in list(self.calls):
             call.stop()
-        if self.telling:
-            self.telling.end()
+        if self.transcript:
+            self.transcript.end()
 
 
 class Accesses:
-    """The accesses that are open."""
+    """All open accesses."""
 
     def __init__(self) -> None:
         self._open: dict[bytes, OpenAccess] = {}
 
     def open(self, url: str, caller: Caller, tape: Tape | None) -> Access:
-        """Give access under a new token."""
-        # Longer than any real word: some agents blot their key out wherever they see it.
+        """Open an access with a new token."""
+        # Longer than any word: some agents mask their key wherever it occurs.
         token = f"proctor-{secrets.token_urlsafe(32)}"
         self._open[_digest(token)] = OpenAccess(caller, tape)
         return Access(url=url, token=token)
 
     def find(self, token: str) -> OpenAccess | None:
-        """Whose token this is; None when it is nobody's, or no longer anybody's."""
-        # Looked up by its digest: how long that takes tells nothing about any token.
+        """The access of a token; None: unknown or closed."""
+        # Looked up by digest: timing reveals nothing about tokens.
         return self._open.get(_digest(token))
 
     def shut(self, token: str) -> None:
-        """Make a token worthless and end its calls; nothing happens when it is already."""
+        """Invalidate a token and end its calls; no effect when it is closed."""
         access = self._open.pop(_digest(token), None)
         if access:
             access.end()
 
     def shut_all(self) -> None:
-        """Make every token worthless."""
+        """Invalidate all tokens."""
         while self._open:
             self._open.popitem()[1].end()
 
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
-
-
-# A gateway that is started when the first agent needs it.
-
-
-class LazyGateway:
-    """The gateway of one batch, behind a door. Use it on one event loop; close it at the end."""
-
-    def __init__(self, models: ModelRouter) -> None:
-        self._models = models
-        self._gateway: Gateway | None = None
-        self._starting = asyncio.Lock()
-
-    async def open(self, caller: Caller) -> Access:
-        """Give an attempt its way to models."""
-        async with self._starting:
-            if self._gateway is None:
-                # Imported here because it takes a third of a second that few batches need to spend.
-                from proctor.models.gateway.server import Gateway
-
-                gateway = Gateway(self._models)
-                await gateway.start()
-                self._gateway = gateway
-        return self._gateway.open(caller)
-
-    def shut(self, token: str) -> None:
-        """Take it away again. When this returns, all of the attempt's calls have been recorded."""
-        if self._gateway is not None:
-            self._gateway.shut(token)
-
-    async def close(self) -> None:
-        """Shut every access and stop listening."""
-        if self._gateway is not None:
-            await self._gateway.close()

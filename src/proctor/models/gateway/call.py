@@ -1,9 +1,7 @@
-"""One call of a client: what it asked, what it got, and the record of it, however it ended.
+"""One call of a client: request, response and record, however it ends.
 
-A call is recorded before its client has the last byte of it, or at the latest when its access is
-shut: the attempt's session may be closed the moment after.
-
-Knows nothing of how an answer is come by.
+A call is recorded before its client has the last byte, or at the latest when its access is closed: the
+session of the attempt may end right after.
 """
 
 import asyncio
@@ -26,25 +24,22 @@ from proctor.models.routes import Route
 from proctor.models.wire import WireAnswer
 from proctor.session import ModelCall, Usage
 
-# Hand an answer to the client as it comes, and keep what was handed over.
-
-
 NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 HANDED_ON = ("content-type", "retry-after", "retry-after-ms", "request-id", "x-request-id", "x-should-retry")
-"""Headers of a provider's answer that its client wants; besides them those that begin as follows."""
+"""Headers of a provider's response that clients need, besides the families below."""
 
 
 HANDED_ON_FAMILIES = ("anthropic-", "openai-", "x-ratelimit-")
 
 
 KEPT = ("content-type", "retry-after", "retry-after-ms")
-"""Those without which a recorded answer could not be read or obeyed."""
+"""Headers that a recorded response needs."""
 
 
 class Delivery:
-    """The answer to one request of a client."""
+    """The response to one request of a client."""
 
     def __init__(self, request: web.BaseRequest) -> None:
         self._request = request
@@ -65,31 +60,31 @@ class Delivery:
         return CONTENT_TYPE in self.headers.get("content-type", "")
 
     def prepare(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Decide on a whole answer; it is sent by `send`, so that it can be recorded before."""
+        """Set a complete response; `send` sends it, so that it can be recorded before."""
         self.status, self.headers, self.chunks = status, kept(headers), [body]
         self._response = web.Response(status=status, headers=dict(headers), body=body)
 
     async def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        """Begin an answer that comes in pieces."""
+        """Start a streamed response."""
         self.status, self.headers = status, kept(headers)
         self._response = web.StreamResponse(status=status, headers={**headers, **NO_BUFFERING})
         await self._response.prepare(self._request)
 
     async def write(self, chunk: bytes) -> None:
-        """Hand over the next piece."""
+        """Send the next chunk."""
         assert self._response is not None
         self.chunks.append(chunk)
         await self._response.write(chunk)
 
     async def send(self) -> web.StreamResponse:
-        """End the answer; what the server has to return."""
+        """End the response and return it."""
         assert self._response is not None
         if self._response.prepared:
             await self._response.write_eof()
         return self._response
 
     def break_off(self) -> web.StreamResponse:
-        """End an answer that cannot be finished, so that the client does not take it for whole."""
+        """Abort a response, so that the client does not consider it complete."""
         assert self._response is not None
         if self._request.transport:
             self._request.transport.close()
@@ -98,7 +93,7 @@ class Delivery:
 
 
 def handed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    """The part of a provider's headers that is the client's business."""
+    """The provider's headers that are passed to the client."""
     return {
         name.lower(): value
         for name, value in headers.items()
@@ -107,25 +102,22 @@ def handed_on(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def kept(headers: Mapping[str, str]) -> dict[str, str]:
-    """The part of an answer's headers that a recording keeps."""
+    """The headers that a recording stores."""
     return {name.lower(): value for name, value in headers.items() if name.lower() in KEPT}
-
-
-# What a client wants, from the path it asks for.
 
 
 Kind = Literal["answer", "count", "models", "health"]
 
 
 class GatewayRoute(NamedTuple):
-    """One thing a client can ask for."""
+    """One operation of the gateway."""
 
     kind: Kind
     wire: str
-    """The format it is asked in, and errors are told in."""
+    """Format of the request and of errors."""
     operation: str
     model: str = ""
-    """As the path names it; empty when it does not."""
+    """From the path; empty when it has none."""
 
 
 HEALTH = GatewayRoute("health", "chat", "health")
@@ -153,7 +145,7 @@ GEMINI_KINDS: Mapping[str, Kind] = {
 
 
 def find(method: str, path: str, headers: Mapping[str, str]) -> GatewayRoute | None:
-    """What is wanted; None when there is no such thing here."""
+    """The operation of a request; None: there is none."""
     bare = _VERSIONS.sub("", path, count=1).rstrip("/")
     if method == "POST":
         if known := POSTED.get(bare):
@@ -173,7 +165,7 @@ def find(method: str, path: str, headers: Mapping[str, str]) -> GatewayRoute | N
 
 
 def wire_of(path: str, headers: Mapping[str, str]) -> str:
-    """The format a client speaks, as far as it shows before anything was understood."""
+    """The format of a client, from path and headers."""
     if "/v1beta" in path or "x-goog-api-key" in headers:
         return "gemini"
     if "anthropic-version" in headers or path.endswith("/messages"):
@@ -196,7 +188,7 @@ STREAM_ENDED = "the stream ended before the answer did"
 
 
 class GatewayCall:
-    """One call while it is under way."""
+    """A running call."""
 
     def __init__(
         self, access: OpenAccess, wanted: GatewayRoute, body: Mapping[str, Any], name: str, delivery: Delivery
@@ -233,26 +225,26 @@ class GatewayCall:
         access.calls.add(self)
 
     def asked(self) -> ClientRequest:
-        """The request in our own words; a `ValueError` says what is wrong with it."""
+        """The parsed request; a `ValueError` when it is not valid."""
         try:
             return self.dialect.asked(self.body, self.model)
         except (LookupError, TypeError, AttributeError) as cause:
             raise ValueError(f"the request is not as {self.wanted.operation} wants it: {cause!r}") from cause
 
     def waited(self, seconds: float) -> None:
-        """A pause is made for a provider's limit."""
+        """Report a pause for a rate limit."""
         self.waiting_ms += seconds * 1000
         if self.access.caller.waited:
             self.access.caller.waited(seconds)
 
     def stop(self) -> None:
-        """Record it as far as it has come, now, and end it."""
+        """Record it as far as it has come, and end it."""
         self.finish()
         if self._task:
             self._task.cancel()
 
     def finish(self) -> None:
-        """Record the call. Only the first time counts."""
+        """Record the call, once."""
         if self._finished:
             return
         self._finished = True
@@ -263,15 +255,15 @@ class GatewayCall:
             call = self._recorded(reading, received)
             self._tell_asked()
             self.access.caller.record(call)
-            if self.access.telling:
-                self.access.telling.answered(reading)
+            if self.access.transcript:
+                self.access.transcript.answered(reading)
             if self.grant.settle:
                 self.grant.settle(call.cost_usd)
         if isinstance(self.access.take, RecordedTake):
             try:
                 self._keep(self.access.take)
             except OSError as error:
-                self.access.say_once(f"the traffic could not be recorded: {error.strerror}")
+                self.access.note_once(f"the traffic could not be recorded: {error.strerror}")
 
     def _read(self, received: bytes) -> WireAnswer:
         if self.reading is not None:
@@ -280,7 +272,7 @@ class GatewayCall:
             return NOTHING
         reading = self.dialect.read(received, streamed=self.delivery.is_stream)
         if self.status == "cancelled" and reading.finish_reason not in CUT_OFF:
-            # The client went once it had all it wanted, before the provider closed.
+            # The client disconnected once it had everything, before the provider closed.
             self.status = "ok"
         if self.status == "ok" and reading.finish_reason in CUT_OFF:
             self.status = "cut_off"
@@ -288,14 +280,16 @@ class GatewayCall:
         return reading._replace(usage=self._counted(reading))
 
     def _counted(self, reading: WireAnswer) -> Usage:
-        """The tokens of an answer; estimated where nobody says them, since they are charged all the same."""
+        """Token counts; estimated where the provider sends none, since they are billed nevertheless."""
         usage = reading.usage
         if self.status != "ok":
-            # What was counted before an answer broke off is its beginning.
+            # Counts before a stream broke off cover its beginning only.
             self.error = self.error or "it was broken off; its tokens are estimated"
         elif usage.total_tokens == 0 and (reading.text or reading.tool_requests):
             if self.provider != "replay":
-                self.access.say_once(f"{self.model} does not say how many tokens it used: they are estimated")
+                self.access.note_once(
+                    f"{self.model} does not say how many tokens it used: they are estimated"
+                )
         else:
             return usage
         arguments = "".join(each.arguments for each in reading.tool_requests)
@@ -328,12 +322,12 @@ class GatewayCall:
         )
 
     def _tell_asked(self) -> None:
-        if not self.access.telling:
+        if not self.access.transcript:
             return
         try:
-            self.access.telling.asked(self.asked())
+            self.access.transcript.asked(self.asked())
         except ValueError:
-            # What cannot be understood cannot be told; the call itself holds it word for word.
+            # An unparsable request is not in the transcript; the call contains it verbatim.
             pass
 
     def _keep(self, take: RecordedTake) -> None:
@@ -358,7 +352,7 @@ class GatewayCall:
 
 
 def shown_error(raw: bytes) -> bytes:
-    """A provider's refusal as it may be handed on: keys are blotted out also when half hidden."""
+    """A provider's error for the client, with keys removed, also masked ones."""
     text = raw.decode("utf-8", "replace")
     return KEY_SHAPES.sub("[key]", text).encode("utf-8", "replace")
 

@@ -1,9 +1,4 @@
-"""OpenAI's chat completions, as most agents speak it.
-
-Our own requests have the same shape, so little has to be said differently.
-
-Knows nothing of HTTP, accesses or prices.
-"""
+"""OpenAI's chat completions, as most agents use them. Our own requests have the same shape."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,10 +1,7 @@
-"""What a wire format must be able to do for clients that speak it to us.
+"""The contract of client formats, kept by `chat`, `responses`, `messages` and `gemini`.
 
-Four modules keep this promise: `chat`, `responses`, `messages`, `gemini`. They turn a client's
-request into our own words, and an answer in our words into what that client expects, whole or as a
-stream; and they read what a provider of the same format answered, so that it can be recorded.
-
-Knows nothing of HTTP, accesses or prices.
+They parse requests of clients, write answers for them, complete or streamed, and parse answers of providers
+in the same format for the record.
 """
 
 import json
@@ -20,63 +17,63 @@ from proctor.session import Usage
 
 
 class ClientRequest(NamedTuple):
-    """A client's request in our own words."""
+    """A parsed request of a client."""
 
     request: Request
     left_out: tuple[str, ...] = ()
-    """What it asked for that cannot be said in our words."""
+    """Features that cannot be translated."""
     failed_tools: frozenset[str] | None = None
-    """The ids of tool calls whose results are marked as failures. None: this format marks none."""
+    """Ids of tool calls with failed results. None: the format does not mark failures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What an answer says besides what the model said."""
+    """Envelope of an answer."""
 
     id: str
-    """Unlike that of any other answer."""
+    """Unique."""
     model: str
-    """As the client called it."""
+    """As the client named it."""
     created: int
-    """Seconds since 1970."""
+    """Unix time in seconds."""
     body: Mapping[str, Any]
-    """The request that is answered."""
+    """The request."""
 
 
 class WireDialect(Protocol):
-    """One way in which clients ask."""
+    """One client format."""
 
     def asked(self, body: Mapping[str, Any], model: str) -> ClientRequest:
-        """Read a request. Whatever is missing or of the wrong type raises the natural error."""
+        """Parse a request. Missing or wrong values raise the natural error."""
 
     def wants_stream(self, body: Mapping[str, Any], operation: str) -> bool:
-        """Whether the answer is to come as a stream."""
+        """Whether the answer is streamed."""
 
     def output_limit(self, body: Mapping[str, Any]) -> int | None:
-        """The most tokens the answer may have; None: the client did not say."""
+        """Maximum answer length; None: not set."""
 
     def with_output_limit(self, body: Mapping[str, Any], limit: int) -> dict[str, Any]:
         """The same request with a lower limit."""
 
     def answer(self, reading: WireAnswer, frame: Frame) -> dict[str, Any]:
-        """A whole answer."""
+        """A complete answer."""
 
     def stream(self, reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
-        """The same answer as the events of a stream."""
+        """The answer as events of a stream."""
 
     def read(self, raw: bytes, *, streamed: bool) -> WireAnswer:
-        """What an answer in this format says, as far as it has come."""
+        """The content of a (partial) answer in this format."""
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """An error as clients of this format expect it."""
+        """An error in this format."""
 
 
 NOTHING = WireAnswer("", Usage(), (), "")
-"""What an answer says that never came."""
+"""The content of a missing answer."""
 
 
 def text_of(content: Any) -> str:
-    """The text of a message, whether it is given as such or in parts."""
+    """The text of a message, plain or in parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -85,7 +82,7 @@ def text_of(content: Any) -> str:
 
 
 def limit_in(body: Mapping[str, Any], *names: str) -> int | None:
-    """The first of several settings that holds a sensible limit."""
+    """The first valid limit of several settings."""
     for name in names:
         value = body.get(name)
         if type(value) is int and value > 0:
@@ -97,7 +94,7 @@ def _is_text(part: Mapping[str, Any]) -> bool:
     return isinstance(part.get("text"), str)
 
 
-# Server-sent events, as all providers stream in them.
+# Server-sent events.
 
 
 CONTENT_TYPE = "text/event-stream"
@@ -107,14 +104,14 @@ _BETWEEN = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
 def event(data: Any, name: str = "") -> bytes:
-    """One event; `name` for formats that say the type of an event beside it as well."""
+    """One event; `name` for formats with named events."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {text}\n\n".encode("utf-8", "replace")
 
 
 def read_events(stream: bytes) -> Iterator[Mapping[str, Any]]:
-    """The JSON objects of a stream; what is cut off or makes no sense is left out."""
+    """The JSON objects of a stream; incomplete or invalid ones are skipped."""
     for block in _BETWEEN.split(stream):
         data = _data(block)
         if not data or data == b"[DONE]":
@@ -128,13 +125,13 @@ def read_events(stream: bytes) -> Iterator[Mapping[str, Any]]:
 
 
 class CollectedStream:
-    """Makes whole events of bytes that arrive in any pieces."""
+    """Assembles events from chunks."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def add(self, chunk: bytes) -> list[bytes]:
-        """The events that are whole now, each with the blank line that ends it."""
+        """The events that are now complete, with the blank line that ends each."""
         self._rest += chunk
         whole, start = list[bytes](), 0
         for end in _BETWEEN.finditer(self._rest):
@@ -145,7 +142,7 @@ class CollectedStream:
 
     @property
     def rest(self) -> bytes:
-        """What has come of an event that never ended."""
+        """An incomplete event."""
         return self._rest
 
 

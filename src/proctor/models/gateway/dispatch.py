@@ -1,9 +1,7 @@
-"""Come by the answer to a client's call: from a recording, from the provider itself, or translated.
+"""Answers a client's call: from a recording, by pass-through, or translated.
 
-A provider that speaks the client's own format gets the request as it is and its answer goes back
-byte for byte, as it arrives. For everyone else, request and answer are put into our own words.
-
-Knows nothing of tokens or servers.
+A provider that supports the client's format gets the request unchanged, and its response is passed back byte
+for byte as it arrives. For others, request and answer are translated.
 """
 
 import json
@@ -32,7 +30,7 @@ STREAM = {"content-type": CONTENT_TYPE}
 
 
 PASSED_UP = ("anthropic-", "openai-")
-"""Beginnings of the client's headers that are the provider's business."""
+"""Prefixes of client headers that are passed to the provider."""
 
 
 STATUSES = {
@@ -42,11 +40,11 @@ STATUSES = {
     "rate_limit": 429,
     "not_recorded": 409,
 }
-"""The HTTP status a client is told for each reason a model failed; 502 for the rest."""
+"""HTTP status by reason of a `ModelError`; 502 for the rest."""
 
 
 class GatewayRefusal(Exception):
-    """The call is answered with an error; `status` is its HTTP status, `condition` the record's word."""
+    """The call is answered with an error: its HTTP `status`, and the `condition` in the record."""
 
     def __init__(self, status: int, message: str, condition: str = "") -> None:
         super().__init__(message)
@@ -55,7 +53,7 @@ class GatewayRefusal(Exception):
 
 
 class Dispatcher:
-    """Answers calls; one for all accesses of a gateway."""
+    """Answers calls of all accesses of a gateway."""
 
     def __init__(self, models: ModelRouter, now: Callable[[], datetime]) -> None:
         self._models = models
@@ -64,7 +62,7 @@ class Dispatcher:
         """Formats that a provider turned out not to speak."""
 
     async def answer(self, call: GatewayCall, headers: Mapping[str, str]) -> None:
-        """Answer a call into its delivery, or raise `Refused` or `ModelError`."""
+        """Answer a call into its delivery, or raise `GatewayRefusal` or `ModelError`."""
         take = call.access.take
         if isinstance(take, ReplayedTake):
             await _replay(call, take)
@@ -89,7 +87,7 @@ class Dispatcher:
         return (endpoint, call.wanted.wire) not in self._unspoken
 
     async def _relay(self, call: GatewayCall, route: Route, headers: Mapping[str, str]) -> bool:
-        """Pass the call through; False when the provider turns out not to speak its format."""
+        """Pass the call through; False when the provider does not support its format."""
         endpoint = route.endpoint
         assert endpoint is not None
         if missing := endpoint.missing_key:
@@ -155,14 +153,14 @@ async def _pass_on(call: GatewayCall, flow: ResponseStream, endpoint: Endpoint, 
 
 
 def _is_usage_alone(event: bytes) -> bool:
-    """Whether an event is the one that OpenAI sends only to those who want to know their tokens."""
+    """Whether an event only contains token counts, which OpenAI sends on request."""
     if b'"usage"' not in event:
         return False
     return any(found.get("usage") and found.get("choices") == [] for found in read_events(event))
 
 
 def _estimate(call: GatewayCall) -> None:
-    """Count tokens where nobody does, by the size of the request."""
+    """Estimate tokens from the size of the request."""
     tokens = estimated_tokens(call.body) * BYTES_PER_TOKEN // 4
     name = "input_tokens" if call.wanted.wire == "messages" else "totalTokens"
     call.delivery.prepare(200, JSON, encode({name: tokens}).encode())
@@ -170,7 +168,7 @@ def _estimate(call: GatewayCall) -> None:
 
 
 async def _translate(call: GatewayCall, route: Route, now: datetime) -> None:
-    """Ask in our own words, and answer in the client's."""
+    """Translate the request and the answer."""
     try:
         asked = call.asked()
     except ValueError as cause:
@@ -193,15 +191,15 @@ async def _translate(call: GatewayCall, route: Route, now: datetime) -> None:
 
 
 async def _replay(call: GatewayCall, take: ReplayedTake) -> None:
-    """Answer with the bytes that were recorded."""
+    """Answer with the recorded bytes."""
     call.provider, call.price = "replay", FREE
     try:
         found = take.find(call.wanted.wire, call.wanted.operation, call.model, call.body)
     except NotRecorded as missing:
-        call.access.say_once(str(missing))
+        call.access.note_once(str(missing))
         raise
     if found.mismatch:
-        call.access.say_once(found.mismatch)
+        call.access.note_once(found.mismatch)
     exchange = found.exchange
     call.status = "ok" if exchange.status == 200 else str(exchange.status)
     if CONTENT_TYPE in exchange.headers.get("content-type", ""):
@@ -229,16 +227,16 @@ async def _ask_to_spend(call: GatewayCall, route: Route) -> None:
     most = grant.most_output_tokens
     if most is not None and most < request.output_tokens:
         call.body = call.dialect.with_output_limit(call.body, most)
-        call.access.say_once("answers were kept shorter than was asked for, to stay within the cost limit")
+        call.access.note_once("answers were kept shorter than was asked for, to stay within the cost limit")
 
 
 def _say_left_out(call: GatewayCall, asked: ClientRequest, route: Route) -> None:
     for what in (*asked.left_out, *(f"`{name}`" for name in route.not_sent(asked.request))):
-        call.access.say_once(f"{call.model} was not sent {what}: {route.provider} does not take it")
+        call.access.note_once(f"{call.model} was not sent {what}: {route.provider} does not take it")
 
 
 def _reading(answer: Answer, asked: ClientRequest) -> WireAnswer:
-    """The answer with ids that are new to the conversation: agents find their tool calls by them."""
+    """The answer with ids that are unique in the conversation: agents match tool calls by them."""
     used = {call.get("id") for message in asked.request.messages for call in message.get("tool_calls") or ()}
     number = len(asked.request.messages)
     requests = tuple(
@@ -251,7 +249,7 @@ def _reading(answer: Answer, asked: ClientRequest) -> WireAnswer:
 
 
 def _target(call: GatewayCall, endpoint: Endpoint, headers: Mapping[str, str], streams: bool) -> CallTarget:
-    """Where the call goes, with the provider's key in place of the client's token."""
+    """Where the call goes, with the provider's key instead of the client's token."""
     wire = call.wanted.wire
     passed = {name.lower(): value for name, value in headers.items() if name.lower().startswith(PASSED_UP)}
     if wire == "messages":

@@ -1,9 +1,7 @@
-"""Google's generateContent, as Gemini's own command line speaks it.
+"""Google's generateContent, as the Gemini CLI uses it.
 
-Calls have no ids of their own there in most versions: they are numbered in the order in which they
-stand, and a result belongs to the first call of its name that has none yet.
-
-Knows nothing of HTTP, accesses or prices.
+Most versions have no ids of calls: they are numbered in order, and a result belongs to the first open call of
+its name.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Anthropic's messages, as Claude Code and others speak it.
-
-Knows nothing of HTTP, accesses or prices.
-"""
+"""Anthropic's messages, as Claude Code and others use them."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,9 +1,7 @@
-"""OpenAI's responses, as Codex speaks it: what was asked, in our own words.
+"""OpenAI's responses, as Codex uses them.
 
-The answering half is in `responses_answer`. Freeform tools, whose input is any text, become
-functions with one argument `input`, and their calls are turned back again.
-
-Knows nothing of HTTP, accesses or prices.
+Freeform tools, whose input is any text, become functions with one argument `input`, and their calls are
+converted back.
 """
 
 import json
@@ -25,9 +23,6 @@ from proctor.models.gateway.dialect import (
 )
 from proctor.models.wire import WireAnswer
 from proctor.session import Usage
-
-# OpenAI's responses: what is answered, whole and as a stream, and how an answer is read.
-
 
 ECHOED: Mapping[str, Any] = {
     "instructions": None,

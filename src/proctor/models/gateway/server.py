@@ -1,10 +1,8 @@
-"""The gateway: one local HTTP endpoint through which agents reach models.
+"""The gateway: a local HTTP endpoint through which agents reach models.
 
-It speaks the four formats that agents speak. Each attempt has a token of its own, so every call is
-recorded where it belongs and held to that attempt's limits; the providers' keys never leave this
-process but towards the providers. An access that is shut is worth nothing, and its calls end.
-
-Knows nothing of batches or stores.
+It supports four API formats. Each attempt has a token of its own, so that calls are recorded with it and
+subject to its limits; keys of providers are only sent to providers. Closing an access invalidates its token
+and ends its calls.
 """
 
 import asyncio
@@ -25,14 +23,11 @@ from proctor.models.gateway.dispatch import JSON, STATUSES, Dispatcher, GatewayR
 from proctor.models.router import ModelRouter
 from proctor.models.routes import encode
 
-# Which models a caller has, as each wire format lists them.
-
-
 LONGEST_INPUT = 1_000_000
 
 
 def listed(model: str, one: str, wire: str) -> dict[str, Any]:
-    """The caller's model under its full and its short name, or the `one` that was asked about."""
+    """The caller's model under its full and short name, or the model `one`."""
     if one:
         return _entry(one, wire)
     names = list(dict.fromkeys([model, model.partition("/")[2] or model])) if model else []
@@ -60,7 +55,7 @@ def _entry(name: str, wire: str) -> dict[str, Any]:
 
 
 LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
-"""Pictures make requests large; nothing that a model can read is larger."""
+"""Images make requests large; no model reads more."""
 
 
 # Agents keep connections open between calls while their tools run, for minutes.
@@ -72,7 +67,7 @@ SHUTDOWN_SECONDS = 0.5
 
 
 class Gateway:
-    """Use it on the loop of the batch; close it at the end. The models are the caller's to close."""
+    """Use it on the event loop of the batch; close it at the end. The caller closes the models."""
 
     def __init__(
         self, models: ModelRouter, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -100,7 +95,7 @@ class Gateway:
         server = web.Server(
             self._handle,
             request_factory=request_of,
-            # A client that goes away ends its call, and with it the provider's.
+            # A client that disconnects cancels its call and the one to the provider.
             handler_cancellation=True,
             keepalive_timeout=KEEPALIVE_SECONDS,
             access_log=None,
@@ -119,18 +114,18 @@ class Gateway:
         self._url = f"http://[{address}]:{chosen}" if ":" in address else f"http://{address}:{chosen}"
 
     async def close(self) -> None:
-        """Shut every access, end what is under way, and stop listening."""
+        """Close every access, end running calls, and stop listening."""
         self._accesses.shut_all()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
 
     def open(self, caller: Caller) -> Access:
-        """Give an attempt its way to models."""
+        """Open the access of an attempt."""
         return self._accesses.open(self._url, caller, self._models.tape)
 
     def shut(self, token: str) -> None:
-        """Take it away again. When this returns, all of the attempt's calls have been recorded."""
+        """Close it. On return, all calls of the attempt have been recorded."""
         self._accesses.shut(token)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -142,7 +137,7 @@ class Gateway:
             return _json({"status": "ok", "service": "proctor gateway"})
         access = self._accesses.find(_token(request))
         if access is None:
-            return _error(wire, 401, "this token gives no access: it is unknown, or its attempt is over")
+            return _error(wire, 401, "this token is not valid: it is unknown, or its attempt is over")
         if wanted.kind == "models":
             return _json(listed(access.caller.model, wanted.model, wire))
         try:
@@ -150,36 +145,34 @@ class Gateway:
         except web.HTTPRequestEntityTooLarge:
             return _error(wire, 413, f"the request has more than {LARGEST_REQUEST_BYTES >> 20} MiB")
         except ValueError as cause:
-            return _error(wire, 400, f"the request is no JSON: {cause}")
+            return _error(wire, 400, f"the request is not JSON: {cause}")
         if not isinstance(body, dict):
-            return _error(wire, 400, "the request is no JSON object")
+            return _error(wire, 400, "the request is not a JSON object")
         return await self._answer(request, access, wanted, body)
 
     async def _answer(
         self, request: web.BaseRequest, access: OpenAccess, wanted: GatewayRoute, body: Mapping[str, Any]
     ) -> web.StreamResponse:
         name = wanted.model or str(body.get("model") or "")
-        _say_foreign_name(access, name)
+        _note_other_model(access, name)
         delivery = Delivery(request)
         call = GatewayCall(access, wanted, body, name or access.caller.model, delivery)
         try:
             await self._answering.answer(call, request.headers)
         except (GatewayRefusal, ModelError) as error:
-            _refuse(call, error)
+            _fail(call, error)
         except ProctorError as error:
-            _refuse(call, GatewayRefusal(500, str(error)))
+            _fail(call, GatewayRefusal(500, str(error)))
         except Exception as error:
-            # A fault of ours costs one call, and its client is told in words it understands.
-            _refuse(
-                call, GatewayRefusal(500, f"the gateway failed: {type(error).__name__}", "internal_error")
-            )
+            # An internal error ends one call, with an error its client understands.
+            _fail(call, GatewayRefusal(500, f"the gateway failed: {type(error).__name__}", "internal_error"))
         finally:
             call.finish()
         return delivery.break_off() if call.is_broken else await delivery.send()
 
 
-def _refuse(call: GatewayCall, error: GatewayRefusal | ModelError) -> None:
-    """End a call that has no answer, in the words of its client's format."""
+def _fail(call: GatewayCall, error: GatewayRefusal | ModelError) -> None:
+    """End a call with an error in its client's format."""
     call.error = str(error)
     if call.delivery.has_begun:
         call.status, call.is_broken = "cut_off", True
@@ -193,16 +186,16 @@ def _refuse(call: GatewayCall, error: GatewayRefusal | ModelError) -> None:
     call.delivery.prepare(status, JSON, body)
 
 
-def _say_foreign_name(access: OpenAccess, name: str) -> None:
-    """An agent that asks for a model of its own choosing gets the item's; that is said once."""
+def _note_other_model(access: OpenAccess, name: str) -> None:
+    """Note once that an agent requested another model than the item's, which it gets."""
     model = access.caller.model
     known = {model, model.partition("/")[2], model.rpartition("/")[2], ""}
     if model and name not in known:
-        access.say_once(f"asked for the model `{name[:200]}`, was given `{model}`")
+        access.note_once(f"asked for the model `{name[:200]}`, was given `{model}`")
 
 
 def _token(request: web.BaseRequest) -> str:
-    """The token, wherever the formats' clients put their keys."""
+    """The token, wherever clients of the formats put their keys."""
     kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
     if kind.lower() == "bearer" and bearer.strip():
         return bearer.strip()

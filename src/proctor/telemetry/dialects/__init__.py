@@ -1,9 +1,7 @@
-"""One way of writing spans, one file.
+"""Span dialects, one module each.
 
-A file here with `speaks` and `read` is a dialect; adding one is adding a file. The surest reads a span;
-what only carried bytes from one place to another is left out.
-
-Knows no dialect by name.
+A module with `speaks` and `read` is a dialect, found by its file. The most confident one reads a span; spans
+of mere transport are skipped.
 """
 
 import pkgutil

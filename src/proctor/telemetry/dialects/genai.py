@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from proctor.session import Role
-from proctor.telemetry.messages import ParsedMessage, args_of, opened, payload_of, said_of, text_of, tools_of
+from proctor.telemetry.messages import (
+    ParsedMessage,
+    args_of,
+    parse_messages,
+    parse_nested,
+    payload_of,
+    text_of,
+    tools_of,
+)
 from proctor.telemetry.span import Span, SpanReading, first
-
-# What the GenAI conventions of OpenTelemetry have in common with those that grew beside them.
-
 
 Kind = Literal["agent", "inference", "tool"]
 
@@ -70,16 +75,18 @@ def read_genai(span: Span) -> SpanReading | None:
 def read_talk(span: Span, kind: Kind, content: Content) -> SpanReading:
     """An agent or a model: what was said to it, and what it said."""
     attributes = span.attributes
-    inputs = content.inputs or said_of(attributes.get("gen_ai.input.messages"), "user")
-    outputs = content.outputs or said_of(attributes.get("gen_ai.output.messages"), "assistant")
+    inputs = content.inputs or parse_messages(attributes.get("gen_ai.input.messages"), "user")
+    outputs = content.outputs or parse_messages(attributes.get("gen_ai.output.messages"), "assistant")
     if kind == "agent":
-        inputs = inputs or said_of(first(attributes, "gen_ai.task.input", "traceloop.entity.input"), "user")
-        outputs = outputs or said_of(
+        inputs = inputs or parse_messages(
+            first(attributes, "gen_ai.task.input", "traceloop.entity.input"), "user"
+        )
+        outputs = outputs or parse_messages(
             first(attributes, "gen_ai.task.output", "traceloop.entity.output"), "assistant"
         )
     else:
-        inputs = inputs or said_of(unflattened(attributes, "gen_ai.prompt"), "user")
-        outputs = outputs or said_of(unflattened(attributes, "gen_ai.completion"), "assistant")
+        inputs = inputs or parse_messages(unflattened(attributes, "gen_ai.prompt"), "user")
+        outputs = outputs or parse_messages(unflattened(attributes, "gen_ai.completion"), "assistant")
     return SpanReading(
         kind=kind,
         inputs=inputs,
@@ -121,7 +128,7 @@ def content_of(span: Span) -> Content:
     content = Content([], [])
     for record in span.records:
         name = str(record.get("eventName") or record["attributes"].get("event.name") or "")
-        _hear(content, name, record["attributes"], opened(record.get("body")))
+        _hear(content, name, record["attributes"], parse_nested(record.get("body")))
     if not content.inputs and not content.outputs and content.asked is None and content.answered is None:
         for event in span.events:
             _hear(content, event["name"], event["attributes"], None)
@@ -130,7 +137,7 @@ def content_of(span: Span) -> Content:
 
 def instructions(value: Any) -> str:
     """A system prompt from parts, messages or plain text."""
-    return "\n".join(filter(None, (said.text for said in said_of(value, "system"))))
+    return "\n".join(filter(None, (said.text for said in parse_messages(value, "system"))))
 
 
 def agent_of(span: Span) -> str:
@@ -168,7 +175,7 @@ def unflattened(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
 
 def entity_input(value: Any) -> Any:
     """A tool's arguments from what Traceloop keeps of a call."""
-    found = opened(value)
+    found = parse_nested(value)
     if not isinstance(found, Mapping):
         return found
     if isinstance(found.get("inputs"), Mapping):
@@ -183,7 +190,7 @@ def entity_input(value: Any) -> Any:
 
 def entity_output(value: Any) -> Any:
     """A tool's result from what Traceloop keeps of a call."""
-    found = opened(value)
+    found = parse_nested(value)
     return found["output"] if isinstance(found, Mapping) and "output" in found else found
 
 
@@ -202,17 +209,17 @@ def _hear(content: Content, name: str, attributes: Mapping[str, Any], body: Any)
 def _hear_body(content: Content, body: Mapping[str, Any]) -> None:
     asked, answered = body.get("input"), body.get("output")
     if asked is not None:
-        content.inputs += said_of(asked, "user")
+        content.inputs += parse_messages(asked, "user")
         content.asked = content.asked if content.asked is not None else asked
     if answered is not None:
-        content.outputs += said_of(answered, "assistant")
+        content.outputs += parse_messages(answered, "assistant")
         content.answered = answered
 
 
 def _hear_details(content: Content, fields: Mapping[str, Any]) -> None:
     asked, answered = fields.get("gen_ai.input.messages"), fields.get("gen_ai.output.messages")
-    content.inputs += said_of(asked, "user")
-    content.outputs += said_of(answered, "assistant")
+    content.inputs += parse_messages(asked, "user")
+    content.outputs += parse_messages(answered, "assistant")
     content.asked = content.asked if content.asked is not None else asked
     content.answered = answered if answered is not None else content.answered
     content.system = content.system or instructions(fields.get("gen_ai.system_instructions"))
@@ -221,11 +228,11 @@ def _hear_details(content: Content, fields: Mapping[str, Any]) -> None:
 def _hear_message(content: Content, name: str, fields: dict[str, Any]) -> None:
     if name == "gen_ai.choice":
         message = fields.get("message", fields.get("content"))
-        content.outputs += said_of(message, "assistant")
+        content.outputs += parse_messages(message, "assistant")
         content.answered = message
         return
     role = MESSAGE_EVENTS[name]
-    content.inputs += said_of({"role": role, "content": "", **fields}, role)
+    content.inputs += parse_messages({"role": role, "content": "", **fields}, role)
     if content.asked is None:
         content.asked = fields.get("content")
 

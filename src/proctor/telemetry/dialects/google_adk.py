@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from proctor.telemetry.dialects import openinference
-from proctor.telemetry.messages import ParsedToolResult, opened, said_of
+from proctor.telemetry.messages import ParsedToolResult, parse_messages, parse_nested
 from proctor.telemetry.span import Span, SpanReading, first
 
 SCOPE = "openinference.instrumentation.google_adk"
@@ -24,7 +24,7 @@ def read(span: Span) -> SpanReading | None:
     content = _content(first(span.attributes, "output.value"))
     if content is None:
         return reading
-    said = said_of(content, "assistant")
+    said = parse_messages(content, "assistant")
     if reading.kind == "agent":
         return replace(reading, outputs=said)
     results = [result for each in said for result in each.results]
@@ -32,7 +32,7 @@ def read(span: Span) -> SpanReading | None:
 
 
 def _content(value: Any) -> Any:
-    found = opened(value)
+    found = parse_nested(value)
     content = found.get("content") if isinstance(found, Mapping) else None
     return content if isinstance(content, Mapping) and "parts" in content else None
 

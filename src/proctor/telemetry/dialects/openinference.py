@@ -5,11 +5,16 @@ from typing import Any
 
 from proctor.session import Role
 from proctor.telemetry.dialects.genai import content_of, unflattened
-from proctor.telemetry.messages import ParsedMessage, args_of, opened, payload_of, said_of, text_of, tools_of
+from proctor.telemetry.messages import (
+    ParsedMessage,
+    args_of,
+    parse_messages,
+    parse_nested,
+    payload_of,
+    text_of,
+    tools_of,
+)
 from proctor.telemetry.span import Span, SpanReading, first
-
-# What all instrumentations of OpenInference have in common.
-
 
 AGENTS, MODEL, TOOL = ("AGENT", "CHAIN"), "LLM", "TOOL"
 
@@ -52,7 +57,7 @@ def flattened_messages(attributes: Mapping[str, Any], prefix: str, role: Role) -
     for entry in unflattened(attributes, prefix):
         message = entry.get("message") if isinstance(entry, Mapping) else None
         if isinstance(message, Mapping):
-            found += said_of(_plain(message), role)
+            found += parse_messages(_plain(message), role)
     return found
 
 
@@ -62,8 +67,8 @@ def _read_agent(span: Span) -> SpanReading:
     named = str(first(attributes, "agent.name", "gen_ai.agent.name", "graph.node.name") or span.name)
     return SpanReading(
         kind="agent",
-        inputs=said_of(first(attributes, "input.value"), "user") or content.inputs,
-        outputs=said_of(first(attributes, "output.value"), "assistant") or content.outputs,
+        inputs=parse_messages(first(attributes, "input.value"), "user") or content.inputs,
+        outputs=parse_messages(first(attributes, "output.value"), "assistant") or content.outputs,
         agent=named if kind == "AGENT" else "",
         has_failed=span.has_failed,
     )
@@ -76,8 +81,8 @@ def _read_model(span: Span) -> SpanReading:
     schemas = [each.get("tool", {}).get("json_schema") for each in unflattened(attributes, "llm.tools")]
     return SpanReading(
         kind="inference",
-        inputs=inputs or said_of(first(attributes, "input.value"), "user") or content.inputs,
-        outputs=outputs or said_of(first(attributes, "output.value"), "assistant") or content.outputs,
+        inputs=inputs or parse_messages(first(attributes, "input.value"), "user") or content.inputs,
+        outputs=outputs or parse_messages(first(attributes, "output.value"), "assistant") or content.outputs,
         has_failed=span.has_failed,
         tools=[tool for schema in schemas for tool in tools_of(schema)],
     )
@@ -92,7 +97,7 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inside(value: Any, name: str) -> list[Any]:
-    found = opened(value)
+    found = parse_nested(value)
     each = found if isinstance(found, list) else []
     return [inner for entry in each if isinstance(entry, Mapping) and (inner := entry.get(name))]
 

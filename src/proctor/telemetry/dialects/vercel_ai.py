@@ -8,8 +8,8 @@ from proctor.telemetry.messages import (
     ParsedMessage,
     ParsedToolCall,
     args_of,
-    opened,
-    said_of,
+    parse_messages,
+    parse_nested,
     text_of,
     tools_of,
 )
@@ -47,11 +47,11 @@ def read(span: Span) -> SpanReading | None:
             tool_call_id=str(attributes.get("ai.toolCall.id") or ""),
             has_failed=span.has_failed,
         )
-    prompt = opened(first(attributes, "ai.prompt.messages", "ai.prompt"))
+    prompt = parse_nested(first(attributes, "ai.prompt.messages", "ai.prompt"))
     named = first(attributes, "ai.telemetry.functionId", "resource.name") if kind == "agent" else None
     return SpanReading(
         kind=kind,
-        inputs=said_of(prompt, "user"),
+        inputs=parse_messages(prompt, "user"),
         outputs=_answer(attributes),
         agent=str(named or ""),
         has_failed=span.has_failed,
@@ -62,7 +62,7 @@ def read(span: Span) -> SpanReading | None:
 
 def _answer(attributes: Mapping[str, Any]) -> list[ParsedMessage]:
     text = str(first(attributes, "ai.response.text", "ai.response.object") or "")
-    asked = opened(attributes.get("ai.response.toolCalls"))
+    asked = parse_nested(attributes.get("ai.response.toolCalls"))
     calls = tuple(
         ParsedToolCall(
             str(each.get("toolCallId") or ""), str(each["toolName"]), args_of(first(each, "input", "args"))
@@ -74,5 +74,5 @@ def _answer(attributes: Mapping[str, Any]) -> list[ParsedMessage]:
 
 
 def _tools(value: Any) -> list[dict[str, Any]]:
-    found = value if isinstance(value, list) else opened(value)
+    found = value if isinstance(value, list) else parse_nested(value)
     return [tool for each in found for tool in tools_of(each)] if isinstance(found, list) else []

@@ -2,8 +2,6 @@
 
 Each error has the name, the HTTP status and the members its model gives it; the client finds the name in a
 header and raises its own exception of that name.
-
-Knows nothing of what was asked for.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Each target is judged by itself, so that one which fails or takes too long leaves the results of the others.
 The answer comes before the client loses its patience; what is not judged by then says so. A client that sends
 the same request again while the first one is still under way gets the first one's answer.
-
-Knows nothing of spans or of how an evaluator judges.
 """
 
 import asyncio

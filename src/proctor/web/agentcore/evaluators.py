@@ -2,8 +2,6 @@
 
 Built-in ones are listed with the others and cannot be changed. An evaluator is active as soon as it is kept;
 there is nothing to wait for.
-
-Knows nothing of how an evaluator judges.
 """
 
 import json

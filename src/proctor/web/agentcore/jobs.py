@@ -2,8 +2,6 @@
 
 Starting writes the job down, has a process of its own carry it out, and answers at once. Everything else is a
 question to the store, so jobs that were started from a command line are seen as well.
-
-Knows nothing of how sessions are found or judged.
 """
 
 import json

@@ -2,8 +2,6 @@
 
 The operations of CloudWatch Logs that read events, list groups and streams, and put events. Spans that are
 put into a stream arrive as sessions of that log group.
-
-Knows nothing of what the events say.
 """
 
 import hashlib
@@ -118,8 +116,9 @@ def event_times(service: Service, group: str, names: Sequence[str] | None = None
         last = _milliseconds(row["last"])
         found[row["stream"]] = TimeWindow(first=_milliseconds(row["first"]), last=last, ingested=last)
     for stream in service.store.logs.streams():
-        if stream["logGroup"] == group and stream["last"] is not None:
-            own = TimeWindow(first=stream["first"], last=stream["last"], ingested=stream["ingested"])
+        first, end, ingested = stream["first"], stream["last"], stream["ingested"]
+        if stream["logGroup"] == group and first is not None and end is not None and ingested is not None:
+            own = TimeWindow(first=first, last=end, ingested=ingested)
             found[stream["logStream"]] = own.joined(found.get(stream["logStream"]))
     return found
 

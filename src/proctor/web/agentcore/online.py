@@ -2,8 +2,6 @@
 
 A configuration is active as soon as it is kept; whether it judges is said by its execution status. Nothing
 that arrived before it was enabled is judged.
-
-Knows nothing of the judging.
 """
 
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 An operation gets its members, wherever in the request they came from, after they were found to be right, and
 gives the members of its answer. Whatever goes wrong becomes an error with a name of this interface; a caller
 never sees an exception of ours.
-
-Knows nothing of what the operations do.
 """
 
 import inspect

@@ -1,8 +1,6 @@
 """What the service asks of a request beyond the shape of its members.
 
 Each function gives what is wrong, so that a request hears of everything at once.
-
-Knows nothing of jobs or configurations.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,0 +1,355 @@
+"""Every query of the store returns rows that have the keys and types of the shape it names.
+
+All of them run on a file, on a sealed file and on PostgreSQL.
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
+
+import pytest
+from stocked import NOW, owned, session
+
+from databases import new_store
+from proctor import store as package
+from proctor.item import Item
+from proctor.score import Score
+from proctor.session import (
+    Iteration,
+    Merge,
+    Message,
+    Metric,
+    ModelCall,
+    Session,
+    Step,
+    TimedEvent,
+    ToolCall,
+    Usage,
+)
+from proctor.store import (
+    ItemFilter,
+    Scope,
+    Store,
+    StoreReader,
+    aggregates,
+    evaluations,
+    items,
+    runs,
+    timestamp,
+    transcripts,
+)
+from proctor.store.definitions import Token
+from proctor.store.evaluations import EvaluationRecord, JudgedFilter, Label
+from proctor.store.intake import LogEvent
+from proctor.store.keys import Keys, LocalKey
+from proctor.store.ledger import exchange
+from proctor.store.tables import COLUMNS, OF_A_SESSION, ROWS
+from proctor.telemetry.documents import SessionMark
+
+KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
+LONG = "long text " * 1000
+SETTINGS = {"session": "s1", "evaluator": "tidy", "combination": "c", "run": 1}
+ITEM = Item(
+    runner="prompt",
+    prompt="town",
+    agent="amp",
+    model="m",
+    settings=SETTINGS,
+    factors={"task": "fix", "model": "m"},
+)
+OTHER = Item(runner="prompt", prompt="other", model="m", settings=SETTINGS, factors={"task": "fix"})
+FAILED = Item(runner="prompt", prompt="failed", model="m", settings=SETTINGS)
+QUEUED = Item(runner="prompt", prompt="later", model="m", settings=SETTINGS)
+QUERIES = {"rows", "stream", "of_items", "of_sessions", "of_events", "of_few_events"}
+
+
+class CheckedReader(StoreReader):
+    """A reader that compares every row with the shape that its query names."""
+
+    def __init__(self, readers: Any) -> None:
+        super().__init__(readers)
+        self.seen: set[str] = set()
+
+    def rows(self, shape: Any, sql: str, parameters: Sequence[object] = ()) -> list[Any]:
+        return [self._checked(shape, row, sql) for row in super().rows(shape, sql, parameters)]
+
+    def stream(self, shape: Any, sql: str, parameters: Sequence[object] = ()) -> Iterator[Any]:
+        return (self._checked(shape, row, sql) for row in super().stream(shape, sql, parameters))
+
+    def _checked(self, shape: Any, row: Any, sql: str) -> Any:
+        if is_typeddict(shape):
+            self.seen.add(shape.__name__)
+            # What is computed from the row is added after the query.
+            assert problems_of(shape, row, but={"locked"}) == [], sql
+        return row
+
+
+def problems_of(shape: Any, row: dict[str, Any], but: set[str] = frozenset()) -> list[str]:
+    """How a row differs from a shape, in its keys and in the types of its values."""
+    hints = get_type_hints(shape, include_extras=True)
+    optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired} | but
+    optional |= CUT_COLUMNS if shape is ROWS["model_calls"] else set()
+    missing = [f"no {name}" for name in sorted(set(hints) - set(row) - optional)]
+    unknown = [f"unknown {name}" for name in sorted(set(row) - set(hints))]
+    wrong = [
+        f"{name} is {value!r}, not {hints[name]}"
+        for name, value in row.items()
+        if name in hints and not fits(value, hints[name])
+    ]
+    return missing + unknown + wrong
+
+
+CUT_COLUMNS = {"request", "response"}
+"""The bodies of model calls, which are read by those alone who need them."""
+
+
+def fits(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin is NotRequired:
+        return fits(value, get_args(hint)[0])
+    if origin is UnionType:
+        return any(fits(value, part) for part in get_args(hint))
+    if origin is Literal:
+        return value in get_args(hint)
+    if hint is type(None):
+        return value is None
+    if hint is float:
+        return isinstance(value, int | float)
+    return hint is Any or isinstance(value, origin or hint)
+
+
+@pytest.fixture(params=["sqlite", "sealed", "postgresql"])
+def filled(request, tmp_path) -> Iterator[Store]:
+    """A store with at least one row for every query."""
+    if request.param == "postgresql":
+        url, keys = new_store(request.getfixturevalue("server")), Keys()
+    else:
+        url, keys = str(tmp_path / "proctor.db"), KEYS if request.param == "sealed" else Keys()
+    with Store(url, keys) as store:
+        store.read = CheckedReader(store._readers)
+        fill(store)
+        yield store
+
+
+def fill(store: Store) -> None:
+    row = {"createdAt": timestamp(NOW), "planPath": "plan.yaml", "planDigest": "d", "owner": "me"}
+    batch = {"runId": "run", "job": "scenario", "status": "running", "budgetUsd": 1.0}
+    store.create_batch(row | batch | {"heartbeatAt": timestamp(NOW)}, [ITEM, OTHER, FAILED, QUEUED])
+    writer = store.writer(owned("run", "me"))
+    record(writer, "s1", ITEM, "success")
+    record(writer, "s2", OTHER, "")
+    record(writer, "s3", FAILED, "fail")
+    writer.close()
+    figures = {"limit": 4.0, "inUse": 1, "waiting": 0, "calls": 9, "limited": 0, "waitedSeconds": 0.5}
+    pool = {"name": "openai/m", "runId": "run", "heldUntil": None, "cutAt": None} | figures
+    store._transaction(lambda connection: exchange(connection, "me", [pool], NOW))
+    said = TimedEvent(event=Message(role="user", content="hello"))
+    imported = Session(
+        external_id="ext",
+        source="otlp",
+        log_group="g",
+        started_at=NOW,
+        steps=[Step(trace_id="t", happenings=[said])],
+    )
+    store.keep_imported(imported, NOW)
+    store.keep_label(Label(session_id="s1", evaluator="tidy", who="me", label="good", note=LONG), NOW)
+    store.ask_question("run", ITEM.id, "mayor", "what now?", NOW)
+    store.logs.create("g", "s", NOW)
+    store.logs.put("g", "s", [LogEvent(timestamp_ms=1, message=LONG)], NOW)
+    definition = {"id": "ev-1", "name": "ev", "level": "SESSION", "kind": "llmAsAJudge"}
+    times = {"createdAt": timestamp(NOW), "updatedAt": timestamp(NOW)}
+    token = Token(operation="o", token="", asked={})
+    store.definitions.create_evaluator(definition | times, {"instructions": LONG}, token)
+    document = {"evaluators": [{"evaluatorId": "ev-1"}]}
+    store.definitions.create_config({"id": "oc-1", "name": "oc", "enabled": 1} | times, document, token)
+    store.definitions.decided("oc-1", {"s1": "judge"}, NOW)
+    store.definitions.tag("arn", {"team": "a"})
+    mark = SessionMark(
+        trace_id="t" * 32,
+        span_id="s" * 16,
+        part="span",
+        parent_id="",
+        session_key="ext",
+        service="svc",
+        log_group="g",
+        is_log_group_said=True,
+        started=1,
+    )
+    store.arrivals.keep([(mark, {"attributes": {}})], NOW)
+    store._transaction(lambda connection: connection.run('UPDATE "arrivals" SET "sessionId" = ?', ("s1",)))
+    new = EvaluationRecord(
+        id="job-1",
+        arn="arn:x/job-1",
+        name="job",
+        request={},
+        request_digest="d",
+        metadata=[{"text": LONG}],
+        output_group="g",
+        output_stream="out",
+    )
+    store.evaluations.open(new, row | {"runId": "job-1", "job": "evaluation", "status": "running"}, NOW)
+
+
+def record(writer: Any, session_id: str, item: Item, status: str) -> None:
+    recorder = session(
+        writer, session_id, item_id=item.id, attempt=1, agent="amp", model="m", standIn=1, job="scenario"
+    )
+    usage = Usage(input_tokens=10, output_tokens=5)
+    for event in (
+        Message(role="user", content=LONG),
+        ToolCall(name="look", args={"at": LONG}, result=LONG, success=True, duration_ms=5.0),
+        ModelCall(
+            model="m", usage=usage, cost_usd=0.1, latency_ms=1.0, request='{"tools": []}', response=LONG
+        ),
+        Metric(name="num_turns", value=3),
+        Metric(name="mood", value=0.5, step=1),
+        Merge(base_branch="main", result="success"),
+        Iteration(output=LONG, test_output="ok", test_result="pass", commit_sha="abc", changed_files=1),
+        ModelCall(model="m", usage=usage, cost_usd=0.1),
+    ):
+        recorder.record(event)
+    recorder.score(Score(evaluator="tidy", value=0.5, explanation=LONG, cost_usd=0.01))
+    recorder.score(Score(evaluator="tidy", value=0.7, judged_session="s1"))
+    changes: dict[str, Any] = {"status": "running", "startedAt": timestamp(NOW), "sessionId": session_id}
+    if status:
+        recorder.end(status, "completed", "", work_seconds=1.5, waiting_seconds=0.5)
+        changes |= {"status": status, "finishedAt": timestamp(NOW + timedelta(seconds=2.5))}
+        changes |= {"costUsd": 0.2, "tokensTotal": 30}
+    writer.change("batch_items", ("run", item.id), changes)
+
+
+def test_every_query_returns_rows_of_its_shape(filled):
+    read = filled.read
+    run_all_queries(filled)
+
+    assert shapes_in_the_source() - read.seen == set(), "no query of these shapes returned a row"
+
+
+def run_all_queries(store: Store) -> None:
+    """Call every public query of the store."""
+    read, now = store.read, NOW
+    for value in (*reader_queries(read), *aggregate_queries(read), *part_queries(store)):
+        # Results may be computed when they are read.
+        list(value) if isinstance(value, Iterator) else value
+    assert store.open_questions() == store.open_questions("run")
+    assert problems_of(ROWS["questions"], store.open_questions()[0]) == []
+    assert problems_of(ROWS["labels"], store.labels()[0]) == []
+    for table in OF_A_SESSION:
+        (first, *_) = read.of_session(table, "s1")
+        assert problems_of(ROWS[table], first) == [], table
+        assert problems_of(ROWS[table], read.parts_of_session("s1")[table][0]) == [], table
+    for table in ("batches", "batch_items", "sessions", *OF_A_SESSION):
+        for scope in (Scope(), Scope(run_id="run"), Scope(end=now + timedelta(days=1))):
+            assert problems_of(ROWS[table], next(read.table(table, scope))) == [], table
+
+
+def reader_queries(read: StoreReader) -> tuple[Any, ...]:
+    return (
+        *(read.batch("run", NOW), read.batch("ru", NOW), read.exact_batch("run"), read.batches(NOW)),
+        *(read.batch_of_plan("plan.yaml", ""), read.totals("run"), read.reserved_and_spent("run")),
+        *(read.pools("run"), read.items("run"), read.count_items("run", ItemFilter(search="town"))),
+        *(read.queued("run", after=-1, limit=9), read.item_inputs("run"), read.item(ITEM.id[:5])),
+        *(read.exact_item("run", ITEM.id), read.attempts("run", ITEM.id), read.session("s1")),
+        *(read.exact_session("s1"), read.sessions(Scope()), read.session_ids(Scope(run_id="run"))),
+        *(read.imported_session_ids(log_group="g", before=NOW + timedelta(days=1)), read.evidence("s1")),
+        *(read.recorded("s1"), read.call_figures("s1")),
+        items.listing(read, "run", "", "seconds", descending=True),
+        items.listing(read, "run", "", "factor:task", descending=False),
+        *(items.rows_at(read, "run", [0]), items.first_rows(read, "run", offset=0, limit=5)),
+        *(items.items_by_id(read, "run", [ITEM.id]), items.running_ids(read, "run", limit=5)),
+        *(items.begun_since(read, "run", "", limit=5), items.status_counts(read, "run")),
+        *(items.makers(read, "run"), items.item_settings(read, "run"), items.item_states(read, "run")),
+        *(items.item_results(read, "run", [ITEM.id]), items.mock_models(read, "run")),
+        *(items.factor_names(read, "run"), items.uses_postgres(read)),
+        runs.count_batches(read, runs.RunFilter(statuses=["running"], search="plan"), NOW),
+        runs.page_of_batches(read, runs.RunFilter(jobs=["scenario"]), NOW, limit=5),
+        *(runs.batches_named(read, ["run"], NOW), runs.standing_of_all(read, NOW)),
+        *(runs.totals_of(read, ["run"]), runs.jobs_there_are(read), runs.batch_from(read, "plan.yaml")),
+        *(runs.batches_of_job(read, "scenario"), runs.run_ids_of_job(read, "scenario")),
+        runs.last_change(read),
+    )
+
+
+def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
+    chosen = [aggregates.select(read, scope) for scope in (Scope(run_id="run"), Scope(), Scope(end=NOW))]
+    selected = (
+        *(aggregates.ranked_durations, aggregates.model_sums, aggregates.judging_cost, aggregates.tool_sums),
+        *(aggregates.step_sums, aggregates.merge_counts, aggregates.failed_items, aggregates.mock_sessions),
+        *(aggregates.session_sums, aggregates.newest_run_ids, aggregates.count_of_items),
+    )
+    return (
+        *(query(selection) for query in selected for selection in chosen),
+        *(aggregates.sampled_factors(selection, 1) for selection in chosen),
+        *(aggregates.outcome_sums(selection, ["task"]) for selection in chosen),
+        *(aggregates.level_sums(selection, "task") for selection in chosen),
+        aggregates.call_arguments(read, "s1", 2),
+        *(aggregates.finished_prefix(read, "run"), aggregates.sums_between(read, "run", 0, 5)),
+        *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
+        *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),
+        *(aggregates.scenario_items(read, "town"), aggregates.items_with_time(read, "run")),
+        aggregates.worker_sums(read, "scenario", "amp", "m", ["success"]),
+        *(aggregates.mean_scores(read, ["s1", "s2"]), aggregates.measured_values(read, ["s1"])),
+        *(aggregates.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
+        *(aggregates.labeled_evaluators(read), aggregates.labeled_scores(read, "tidy")),
+        *(aggregates.label_state(read), aggregates.dialogue_items(read, "run")),
+        aggregates.item_scores(read, "run"),
+    )
+
+
+def part_queries(store: Store) -> tuple[Any, ...]:
+    read = store.read
+    return (
+        *(transcripts.events(read, "s1", after=0, limit=9), transcripts.calls(read, "s1", after=0, limit=9)),
+        *(transcripts.extent(read, "s1"), transcripts.step_count(read, "s1"), transcripts.so_far(read, "s2")),
+        *(transcripts.first_metrics(read, "s1", limit=5), transcripts.metrics_over_steps(read, "s1")),
+        *(transcripts.last_commit(read, "s1"), transcripts.calls_after_step(read, "s1", 0)),
+        *(transcripts.text_part(read, "s1", 1, "content", offset=0, limit=5), transcripts.steps(read, "s1")),
+        *(transcripts.step_text(read, "s1", 1, "output"), transcripts.judgements(read, "s1")),
+        transcripts.search(read, "s1", "long"),
+        evaluations.sessions_page(read, "run", JudgedFilter(evaluator="tidy"), limit=5, offset=0),
+        evaluations.scores_by_session(read, "run", ["town"]),
+        *(evaluations.verdicts_of(read, "run", "s1"), evaluations.jobs_page(read, "job", limit=5, offset=0)),
+        *(evaluations.log_groups(read), store.evaluations.row("job-1"), store.evaluations.page()),
+        *(store.evaluations.metadata("job-1"), store.evaluations.writing_to("g", "out")),
+        *(
+            store.definitions.evaluator("ev"),
+            store.definitions.evaluators(),
+            store.definitions.config("oc-1"),
+        ),
+        *(store.definitions.configs(), store.definitions.count("online_configs")),
+        *(store.definitions.sessions_of("oc-1", "judge"), store.definitions.tags("arn")),
+        *(store.logs.streams(), store.logs.events("g", "s"), store.arrivals.has_new()),
+        *(store.arrivals.sessions_of(["t" * 32]), store.arrivals.documents("s1")),
+    )
+
+
+def shapes_in_the_source() -> set[str]:
+    """The shapes that queries of the store name."""
+    named, classes = set[str](), set[str]()
+    for file in Path(package.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                classes.add(node.name)
+            is_query = isinstance(node, ast.Call) and getattr(node.func, "attr", "") in QUERIES
+            if is_query and node.args and isinstance(node.args[0], ast.Name):
+                named.add(node.args[0].id)
+    return named & classes
+
+
+def test_the_rows_of_each_table_have_its_columns():
+    assert list(ROWS) == list(COLUMNS)
+    for table, shape in ROWS.items():
+        assert tuple(get_type_hints(shape)) == COLUMNS[table], table
+
+
+def test_a_row_that_differs_from_its_shape_is_noticed():
+    row = {"sessionId": "s", "position": 1, "step": "1", "name": "mood", "value": None, "labels": ""}
+
+    assert problems_of(ROWS["metrics"], row) == [
+        "no label",
+        "unknown labels",
+        "step is '1', not <class 'int'>",
+    ]
