@@ -38,9 +38,9 @@ class ResultCache(Generic[Answer]):
         key = (batch["runId"], about)
         # One at a time: twenty who look at the same run would else have it worked out twenty times.
         with self._lock:
-            if (kept := self._kept.get(key)) and self._holds(kept[0], kept[1], batch):
+            if (entry := self._kept.get(key)) and self._holds(entry[0], entry[1], batch):
                 self._kept.move_to_end(key)
-                return kept[2]
+                return entry[2]
             began, answer = self._now(), work_out()
             self._kept[key] = (batch, began, answer)
             self._kept.move_to_end(key)

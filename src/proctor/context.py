@@ -12,9 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from proctor.agent import Agent
 from proctor.errors import NotFound, UsageError
-from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.prices import SpendingRequest
@@ -27,6 +25,8 @@ from proctor.secrets import redactor, visible
 from proctor.store import Store
 
 if TYPE_CHECKING:
+    from proctor.agent import Agent
+    from proctor.evaluator import Evaluator, FindEvaluator
     from proctor.evaluators.registry import EvaluatorRegistry
     from proctor.models.recording import Tape
     from proctor.store.keys import Keys
@@ -98,7 +98,7 @@ class Functions:
     """`function(prompt)` or `function(prompt, context)`."""
     models: dict[str, Callable[[Request], Any]] = field(default_factory=dict)
     """`function(request)`."""
-    evaluators: dict[str, Evaluator] = field(default_factory=dict)
+    evaluators: "dict[str, Evaluator]" = field(default_factory=dict)
 
 
 class ModelsForAttempt(Protocol):
@@ -123,7 +123,7 @@ class People(Protocol):
         """The answer of the person who plays an actor; empty: nobody is there."""
 
 
-def no_evaluators(name: str, settings: Mapping[str, Any], models: Model) -> Evaluator:  # noqa: ARG001
+def no_evaluators(name: str, settings: Mapping[str, Any], models: Model) -> "Evaluator":  # noqa: ARG001
     """Raise: the run has no evaluators."""
     raise NotFound(f"there is no evaluator {name} here")
 
@@ -164,7 +164,7 @@ class AttemptContext:
     environment: Mapping[str, str]
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
-    find_agent: Callable[[str, Mapping[str, Any]], Agent]
+    find_agent: "Callable[[str, Mapping[str, Any]], Agent]"
     """Find an agent by name, with its settings and the keys of its own service."""
     find_runner: Callable[[str], Runner]
     models: ModelsForAttempt
@@ -179,7 +179,7 @@ class AttemptContext:
     store_budget_usd: float | None = None
     """Budget of all runs on the store together; None: no limit."""
     retry: ItemRetryPolicy = field(default_factory=ItemRetryPolicy)
-    find_evaluator: FindEvaluator = no_evaluators
+    find_evaluator: "FindEvaluator" = no_evaluators
 
 
 def make_models(settings: Settings, options: ModelOptions, *, records: bool = True) -> ModelRouter:
@@ -205,7 +205,7 @@ def make_models(settings: Settings, options: ModelOptions, *, records: bool = Tr
     )
 
 
-def find_agent_with_keys(name: str, settings: Mapping[str, Any], environment: Mapping[str, str]) -> Agent:
+def find_agent_with_keys(name: str, settings: Mapping[str, Any], environment: Mapping[str, str]) -> "Agent":
     """An agent with its settings and the keys of its own service."""
     # Loaded with the first agent; runs of plain prompts have none.
     from proctor.agents import find_agent, with_keys
@@ -308,7 +308,7 @@ class RunContext:
             router.add_route(name, CallableRoute(function))
         return router
 
-    def find_agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
+    def find_agent(self, name: str, settings: Mapping[str, Any]) -> "Agent":
         """The agent of this name, with its settings and the keys of its own service."""
         if name in self.functions.agents:
             from proctor.agents._function import FunctionAgent

@@ -9,15 +9,17 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import UsageError
-from proctor.evaluator import FindReference
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
 from proctor.store import Resource, RetrySelection, Store
+
+if TYPE_CHECKING:
+    from proctor.evaluator import FindReference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +246,7 @@ class Job:
         """
         return None
 
-    def ground_truth(self, run_id: str, store: Store) -> FindReference | None:  # noqa: ARG002
+    def ground_truth(self, run_id: str, store: Store) -> "FindReference | None":  # noqa: ARG002
         """What the sessions that items evaluate should come to; None: no ground truth."""
         return None
 

@@ -54,23 +54,23 @@ class Installable:
 
     def require(self, environment: Mapping[str, str]) -> str:
         """Where the program is; `WorkspaceError` says how to install it."""
-        if found := self.find(environment):
-            return found
+        if program := self.find(environment):
+            return program
         raise WorkspaceError(f"`{self.program}` is not on the PATH; install it with: {self.install}")
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
         """Whether it is here, and in which version."""
-        found = self.find(environment)
-        if found is None:
+        program = self.find(environment)
+        if program is None:
             problem = f"`{self.program}` is not on the PATH"
             return Availability(ready=False, problem=problem, remedy=self.install)
-        return _asked(found, environment, self.install)
+        return _asked(program, environment, self.install)
 
 
 def _asked(program: str, environment: Mapping[str, str], install: str) -> Availability:
     """Its version, or what is wrong with it. Only one that cannot even be started is of no use."""
     try:
-        asked = subprocess.run(
+        process = subprocess.run(
             [program, "--version"],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
@@ -86,10 +86,10 @@ def _asked(program: str, environment: Mapping[str, str], install: str) -> Availa
     except subprocess.TimeoutExpired:
         return Availability(ready=True, problem=f"did not say its version within {VERSION_SECONDS} s")
     # Most say it on standard output and warn on the other; pi says it on the other.
-    said = (asked.stdout.strip() or asked.stderr.strip()).splitlines()
-    first = said[0][:_VERSION_CHARACTERS] if said else ""
-    if asked.returncode:
-        return Availability(ready=True, problem=f"`--version` failed ({asked.returncode}): {first}")
+    output_lines = (process.stdout.strip() or process.stderr.strip()).splitlines()
+    first = output_lines[0][:_VERSION_CHARACTERS] if output_lines else ""
+    if process.returncode:
+        return Availability(ready=True, problem=f"`--version` failed ({process.returncode}): {first}")
     return Availability(ready=True, version=first)
 
 
@@ -202,7 +202,7 @@ class GatewayProgram(ABC):
 
     stand_in: ClassVar[bool] = False
     reach: ClassVar[Reach] = "gateway"
-    tells_all: ClassVar[bool] = True
+    records_transcript: ClassVar[bool] = True
     installable: ClassVar[Installable]
 
     @abstractmethod
@@ -241,10 +241,10 @@ class GatewayProgram(ABC):
         return done
 
 
-def with_loopback(given: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+def with_loopback(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     """An environment with a program's own variables, in which this machine is reached by no proxy."""
-    unproxied = ",".join(filter(None, [given.get("NO_PROXY") or given.get("no_proxy"), DIRECTLY]))
-    return {**given, "NO_PROXY": unproxied, "no_proxy": unproxied, **variables}
+    unproxied = ",".join(filter(None, [environment.get("NO_PROXY") or environment.get("no_proxy"), DIRECTLY]))
+    return {**environment, "NO_PROXY": unproxied, "no_proxy": unproxied, **variables}
 
 
 def as_argument(prompt: str) -> str:

@@ -58,10 +58,10 @@ def _function(name: str) -> Callable[..., Any] | None:
     """The function that `module:function` names; None when it names something else."""
     module_name, _, attribute = name.partition(":")
     try:
-        found = getattr(import_module(module_name), attribute)
+        function = getattr(import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError):
         return None
-    return found if inspect.isfunction(found) else None
+    return function if inspect.isfunction(function) else None
 
 
 def _named(name: str, module_name: str, class_name: str) -> type:

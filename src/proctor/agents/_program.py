@@ -14,9 +14,10 @@ from typing import Any, Literal, Protocol
 
 from proctor.agent import Assignment, WorkDone
 from proctor.errors import ModelError, RateLimited, WorkspaceError
+from proctor.formatting import Clip, clipped
 from proctor.json_values import SHORT, json_object
 from proctor.processes import CouldNotStart, started
-from proctor.processes.streams import Clip, Unfinished, clipped
+from proctor.processes.streams import Unfinished
 from proctor.session import Intervention, Message, Note, Record, ToolCall, Workspace
 
 # Programs write lines at once; only a prompt for input stays unfinished.

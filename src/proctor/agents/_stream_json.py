@@ -17,9 +17,9 @@ from proctor.json_values import (
     as_list,
     as_map,
     as_text,
+    as_whole_number,
     content_text,
     short_text,
-    whole_number,
 )
 from proctor.session import Intervention, ModelCall, Usage
 
@@ -126,14 +126,14 @@ class StreamJson(EventReader):
         return [(models[-1] if models else self.model, usage)] if usage.total_tokens else []
 
     def _usage(self, usage: Mapping[str, Any]) -> Usage:
-        cached = whole_number(usage.get("cache_read_input_tokens"))
-        written = whole_number(usage.get("cache_creation_input_tokens"))
-        given = whole_number(usage.get("input_tokens"))
+        cached = as_whole_number(usage.get("cache_read_input_tokens"))
+        written = as_whole_number(usage.get("cache_creation_input_tokens"))
+        input_tokens = as_whole_number(usage.get("input_tokens"))
         return Usage(
-            input_tokens=given if self.input_has_cached else given + cached + written,
+            input_tokens=input_tokens if self.input_has_cached else input_tokens + cached + written,
             cached_tokens=cached,
             cache_write_tokens=written,
-            output_tokens=whole_number(usage.get("output_tokens")),
+            output_tokens=as_whole_number(usage.get("output_tokens")),
         )
 
 

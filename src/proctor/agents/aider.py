@@ -61,7 +61,7 @@ class Aider(GatewayProgram):
     output_tokens: int = 16_000
     """How much the model may write in one answer."""
 
-    tells_all: ClassVar[bool] = False
+    records_transcript: ClassVar[bool] = False
     installable: ClassVar[Installable] = Installable(
         "aider", "aider", "uv tool install --python 3.11 aider-chat==0.86.2"
     )
@@ -155,8 +155,8 @@ class _AiderReader(EventReader):
     def take(self, event: Mapping[str, Any]) -> bool:
         """An event of the log: a message was sent, and one was answered."""
         if event.get("event") == "message_send_starting":
-            said = " ".join(self._complaint).strip()
-            self.blame_model(said or "its last message was not answered")
+            complaint = " ".join(self._complaint).strip()
+            self.blame_model(complaint or "its last message was not answered")
         elif event.get("event") == "message_send":
             self.recover()
         return True

@@ -35,11 +35,11 @@ class Amp:
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
         """Whether the program and its key are there; asks the program for its version."""
-        found = PROGRAM.availability(environment)
-        if not found.ready or environment.get("AMP_API_KEY"):
-            return found
+        availability = PROGRAM.availability(environment)
+        if not availability.ready or environment.get("AMP_API_KEY"):
+            return availability
         return replace(
-            found,
+            availability,
             ready=False,
             problem="AMP_API_KEY is not set",
             remedy="Set AMP_API_KEY to an access token from Amp's settings page.",

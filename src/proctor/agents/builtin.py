@@ -14,10 +14,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from proctor.agent import Assignment, Availability, Reach, WorkDone
 from proctor.errors import ModelError, WorkspaceError
+from proctor.formatting import clipped
 from proctor.json_values import parse_json
 from proctor.model import Answer, Model, Request, ToolRequest
 from proctor.processes import CouldNotStart, run
-from proctor.processes.streams import clipped
 from proctor.session import Message, ModelCall, Record, ToolCall
 
 # The tools of the built-in agent: look, search, change, run, each confined to one folder.
@@ -56,14 +56,14 @@ class Workbench:
         """The file a model means, or `ToolFailed` when it is not in the folder."""
         root = self.folder.resolve()
         try:
-            found = (root / written).resolve()
+            path = (root / written).resolve()
         except (OSError, ValueError, RuntimeError) as problem:
             raise ToolFailed(f"{written!r} is no path: {problem}") from problem
-        if not found.is_relative_to(root):
+        if not path.is_relative_to(root):
             raise ToolFailed(f"{written} is outside the folder")
-        if to_change and found.relative_to(root).parts[:1] in ((), (".git",)):
+        if to_change and path.relative_to(root).parts[:1] in ((), (".git",)):
             raise ToolFailed(f"{written} may not be changed")
-        return found
+        return path
 
 
 class Tool(NamedTuple):
@@ -90,13 +90,13 @@ async def use(name: str, arguments: Mapping[str, Any], bench: Workbench) -> str:
     missing = [key for key in tool.parameters if key not in arguments and key not in tool.optional]
     if unknown or missing:
         raise ToolFailed(f"`{name}` takes {', '.join(tool.parameters)}; missing {missing}, unknown {unknown}")
-    given = {key: value if isinstance(value, str) else str(value) for key, value in arguments.items()}
+    texts = {key: value if isinstance(value, str) else str(value) for key, value in arguments.items()}
     try:
-        shown = clipped(await tool.work(bench, given), SHOWN_CHARACTERS // 2)
+        result = clipped(await tool.work(bench, texts), SHOWN_CHARACTERS // 2)
     except (OSError, ValueError, CouldNotStart) as problem:
         raise ToolFailed(str(problem)) from problem
     # Bytes that are no text are carried through an edit, but no model and no record takes them.
-    return shown.encode("utf-8", "replace").decode()
+    return result.encode("utf-8", "replace").decode()
 
 
 def _described(name: str, tool: Tool) -> dict[str, Any]:
@@ -109,19 +109,19 @@ def _described(name: str, tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-async def _read_file(bench: Workbench, given: Mapping[str, str]) -> str:
-    lines = _text_of(bench.path(given["path"])).splitlines()
-    first = max(1, int(given.get("first_line", "1")))
-    shown = lines[first - 1 : first - 1 + LINES_AT_ONCE]
-    rest = len(lines) - (first - 1 + len(shown))
-    numbered = "\n".join(f"{number:>5}  {line}" for number, line in enumerate(shown, first))
+async def _read_file(bench: Workbench, arguments: Mapping[str, str]) -> str:
+    lines = _text_of(bench.path(arguments["path"])).splitlines()
+    first = max(1, int(arguments.get("first_line", "1")))
+    page = lines[first - 1 : first - 1 + LINES_AT_ONCE]
+    rest = len(lines) - (first - 1 + len(page))
+    numbered = "\n".join(f"{number:>5}  {line}" for number, line in enumerate(page, first))
     return numbered + (f"\n[{rest} more lines; go on with first_line]" if rest > 0 else "")
 
 
-async def _list_files(bench: Workbench, given: Mapping[str, str]) -> str:
-    found = sorted(_files(bench.path(given.get("path", ".")), bench.folder.resolve()))
-    more = "\n[more files; list a folder below]" if len(found) >= FILES_AT_ONCE else ""
-    return "\n".join(found) + more or "[no files]"
+async def _list_files(bench: Workbench, arguments: Mapping[str, str]) -> str:
+    files = sorted(_files(bench.path(arguments.get("path", ".")), bench.folder.resolve()))
+    more = "\n[more files; list a folder below]" if len(files) >= FILES_AT_ONCE else ""
+    return "\n".join(files) + more or "[no files]"
 
 
 def _files(top: Path, root: Path) -> Iterator[str]:
@@ -137,46 +137,46 @@ def _files(top: Path, root: Path) -> Iterator[str]:
                 return
 
 
-async def _search(bench: Workbench, given: Mapping[str, str]) -> str:
+async def _search(bench: Workbench, arguments: Mapping[str, str]) -> str:
     # A program of its own, since an expression a model wrote may take for ever.
-    where = bench.path(given.get("path", ".")).relative_to(bench.folder.resolve())
-    found = await run(
-        ["grep", "-rnIE", "--exclude-dir=.git", "-e", given["pattern"], "--", str(where)],
+    where = bench.path(arguments.get("path", ".")).relative_to(bench.folder.resolve())
+    result = await run(
+        ["grep", "-rnIE", "--exclude-dir=.git", "-e", arguments["pattern"], "--", str(where)],
         folder=bench.folder,
         environment=bench.environment,
         attempt=bench.attempt,
         time_limit=SEARCH_SECONDS,
         keep=SHOWN_CHARACTERS,
     )
-    if found.timed_out:
+    if result.timed_out:
         raise ToolFailed(f"the search took longer than {SEARCH_SECONDS:.0f} s")
-    if found.exit_code > 1:
-        raise ToolFailed(found.output.strip())
-    return re.sub(r"^\./", "", found.output.strip(), flags=re.MULTILINE) or "[nothing found]"
+    if result.exit_code > 1:
+        raise ToolFailed(result.output.strip())
+    return re.sub(r"^\./", "", result.output.strip(), flags=re.MULTILINE) or "[nothing found]"
 
 
-async def _edit_file(bench: Workbench, given: Mapping[str, str]) -> str:
-    path = bench.path(given["path"], to_change=True)
-    text, sought = _text_of(path), given["find"]
+async def _edit_file(bench: Workbench, arguments: Mapping[str, str]) -> str:
+    path = bench.path(arguments["path"], to_change=True)
+    text, sought = _text_of(path), arguments["find"]
     times = text.count(sought) if sought else 0
     if times != 1:
         raise ToolFailed(
-            f"`find` occurs {times} times in {given['path']}; it must be exact and occur exactly once"
+            f"`find` occurs {times} times in {arguments['path']}; it must be exact and occur exactly once"
         )
-    _put(path, text.replace(sought, given["replace"]))
-    return f"changed {given['path']}"
+    _put(path, text.replace(sought, arguments["replace"]))
+    return f"changed {arguments['path']}"
 
 
-async def _write_file(bench: Workbench, given: Mapping[str, str]) -> str:
-    path = bench.path(given["path"], to_change=True)
+async def _write_file(bench: Workbench, arguments: Mapping[str, str]) -> str:
+    path = bench.path(arguments["path"], to_change=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _put(path, given["content"])
-    return f"wrote {given['path']}"
+    _put(path, arguments["content"])
+    return f"wrote {arguments['path']}"
 
 
-async def _run(bench: Workbench, given: Mapping[str, str]) -> str:
+async def _run(bench: Workbench, arguments: Mapping[str, str]) -> str:
     finished = await run(
-        given["command"],
+        arguments["command"],
         folder=bench.folder,
         environment=bench.environment,
         attempt=bench.attempt,
@@ -190,8 +190,8 @@ async def _run(bench: Workbench, given: Mapping[str, str]) -> str:
     return finished.output or "[no output]"
 
 
-async def _finish(bench: Workbench, given: Mapping[str, str]) -> str:  # noqa: ARG001 (needs no place)
-    return given["summary"]
+async def _finish(bench: Workbench, arguments: Mapping[str, str]) -> str:  # noqa: ARG001 (needs no place)
+    return arguments["summary"]
 
 
 def _text_of(path: Path) -> str:
@@ -281,8 +281,8 @@ class BuiltinAgent:
         talk = _Conversation(self, assignment, assignment.models, record)
         for _ in range(self.max_steps):
             answer = await talk.ask()
-            for wanted in answer.tool_requests:
-                talk.hear(wanted, await _used(wanted, bench, record))
+            for request in answer.tool_requests:
+                talk.hear(request, await _used(request, bench, record))
             if (summary := _finished(answer)) is not None:
                 return WorkDone(output=summary)
         return WorkDone(output=talk.said, failure=f"it had not finished after {self.max_steps} steps")
@@ -326,9 +326,9 @@ class _Conversation:
             self._messages.append({"role": "user", "content": CUT_OFF})
         return answer
 
-    def hear(self, wanted: ToolRequest, result: str) -> None:
+    def hear(self, request: ToolRequest, result: str) -> None:
         """Show the model what came of a tool."""
-        self._messages.append({"role": "tool", "tool_call_id": wanted.id, "content": result})
+        self._messages.append({"role": "tool", "tool_call_id": request.id, "content": result})
 
 
 def _as_message(answer: Answer) -> dict[str, Any]:
@@ -336,11 +336,11 @@ def _as_message(answer: Answer) -> dict[str, Any]:
     if answer.tool_requests:
         message["tool_calls"] = [
             {
-                "id": wanted.id,
+                "id": request.id,
                 "type": "function",
-                "function": {"name": wanted.name, "arguments": wanted.arguments},
+                "function": {"name": request.name, "arguments": request.arguments},
             }
-            for wanted in answer.tool_requests
+            for request in answer.tool_requests
         ]
     return message
 
@@ -351,38 +351,38 @@ def _is_cut_off(answer: Answer) -> bool:
 
 def _finished(answer: Answer) -> str | None:
     """The model's last words, when these were its last; None when it goes on."""
-    for wanted in answer.tool_requests:
-        if wanted.name == "finish" and "summary" in (given := _arguments(wanted.arguments)):
-            return str(given["summary"])
+    for request in answer.tool_requests:
+        if request.name == "finish" and "summary" in (arguments := _arguments(request.arguments)):
+            return str(arguments["summary"])
     if answer.tool_requests or _is_cut_off(answer):
         return None
     return answer.text
 
 
 async def _used(
-    wanted: ToolRequest, bench: Workbench, record: Record, clock: Callable[[], float] = time.perf_counter
+    request: ToolRequest, bench: Workbench, record: Record, clock: Callable[[], float] = time.perf_counter
 ) -> str:
     """Use a tool, record it, and return what the model is told: the result, or what went wrong."""
     began = clock()
     arguments: Mapping[str, Any] = {}
     try:
-        arguments = _strict_arguments(wanted.arguments)
-        result, success = await use(wanted.name, arguments, bench), True
+        arguments = _strict_arguments(request.arguments)
+        result, success = await use(request.name, arguments, bench), True
     except ToolFailed as failed:
         result, success = f"error: {failed}", False
     duration = (clock() - began) * 1000
-    record(ToolCall(name=wanted.name, args=arguments, success=success, result=result, duration_ms=duration))
+    record(ToolCall(name=request.name, args=arguments, success=success, result=result, duration_ms=duration))
     return result
 
 
 def _strict_arguments(written: str) -> Mapping[str, Any]:
     try:
-        found = parse_json(written or "{}")
+        arguments = parse_json(written or "{}")
     except (ValueError, TypeError) as problem:
         raise ToolFailed(f"the arguments are no JSON: {problem}") from problem
-    if not isinstance(found, dict):
+    if not isinstance(arguments, dict):
         raise ToolFailed("the arguments are no JSON object")
-    return found
+    return arguments
 
 
 def _arguments(written: str) -> Mapping[str, Any]:

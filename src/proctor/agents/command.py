@@ -25,8 +25,8 @@ from proctor.agents._gateway_program import with_loopback
 from proctor.agents._program import watch
 from proctor.agents._stream_json import StreamJson
 from proctor.errors import UsageError, WorkspaceError
-from proctor.json_values import as_amount, json_object, whole_number
-from proctor.processes.streams import Clip, clipped
+from proctor.formatting import Clip, clipped
+from proctor.json_values import as_amount, as_whole_number, json_object
 from proctor.session import Message, ModelCall, Record, Role, ToolCall, Usage
 
 STREAM_TYPES = frozenset({"system", "assistant", "user", "result"})
@@ -53,7 +53,7 @@ class Command:
         return "gateway" if self.gateway else "own"
 
     @property
-    def tells_all(self) -> bool:
+    def records_transcript(self) -> bool:
         """Of a program on our gateway the traffic tells."""
         return not self.gateway
 
@@ -71,16 +71,19 @@ class Command:
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Run the program in the tree; its exit code alone says whether it failed."""
-        told = {"PROCTOR_PROMPT": assignment.prompt, "PROCTOR_MODEL": assignment.model}
-        told = {name: value.replace("\0", "") for name, value in told.items() if _fits(value)}
-        given, access = {**assignment.environment, **told}, assignment.access
+        variables = {"PROCTOR_PROMPT": assignment.prompt, "PROCTOR_MODEL": assignment.model}
+        variables = {name: value.replace("\0", "") for name, value in variables.items() if _fits(value)}
+        environment, access = {**assignment.environment, **variables}, assignment.access
         if not self.gateway:
             access = None
         elif access is None:
             raise WorkspaceError("the program is to use the gateway and was given no access to it")
         return await watch(
             self.command,
-            replace(assignment, environment=with_loopback(given, access.variables) if access else given),
+            replace(
+                assignment,
+                environment=with_loopback(environment, access.variables) if access else environment,
+            ),
             _Lines((lambda _: None) if access else record, assignment.model),
             record,
             typed=assignment.prompt,
@@ -122,9 +125,9 @@ class _Lines:
         if own is None:
             self._gather(line)
             return False
-        made = own(event, self._model)
-        self._answered = self._answered or (isinstance(made, Message) and made.role == "assistant")
-        self._record(made)
+        events = own(event, self._model)
+        self._answered = self._answered or (isinstance(events, Message) and events.role == "assistant")
+        self._record(events)
         return True
 
     def rest(self, begun: str) -> None:
@@ -172,9 +175,9 @@ def _usage(event: Mapping[str, Any], model: str) -> ModelCall:
     return ModelCall(
         model=str(event.get("model") or model),
         usage=Usage(
-            input_tokens=whole_number(event.get("input_tokens")),
-            cached_tokens=whole_number(event.get("cached_tokens")),
-            output_tokens=whole_number(event.get("output_tokens")),
+            input_tokens=as_whole_number(event.get("input_tokens")),
+            cached_tokens=as_whole_number(event.get("cached_tokens")),
+            output_tokens=as_whole_number(event.get("output_tokens")),
         ),
         cost_usd=cost,
         price_source="" if cost is None else "agent",

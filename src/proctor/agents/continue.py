@@ -36,7 +36,7 @@ class Continue(GatewayProgram):
     context_tokens: int = 128_000
     """How much the model can read; it shortens the conversation before that."""
 
-    tells_all: ClassVar[bool] = False
+    records_transcript: ClassVar[bool] = False
     installable: ClassVar[Installable] = Installable(
         "continue", "cn", "npm install -g @continuedev/cli@1.5.47"
     )
@@ -74,11 +74,11 @@ class _ContinueReader(EventReader):
 
     def take(self, event: Mapping[str, Any]) -> bool:
         if event.get("status") == "error":
-            said = as_text(event.get("message")) or short_text(event)
-            if _FROM_MODEL.search(said):
-                self.blame_model(said)
+            message = as_text(event.get("message")) or short_text(event)
+            if _FROM_MODEL.search(message):
+                self.blame_model(message)
             else:
-                self.failure = said
+                self.failure = message
         return "status" in event
 
     def hear(self, complaint: str) -> None:

@@ -77,9 +77,9 @@ class _CopilotReader(EventReader):
             self.record(Intervention(kind="permission", text=f"{name}: {short_text(result)}"))
 
     def _error(self, data: Mapping[str, Any]) -> None:
-        said = as_text(data.get("message")) or short_text(data)
+        message = as_text(data.get("message")) or short_text(data)
         status = as_integer(data.get("statusCode"))
         if status is None and data.get("errorType") in _OWN_ERRORS:
-            self.failure = said
+            self.failure = message
         else:
-            self.blame_model(said, status)
+            self.blame_model(message, status)

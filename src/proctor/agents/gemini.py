@@ -107,8 +107,8 @@ class _GeminiReader(EventReader):
         self.end_tool(identity, success=success, result=result)
 
     def _error(self, error: Mapping[str, Any]) -> None:
-        said = as_text(error.get("message"))
-        if "[API Error" in said:
-            self.blame_model(said)
+        message = as_text(error.get("message"))
+        if "[API Error" in message:
+            self.blame_model(message)
         else:
-            self.failure = said or "it reported an error"
+            self.failure = message or "it reported an error"

@@ -33,7 +33,7 @@ class MiniSweAgent(GatewayProgram):
     max_turns: int | None = None
     """How many steps it may take; None: as many as it likes."""
 
-    tells_all: ClassVar[bool] = False
+    records_transcript: ClassVar[bool] = False
     installable: ClassVar[Installable] = Installable(
         # Without mcp its litellm fails at every call and retries for minutes.
         "mini-swe-agent",
@@ -83,13 +83,13 @@ class _MiniSweAgentReader(EventReader):
     def take(self, event: Mapping[str, Any]) -> bool:
         status = as_text(as_map(event, "info").get("exit_status"))
         last = next(iter(as_list(event.get("messages"))[-1:]), None)
-        said = as_text(as_map(last).get("content")) or status
+        message = as_text(as_map(last).get("content")) or status
         if is_model_error(status):
-            self.blame_model(f"{status}: {said}")
+            self.blame_model(f"{status}: {message}")
         elif status not in ("", _DONE):
-            self.failure = f"{status}: {said}" if said != status else status
+            self.failure = f"{status}: {message}" if message != status else status
         return True
 
     def finish(self) -> None:
-        if (found := read_json(self.trajectory, self.token)) is not None:
-            self.take(found)
+        if (trajectory := read_json(self.trajectory, self.token)) is not None:
+            self.take(trajectory)

@@ -112,12 +112,12 @@ class _OpencodeReader(EventReader):
 
     def _error(self, error: Mapping[str, Any]) -> None:
         data = as_map(error, "data")
-        said = as_text(data.get("message")) or short_text(error)
+        message = as_text(data.get("message")) or short_text(error)
         if error.get("name") in _MODEL_ERRORS:
             overflow = "context overflow: " if error.get("name") == "ContextOverflowError" else ""
-            self.blame_model(overflow + said, as_integer(data.get("statusCode")))
+            self.blame_model(overflow + message, as_integer(data.get("statusCode")))
         else:
-            self.failure = said
+            self.failure = message
 
 
 def _duration(time: Mapping[str, Any]) -> float | None:

@@ -94,8 +94,8 @@ class _OpenhandsReader(EventReader):
         self.end_tool(identity, success=success, result=content_text(observation.get("content")))
 
     def _error(self, event: Mapping[str, Any]) -> None:
-        code, said = as_text(event.get("code")), as_text(event.get("detail")) or short_text(event)
-        if is_model_error(code) or "litellm." in said:
-            self.blame_model(f"{code}: {said}")
+        code, message = as_text(event.get("code")), as_text(event.get("detail")) or short_text(event)
+        if is_model_error(code) or "litellm." in message:
+            self.blame_model(f"{code}: {message}")
         else:
-            self.failure = said
+            self.failure = message

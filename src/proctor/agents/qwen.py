@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
 from proctor.agents._stream_json import StreamJson
-from proctor.json_values import as_map, content_text, whole_number
+from proctor.json_values import as_map, as_whole_number, content_text
 
 _API_ERROR = "[API Error"
 
@@ -76,5 +76,5 @@ class _QwenReader(StreamJson):
 
 def _is_api_error(message: Mapping[str, Any]) -> bool:
     """A model may say these words too, but then it has written them: it has tokens."""
-    written = whole_number(as_map(message, "usage").get("output_tokens"))
+    written = as_whole_number(as_map(message, "usage").get("output_tokens"))
     return not written and content_text(message.get("content")).startswith(_API_ERROR)

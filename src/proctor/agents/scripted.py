@@ -120,10 +120,10 @@ class Stage:
 
     def path(self, written: str, step: ScriptStep) -> Path:
         """Where a step's path leads."""
-        found = (self.assignment.folder / self.filled(written)).resolve()
-        if not step.outside and not found.is_relative_to(self.assignment.folder.resolve()):
+        path = (self.assignment.folder / self.filled(written)).resolve()
+        if not step.outside and not path.is_relative_to(self.assignment.folder.resolve()):
             raise ScriptEnd(WorkDone(exit_code=1, failure=f"{written} is outside the tree"))
-        return found
+        return path
 
 
 async def perform(steps: Sequence[ScriptStep], stage: Stage) -> None:
@@ -353,8 +353,8 @@ class ScriptedAgent:
         return WorkDone(exit_code=0, output=stage.said)
 
     def _chosen(self, prompt: str) -> tuple[ScriptStep, ...]:
-        found = (rule.steps for rule in self._rules if rule.match.search(prompt))
-        return next(found, self._steps)
+        matching = (rule.steps for rule in self._rules if rule.match.search(prompt))
+        return next(matching, self._steps)
 
     @cached_property
     def _steps(self) -> tuple[ScriptStep, ...]:

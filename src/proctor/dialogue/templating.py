@@ -26,14 +26,14 @@ def distance(graph: Mapping[str, Mapping[str, float]], start: str, goal: str) ->
         for other, length in neighbors.items():
             edges.setdefault(topic, {})[other] = length
             edges.setdefault(other, {}).setdefault(topic, length)
-    reached, seen = [(0.0, start)], set[str]()
+    reached, visited = [(0.0, start)], set[str]()
     while reached:
         length, topic = heapq.heappop(reached)
         if topic == goal:
             return length
-        if topic in seen:
+        if topic in visited:
             continue
-        seen.add(topic)
+        visited.add(topic)
         for other, step in edges.get(topic, {}).items():
             heapq.heappush(reached, (length + step, other))
     return math.inf
@@ -45,11 +45,11 @@ def nearest(text: str, passages: Mapping[str, str]) -> str:
     Words are weighted by inverse document frequency.
     """
     words = {topic: set(_words(f"{topic} {passage}")) for topic, passage in passages.items()}
-    spoken = set(_words(text))
-    if not spoken or not words:
+    text_words = set(_words(text))
+    if not text_words or not words:
         return ""
     rare = {word: math.log(1 + len(words) / sum(word in of for of in words.values())) for word in _all(words)}
-    scores = {topic: sum(rare[word] for word in of & spoken) for topic, of in words.items()}
+    scores = {topic: sum(rare[word] for word in of & text_words) for topic, of in words.items()}
     best = max(scores, key=lambda topic: scores[topic])
     return best if scores[best] > 0 else ""
 

@@ -146,6 +146,6 @@ class TrajectoryMatcher:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(name[:100] for name in names[:MOST_SHOWN])
+    listed_names = ", ".join(name[:100] for name in names[:MOST_SHOWN])
     more = f", … {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
-    return f"[{shown}{more}]"
+    return f"[{listed_names}{more}]"

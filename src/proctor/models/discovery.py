@@ -127,11 +127,11 @@ def _ollama_program(base_url: str, environment: Mapping[str, str]) -> list[str]:
     program = shutil.which("ollama", path=environment.get("PATH", ""))
     if program is None:
         return []
-    seen = {name: environment[name] for name in ("PATH", "HOME") if name in environment}
+    visible = {name: environment[name] for name in ("PATH", "HOME") if name in environment}
     try:
         done = subprocess.run(
             [program, "list"],
-            env={**seen, "OLLAMA_HOST": base_url},
+            env={**visible, "OLLAMA_HOST": base_url},
             capture_output=True,
             text=True,
             timeout=PATIENCE_SECONDS,

@@ -113,8 +113,8 @@ def _missing() -> list[str]:
 def _weights() -> Path:
     spec = find_spec(WEIGHTS)
     assert spec is not None and spec.submodule_search_locations
-    (found,) = Path(spec.submodule_search_locations[0]).glob("*.gguf")
-    return found
+    (weights,) = Path(spec.submodule_search_locations[0]).glob("*.gguf")
+    return weights
 
 
 def _last_words(program: "Program") -> str:

@@ -15,9 +15,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.errors import ModelError, RateLimited, UsageError
-from proctor.model import Answer, Request, ToolRequest
+from proctor.model import Answer, Request, ToolRequest, WireAnswer
 from proctor.models.prices import FREE, Price
-from proctor.models.wire import WireAnswer
 from proctor.session import ModelCall, Usage
 
 if TYPE_CHECKING:

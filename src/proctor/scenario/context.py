@@ -92,9 +92,9 @@ class TurnState:
 
     def _goals_of(self, short: str) -> list[tuple[int, Decision]]:
         own = [(past.number, past.decisions[short]) for past in self.past if short in past.decisions]
-        return [(n, made) for n, made in own if made.long_term_goals or made.short_term_priorities][
-            -REMEMBERED_GOALS:
-        ]
+        return [
+            (n, decision) for n, decision in own if decision.long_term_goals or decision.short_term_priorities
+        ][-REMEMBERED_GOALS:]
 
 
 CHARACTERS_PER_TOKEN = 4

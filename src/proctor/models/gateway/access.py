@@ -1,7 +1,6 @@
 """Access to the gateway: a token per attempt, its limits, and the transcript of its traffic."""
 
 import hashlib
-import json
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,12 +9,11 @@ from typing import Any, Protocol, cast
 
 from proctor.agent import Access
 from proctor.item import digest_of
-from proctor.json_values import parse_json
-from proctor.model import ToolRequest
+from proctor.json_values import tool_arguments
+from proctor.model import ToolRequest, WireAnswer
 from proctor.models.gateway.dialect import ClientRequest, text_of
 from proctor.models.prices import Grant, SpendingRequest
 from proctor.models.recording import RecordedTake, Replay, ReplayedTake, Tape
-from proctor.models.wire import WireAnswer
 from proctor.session import Message, Note, Record, Role, ToolCall
 
 ROLES = ("system", "user", "assistant")
@@ -30,12 +28,12 @@ class TrafficTranscript:
         self._open_calls: tuple[ToolRequest, ...] = ()
         """The tool calls of the last answer, of which no request has spoken yet."""
 
-    def asked(self, asked: ClientRequest) -> None:
+    def asked(self, request: ClientRequest) -> None:
         """Record what is new in a request."""
         self._open_calls = ()
         here: Counter[str] = Counter()
         calls: dict[str, Mapping[str, Any]] = {}
-        for message in asked.request.messages:
+        for message in request.request.messages:
             for call in message.get("tool_calls") or ():
                 calls[str(call.get("id"))] = call.get("function") or {}
             key = _key_of(message)
@@ -44,7 +42,7 @@ class TrafficTranscript:
                 continue
             if message.get("role") == "tool":
                 self._seen[key] += 1
-                self._record_result(message, calls, asked.failed_tools)
+                self._record_result(message, calls, request.failed_tools)
             elif (text := text_of(message.get("content"))).strip():
                 self._record_message(str(message.get("role")), text)
 
@@ -57,7 +55,7 @@ class TrafficTranscript:
     def end(self) -> None:
         """Record tool calls without a result."""
         for each in self._open_calls:
-            self._record(ToolCall(name=each.name, args=_args(each.arguments)))
+            self._record(ToolCall(name=each.name, args=tool_arguments(each.arguments)))
         self._open_calls = ()
 
     def _record_message(self, role: str, text: str) -> None:
@@ -71,13 +69,13 @@ class TrafficTranscript:
         calls: Mapping[str, Mapping[str, Any]],
         failed: frozenset[str] | None,
     ) -> None:
-        made = str(message.get("tool_call_id", ""))
-        function = calls.get(made) or {}
+        call_id = str(message.get("tool_call_id", ""))
+        function = calls.get(call_id) or {}
         self._record(
             ToolCall(
                 name=str(function.get("name") or "unknown"),
-                args=_args(function.get("arguments") or "{}"),
-                success=None if failed is None else made not in failed,
+                args=tool_arguments(function.get("arguments")),
+                success=None if failed is None else call_id not in failed,
                 result=text_of(message.get("content")),
             )
         )
@@ -93,14 +91,6 @@ def _key_of(message: Mapping[str, Any]) -> str:
 def _key(role: str, text: str) -> str:
     """Clients trim repeated messages."""
     return digest_of([role, text.strip()])
-
-
-def _args(written: Any) -> Mapping[str, Any]:
-    try:
-        parsed = parse_json(written) if isinstance(written, str) else written
-    except ValueError:
-        return {"unreadable": written}
-    return parsed if isinstance(parsed, dict) else {"unreadable": json.dumps(parsed)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from aiohttp import web
 
+from proctor.model import WireAnswer
 from proctor.models.errors import KEY_SHAPES, without_key
 from proctor.models.gateway import chat, gemini, messages, responses
 from proctor.models.gateway.access import OpenAccess
@@ -21,7 +22,6 @@ from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest,
 from proctor.models.prices import BYTES_PER_TOKEN, Grant, Price, estimated_tokens
 from proctor.models.recording import Exchange, RecordedTake
 from proctor.models.routes import Route
-from proctor.models.wire import WireAnswer
 from proctor.session import ModelCall, Usage
 
 NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -150,8 +150,8 @@ def find(method: str, path: str, headers: Mapping[str, str]) -> GatewayRoute | N
     if method == "POST":
         if known := POSTED.get(bare):
             return known
-        if (found := _GEMINI.fullmatch(bare)) and (kind := GEMINI_KINDS.get(found["operation"])):
-            return GatewayRoute(kind, "gemini", found["operation"], found["model"])
+        if (match := _GEMINI.fullmatch(bare)) and (kind := GEMINI_KINDS.get(match["operation"])):
+            return GatewayRoute(kind, "gemini", match["operation"], match["model"])
         return None
     if method not in ("GET", "HEAD"):
         return None
@@ -191,11 +191,16 @@ class GatewayCall:
     """A running call."""
 
     def __init__(
-        self, access: OpenAccess, wanted: GatewayRoute, body: Mapping[str, Any], name: str, delivery: Delivery
+        self,
+        access: OpenAccess,
+        operation: GatewayRoute,
+        body: Mapping[str, Any],
+        name: str,
+        delivery: Delivery,
     ) -> None:
         self.access = access
-        self.wanted = wanted
-        self.dialect = DIALECTS[wanted.wire]
+        self.wanted = operation
+        self.dialect = DIALECTS[operation.wire]
         self.body: Mapping[str, Any] = body
         """As it is sent on: with a lower limit, perhaps."""
         self.name = name
@@ -293,11 +298,11 @@ class GatewayCall:
         else:
             return usage
         arguments = "".join(each.arguments for each in reading.tool_requests)
-        said = len((reading.text + arguments).encode("utf-8", "replace")) // BYTES_PER_TOKEN
+        answer_tokens = len((reading.text + arguments).encode("utf-8", "replace")) // BYTES_PER_TOKEN
         return replace(
             usage,
             input_tokens=usage.input_tokens or estimated_tokens(self.body),
-            output_tokens=max(usage.output_tokens, said),
+            output_tokens=max(usage.output_tokens, answer_tokens),
         )
 
     def _recorded(self, reading: WireAnswer, received: bytes) -> ModelCall:
@@ -305,7 +310,7 @@ class GatewayCall:
         cost, rates = price.for_call(reading.usage) if price else (None, {})
         if cost is None and reading.usage.total_tokens == 0 and self.status != "ok":
             cost = 0.0
-        taken = (time.perf_counter() - self._began) * 1000 - self.waiting_ms
+        elapsed_ms = (time.perf_counter() - self._began) * 1000 - self.waiting_ms
         return ModelCall(
             model=self.model,
             usage=reading.usage,
@@ -313,7 +318,7 @@ class GatewayCall:
             cost_usd=cost,
             price_source=price.source if price else "",
             price=rates,
-            latency_ms=max(0.0, taken) if self.latency_ms is None else self.latency_ms,
+            latency_ms=max(0.0, elapsed_ms) if self.latency_ms is None else self.latency_ms,
             waiting_ms=self.waiting_ms,
             status=self.status,
             error=self.error,

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proctor.json_values import parse_json, whole_number
-from proctor.model import Request
+from proctor.json_values import as_whole_number, parse_json
+from proctor.model import Request, WireAnswer
 from proctor.models import openai
 from proctor.models.gateway.dialect import NOTHING, ClientRequest, Frame, event, limit_in, read_events
-from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 NOT_PARAMETERS = frozenset({"model", "messages", "tools", "stream", "stream_options", "seed"})
@@ -139,8 +138,8 @@ def _assembled(raw: bytes) -> dict[str, Any]:
             if choice.get("index", 0) != 0:
                 continue
             delta = choice.get("delta") or {}
-            if isinstance(said := delta.get("content"), str):
-                text.append(said)
+            if isinstance(content := delta.get("content"), str):
+                text.append(content)
             for each in delta.get("tool_calls") or ():
                 _add_call(calls, each)
             finish_reason = choice.get("finish_reason") or finish_reason
@@ -151,7 +150,7 @@ def _assembled(raw: bytes) -> dict[str, Any]:
 def _add_call(calls: dict[int, dict[str, Any]], piece: Mapping[str, Any]) -> None:
     # Some servers number no calls: then each piece with a name begins another one.
     named = (piece.get("function") or {}).get("name")
-    number = whole_number(piece.get("index")) if "index" in piece else len(calls) - (0 if named else 1)
+    number = as_whole_number(piece.get("index")) if "index" in piece else len(calls) - (0 if named else 1)
     call = calls.setdefault(max(0, number), {"id": "", "function": {"name": "", "arguments": ""}})
     call["id"] = piece.get("id") or call["id"]
     function = piece.get("function") or {}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from proctor.errors import ModelError
-from proctor.model import Answer, ToolRequest
+from proctor.model import Answer, ToolRequest, WireAnswer
 from proctor.models import anthropic, openai
 from proctor.models.client import CallTarget, ResponseStream
 from proctor.models.errors import without_key
@@ -21,7 +21,6 @@ from proctor.models.providers import Endpoint, is_loopback
 from proctor.models.recording import NotRecorded, ReplayedTake
 from proctor.models.router import ModelRouter
 from proctor.models.routes import ReplayRoute, Route, encode
-from proctor.models.wire import WireAnswer
 
 JSON = {"content-type": "application/json"}
 
@@ -156,7 +155,7 @@ def _is_usage_alone(event: bytes) -> bool:
     """Whether an event only contains token counts, which OpenAI sends on request."""
     if b'"usage"' not in event:
         return False
-    return any(found.get("usage") and found.get("choices") == [] for found in read_events(event))
+    return any(document.get("usage") and document.get("choices") == [] for document in read_events(event))
 
 
 def _estimate(call: GatewayCall) -> None:
@@ -170,16 +169,16 @@ def _estimate(call: GatewayCall) -> None:
 async def _translate(call: GatewayCall, route: Route, now: datetime) -> None:
     """Translate the request and the answer."""
     try:
-        asked = call.asked()
+        request = call.asked()
     except ValueError as cause:
         raise GatewayRefusal(400, str(cause)) from cause
-    _say_left_out(call, asked, route)
-    answer = await route.answer(asked.request, call.waited)
+    _say_left_out(call, request, route)
+    answer = await route.answer(request.request, call.waited)
     call.waiting_ms, call.latency_ms = answer.call.waiting_ms, answer.call.latency_ms
-    call.reading = reading = _reading(answer, asked)
+    call.reading = reading = _reading(answer, request)
     call.access.answers += 1
-    made = f"{call.access.name}{call.access.answers:05d}"
-    frame = Frame(id=made, model=call.name, created=int(now.timestamp()), body=call.body)
+    answer_id = f"{call.access.name}{call.access.answers:05d}"
+    frame = Frame(id=answer_id, model=call.name, created=int(now.timestamp()), body=call.body)
     call.status = "ok"
     if not call.dialect.wants_stream(call.body, call.wanted.operation):
         body = json.dumps(call.dialect.answer(reading, frame), ensure_ascii=False)
@@ -230,15 +229,17 @@ async def _ask_to_spend(call: GatewayCall, route: Route) -> None:
         call.access.note_once("answers were kept shorter than was asked for, to stay within the cost limit")
 
 
-def _say_left_out(call: GatewayCall, asked: ClientRequest, route: Route) -> None:
-    for what in (*asked.left_out, *(f"`{name}`" for name in route.not_sent(asked.request))):
+def _say_left_out(call: GatewayCall, request: ClientRequest, route: Route) -> None:
+    for what in (*request.left_out, *(f"`{name}`" for name in route.not_sent(request.request))):
         call.access.note_once(f"{call.model} was not sent {what}: {route.provider} does not take it")
 
 
-def _reading(answer: Answer, asked: ClientRequest) -> WireAnswer:
+def _reading(answer: Answer, request: ClientRequest) -> WireAnswer:
     """The answer with ids that are unique in the conversation: agents match tool calls by them."""
-    used = {call.get("id") for message in asked.request.messages for call in message.get("tool_calls") or ()}
-    number = len(asked.request.messages)
+    used = {
+        call.get("id") for message in request.request.messages for call in message.get("tool_calls") or ()
+    }
+    number = len(request.request.messages)
     requests = tuple(
         ToolRequest(id=f"{each.id or 'call'}_{number}_{place}", name=each.name, arguments=each.arguments)
         if not each.id or each.id in used

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proctor.json_values import parse_json
-from proctor.model import Request, ToolRequest
+from proctor.json_values import parse_json, tool_arguments
+from proctor.model import Request, WireAnswer
 from proctor.models import anthropic
 from proctor.models.gateway.dialect import (
     NOTHING,
@@ -16,7 +16,6 @@ from proctor.models.gateway.dialect import (
     read_events,
     text_of,
 )
-from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 UNDERSTOOD = frozenset(
@@ -86,7 +85,7 @@ def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
     """A message with its text and its tool uses as blocks."""
     blocks: list[dict[str, Any]] = [{"type": "text", "text": reading.text}] if reading.text else []
     blocks += [
-        {"type": "tool_use", "id": each.id, "name": each.name, "input": _input(each)}
+        {"type": "tool_use", "id": each.id, "name": each.name, "input": tool_arguments(each.arguments)}
         for each in reading.tool_requests
     ]
     return _message(frame, reading.usage) | {"content": blocks, "stop_reason": _stop_reason(reading)}
@@ -101,7 +100,7 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
     if reading.text:
         blocks.append(({"type": "text", "text": ""}, {"type": "text_delta", "text": reading.text}))
     for each in reading.tool_requests:
-        written = json.dumps(_input(each), ensure_ascii=False)
+        written = json.dumps(tool_arguments(each.arguments), ensure_ascii=False)
         empty = {"type": "tool_use", "id": each.id, "name": each.name, "input": {}}
         blocks.append((empty, {"type": "input_json_delta", "partial_json": written}))
     for index, (empty, delta) in enumerate(blocks):
@@ -141,9 +140,9 @@ def _turn(turn: Mapping[str, Any], failed: set[str], left_out: set[str]) -> list
             function = {"name": block["name"], "arguments": json.dumps(block.get("input") or {})}
             calls.append({"id": block["id"], "type": "function", "function": function})
         elif kind == "tool_result":
-            said = text_of(block.get("content"))
+            text = text_of(block.get("content"))
             left_out.update(_unread(block.get("content")))
-            results.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": said})
+            results.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
             if block.get("is_error"):
                 failed.add(block["tool_use_id"])
         elif kind not in ("thinking", "redacted_thinking"):
@@ -184,19 +183,19 @@ def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
 
 
 def _parameters(body: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: body[name] for name in ("max_tokens", "temperature", "top_p") if name in body}
+    parameters = {name: body[name] for name in ("max_tokens", "temperature", "top_p") if name in body}
     if body.get("stop_sequences"):
-        kept["stop"] = body["stop_sequences"]
+        parameters["stop"] = body["stop_sequences"]
     if isinstance(choice := body.get("tool_choice"), Mapping):
         named = {"type": "function", "function": {"name": choice.get("name", "")}}
-        kept["tool_choice"] = {"any": "required", "tool": named}.get(choice["type"], choice["type"])
+        parameters["tool_choice"] = {"any": "required", "tool": named}.get(choice["type"], choice["type"])
         if choice.get("disable_parallel_tool_use") and body.get("tools"):
-            kept["parallel_tool_calls"] = False
+            parameters["parallel_tool_calls"] = False
     shape = (body.get("output_config") or {}).get("format")
     if isinstance(shape, Mapping) and shape.get("type") == "json_schema":
         schema = {"name": "answer", "schema": shape.get("schema") or {}}
-        kept["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return kept
+        parameters["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return parameters
 
 
 def _message(frame: Frame, usage: Usage) -> dict[str, Any]:
@@ -226,15 +225,6 @@ def _stop_reason(reading: WireAnswer) -> str:
     if reading.tool_requests:
         return "tool_use"
     return STOP_REASONS.get(reading.finish_reason, "end_turn")
-
-
-def _input(wanted: ToolRequest) -> Mapping[str, Any]:
-    """Arguments are an object here; what a model wrote that is none cannot be handed over as one."""
-    try:
-        arguments = parse_json(wanted.arguments or "{}")
-    except ValueError:
-        return {"unreadable": wanted.arguments}
-    return arguments if isinstance(arguments, dict) else {"unreadable": wanted.arguments}
 
 
 def _named(data: Mapping[str, Any]) -> bytes:

@@ -129,17 +129,17 @@ class Gateway:
         self._accesses.shut(token)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        wanted = paths.find(request.method, request.path, request.headers)
-        wire = wanted.wire if wanted else paths.wire_of(request.path, request.headers)
-        if wanted is None:
+        operation = paths.find(request.method, request.path, request.headers)
+        wire = operation.wire if operation else paths.wire_of(request.path, request.headers)
+        if operation is None:
             return _error(wire, 404, f"there is no {request.method} {request.path[:200]} here")
-        if wanted.kind == "health":
+        if operation.kind == "health":
             return _json({"status": "ok", "service": "proctor gateway"})
         access = self._accesses.find(_token(request))
         if access is None:
             return _error(wire, 401, "this token is not valid: it is unknown, or its attempt is over")
-        if wanted.kind == "models":
-            return _json(listed(access.caller.model, wanted.model, wire))
+        if operation.kind == "models":
+            return _json(listed(access.caller.model, operation.model, wire))
         try:
             body = parse_json(await request.read())
         except web.HTTPRequestEntityTooLarge:
@@ -148,15 +148,15 @@ class Gateway:
             return _error(wire, 400, f"the request is not JSON: {cause}")
         if not isinstance(body, dict):
             return _error(wire, 400, "the request is not a JSON object")
-        return await self._answer(request, access, wanted, body)
+        return await self._answer(request, access, operation, body)
 
     async def _answer(
-        self, request: web.BaseRequest, access: OpenAccess, wanted: GatewayRoute, body: Mapping[str, Any]
+        self, request: web.BaseRequest, access: OpenAccess, operation: GatewayRoute, body: Mapping[str, Any]
     ) -> web.StreamResponse:
-        name = wanted.model or str(body.get("model") or "")
+        name = operation.model or str(body.get("model") or "")
         _note_other_model(access, name)
         delivery = Delivery(request)
-        call = GatewayCall(access, wanted, body, name or access.caller.model, delivery)
+        call = GatewayCall(access, operation, body, name or access.caller.model, delivery)
         try:
             await self._answering.answer(call, request.headers)
         except (GatewayRefusal, ModelError) as error:
