@@ -71,11 +71,11 @@ class Config:
 
 def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Config:
     """Read every `proctor.toml` in these folders, the most important first."""
-    found = [folder / FILE for folder in dict.fromkeys(folders) if (folder / FILE).is_file()]
+    files = [folder / FILE for folder in dict.fromkeys(folders) if (folder / FILE).is_file()]
     merged: dict[str, dict[str, Any]] = {section: {} for section in (*SECTIONS, *SINGLE)}
     keys: dict[str, str] = {}
     budgets: list[float] = []
-    for path in reversed(found):
+    for path in reversed(files):
         for section, entries in _read(path).items():
             if section == "serve":
                 keys |= _access_keys(path, entries.pop("access_keys", {}), environment)
@@ -96,7 +96,7 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
         budget_usd=min(budgets, default=None),
         evaluation=merged["evaluation"],
         encryption=merged["encryption"],
-        files=tuple(map(str, found)),
+        files=tuple(map(str, files)),
     )
 
 
@@ -258,18 +258,18 @@ def _access_keys(path: Path, entries: Any, environment: Mapping[str, str]) -> di
 
 
 def _variables(providers: Mapping[str, Mapping[str, str]], environment: Mapping[str, str]) -> dict[str, str]:
-    made: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if not providers:
-        return made
+        return variables
     from proctor.models.providers import PROVIDERS, base_variable, variable_prefix
 
     for name, settings in providers.items():
         usual = PROVIDERS[name].base_variables if name in PROVIDERS else ()
         if "base_url" in settings and not any(environment.get(each) for each in usual):
-            made[base_variable(name)] = settings["base_url"]
+            variables[base_variable(name)] = settings["base_url"]
         if variable := settings.get("key", "").removeprefix("${").removesuffix("}"):
-            made[f"{variable_prefix(name)}{KEY_VARIABLE}"] = variable
-    return made
+            variables[f"{variable_prefix(name)}{KEY_VARIABLE}"] = variable
+    return variables
 
 
 _CHECKS: Mapping[str, Callable[[Path, Any], None]] = {

@@ -182,8 +182,8 @@ class AttemptContext:
     find_evaluator: "FindEvaluator" = no_evaluators
 
 
-def make_models(settings: Settings, options: ModelOptions) -> ModelRouter:
-    """The models a plan with these options can reach."""
+def make_models(settings: Settings, options: ModelOptions, *, records: bool = True) -> ModelRouter:
+    """The models a plan with these options can reach. Without `records`, nothing is written: for checks."""
     if options.record and options.replay:
         raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
     recording: RecordingOrReplay | None = None
@@ -191,7 +191,7 @@ def make_models(settings: Settings, options: ModelOptions) -> ModelRouter:
         # Loaded only by runs that record or replay.
         from proctor.models.recording import Recording, Replay
 
-        if options.record:
+        if options.record and records:
             recording = Recording(Path(options.record), redactor(settings.environment))
         if options.replay:
             recording = Replay(Path(options.replay))
@@ -301,9 +301,9 @@ class RunContext:
         """Settings that also apply the `proctor.toml` of these folders."""
         return self.settings if tuple(folders) == self.settings.folders else self._settings_for(folders)
 
-    def models(self, options: ModelOptions) -> ModelRouter:
-        """The models a plan can reach."""
-        router = make_models(self.settings_for(options.folders), options)
+    def models(self, options: ModelOptions, *, records: bool = True) -> ModelRouter:
+        """The models a plan can reach; close them after use. `records`: as in `make_models`."""
+        router = make_models(self.settings_for(options.folders), options, records=records)
         for name, function in self.functions.models.items():
             router.add_route(name, CallableRoute(function))
         return router

@@ -42,13 +42,17 @@ def no_evaluator(name: str, settings: Mapping[str, Any]) -> "Evaluator":  # noqa
     raise NotFound(f"there is no evaluator {name} here")
 
 
+async def no_resource(digest: str) -> str:
+    """Raise: resources are not available here."""
+    raise NotFound(f"there is no resource {digest} here")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """What a runner may use in one attempt."""
 
-    attempt: str
-    """The id of the session."""
-    number: int
+    session_id: str
+    attempt: int
     """1 for the first attempt at this item."""
     record: Record
     score: "Callable[[Score], None]"
@@ -69,7 +73,13 @@ class Services:
     evaluator: "Callable[[str, Mapping[str, Any]], Evaluator]" = no_evaluator
     """Find an evaluator by name, with its `judge`, `votes` and `parameters`. Its model calls are recorded and
     charged as part of this attempt."""
-    evidence: LoadSession = no_sessions
+    sessions: LoadSession = no_sessions
+    """Load a recorded session."""
+    resource: Callable[[str], Awaitable[str]] = no_resource
+    """The text of a resource of the run, by its digest. Raises `NotFound`."""
+    checkpoint: object | None = None
+    """Where an interrupted attempt continues, as the job's `checkpoint` reads it from the store; None: start
+    over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proctor.bootstrap import places
+from proctor.bootstrap import locate
 from proctor.config import read_config
 from proctor.errors import UsageError
 from proctor.models.providers import find_endpoint
@@ -174,20 +174,20 @@ def test_the_store_is_where_the_option_the_environment_or_the_home_folder_has_it
     home = tmp_path / "home"
     monkeypatch.setenv("PROCTOR_HOME", str(home))
     monkeypatch.delenv("PROCTOR_STORE", raising=False)
-    assert places(None).store == places({}).store == str(home / "proctor.db")
+    assert locate() == (home, str(home / "proctor.db"))
 
     monkeypatch.setenv("PROCTOR_STORE", "postgresql://db/team")
-    assert places({}).store == "postgresql://db/team"
-    assert places({"store": "mine.db"}).store == "mine.db"
+    assert locate()[1] == "postgresql://db/team"
+    assert locate(store="mine.db")[1] == "mine.db"
 
 
 def test_the_home_folder_is_the_option_the_variable_or_the_users_data_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("PROCTOR_HOME", raising=False)
     monkeypatch.delenv("PROCTOR_STORE", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert places({}).home == tmp_path / "data" / "proctor"
-    assert places({}).store == str(tmp_path / "data" / "proctor" / "proctor.db")
+    assert locate()[0] == tmp_path / "data" / "proctor"
+    assert locate()[1] == str(tmp_path / "data" / "proctor" / "proctor.db")
 
     monkeypatch.setenv("PROCTOR_HOME", str(tmp_path / "variable"))
-    assert places({}).home == tmp_path / "variable"
-    assert places({"home": str(tmp_path / "option")}).home == tmp_path / "option"
+    assert locate()[0] == tmp_path / "variable"
+    assert locate(home=str(tmp_path / "option"))[0] == tmp_path / "option"

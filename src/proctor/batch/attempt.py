@@ -5,7 +5,7 @@ while it grows, so that a killed attempt leaves its transcript.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import ItemFinished
 from proctor.model import Model
 from proctor.model_client import ModelClient
-from proctor.runner import LoadSession, Outcome, Runner, Services, no_sessions
+from proctor.runner import LoadSession, Outcome, Runner, Services, no_resource, no_sessions
 from proctor.session import Event, Message, ModelCall, Note
 from proctor.store import Recorder, Totals, timestamp
 from proctor.store.recorder import Rows
@@ -83,6 +83,7 @@ class AttemptSupport:
     """Receives what attempts record."""
     find_runner: Callable[[str], Runner]
     load_session: LoadSession = no_sessions
+    load_resource: Callable[[str], Awaitable[str]] = no_resource
     redact: Callable[[str], str] = str
     stop_reason: AttemptError | None = None
     """Why running attempts are being cancelled; set before cancelling."""
@@ -190,8 +191,8 @@ class Attempt:
 
     def _services(self) -> Services:
         return Services(
-            attempt=self._session_id,
-            number=self._work.attempts,
+            session_id=self._session_id,
+            attempt=self._work.attempts,
             record=self._record,
             score=self._recorder.score,
             models=self._models(),
@@ -202,7 +203,9 @@ class Attempt:
             now=self._context.now,
             time_limit=self._clock.time_limit,
             evaluator=self._evaluator,
-            evidence=self._support.load_session,
+            sessions=self._support.load_session,
+            resource=self._support.load_resource,
+            checkpoint=self._work.checkpoint,
         )
 
     def _evaluator(self, name: str, settings: Mapping[str, Any]) -> "Evaluator":

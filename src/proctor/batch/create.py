@@ -14,7 +14,7 @@ from typing import Any
 
 from proctor.formatting import plural
 from proctor.item import QUEUED, RUNNING, Item
-from proctor.store import Store, StoreReader, timestamp
+from proctor.store import Resource, Store, StoreReader, timestamp
 
 _ABSENT = object()
 
@@ -77,12 +77,13 @@ def create(
     columns: Mapping[str, Any],
     items: Iterable[Item],
     *,
+    resources: Iterable[Resource] = (),
     run_id: str,
     owner: str,
     version: str,
     now: datetime,
 ) -> int:
-    """Write a new batch with all its items; how many those are.
+    """Write a new batch with all its items and their resources; how many items those are.
 
     `columns` record what was asked for: the plan's text and path, the options.
     """
@@ -96,7 +97,7 @@ def create(
         "proctorVersion": version,
         **columns,
     }
-    return store.create_batch(row, items)
+    return store.create_batch(row, items, resources)
 
 
 def extend(

@@ -16,7 +16,7 @@ from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
 from proctor.batch.queue import PAGE_SIZE, WorkQueue
 from proctor.batch.rate_limit_sync import pool_row, pool_state
 from proctor.context import AttemptContext, ModelOptions, Settings
-from proctor.errors import Aborted, AttemptError, Interrupted, StoreError
+from proctor.errors import Aborted, AttemptError, Interrupted, NotFound, StoreError
 from proctor.job import BatchEnd, ItemFinished
 from proctor.models.rate_limits import PoolState
 from proctor.store import Drawn, MoneyLimits, Ownership, Store, Writer, ledger
@@ -144,6 +144,13 @@ class StoreHost:
         exchanged = self.writer.ask(partial(ledger.exchange, owner=holder, rows=rows, now=now))
         return [pool_state(row, now) for row in await asyncio.wrap_future(exchanged)]
 
+    async def resource(self, digest: str) -> str:
+        """The text of a resource of the run."""
+        content = await asyncio.to_thread(self._store.read.resource, self._run_id, digest)
+        if content is None:
+            raise NotFound(f"run {self._run_id} has no resource {digest}")
+        return content
+
     def withdraw_limits(self) -> None:
         """Remove the published rate limits of all workers."""
         for holder in self._limit_holders:
@@ -220,9 +227,11 @@ class Executor:
         settings: Settings | None = None,
         models: ModelOptions | None = None,
         find_reference: "FindReference | None" = None,
+        load_checkpoint: Callable[[str], object | None] | None = None,
     ) -> None:
         """`watch` is called with each finished item after its commit. Workers in other processes build their
-        context from `settings` and `models`. `find_reference` adds the ground truth to evaluated sessions."""
+        context from `settings` and `models`. `find_reference` adds the ground truth to evaluated sessions,
+        `load_checkpoint(item_id)` says where an item that was attempted before goes on."""
         self._store = store
         self._run_id = run_id
         self._owner = owner
@@ -230,6 +239,7 @@ class Executor:
         self._engine = engine or LocalEngine()
         self._watch = watch
         self._find_reference = find_reference
+        self._load_checkpoint = load_checkpoint
         self._settings = settings
         self._models = models or ModelOptions()
         self._stop_reason: AttemptError | None = None
@@ -268,7 +278,7 @@ class Executor:
     async def _run_items(self, writer: Writer) -> None:
         batch = self._store.read.batch(self._run_id, self._context.now())
         notifier = CommitNotifier(self._watch, writer) if self._watch else None
-        queue = WorkQueue(lambda after: self._load_page(after, writer))
+        queue = WorkQueue(lambda after: self._load_page(after, writer), self._checkpoint)
         limits = MoneyLimits(run_usd=batch["budgetUsd"], store_usd=self._context.store_budget_usd)
         self._host = StoreHost(
             self._store,
@@ -318,6 +328,10 @@ class Executor:
         if writer.backlog > MAX_BACKLOG:
             await asyncio.wrap_future(writer.flush())
         return await asyncio.to_thread(self._store.read.queued, self._run_id, after=after, limit=PAGE_SIZE)
+
+    async def _checkpoint(self, item_id: str) -> object | None:
+        load = self._load_checkpoint
+        return await asyncio.to_thread(load, item_id) if load else None
 
     def _stop(self, reason: AttemptError) -> None:
         if self._stop_reason is None:

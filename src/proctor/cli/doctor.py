@@ -130,11 +130,11 @@ def _store(settings: Settings) -> CheckResult:
                 writer.ask(lambda connection: withdraw(connection, "doctor")).result(timeout=30)
             finally:
                 writer.close()
-            shown = store.url
+            location = store.url
     except (ProctorError, OSError, TimeoutError) as error:
         remedy = "Repair it, or choose another with --store or PROCTOR_STORE."
         return CheckResult(name="store", well=False, said=str(error), remedy=remedy)
-    return CheckResult(name="store", well=True, said=f"{shown} can be read and written")
+    return CheckResult(name="store", well=True, said=f"{location} can be read and written")
 
 
 def _disk(home: Path) -> CheckResult:
@@ -224,8 +224,12 @@ def _work(folder: Path, store: Store, settings: Settings, name: str, model: str)
     repository.mkdir()
     (repository / "README.md").write_text("A repository to test an agent on.\n")
     git = Git(repository, settings.environment)
-    for words in (("init", "--quiet", "-b", "main"), ("add", "."), ("commit", "--quiet", "-m", "a start")):
-        git(*words)
+    for arguments in (
+        ("init", "--quiet", "-b", "main"),
+        ("add", "."),
+        ("commit", "--quiet", "-m", "a start"),
+    ):
+        git(*arguments)
     entry: dict[str, Any] = {"repo": str(repository), "prompt": TASK, "agent": name, "scriptCommand": CHECK}
     entry |= {"timeoutSec": MOST_SECONDS} | ({"model": model} if model else {})
     own = replace(settings, home=folder / "home", store_url=store.url, store_budget_usd=None)
@@ -424,8 +428,7 @@ def doctor(
 
     Example:  proctor doctor --agent claude --model anthropic/claude-sonnet-4-5
     """
-    given = context.obj or {}
-    settings = load_settings([Path.cwd()], home=given.get("home", ""), store=given.get("store", ""))
+    settings = load_settings([Path.cwd()], **(context.obj or {}))
     trials = _Trials(settings, agent, model)
     checks = list(check_machine(settings))
     if not (agent or model):

@@ -242,8 +242,8 @@ def run(
             changed = parse_changes(changes) | ({"turns": max_turns} if max_turns else {})
             text = config_of(folder.resolve(), target, changed, runs=runs, seed=seed, timeout=timeout)
         plan = JOB.read(PlanText(text=text, path=path, folder=Path.cwd()), overrides, ctx)
-        shown = OutputOptions(as_json=as_json)
-        return _resume(plan, ctx, shown) if resume else _start(plan, ctx, shown)
+        output_options = OutputOptions(as_json=as_json)
+        return _resume(plan, ctx, output_options) if resume else _start(plan, ctx, output_options)
 
 
 @scenario_app.command()
@@ -369,8 +369,8 @@ def answer(
     """
     with terminal_context(context.obj) as ctx:
         run_id = str(ctx.store.read.batch(run, ctx.now())["runId"])
-        words = sys.stdin.read() if text == "-" else text
-        ctx.store.answer_question(run_id, question, words, ctx.now())
+        content = sys.stdin.read() if text == "-" else text
+        ctx.store.answer_question(run_id, question, content, ctx.now())
     print_note(f"Answered {printable(question)}.")
     return codes.SUCCEEDED
 

@@ -80,10 +80,8 @@ def serve(
             f"without a token, {host} accepts every caller that can reach this machine\n"
             "Set one:  --token, or the environment variable PROCTOR_TOKEN."
         )
-    given = context.obj or {}
     # Messages of the library about a plan are part of the response, not of the terminal.
-    opened = open_context([Path.cwd()], home=given.get("home", ""), store=given.get("store", ""))
-    with opened as ctx, _listening(host, port) as listener:
+    with open_context([Path.cwd()], **(context.obj or {})) as ctx, _listening(host, port) as listener:
         settings = ctx.settings
         # Opened now: a store that cannot be opened is an error of the command.
         ctx.store  # noqa: B018

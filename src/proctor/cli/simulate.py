@@ -221,11 +221,11 @@ def print_skipped(skipped: Skipped) -> None:
 
 
 def _statistics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    found = []
+    paths = []
     for name in measures_of(rows):
         values = [row[name] for row in rows if row.get(name) is not None]
         whole = crossing([{**row, "client": "", "therapist": ""} for row in rows], name)
-        found.append(
+        paths.append(
             {
                 "column": name,
                 "n": whole.overall.n,
@@ -237,10 +237,10 @@ def _statistics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "high": whole.overall.high,
             }
         )
-    return found
+    return paths
 
 
 def _cells(each: Mapping[str, Any]) -> tuple[str, ...]:
     around = "–" if each["low"] is None else f"{figure(each['low'])} to {figure(each['high'])}"
-    shown = (figure(each[name]) for name in ("mean", "std", "min", "max"))
-    return (each["column"], str(each["n"]), *shown, around)
+    figures = (figure(each[name]) for name in ("mean", "std", "min", "max"))
+    return (each["column"], str(each["n"]), *figures, around)

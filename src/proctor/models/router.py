@@ -190,6 +190,10 @@ class ModelRouter:
             await self._client.close()
         if self._local is not None:
             await self._local.close()
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Close the recordings that models answer from; enough when no model was called."""
         for route in self._routes.values():
             if isinstance(route, ReplayRoute):
                 route.replay.close()

@@ -87,8 +87,8 @@ def is_evaluator(entry: Mapping[str, Any]) -> bool:
 
 def evaluator_of(entry: Mapping[str, Any], judge: str) -> dict[str, Any]:
     """An evaluator as runners need it."""
-    given = {key: value for key, value in entry.items() if value is not None}
-    if odd := set(given) - {"name", "model", "passes_at"}:
+    values = {key: value for key, value in entry.items() if value is not None}
+    if odd := set(values) - {"name", "model", "passes_at"}:
         problem = f"the evaluator `{entry['name']}` says itself how it judges, and has no `{min(odd)}`"
         raise UsageError(f"{problem}\nIt may have: name, model, passes_at.")
     return {
@@ -189,15 +189,15 @@ def _check_mark(name: str, scale: str, high: float, passes_at: float | None) -> 
 
 def judges_of(source: PlanSource, narrator: str) -> tuple[list[dict[str, Any]], list[Problem]]:
     """Evaluators as runners need them, and problems. The default judge is the narrator."""
-    found, problems = list[dict[str, Any]](), list[Problem]()
+    criteria, problems = list[dict[str, Any]](), list[Problem]()
     for number, written in enumerate(source.data.get("evaluators") or ()):
         entry = {"name": written} if isinstance(written, str) else written
         try:
-            found.append(_judge(entry, source.data.get("judge_model") or narrator))
+            criteria.append(_judge(entry, source.data.get("judge_model") or narrator))
         except UsageError as error:
             problem, _, remedy = str(error).partition("\n")
             problems.append(source.problem(("evaluators", number), problem, remedy))
-    return found, problems
+    return criteria, problems
 
 
 def judge_models(judges: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -130,14 +130,14 @@ class PlanSource:
     def _excerpt(self, line: int) -> str:
         if line > len(self._lines):
             return ""
-        shown = self._lines[line - 1]
+        excerpt = self._lines[line - 1]
         # From right to left, so that the columns of the spans still to be hidden stay true.
         for span in sorted(self._secrets_of_line.get(line, ()), reverse=True):
             start = span.column - 1 if span.line == line else 0
-            end = span.end_column - 1 if span.end_line == line else len(shown)
+            end = span.end_column - 1 if span.end_line == line else len(excerpt)
             if start < end:
-                shown = f"{shown[:start]}…{shown[end:]}"
-        return shortened(shown.rstrip(), LONGEST_EXCERPT)
+                excerpt = f"{excerpt[:start]}…{excerpt[end:]}"
+        return shortened(excerpt.rstrip(), LONGEST_EXCERPT)
 
 
 def is_secret(path: KeyPath) -> bool:
@@ -153,13 +153,13 @@ def shortened(text: str, length: int) -> str:
 def refuse(problems: Sequence[Problem]) -> NoReturn:
     """Raise all problems together, in order of lines."""
     ordered = sorted(problems, key=lambda problem: (problem.at.file, problem.at.line, problem.at.column))
-    shown = list(dict.fromkeys(ordered))
-    left_out = len(shown) - MOST_PROBLEMS
+    unique = list(dict.fromkeys(ordered))
+    left_out = len(unique) - MOST_PROBLEMS
     if left_out > 0:
-        last = shown[MOST_PROBLEMS - 1].at
+        last = unique[MOST_PROBLEMS - 1].at
         more = "1 more problem" if left_out == 1 else f"{left_out:,} more problems"
-        shown[MOST_PROBLEMS:] = [Problem(at=last, problem=f"and {more} after this one")]
-    raise PlanError(shown)
+        unique[MOST_PROBLEMS:] = [Problem(at=last, problem=f"and {more} after this one")]
+    raise PlanError(unique)
 
 
 def _below(spot: ValuePlace, step: str | int) -> KeyPlace | None:

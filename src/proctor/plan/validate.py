@@ -115,14 +115,14 @@ class MessageWriter:
         if error["type"] == "extra_forbidden":
             return self._unknown(path)
         path = self.source.deepest(path)
-        wanted, remedy = wanted_of(error)
+        expected, remedy = wanted_of(error)
         secret = is_secret(path)
         if error["type"] == "literal_error" and isinstance(error["input"], str) and not secret:
             remedy = did_you_mean(error["input"], _choices(error)) or remedy
-        found = _kind(error["input"]) if secret else shown(error["input"])
+        actual = _kind(error["input"]) if secret else shown(error["input"])
         about = subject(path, self.vocabulary)
         says_it_all = error["type"] in ("value_error", "too_short")
-        problem = f"{about} {wanted}" if says_it_all else f"{about} {wanted}, not {found}"
+        problem = f"{about} {expected}" if says_it_all else f"{about} {expected}, not {actual}"
         return self.source.problem(path, problem, remedy)
 
     def _missing(self, path: KeyPath) -> Problem:
@@ -133,9 +133,9 @@ class MessageWriter:
     def _unknown(self, path: KeyPath) -> Problem:
         part, _ = _part_of(path[:-1], self.vocabulary)
         name = str(path[-1])
-        words = [did_you_mean(name, part.settings), f"{part.kind} may have: {', '.join(part.settings)}."]
+        hints = [did_you_mean(name, part.settings), f"{part.kind} may have: {', '.join(part.settings)}."]
         problem = f"{part.name} has no setting `{shortened(name, 60)}`"
-        return self.source.problem(path, problem, " ".join(filter(None, words)), of_key=True)
+        return self.source.problem(path, problem, " ".join(filter(None, hints)), of_key=True)
 
 
 def wanted_of(error: Mapping[str, Any]) -> tuple[str, str]:

@@ -295,20 +295,20 @@ class YamlLoader:
         if event.anchor not in self.anchors:
             remedy = f"Put `&{event.anchor}` in front of what it should stand for, further up."
             self.stop(line, column, f"`*{event.anchor}` stands for nothing", remedy)
-        found = self.anchors[event.anchor]
-        if found is None:
+        anchor = self.anchors[event.anchor]
+        if anchor is None:
             self.stop(line, column, f"`*{event.anchor}` stands inside of what it stands for")
         top = self.open[-1] if self.open else None
         if top is not None and top.key is None and isinstance(top.values, dict):
-            if not isinstance(found.value, str):
+            if not isinstance(anchor.value, str):
                 self.stop(line, column, "only text can be a name", "Write the name out.")
-            self._key(top, found.value, line, column)
+            self._key(top, anchor.value, line, column)
             return
-        self._count(found.size, line, column)
-        self._check_depth(len(self.open) + found.height - 1, line, column)
+        self._count(anchor.size, line, column)
+        self._check_depth(len(self.open) + anchor.height - 1, line, column)
         if self.is_inside_secret():
-            self.secrets.append(found.span)
-        self._put(found.value, found.spot, found.height)
+            self.secrets.append(anchor.span)
+        self._put(anchor.value, anchor.spot, anchor.height)
 
     def _put(self, value: Any, spot: ValuePlace, height: int) -> None:
         """Give a finished value to the mapping or list it stands in."""
@@ -430,10 +430,10 @@ def _decoded(text: str | bytes, file: str) -> str:
 
 
 def _printable(text: str, file: str) -> str:
-    found = _UNPRINTABLE.search(text)
-    if found:
-        line, column = _end_of(text[: found.start()])
-        problem = f"the character U+{ord(found[0]):04X} may not stand in YAML"
+    match = _UNPRINTABLE.search(text)
+    if match:
+        line, column = _end_of(text[: match.start()])
+        problem = f"the character U+{ord(match[0]):04X} may not stand in YAML"
         remedy = 'Remove it, or write it as an escape in double quotes, such as "\\x1b".'
         refuse([PlanSource(file, "", None, ValuePlace(1, 1)).problem_at(line, column, problem, remedy)])
     return text
@@ -449,14 +449,14 @@ def _stop_at_syntax(walk: YamlLoader, error: yaml.MarkedYAMLError) -> NoReturn:
     opened = error.context_mark if "quoted" in str(error.context) else None
     mark = opened or error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    said = str(error.problem or error.context or "it breaks off")
-    remedy = next((words for part, words in _REMEDIES.items() if part in said), "")
+    problem = str(error.problem or error.context or "it breaks off")
+    remedy = next((hint for part, hint in _REMEDIES.items() if part in problem), "")
     # What stands there was not read, so nobody knows which part of the line is a secret.
     if walk.is_inside_secret() or _speaks_of_secrets(walk.text, line):
         walk.secrets.append(TextSpan(line, 1, line + 1, 1))
-    walk.stop(line, column, f"this is not YAML: {said}", remedy)
+    walk.stop(line, column, f"this is not YAML: {problem}", remedy)
 
 
 def _speaks_of_secrets(text: str, line: int) -> bool:
-    words = re.findall(r"[\w-]+", "".join(LINE_BREAK.split(text)[line - 1 : line]))
-    return any(map(is_secret_name, words))
+    names = re.findall(r"[\w-]+", "".join(LINE_BREAK.split(text)[line - 1 : line]))
+    return any(map(is_secret_name, names))

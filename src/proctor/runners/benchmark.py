@@ -26,7 +26,7 @@ from proctor.score import Score
 from proctor.session import Event, Message
 from proctor.workspace.commit import Committed
 from proctor.workspace.setup import WorkSession
-from proctor.workspace.starting_files import kept_files, lay_over, starting_repository
+from proctor.workspace.starting_files import copy_over, starting_repository, stored_files
 
 UNCHECKED = "unchecked"
 """The name of the score of a task that nothing checks."""
@@ -63,16 +63,16 @@ class _AnswerCapture:
             self._said = event.content
         self._services.record(event)
 
-    async def judge(self, session: WorkSession, done: WorkDone, kept: Committed) -> Outcome:
+    async def judge(self, session: WorkSession, done: WorkDone, committed: Committed) -> Outcome:
         """Make every check, record each as a score, and say what they come to."""
-        details, result = session.item.details, {"iterSha": kept.sha}
+        details, result = session.item.details, {"iterSha": committed.sha}
         ran = list[_CheckRun]()
-        gave_up = bool(done.failure) and not kept.sha
+        gave_up = bool(done.failure) and not committed.sha
         try:
             if not gave_up:
                 ran += await _check(session)
         finally:
-            session.services.record(iteration_of(session, done, kept, _together(ran)))
+            session.services.record(iteration_of(session, done, committed, _combined(ran)))
         if gave_up:
             return Outcome(
                 status=FAIL, reason="agent_failed", error=clipped(done.failure, 2000), result=result
@@ -85,7 +85,7 @@ class _AnswerCapture:
         if broken:
             return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken), result=result)
         if not ran and not expect:
-            return _unchecked(session, done, kept, result)
+            return _unchecked(session, done, committed, result)
         return Outcome(result=result)
 
     def _answer(self, done: WorkDone) -> str:
@@ -140,11 +140,11 @@ async def _lay_out_check_files(session: WorkSession, digest: str) -> None:
     """Over whatever the agent made of them: a check that its subject may rewrite checks nothing."""
     home, folder = session.services.home, Path(session.item.settings["checkFiles"])
     with blame(WorkspaceError, "putting the check's files into the tree"):
-        files = await kept_files(home, folder, digest)
-        await undisturbed(asyncio.to_thread(lay_over, files, session.tree.folder))
+        files = await stored_files(home, folder, digest)
+        await undisturbed(asyncio.to_thread(copy_over, files, session.tree.folder))
 
 
-def _together(ran: Sequence[_CheckRun]) -> ProgramResult | None:
+def _combined(ran: Sequence[_CheckRun]) -> ProgramResult | None:
     """All checks as one, for the iteration: the first that did not pass gives the exit code."""
     if not ran:
         return None
@@ -163,8 +163,8 @@ def _expected(expect: Any, answer: str, services: Services) -> list[str]:
     return [score.explanation for score in scores if not score.value]
 
 
-def _unchecked(session: WorkSession, done: WorkDone, kept: Committed, result: Any) -> Outcome:
-    changed = bool(kept.sha)
+def _unchecked(session: WorkSession, done: WorkDone, committed: Committed, result: Any) -> Outcome:
+    changed = bool(committed.sha)
     session.services.score(
         Score(
             evaluator=UNCHECKED,

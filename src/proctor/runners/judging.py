@@ -21,12 +21,12 @@ from proctor.session import Message, ModelCall, Usage
 # Any evaluator of the product, at the end of an attempt: found by name, asked once, its scores kept.
 
 
-async def judged_by(wanted: Mapping[str, Any], evidence: Evidence, services: Services) -> Sequence[Score]:
+async def judged_by(settings: Mapping[str, Any], evidence: Evidence, services: Services) -> Sequence[Score]:
     """The scores of one evaluator, which are kept: `name`, and `judging`, whom it asks and how."""
-    name = str(wanted["name"])
+    name = str(settings["name"])
     try:
         with blame(EvaluatorError, name):
-            evaluator = services.evaluator(name, wanted["judging"])
+            evaluator = services.evaluator(name, settings["judging"])
             scores = await evaluator.judge(evidence)
     except CostLimit:
         raise
@@ -69,10 +69,12 @@ class Judges:
     ) -> list[str]:
         """Keep the verdicts; what to say of those below the pass mark."""
         judge = Judge(models=self.client, model=model, parameters=PARAMETERS, structured=False)
-        shown = json.dumps(dict(profile), ensure_ascii=False, indent=1)
+        profile_text = json.dumps(dict(profile), ensure_ascii=False, indent=1)
         transcript = [TranscriptLine(speaker=speaker, text=text) for speaker, text in lines]
         try:
-            scores = await score_criterion(criterion, transcript, judge, seed=self._seed, profile=shown)
+            scores = await score_criterion(
+                criterion, transcript, judge, seed=self._seed, profile=profile_text
+            )
         except (EvaluatorError, ModelError) as error:
             # The dialogue is what it is, whether or not it could be judged.
             scores = [Score(evaluator=criterion.name, evaluator_digest=criterion.digest, error=str(error))]
@@ -80,12 +82,12 @@ class Judges:
             self._keep_score(score)
         return below(criterion.passes_at, scores)
 
-    async def ask(self, wanted: Mapping[str, Any], evidence: Evidence) -> list[str]:
+    async def ask(self, settings: Mapping[str, Any], evidence: Evidence) -> list[str]:
         """Keep what an evaluator of the product says; what to say of scores below the pass mark."""
-        scores = await judged_by(wanted, evidence, self._services)
+        scores = await judged_by(settings, evidence, self._services)
         for score in scores:
             self._count_score(score)
-        return below(wanted["passes_at"], scores)
+        return below(settings["passes_at"], scores)
 
     def _count_score(self, score: Score) -> None:
         if score.input_tokens or score.output_tokens:
@@ -95,10 +97,10 @@ class Judges:
     def check(self, expectation: Mapping[str, Any], lines: Sequence[tuple[str, str]]) -> list[str]:
         """Keep whether what one side said holds what was expected; no model is asked."""
         target = expectation["target"]
-        said = [text for speaker, text in lines if speaker == target]
-        parts = {"": "\n".join(said)}
+        texts = [text for speaker, text in lines if speaker == target]
+        parts = {"": "\n".join(texts)}
         if expectation["level"] == "turn":
-            parts = {f"{target}.turn_{number}": text for number, text in enumerate(said)}
+            parts = {f"{target}.turn_{number}": text for number, text in enumerate(texts)}
         scores = [_checked(expectation, text, where) for where, text in parts.items()]
         for score in scores:
             self._keep_score(score)
@@ -109,26 +111,29 @@ def dialogue_evidence_of(
     history: Sequence[Utterance], under_test: str, profiles: Mapping[str, Any], services: Services
 ) -> Evidence:
     """A dialogue as evaluators look at sessions: whoever is under test is the assistant."""
-    said = [
+    messages = [
         Message(role="assistant" if one.side == under_test else "user", content=one.text, name=one.side)
         for one in history
     ]
     traces, before = list[Trace](), list[Message]()
-    for message in said:
+    for message in messages:
         before.append(message)
         if message.role == "assistant":
-            asked = [each.content for each in before if each.role == "user"]
+            prompts = [each.content for each in before if each.role == "user"]
             traces.append(
                 Trace(
                     id=f"{under_test}.turn_{len(traces)}",
-                    prompt=asked[-1] if asked else "",
+                    prompt=prompts[-1] if prompts else "",
                     answer=message.content,
                     messages=tuple(before),
                 )
             )
             before = []
     return Evidence(
-        session_id=services.attempt, messages=said, traces=traces, attributes={"profiles": dict(profiles)}
+        session_id=services.session_id,
+        messages=messages,
+        traces=traces,
+        attributes={"profiles": dict(profiles)},
     )
 
 
@@ -160,16 +165,16 @@ class RunVerdicts:
 
 
 async def judge_scenario(
-    wanted: Sequence[Mapping[str, Any]], scenario: Scenario, run: ScenarioRun, services: Services
+    evaluators: Sequence[Mapping[str, Any]], scenario: Scenario, run: ScenarioRun, services: Services
 ) -> RunVerdicts:
     """Ask each evaluator about a finished run; its scores are kept."""
-    evidence = scenario_evidence_of(scenario, run, services.attempt)
+    evidence = scenario_evidence_of(scenario, run, services.session_id)
     scores, calls, broken = dict[str, Value](), list[ScenarioCall](), list[str]()
-    for each in wanted:
-        said = await judged_by(each, evidence, services)
-        scores |= verdicts_of(said)
-        calls += [_call(score, each["judging"]["judge"]) for score in said if score.input_tokens]
-        broken += below(each["passes_at"], said)
+    for each in evaluators:
+        run_scores = await judged_by(each, evidence, services)
+        scores |= verdicts_of(run_scores)
+        calls += [_call(score, each["judging"]["judge"]) for score in run_scores if score.input_tokens]
+        broken += below(each["passes_at"], run_scores)
     return RunVerdicts(scores=scores, calls=tuple(calls), broken=broken)
 
 
@@ -177,13 +182,13 @@ def scenario_evidence_of(scenario: Scenario, run: ScenarioRun, session_id: str) 
     """A run as evaluators look at sessions."""
     world, traces = scenario.initial_world_state, list[Trace]()
     for turn in run.turns:
-        asked = Message(role="user", content=world, name="the world")
+        prompt = Message(role="user", content=world, name="the world")
         done = [
             *_decisions(scenario, turn),
             Message(role="assistant", content=turn.world_state, name="narrator"),
         ]
         answer = "\n\n".join(f"{message.name}: {message.content}" for message in done)
-        traces.append(Trace(id=f"turn-{turn.number}", prompt=world, answer=answer, messages=(asked, *done)))
+        traces.append(Trace(id=f"turn-{turn.number}", prompt=world, answer=answer, messages=(prompt, *done)))
         world = turn.world_state
     return Evidence(
         session_id=session_id,

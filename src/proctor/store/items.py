@@ -30,6 +30,7 @@ from proctor.store.tables import (
     MetricRow,
     ModelCallRow,
     PoolRow,
+    ResourceRow,
     ScoreRow,
     SessionRow,
     ToolCallRow,
@@ -314,6 +315,18 @@ class StoreReader:
             'SELECT * FROM "sessions" WHERE "runId" = ? AND "itemId" = ? ORDER BY "attempt"',
             (run_id, item_id),
         )
+
+    def resource(self, run_id: str, digest: str) -> str | None:
+        """The content of a batch's resource; None: it has none with this digest."""
+        rows = self.rows(
+            ResourceRow, 'SELECT * FROM "run_resources" WHERE "runId" = ? AND "digest" = ?', (run_id, digest)
+        )
+        return rows[0]["content"] if rows else None
+
+    def resource_digests(self, run_id: str) -> set[str]:
+        """The digests of a batch's resources."""
+        rows = self._connection.rows('SELECT "digest" FROM "run_resources" WHERE "runId" = ?', (run_id,))
+        return {row["digest"] for row in rows}
 
     def session(self, session_id: str) -> SessionRow:
         """One session, by its id or an unambiguous beginning, its name, its branch, or its source's id."""

@@ -85,6 +85,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("runId", "id", "itemId", "sessionId", "position", "actor", "prompt", "askedAt", "answer"),
         "answeredAt",
     ),
+    "run_resources": ("runId", "kind", "name", "digest", "content"),
     "pools": (
         *("name", "owner", "runId", "limit", "inUse", "waiting", "calls", "limited", "waitedSeconds"),
         *("heldUntil", "cutAt", "heartbeatAt"),
@@ -413,6 +414,16 @@ class QuestionRow(TypedDict):
     answeredAt: str | None
 
 
+class ResourceRow(TypedDict):
+    """A text that items of a run refer to by its digest."""
+
+    runId: str
+    kind: str
+    name: str
+    digest: str
+    content: str
+
+
 class PoolRow(TypedDict):
     """Use of one provider's rate limit by one process."""
 
@@ -577,6 +588,7 @@ ROWS: dict[str, type] = {
     "ledger": LedgerRow,
     "blobs": BlobRow,
     "questions": QuestionRow,
+    "run_resources": ResourceRow,
     "pools": PoolRow,
     "evaluations": EvaluationRow,
     "evaluator_definitions": EvaluatorDefinitionRow,

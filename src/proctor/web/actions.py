@@ -19,8 +19,7 @@ from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT
 from proctor.store import RetrySelection, items
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.tables import BatchRow, QuestionRow
-from proctor.web.launching import error_message, launch
-from proctor.web.plans import has_job
+from proctor.web.launching import error_message
 from proctor.web.responses import ERRORS
 from proctor.web.run_schemas import RunId, SteeringAnswer
 from proctor.web.state import AppState
@@ -175,12 +174,8 @@ def _stopped_batch(site: AppState, run_id: str) -> BatchRow:
 async def _resume(site: AppState, batch: Mapping[str, Any], retry: RetrySelection) -> SteeringAnswer:
     """Start a process that resumes a run; wait until it owns the run, or has ended."""
     run_id, name = batch["runId"], f"resume-{batch['runId']}-{secrets.token_hex(3)}"
-    if has_job(batch["job"]):
-        request = LaunchRequest(job=batch["job"], run_id=run_id, retry=retry)
-        launched = await asyncio.to_thread(site.launcher.launch, request, name)
-    else:
-        flags = ["--retry-errors"] * retry.errors + ["--retry-failed"] * retry.failures
-        launched = await asyncio.to_thread(launch, site, ["resume", run_id, *flags], name)
+    request = LaunchRequest(job=batch["job"], run_id=run_id, retry=retry)
+    launched = await asyncio.to_thread(site.launcher.launch, request, name)
     process, deadline = launched.process, time.monotonic() + RESUME_SECONDS
     while time.monotonic() < deadline:
         if process.poll() == BAD_USAGE:

@@ -7,13 +7,13 @@ import asyncio
 import json
 import secrets
 from collections import defaultdict
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi import Path as PathParameter
 from starlette.responses import RedirectResponse, Response
 
+from proctor.api.handles import session_diff
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.formatting import short
 from proctor.item import RUNNING
@@ -25,7 +25,7 @@ from proctor.store.database import extended
 from proctor.store.tables import ItemRow, SessionRow
 from proctor.store.transcripts import HEAD_CHARACTERS, PART_CHARACTERS, TranscriptPiece, search
 from proctor.web.actions import POLL_SECONDS
-from proctor.web.launching import error_message, launch
+from proctor.web.launching import error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import (
     AttemptShape,
@@ -49,8 +49,6 @@ from proctor.web.run_schemas import (
     TurnsAnswer,
 )
 from proctor.web.state import AppState
-from proctor.workspace import merge_queue
-from proctor.workspace.source_repository import SourceRepository, open_source
 
 # A session as an answer: what was asked, how it went, what it cost, how it was judged.
 
@@ -378,7 +376,7 @@ def _with_branch(site: AppState, session_id: str) -> str:
 
 async def _commanded(site: AppState, words: list[str], name: str) -> dict[str, Any]:
     """Have a command do it, whoever goes away meanwhile; its document."""
-    launched = await asyncio.to_thread(launch, site, words, f"{name}-{secrets.token_hex(3)}")
+    launched = await asyncio.to_thread(site.launcher.start, words, f"{name}-{secrets.token_hex(3)}")
     while launched.process.poll() is None:
         await asyncio.sleep(POLL_SECONDS)
     document = launched.document
@@ -390,7 +388,7 @@ async def _commanded(site: AppState, words: list[str], name: str) -> dict[str, A
 def _patch_or_refusal(site: AppState, row: SessionRow) -> str:
     _with_branch(site, row["id"])
     try:
-        return _patch(site, row)[0]
+        return session_diff(site.store, row, site.environment)[0]
     except (ProctorError, OSError) as error:
         raise NotFound(f"the changes of {row['id']} cannot be read: {error}") from error
 
@@ -400,7 +398,7 @@ def _diff(site: AppState, row: SessionRow) -> DiffAnswer:
     if not row["branch"]:
         return DiffAnswer(**about, state="none", diff="", is_cut=False, files=0)
     try:
-        text, is_there = _patch(site, row)
+        text, is_there = session_diff(site.store, row, site.environment)
     except (ProctorError, OSError) as error:
         problem = str(error).partition("\n")[0]
         return DiffAnswer(**about, state="unavailable", diff="", is_cut=False, files=0, problem=problem)
@@ -413,21 +411,3 @@ def _diff(site: AppState, row: SessionRow) -> DiffAnswer:
         is_cut=len(text) > SHOWN_CHARACTERS,
         files=text.count("\ndiff --git ") + text.startswith("diff --git "),
     )
-
-
-def _patch(site: AppState, row: SessionRow) -> tuple[str, bool]:
-    """The patch, and whether the branch is still there."""
-    source = open_source(Path(row["repo"]), site.environment)
-    if source.git.commit_of(f"refs/heads/{row['branch']}"):
-        return merge_queue.diff(source, row["branch"], row["baseBranch"]), True
-    return _from_commits(site, source, row), False
-
-
-def _from_commits(site: AppState, source: SourceRepository, row: SessionRow) -> str:
-    """What the branch held, from its last commit: git keeps that for some weeks."""
-    last = transcripts.last_commit(site.store.read, row["id"])
-    tip = source.git.commit_of(last) if last else ""
-    base = source.git.commit_of(row["baseSha"]) if row["baseSha"] else ""
-    if not tip or not base:
-        return ""
-    return source.git("diff", "--no-ext-diff", "--no-textconv", "--no-color", base, tip, "--")

@@ -1,4 +1,4 @@
-"""Keep what an agent left in its tree, on the session's branch.
+"""Commit the changes of an agent to the session's branch.
 
 An agent may commit or not, change branches, stop in the middle of a rebase, leave repositories in
 the tree, or remove the tree's link to its own. Whatever it did: every file it left that is not
@@ -32,14 +32,14 @@ class Committed:
     """What a reader of the session should know about the state the tree was in."""
 
 
-def keep(tree: Worktree, message: str) -> Committed:
+def commit_changes(tree: Worktree, message: str) -> Committed:
     """Commit everything the agent left, and leave the tree clean on the session's branch."""
     notes = _repair(tree)
     try:
         sha, more = _commit(tree, message)
         changes = tree.git.changes(tree.base_sha, sha)
     except (GitError, OSError) as error:
-        raise WorkspaceError(f"keeping what the agent left: {error}", reason="workspace_broken") from error
+        raise WorkspaceError(f"committing the agent's changes: {error}", reason="workspace_broken") from error
     return Committed(
         sha="" if sha == tree.base_sha else sha,
         changes=changes,
@@ -53,7 +53,7 @@ def _repair(tree: Worktree) -> list[str]:
     if not tree.folder.is_dir():
         tree.folder.mkdir(parents=True)
         notes.append("the agent removed its work tree")
-    if not _is_whole(tree):
+    if not _is_intact(tree):
         _rebuild(tree)
         notes.append("the agent broke its repository; its own commits are lost, its files are not")
     notes += _restore_link(tree)
@@ -64,7 +64,7 @@ def _repair(tree: Worktree) -> list[str]:
     return notes
 
 
-def _is_whole(tree: Worktree) -> bool:
+def _is_intact(tree: Worktree) -> bool:
     return tree.git.commit_of(tree.base_sha) != "" and (tree.admin / "HEAD").is_file()
 
 
@@ -72,7 +72,7 @@ def _rebuild(tree: Worktree) -> None:
     """Make the session's repository anew around the files as they are."""
     aside = tree.repository.with_name("tree-aside")
     shutil.rmtree(tree.repository, ignore_errors=True)
-    _set_aside(tree.folder / ".git", tree.repository.with_name("removed-link"))
+    _move_away(tree.folder / ".git", tree.repository.with_name("removed-link"))
     tree.folder.rename(aside)
     make_repository(tree)
     add_tree(tree)
@@ -86,12 +86,12 @@ def _restore_link(tree: Worktree) -> list[str]:
     link, right = tree.folder / ".git", f"gitdir: {tree.admin}\n"
     if link.is_file() and not link.is_symlink() and link.read_text(errors="replace") == right:
         return []
-    _set_aside(link, tree.repository.with_name("agents-git"))
+    _move_away(link, tree.repository.with_name("agents-git"))
     link.write_text(right)
     return ["the agent removed or replaced the tree's link to its repository; it was restored"]
 
 
-def _set_aside(path: Path, where: Path) -> None:
+def _move_away(path: Path, where: Path) -> None:
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():
@@ -109,7 +109,7 @@ def _remove_locks(tree: Worktree) -> None:
 
 def _commit(tree: Worktree, message: str) -> tuple[str, list[str]]:
     git, branch = tree.git, f"refs/heads/{tree.branch}"
-    interrupted = _end_what_is_in_progress(tree)
+    interrupted = _abort_operation(tree)
     notes = ["the agent stopped in the middle of a merge or rebase"] if interrupted else []
     tip = git.commit_of(branch) or tree.base_sha
     head = git.commit_of("HEAD") or tip
@@ -132,7 +132,7 @@ def _commit(tree: Worktree, message: str) -> tuple[str, list[str]]:
     return sha, notes
 
 
-def _end_what_is_in_progress(tree: Worktree) -> list[str]:
+def _abort_operation(tree: Worktree) -> list[str]:
     """Forget a merge, rebase or the like without touching a file; the commits it was about."""
     about = [_first_line(tree.admin / name) for name in ("MERGE_HEAD", "rebase-merge/orig-head")]
     commits = [sha for line in about if (sha := tree.git.commit_of(line) if line else "")]
@@ -172,19 +172,19 @@ def _hides_files(tree: Worktree) -> bool:
 
 
 def _stage(tree: Worktree) -> str:
-    with _nested_repositories_opened(tree):
+    with _nested_repositories_hidden(tree):
         tree.git("add", "--all", "--", ":/")
     return tree.git("write-tree").strip()
 
 
 @contextmanager
-def _nested_repositories_opened(tree: Worktree) -> Iterator[None]:
+def _nested_repositories_hidden(tree: Worktree) -> Iterator[None]:
     """Let git see the files of repositories inside the tree, which it would pass over or refuse."""
     moved: list[tuple[Path, Path]] = []
     shelter = tree.repository.with_name("nested")
     try:
-        while found := _nested(tree):
-            for link in found:
+        while links := _nested(tree):
+            for link in links:
                 shelter.mkdir(exist_ok=True)
                 moved.append((link, shelter / str(len(moved))))
                 link.rename(moved[-1][1])

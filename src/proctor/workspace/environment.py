@@ -20,7 +20,7 @@ PROMPT_LIMIT_BYTES = 100_000
 FIRST_PORT, PORT_COUNT = 20_000, 10_000
 
 
-_OUT_OF_BOUNDS = ("GIT_", "SSH_", "PROCTOR_", "XDG_")
+_HIDDEN_PREFIXES = ("GIT_", "SSH_", "PROCTOR_", "XDG_")
 
 
 _GIT_IDENTITY = """[user]
@@ -45,11 +45,11 @@ def make_home(home: Path) -> None:
     (home / ".gitconfig").write_text(_GIT_IDENTITY)
 
 
-def surroundings(
+def session_environment(
     item: Item, visible: Mapping[str, str], home: Path, folder: Path, port: int
 ) -> dict[str, str]:
     """The whole environment for setup, agent and check of one attempt."""
-    inherited = {name: value for name, value in visible.items() if not name.startswith(_OUT_OF_BOUNDS)}
+    inherited = {name: value for name, value in visible.items() if not name.startswith(_HIDDEN_PREFIXES)}
     own = {
         "HOME": str(home),
         "XDG_CONFIG_HOME": str(home / ".config"),
@@ -60,16 +60,16 @@ def surroundings(
         "PWD": str(folder),
         "PORT": str(port),
         "PROCTOR_PORT": str(port),
-        "PROCTOR_PROMPT": _short_enough(item.prompt),
+        "PROCTOR_PROMPT": _shortened(item.prompt),
         "PROCTOR_MODEL": item.model,
     }
-    asked = item.details.get("env") or {}
-    asked = {name: _resolved(name, str(value), visible) for name, value in asked.items()}
-    return inherited | own | asked
+    overrides = item.details.get("env") or {}
+    overrides = {name: _resolved(name, str(value), visible) for name, value in overrides.items()}
+    return inherited | own | overrides
 
 
-def take_port(session: str) -> int:
-    """A port nobody listens on, not given to another session of this process; `free_port` returns it."""
+def reserve_port(session: str) -> int:
+    """A port nobody listens on, not given to another session of this process; `release_port` returns it."""
     start = sum(session.encode()) * 7919
     for step in range(PORT_COUNT):
         port = FIRST_PORT + (start + step) % PORT_COUNT
@@ -79,7 +79,7 @@ def take_port(session: str) -> int:
     raise WorkspaceError(f"no port between {FIRST_PORT} and {FIRST_PORT + PORT_COUNT} is free")
 
 
-def free_port(port: int) -> None:
+def release_port(port: int) -> None:
     """Let another session have a port."""
     _ports_in_use.discard(port)
 
@@ -94,7 +94,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _short_enough(prompt: str) -> str:
+def _shortened(prompt: str) -> str:
     return prompt.replace("\0", "").encode("utf-8", "replace")[:PROMPT_LIMIT_BYTES].decode("utf-8", "ignore")
 
 

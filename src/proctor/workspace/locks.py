@@ -23,7 +23,7 @@ _queues: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio
 
 
 @asynccontextmanager
-async def held(path: Path) -> AsyncIterator[None]:
+async def file_lock(path: Path) -> AsyncIterator[None]:
     """Hold the lock `path` while inside; wait for it as long as it takes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     queues = _queues.setdefault(asyncio.get_running_loop(), {})

@@ -18,7 +18,7 @@ from proctor.git import Git, GitError
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.session import Merge
 from proctor.workspace.environment import make_home
-from proctor.workspace.locks import held
+from proctor.workspace.locks import file_lock
 from proctor.workspace.source_repository import SESSION_REFS, SourceRepository
 from proctor.workspace.worktree import Worktree, fill, make_tree, remove_folder, session_folder
 
@@ -113,7 +113,7 @@ class _CheckFailed(Exception):
 async def merge(request: MergeRequest, check: Check | None) -> MergeResult:
     """Merge one session, after those that came before it."""
     tries: list[Merge] = []
-    async with held(request.home / "repos" / f"{request.source.key}.merge.lock"):
+    async with file_lock(request.home / "repos" / f"{request.source.key}.merge.lock"):
         while True:
             tried, recheck, again = await _try(request, check)
             tries.append(tried)
@@ -171,31 +171,31 @@ async def _combine(request: MergeRequest, before: str, check: Check | None) -> s
         raise GitError(("merge",), 1, f"there is no branch {request.branch}")
     if await asyncio.to_thread(git.is_ancestor, before, tip):
         # The base has not moved: this is the very state that was checked.
-        return await asyncio.to_thread(squashed, git, tip, before, request.message)
+        return await asyncio.to_thread(squash_commit, git, tip, before, request.message)
     async with ScratchClone(request.home, request.source, before) as tree:
         await asyncio.to_thread(_apply, tree, tip)
         if check is not None:
             finished = await check(tree.folder, tree.repository.with_name("home"))
             if finished.exit_code != 0 or finished.timed_out:
                 raise _CheckFailed(finished)
-        return await asyncio.to_thread(_bring, tree, before, request.message)
+        return await asyncio.to_thread(_commit_combined, tree, before, request.message)
 
 
-def squashed(git: Git, tip: str, parent: str, message: str) -> str:
+def squash_commit(git: Git, tip: str, parent: str, message: str) -> str:
     """One commit on `parent` with everything `tip` has; on no branch."""
     return git.commit_tree(git("rev-parse", f"{tip}^{{tree}}").strip(), [parent], message)
 
 
 def _apply(tree: Worktree, tip: str) -> None:
     """Put a session's changes on top of the scratch tree and stage them."""
-    exit_code, stdout, stderr = tree.git.ask("merge", "--squash", tip)
+    exit_code, stdout, stderr = tree.git.run("merge", "--squash", tip)
     if exit_code != 0:
         raise_conflict(tree.git, ("merge", "--squash", tip), stdout + stderr)
     # The index is what counts: a check may leave files of its own in the tree.
     (tree.repository / "combined").write_text(tree.git("write-tree"))
 
 
-def _bring(tree: Worktree, parent: str, message: str) -> str:
+def _commit_combined(tree: Worktree, parent: str, message: str) -> str:
     """Commit what was combined, and copy the commit's objects to the user's repository."""
     combined = (tree.repository / "combined").read_text().strip()
     sha = tree.git.commit_tree(combined, [parent], message)
@@ -219,7 +219,7 @@ def _advance(request: MergeRequest, before: str, after: str) -> None:
         git.at(checkout)("merge", "--ff-only", "--quiet", after)
 
 
-def merged_by_us(home: Path, source: SourceRepository, sha: str) -> bool:
+def was_merged(home: Path, source: SourceRepository, sha: str) -> bool:
     """Whether a base branch is where it is because a session was merged to it."""
     try:
         return sha in (home / "repos" / f"{source.key}.merged").read_text().split()
@@ -256,7 +256,7 @@ def squash(source: SourceRepository, branch: str, base_branch: str, message: str
     """Make a published session one commit on the commit it began from; that commit. Blocks."""
     git, old = source.git, _session_tip(source, branch)
     start = git("merge-base", source.base_commit(base_branch), old).strip()
-    new = squashed(git, old, start, message)
+    new = squash_commit(git, old, start, message)
     git("update-ref", "-m", "proctor: squash", f"refs/heads/{branch}", new, old)
     return new
 
@@ -275,7 +275,7 @@ async def rebase(
 
 
 def _rebase(tree: Worktree, branch: str, old: str, onto: str) -> tuple[str, tuple[str, ...]]:
-    exit_code, stdout, stderr = tree.git.ask("rebase", "--no-autostash", onto)
+    exit_code, stdout, stderr = tree.git.run("rebase", "--no-autostash", onto)
     if exit_code != 0:
         try:
             raise_conflict(tree.git, ("rebase", onto), stdout + stderr)

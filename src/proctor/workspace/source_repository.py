@@ -67,21 +67,21 @@ class SourceRepository:
         git follows no relative path of a repository that is itself borrowed from, so all are
         spelled out.
         """
-        found: list[Path] = []
+        folders: list[Path] = []
         waiting = [self.common / "objects"]
         while waiting:
             folder = waiting.pop(0)
-            if folder in found:
+            if folder in folders:
                 continue
-            found.append(folder)
+            folders.append(folder)
             waiting.extend(_borrowed_by(folder))
-        return found
+        return folders
 
     def settings(self) -> str:
         """Its settings that decide what a checked-out file looks like, as a git configuration."""
         # The user's own settings for all repositories count too: the agent's HOME is another.
         core = "autocrlf|eol|safecrlf|filemode|symlinks|ignorecase|precomposeunicode"
-        listed = self.git.ask("config", "-z", "--get-regexp", rf"^(core\.({core})|filter\..*)$")[1]
+        listed = self.git.run("config", "-z", "--get-regexp", rf"^(core\.({core})|filter\..*)$")[1]
         pairs = (entry.partition("\n") for entry in listed.split("\0") if entry)
         return "".join(_setting(name, value) for name, _, value in pairs)
 

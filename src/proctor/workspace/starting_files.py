@@ -18,28 +18,28 @@ from pathlib import Path
 from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
 from proctor.processes import undisturbed
-from proctor.workspace.locks import held
+from proctor.workspace.locks import file_lock
 
-MOST_FILES = 20_000
+MAX_FILES = 20_000
 
 
-MOST_BYTES = 512 * 1024 * 1024
+MAX_BYTES = 512 * 1024 * 1024
 
 
 NOTHING = "nothing"
 """The digest of a task that begins with no files."""
 
 
-LEFT_OUT = frozenset({"__pycache__", ".git", ".DS_Store"})
+EXCLUDED_NAMES = frozenset({"__pycache__", ".git", ".DS_Store"})
 """What running a program or looking at a folder leaves behind; no part of a task."""
 
 
-NO_WORK = "__pycache__/\n*.pyc\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\nnode_modules/\n"
+IGNORED_BY_GIT = "__pycache__/\n*.pyc\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\nnode_modules/\n"
 """Leavings of programs that an agent runs, which are no work of its own."""
 
 
 # A fixed moment, so that the same files are the same commit on every machine.
-MOMENT = "2000-01-01T00:00:00+00:00"
+COMMIT_DATE = "2000-01-01T00:00:00+00:00"
 
 
 def digest_of_folder(folder: Path) -> str:
@@ -49,10 +49,10 @@ def digest_of_folder(folder: Path) -> str:
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
             kind, content = "link", os.fsencode(path.readlink())
-            _stays_inside(path, folder)
+            _check_inside(path, folder)
         else:
             size += path.stat().st_size
-            if number > MOST_FILES or size > MOST_BYTES:
+            if number > MAX_FILES or size > MAX_BYTES:
                 raise WorkspaceError(f"{folder} holds more than a task may: {number:,} files, {size:,} bytes")
             kind, content = "run" if os.access(path, os.X_OK) else "file", path.read_bytes()
         head = f"{kind} {len(content)} {name}\0".encode("utf-8", "surrogateescape")
@@ -78,20 +78,20 @@ async def starting_repository(
     # Its name is what an agent sees as the name of its folder.
     name = _plain(folder.name) if folder else "task"
     place = home / "benchmarks" / digest / name
-    async with held(home / "benchmarks" / f"{digest[:16]}.lock"):
+    async with file_lock(home / "benchmarks" / f"{digest[:16]}.lock"):
         if not place.exists():
             files = await undisturbed(asyncio.to_thread(_keep, home, folder, digest))
             await undisturbed(asyncio.to_thread(_make_repository, files, place, environment))
     return place
 
 
-async def kept_files(home: Path, folder: Path, digest: str) -> Path:
+async def stored_files(home: Path, folder: Path, digest: str) -> Path:
     """A copy of a folder that holds what its digest says, whatever became of the folder since."""
-    async with held(home / "benchmarks" / f"{digest[:16]}.lock"):
+    async with file_lock(home / "benchmarks" / f"{digest[:16]}.lock"):
         return await undisturbed(asyncio.to_thread(_keep, home, folder, digest))
 
 
-def lay_over(files: Path, tree: Path) -> None:
+def copy_over(files: Path, tree: Path) -> None:
     """Put files into a tree, over whatever is there, without following links an agent may have left."""
     for source in _files(files):
         relative = source.relative_to(files)
@@ -116,7 +116,7 @@ def _files(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise WorkspaceError(f"cannot read {folder}: {error.strerror}") from error
     for entry in entries:
-        if entry.name in LEFT_OUT:
+        if entry.name in EXCLUDED_NAMES:
             continue
         if entry.is_dir() and not entry.is_symlink():
             yield from _files(entry)
@@ -124,47 +124,47 @@ def _files(folder: Path) -> Iterator[Path]:
             yield entry
 
 
-def _stays_inside(link: Path, folder: Path) -> None:
+def _check_inside(link: Path, folder: Path) -> None:
     if not link.resolve().is_relative_to(folder.resolve()):
         raise WorkspaceError(f"{link} leads out of {folder}")
 
 
 def _keep(home: Path, folder: Path | None, digest: str) -> Path:
-    kept = home / "benchmarks" / digest / "files"
-    if kept.exists():
-        return kept
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    making = kept.with_name(f"making-{uuid.uuid4().hex[:12]}")
+    copy = home / "benchmarks" / digest / "files"
+    if copy.exists():
+        return copy
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    making = copy.with_name(f"making-{uuid.uuid4().hex[:12]}")
     try:
         making.mkdir()
         if folder is not None:
             if not folder.is_dir():
                 raise WorkspaceError(f"there is no folder {folder}, where the task's files should be")
-            lay_over(folder, making)
+            copy_over(folder, making)
             if digest_of_folder(making) != digest:
                 raise WorkspaceError(
                     f"the files in {folder} have changed since this was planned; start it anew"
                 )
-        making.rename(kept)
+        making.rename(copy)
     except OSError as error:
         raise WorkspaceError(f"copying {folder}: {error}") from error
     finally:
         shutil.rmtree(making, ignore_errors=True)
-    return kept
+    return copy
 
 
 def _make_repository(files: Path, place: Path, environment: Mapping[str, str]) -> None:
     making = place.with_name(f"making-{uuid.uuid4().hex[:12]}")
-    dates = {"GIT_AUTHOR_DATE": MOMENT, "GIT_COMMITTER_DATE": MOMENT}
+    dates = {"GIT_AUTHOR_DATE": COMMIT_DATE, "GIT_COMMITTER_DATE": COMMIT_DATE}
     try:
         making.mkdir()
         git = Git(making, environment, dates)
         git("init", "--quiet", "--initial-branch=main", "--template=")
-        lay_over(files, making)
+        copy_over(files, making)
         git("add", "--all", "--force")
         git("commit", "--quiet", "--allow-empty", "--no-verify", "--message", "The task begins here")
         (making / ".git" / "info").mkdir(exist_ok=True)
-        (making / ".git" / "info" / "exclude").write_text(NO_WORK)
+        (making / ".git" / "info" / "exclude").write_text(IGNORED_BY_GIT)
         making.rename(place)
     except (GitError, OSError) as error:
         raise WorkspaceError(f"making a repository of the task's files: {error}") from error
@@ -173,5 +173,5 @@ def _make_repository(files: Path, place: Path, environment: Mapping[str, str]) -
 
 
 def _plain(name: str) -> str:
-    kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip(".-")
-    return kept if kept and kept != "files" else "task"
+    safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip(".-")
+    return safe if safe and safe != "files" else "task"

@@ -86,21 +86,21 @@ def make_tree(
 
 def tree_name(source: SourceRepository) -> str:
     """The tree's folder is called as the repository, unless that is the name of something beside it."""
-    kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in source.name).strip(".-")
+    safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in source.name).strip(".-")
     # git would call its own part of the tree otherwise.
-    kept = kept.replace("..", "-").removesuffix(".lock")
-    return kept if kept and kept not in ("git", "home") else f"{kept or 'repository'}-tree"
+    safe = safe.replace("..", "-").removesuffix(".lock")
+    return safe if safe and safe not in ("git", "home") else f"{safe or 'repository'}-tree"
 
 
-def shown_references(references: Mapping[str, str], base: str, base_sha: str) -> dict[str, str]:
+def visible_references(references: Mapping[str, str], base: str, base_sha: str) -> dict[str, str]:
     """Of the user's references those a session sees: the base branch, and the tags builds ask for.
 
     Other branches may hold the answers of others.
     """
-    shown = {name: sha for name, sha in references.items() if name.startswith("refs/tags/")}
+    visible = {name: sha for name, sha in references.items() if name.startswith("refs/tags/")}
     if {f"refs/heads/{base}", f"refs/remotes/origin/{base}"} & references.keys():
-        shown[f"refs/heads/{base}"] = base_sha
-    return shown
+        visible[f"refs/heads/{base}"] = base_sha
+    return visible
 
 
 def make_repository(tree: Worktree) -> None:
@@ -122,8 +122,8 @@ def make_repository(tree: Worktree) -> None:
 def add_tree(tree: Worktree) -> None:
     """Link an empty tree to the repository, on the session's branch."""
     git = tree.source.git.at(tree.repository, GIT_DIR=str(tree.repository))
-    words = ("worktree", "add", "--no-checkout", "--no-track", "-B", tree.branch)
-    git(*words, str(tree.folder), tree.base_sha)
+    arguments = ("worktree", "add", "--no-checkout", "--no-track", "-B", tree.branch)
+    git(*arguments, str(tree.folder), tree.base_sha)
 
 
 def fill(tree: Worktree) -> None:
@@ -134,7 +134,7 @@ def fill(tree: Worktree) -> None:
         raise WorkspaceError(f"filling the work tree of {tree.source.root}: {error}") from error
 
 
-def leave_out(tree: Worktree) -> list[str]:
+def ignore_untracked(tree: Worktree) -> list[str]:
     """Have git ignore whatever is in the tree now and not in its commit; the names. For what setup makes."""
     listed = tree.git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal").split("\0")
     names = [entry[3:] for entry in listed if entry.startswith("??")]
@@ -154,9 +154,9 @@ def publish(tree: Worktree) -> None:
     if not reference.startswith(SESSION_REFS):
         raise WorkspaceError(f"{tree.branch} is no session's branch: it is not under batch/")
     quietly = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-prune")
-    words = (*quietly, "--no-recurse-submodules", str(tree.repository), f"+{reference}:{reference}")
+    arguments = (*quietly, "--no-recurse-submodules", str(tree.repository), f"+{reference}:{reference}")
     try:
-        tree.source.git("fetch", *words)
+        tree.source.git("fetch", *arguments)
     except GitError as error:
         problem = f"bringing {tree.branch} to {tree.source.root}: {error}"
         raise WorkspaceError(problem, reason="publish_failed") from error
@@ -169,7 +169,7 @@ def remove_folder(folder: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError:
-        _open_folders(folder)
+        _make_writable(folder)
         try:
             shutil.rmtree(folder)
         except OSError as problem:
@@ -177,7 +177,7 @@ def remove_folder(folder: Path) -> str:
     return ""
 
 
-def _open_folders(folder: Path) -> None:
+def _make_writable(folder: Path) -> None:
     """Give ourselves back what an agent took away: the right to change folders."""
     folder.chmod(0o700)
     for parent, names, _ in os.walk(folder):

@@ -7,6 +7,7 @@ rows it writes. It can therefore run in another process or on another machine.
 import asyncio
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,6 +32,9 @@ from proctor.store.recorder import Rows
 if TYPE_CHECKING:
     from proctor.evaluator import Evidence
 
+CACHED_RESOURCES = 64
+"""Resources kept in memory: more than most plans have roles, each of some kilobytes."""
+
 
 class Host(Protocol):
     """What a worker may ask of the driver."""
@@ -51,6 +55,9 @@ class Host(Protocol):
         self, session_id: str, traces: Sequence[str] = (), scenario: str = ""
     ) -> "Evidence":
         """A recorded session with its ground truth."""
+
+    async def resource(self, digest: str) -> str:
+        """The text of a resource of the run. Raises `NotFound`."""
 
 
 class Worker:
@@ -74,9 +81,11 @@ class Worker:
             rows=rows,
             find_runner=cache(context.find_runner),
             load_session=host.load_session,
+            load_resource=self._load_resource,
             redact=secrets.redactor(context.environment),
         )
         self._sharing: asyncio.Task[None] | None = None
+        self._resources: OrderedDict[str, str] = OrderedDict()
 
     async def open(self) -> None:
         """Adopt the rate limits that others know, and share this worker's from now on."""
@@ -135,6 +144,14 @@ class Worker:
         attempt.write_item(outcome, waits=waits)
         finished = None if waits else attempt.finished(outcome)
         return AttemptEnd(work=work, delay_seconds=delay, halted_by=halted_by, finished=finished)
+
+    async def _load_resource(self, digest: str) -> str:
+        content = self._resources.get(digest)
+        if content is None:
+            content = self._resources[digest] = await self._host.resource(digest)
+            while len(self._resources) > CACHED_RESOURCES:
+                self._resources.popitem(last=False)
+        return content
 
     def _new_session_id(self) -> str:
         # Sorts by time. Not `secrets`, whose system call costs more than writing the session.

@@ -178,9 +178,13 @@ class _ImportedRun:
 
     def _session_id(self) -> str:
         """Its own ID, unless that is not valid or in use."""
-        given = self.run["session_id"]
-        taken = self.store.read.exact_session(given)
-        return given if SESSION_ID.fullmatch(given) and not taken else f"{self.item['id']}{len(taken):04x}"
+        session_id = self.run["session_id"]
+        existing = self.store.read.exact_session(session_id)
+        return (
+            session_id
+            if SESSION_ID.fullmatch(session_id) and not existing
+            else f"{self.item['id']}{len(existing):04x}"
+        )
 
     def _began(self) -> str | None:
         ended = moment(self.run["timestamp"] or None)

@@ -271,9 +271,9 @@ class _ItemBuilder:
     def _settings(self, timeout: float, repo: str | None) -> dict[str, Any]:
         if (timeout, repo) not in self.settings:
             names = _PROMPT_SETTINGS if repo is None else _SETTINGS
-            made = {name: self.grid.settled[name] for name in names if name in self.grid.settled}
-            made["timeoutSec"] = timeout
-            self.settings[timeout, repo] = made if repo is None else {"repo": repo, **made}
+            values = {name: self.grid.settled[name] for name in names if name in self.grid.settled}
+            values["timeoutSec"] = timeout
+            self.settings[timeout, repo] = values if repo is None else {"repo": repo, **values}
         return self.settings[timeout, repo]
 
 
@@ -320,11 +320,11 @@ def lay_out(
     for count in counts:
         starts.append(starts[-1] + count)
     # A grid of which nothing is left would hide the one that starts at the same position.
-    kept = [index for index, count in enumerate(counts) if count]
+    nonempty = [index for index, count in enumerate(counts) if count]
     paths = {repo for grid in grids for repo in grid.axes[REPO] if repo is not None}
     return Layout(
-        grids=[grids[index] for index in kept],
-        starts=[starts[index] for index in kept],
+        grids=[grids[index] for index in nonempty],
+        starts=[starts[index] for index in nonempty],
         item_count=starts[-1],
         repositories=repository_names(paths),
     )
@@ -351,10 +351,10 @@ class _LayoutBuilder:
         own = self._exclusions(("matrix", index, "exclude"), entry.get("exclude"))
         return Grid(index, holds, axes_of(holds, default_agent=DEFAULT_AGENT), own + everywhere)
 
-    def _exclusions(self, path: sources.KeyPath, given: Sequence[Any] | None) -> tuple[GridExclusion, ...]:
+    def _exclusions(self, path: sources.KeyPath, entries: Sequence[Any] | None) -> tuple[GridExclusion, ...]:
         return tuple(
             GridExclusion((*path, number), tuple(self._wanted(name, value) for name, value in each.items()))
-            for number, each in enumerate(given or ())
+            for number, each in enumerate(entries or ())
         )
 
     def _wanted(self, name: str, value: Any) -> tuple[int, list[Any]]:

@@ -64,17 +64,17 @@ class Checker:
 
     def problems(self) -> list[Problem]:
         """Everything these checks find."""
-        found: list[Problem] = []
+        problems: list[Problem] = []
         defaults = self._level(("defaults",), self.source.data.get("defaults"))
-        found += self._of_level(("defaults",), defaults)
+        problems += self._of_level(("defaults",), defaults)
         matrix = self.source.data.get("matrix")
         for index, entry in enumerate(matrix if isinstance(matrix, list) else ()):
             path = ("matrix", index)
             level = self._level(path, entry)
-            found += self._of_level(path, level)
-            found += self._of_entry(path, level)
-            found += self._of_agent(path, level, defaults)
-        return found
+            problems += self._of_level(path, level)
+            problems += self._of_entry(path, level)
+            problems += self._of_agent(path, level, defaults)
+        return problems
 
     def _level(self, path: sources.KeyPath, level: Any) -> Mapping[str, Any]:
         return level if isinstance(level, dict) and path not in self.broken else {}
@@ -91,12 +91,12 @@ class Checker:
             yield from self._of_expectation((*path, "expect"), level["expect"])
 
     def _of_implied_agents(self, path: sources.KeyPath, level: Mapping[str, Any]) -> Iterator[Problem]:
-        given = [name for name in IMPLIED_AGENTS if level.get(name) is not None]
+        implied = [name for name in IMPLIED_AGENTS if level.get(name) is not None]
         agents = as_list(level["agent"]) if level.get("agent") is not None else None
-        if len(given) > 1 and agents is None:
+        if len(implied) > 1 and agents is None:
             problem = f"{_name(path)} has a `command` and a `script`"
-            yield self.source.problem((*path, given[1]), problem, "Keep one of them.", of_key=True)
-        for name in given:
+            yield self.source.problem((*path, implied[1]), problem, "Keep one of them.", of_key=True)
+        for name in implied:
             agent = IMPLIED_AGENTS[name]
             if agents is not None and agent not in agents:
                 problem = f"{_name(path)} has a `{name}`, but its agent is `{agents[0]}`"
@@ -223,7 +223,7 @@ class Overrides:
 
     def as_defaults(self) -> dict[str, Any]:
         """Those that stand among the defaults, under the names a plan gives them."""
-        given = {
+        values = {
             "model": self.model,
             "agent": self.agent,
             "timeoutSec": self.timeout_sec,
@@ -231,7 +231,7 @@ class Overrides:
             "mergeOnPass": self.merge_on_pass,
             "jsonLogs": self.json_logs,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 NO_OVERRIDES = Overrides()
@@ -292,26 +292,26 @@ class CodingPlan:
     @property
     def run_id(self) -> str | None:
         """What the batch shall be called. None: whoever starts it makes up a name."""
-        given: str | None = self._setting("runId")
-        return given
+        value: str | None = self._setting("runId")
+        return value
 
     @property
     def budget_usd(self) -> float | None:
         """What the whole batch may cost. None: no limit."""
-        given: float | None = self._setting("budget")
-        return given
+        value: float | None = self._setting("budget")
+        return value
 
     @property
     def seed(self) -> int | None:
         """None: the plan does not say."""
-        given: int | None = self._setting("seed")
-        return given
+        value: int | None = self._setting("seed")
+        return value
 
     @property
     def notify(self) -> str | None:
         """The command to run at the end, or `desktop`. None: nobody is told."""
-        given: str | None = self._setting("notify")
-        return given
+        value: str | None = self._setting("notify")
+        return value
 
     @property
     def record(self) -> str | None:
@@ -324,14 +324,14 @@ class CodingPlan:
         return self._file("replay")
 
     def _file(self, name: str) -> str | None:
-        given: str | None = self._setting(name)
-        return None if given is None else resolved(given, folder=self.folder, home=self.home)
+        value: str | None = self._setting(name)
+        return None if value is None else resolved(value, folder=self.folder, home=self.home)
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]]:
         """USD per million tokens of each model the plan has a price for: input, output, cached."""
-        given = self._setting("prices") or {}
-        return {model: {k: v for k, v in price.items() if v is not None} for model, price in given.items()}
+        prices = self._setting("prices") or {}
+        return {model: {k: v for k, v in price.items() if v is not None} for model, price in prices.items()}
 
     def budget(self, overrides: Overrides = NO_OVERRIDES) -> float | None:
         """What the whole batch may cost under these overrides. None: no limit."""
@@ -343,8 +343,8 @@ class CodingPlan:
 
     def defaults_json(self, overrides: Overrides = NO_OVERRIDES) -> dict[str, Any]:
         """The defaults that really hold, as plain data for the record."""
-        given = {name: value for name, value in self._defaults(overrides).items() if value is not None}
-        holds = {**BUILT_IN, "agent": DEFAULT_AGENT, **with_agent(given)}
+        values = {name: value for name, value in self._defaults(overrides).items() if value is not None}
+        holds = {**BUILT_IN, "agent": DEFAULT_AGENT, **with_agent(values)}
         return {**holds, "concurrency": self.concurrency(overrides)}
 
     def item_count(self, overrides: Overrides = NO_OVERRIDES) -> int:

@@ -50,8 +50,8 @@ def _is_variable(value: str) -> str:
 
 def _is_command(value: Any) -> Any:
     for command in value if is_grid_of_commands(value) else [value]:
-        words = command if isinstance(command, list) else [command]
-        if not words or not all(isinstance(word, str) for word in words) or not words[0].strip():
+        arguments = command if isinstance(command, list) else [command]
+        if not arguments or not all(isinstance(word, str) for word in arguments) or not arguments[0].strip():
             raise ValueError("should be a command line, a list of words, or a list of such lists")
     return value
 

@@ -18,6 +18,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from proctor import __version__
+from proctor.api.launch import LaunchedProcess
 from proctor.errors import UsageError
 from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch
 from proctor.jobs.evaluation.request import JUDGE
@@ -31,7 +32,7 @@ from proctor.store.tables import clean
 from proctor.web.agentcore.errors import ThrottlingException, told
 from proctor.web.agentcore.shapes import Members, Names, ShapeProblem
 from proctor.web.auth import ServiceGuard
-from proctor.web.launching import LaunchedProcess, launch
+from proctor.web.launching import execute_evaluation
 from proctor.web.state import AppState
 
 # How much there may be of everything, and how often it may be asked for.
@@ -168,9 +169,8 @@ class Service:
         return {}
 
     def start(self, evaluation_id: str) -> LaunchedProcess:
-        """Have a job carried out by a process of its own, which outlives this one."""
-        words = ["evaluate", "run", evaluation_id, "--json"]
-        return launch(self.site, words, f"evaluate-{evaluation_id}")
+        """Execute an evaluation in a process that outlives the server."""
+        return execute_evaluation(self.site, evaluation_id)
 
     async def close(self) -> None:
         """Let go of what was opened."""
