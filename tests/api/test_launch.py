@@ -156,5 +156,5 @@ def test_a_run_that_was_stopped_before_its_process_began_is_left_alone(proctor):
     again = LaunchRequest(job="coding", run_id="stopped", only_unfinished=True)
     left = proctor("launched", "--json", stdin=again.to_json())
 
-    assert left.returncode == 1, left.stderr
+    assert left.returncode == 3, left.stderr
     assert json.loads(left.stdout)["status"] == "aborted"

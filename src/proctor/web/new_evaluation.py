@@ -28,7 +28,7 @@ from proctor.jobs.evaluation.request import NAME, EvaluationRequest
 from proctor.plan.source import MOST_BYTES
 from proctor.store import evaluations
 from proctor.web.evaluation_schemas import EvaluatorsAnswer
-from proctor.web.labels import found_evaluators
+from proctor.web.labels import evaluator_shapes
 from proctor.web.launching import execute_evaluation
 from proctor.web.plans import GROUND_TRUTH, PlanProblem, problems_of
 from proctor.web.responses import ERRORS
@@ -207,14 +207,14 @@ class Uploaded(RowModel):
 
 def router(site: AppState) -> APIRouter:
     """What New Evaluation asks."""
-    made = APIRouter(prefix="/api/evaluations", tags=["evaluations"], responses=ERRORS)
+    routes = APIRouter(prefix="/api/evaluations", tags=["evaluations"], responses=ERRORS)
 
-    @made.get("/evaluators", summary="The evaluators that can be named")
+    @routes.get("/evaluators", summary="The evaluators that can be named")
     def evaluators() -> EvaluatorsAnswer:
         judge = str(site.evaluation.get("judge") or "")
-        return EvaluatorsAnswer(evaluators=found_evaluators(site), judge=judge)
+        return EvaluatorsAnswer(evaluators=evaluator_shapes(site), judge=judge)
 
-    @made.get("/sources", summary="Where sessions have arrived")
+    @routes.get("/sources", summary="Where sessions have arrived")
     def sources() -> SourcesAnswer:
         build_sessions(site.store, site.now())
         rows = evaluations.log_groups(site.store.read)
@@ -222,50 +222,50 @@ def router(site: AppState) -> APIRouter:
             arrived=[ReceivedTraces.model_validate(row) for row in rows], file_kinds=import_kinds()
         )
 
-    @made.post("/preview", summary="The sessions a source comes to")
+    @routes.post("/preview", summary="The sessions a source comes to")
     def preview(source: SessionSource) -> SessionPreview:
-        return _previewed(site, source)
+        return _preview(site, source)
 
-    @made.post("/truth", summary="What is wrong with ground truth, or what it says")
+    @routes.post("/truth", summary="What is wrong with ground truth, or what it says")
     def truth(typed: GroundTruthText) -> GroundTruthCheck:
-        return _checked_truth(typed.text)
+        return _check_truth(typed.text)
 
-    @made.post("/files", status_code=201, summary="Bring a file of records to be judged")
-    def upload(given: Upload) -> Uploaded:
+    @routes.post("/files", status_code=201, summary="Bring a file of records to be judged")
+    def upload(uploaded: Upload) -> Uploaded:
         if site.store.data_keys.is_sealed:
             raise UsageError(
                 "the store is sealed, and a file that is brought here would lie open beside it\n"
                 "Bring it into the store:  proctor import auto FILE"
             )
-        safe = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(given.name).name).strip(".-") or "records"
+        safe = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(uploaded.name).name).strip(".-") or "records"
         folder = site.kept / "uploads" / secrets.token_hex(6)
         folder.mkdir(parents=True)
-        (folder / safe).write_text(given.text, encoding="utf-8", errors="replace")
+        (folder / safe).write_text(uploaded.text, encoding="utf-8", errors="replace")
         return Uploaded(path=str(folder / safe))
 
-    @made.post("/check", summary="What a job is going to take; start nothing")
-    async def check(wanted: NewEvaluation) -> CheckedEvaluation:
+    @routes.post("/check", summary="What a job is going to take; start nothing")
+    async def check(evaluation: NewEvaluation) -> CheckedEvaluation:
         try:
-            return await asyncio.wait_for(asyncio.to_thread(_check, site, wanted), CHECK_SECONDS)
+            return await asyncio.wait_for(asyncio.to_thread(_check, site, evaluation), CHECK_SECONDS)
         except TimeoutError:
             problem = UsageError(f"the check took more than {CHECK_SECONDS} s\nTry it on the command line.")
             return CheckedEvaluation(problems=problems_of(problem))
         except UsageError as error:
             return CheckedEvaluation(problems=problems_of(error))
 
-    @made.post("", status_code=201, summary="Start a job")
-    def start(wanted: NewEvaluation) -> StartedEvaluation:
+    @routes.post("", status_code=201, summary="Start a job")
+    def start(new: NewEvaluation) -> StartedEvaluation:
         """Answers as soon as the job is written down and its process has begun."""
-        prepared = prepare(wanted.pending(site.folder), site.context)
+        prepared = prepare(new.pending(site.folder), site.context)
         evaluation = open_prepared(prepared, site.context, is_detached=True)
         execute_evaluation(site, evaluation.id)
         return StartedEvaluation(id=evaluation.id)
 
-    return made
+    return routes
 
 
-def _check(site: AppState, wanted: NewEvaluation) -> CheckedEvaluation:
-    result = estimate(wanted.pending(site.folder), site.context)
+def _check(site: AppState, new: NewEvaluation) -> CheckedEvaluation:
+    result = estimate(new.pending(site.folder), site.context)
     return CheckedEvaluation(
         problems=[],
         sessions=result.sessions,
@@ -275,7 +275,7 @@ def _check(site: AppState, wanted: NewEvaluation) -> CheckedEvaluation:
     )
 
 
-def _checked_truth(text: str) -> GroundTruthCheck:
+def _check_truth(text: str) -> GroundTruthCheck:
     try:
         dataset = read_dataset(text, file=GROUND_TRUTH)
     except UsageError as error:
@@ -291,22 +291,24 @@ def _checked_truth(text: str) -> GroundTruthCheck:
     )
 
 
-def _previewed(site: AppState, source: SessionSource) -> SessionPreview:
+def _preview(site: AppState, source: SessionSource) -> SessionPreview:
     if source.kind == "files":
         there = [path for path in source.paths if (site.folder / path).exists()]
         missing = [path for path in source.paths if path not in there]
         problem = f"there is no {missing[0]} on the server's machine" if missing else ""
         return SessionPreview(sessions=0, ignored=0, examples=[], problem=problem)
     try:
-        found = _discovered(site, source)
+        discovery = _discover(site, source)
     except UsageError as error:
         return SessionPreview(sessions=0, ignored=0, examples=[], problem=str(error))
-    named = [each.external_id for each in found_sessions(site.store.read, found.ids[:SHOWN])]
-    problem = "" if found.ids else "no session fits"
-    return SessionPreview(sessions=len(found.ids), ignored=found.ignored, examples=named, problem=problem)
+    named = [each.external_id for each in found_sessions(site.store.read, discovery.ids[:SHOWN])]
+    problem = "" if discovery.ids else "no session fits"
+    return SessionPreview(
+        sessions=len(discovery.ids), ignored=discovery.ignored, examples=named, problem=problem
+    )
 
 
-def _discovered(site: AppState, source: SessionSource) -> SessionDiscovery:
+def _discover(site: AppState, source: SessionSource) -> SessionDiscovery:
     document = {"batchEvaluationName": "preview", "dataSourceConfig": source.document}
     if source.kind == "arrived":
         build_sessions(site.store, site.now())

@@ -158,24 +158,24 @@ class JobKind(BaseModel):
 
 def router(site: AppState) -> APIRouter:
     """The page and its routes."""
-    made = APIRouter(tags=["plans"])
+    routes = APIRouter(tags=["plans"])
 
-    @made.get("/new", include_in_schema=False)
-    def shown(request: Request) -> Response:
+    @routes.get("/new", include_in_schema=False)
+    def show_page(request: Request) -> Response:
         return page(request, "new.html", title="New Batch")
 
-    @made.get("/api/plans/examples", summary="An example plan for every job")
+    @routes.get("/api/plans/examples", summary="An example plan for every job")
     def begin() -> list[Example]:
         return examples()
 
-    @made.get("/api/plans/jobs", summary="The jobs, with the schema of their plans")
+    @routes.get("/api/plans/jobs", summary="The jobs, with the schema of their plans")
     def list_jobs() -> list[JobKind]:
         return [
             JobKind(name=job.name, title=job.title, overrides=_override_names(job), schema=dict(job.schema()))
             for job in jobs.jobs()
         ]
 
-    @made.post("/api/plans/check", summary="Check the text of a plan", responses=ERRORS)
+    @routes.post("/api/plans/check", summary="Check the text of a plan", responses=ERRORS)
     def check(typed: PlanRequest) -> PlanCheck:
         plan = TypedPlan(site, typed)
         try:
@@ -184,7 +184,7 @@ def router(site: AppState) -> APIRouter:
             return PlanCheck(job=plan.job.name, title=plan.job.title, problems=problems_of(error))
         return PlanCheck(job=plan.job.name, title=plan.job.title, problems=[], itemCount=count)
 
-    @made.post(
+    @routes.post(
         "/api/plans/validate",
         summary="Validate a plan and everything it names; run nothing",
         responses=ERRORS,
@@ -198,13 +198,13 @@ def router(site: AppState) -> APIRouter:
         except UsageError as error:
             return PlanValidation(job=plan.job.name, title=plan.job.title, problems=problems_of(error))
 
-    @made.post("/api/runs", status_code=201, summary="Start a plan", responses=ERRORS, tags=["runs"])
+    @routes.post("/api/runs", status_code=201, summary="Start a plan", responses=ERRORS, tags=["runs"])
     async def start(typed: PlanRequest) -> StartedRun:
         plan = TypedPlan(site, typed)
         await asyncio.to_thread(plan.read)
         return StartedRun(runId=await plan.start())
 
-    return made
+    return routes
 
 
 def _override_names(job: Job) -> list[str]:
