@@ -44,8 +44,6 @@ from proctor.session import Iteration, Message, Metric, Note, Role
 
 UNFINISHED = ".unfinished"
 """Folder beside the session files with the checkpoints of interrupted dialogues."""
-
-
 ROLES = "dialogue-roles"
 """Folder below home with the roles, by digest."""
 

@@ -18,7 +18,7 @@ from proctor.jobs.dialogue.schema import CONFIG_KEYS, SimulationFile
 from proctor.jobs.evaluation.request import CONCURRENCY, EvaluationPlan, read_evaluation
 from proctor.jobs.scenario.experiment import ExperimentOverrides, read_experiment
 from proctor.jobs.scenario.schema import ExperimentConfig
-from proctor.plan.fields import names_of
+from proctor.plan.validate import names_of
 
 _TASK = re.compile(r"^#\s*Task\b|\A---\s*$[\s\S]*?^---\s*$\s*^#\s", re.MULTILINE)
 
