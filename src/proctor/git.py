@@ -1,10 +1,7 @@
-"""The few things we ask of git, through the `git` program.
+"""Interface to the `git` program.
 
-Every call is made so that it asks nobody, runs no hook of the repository, starts no upkeep in the
-background, signs nothing, and hears nothing of the `GIT_…` variables of whoever started us. What we
-commit is by `Proctor <proctor@localhost>`.
-
-Blocks: call it from a thread.
+Calls never prompt, run no hooks, start no background maintenance, sign nothing, and ignore inherited `GIT_…`
+variables. Commits are authored by `Proctor <proctor@localhost>`. Blocks: call it from a thread.
 """
 
 import os
@@ -18,7 +15,7 @@ from proctor.errors import ProctorError
 from proctor.formatting import clipped
 
 TIME_LIMIT_SECONDS = 300
-"""For one call. The slowest honest one is filling a large tree on a slow disk."""
+"""For one call. The slowest is checking out a large repository on a slow disk."""
 
 
 _CONFIG = (
@@ -56,10 +53,10 @@ class GitError(ProctorError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """How much two commits differ."""
+    """Size of the difference between two commits."""
 
     files: int = 0
-    """Binary ones count too."""
+    """Includes binary files."""
     lines_added: int = 0
     lines_removed: int = 0
 
@@ -70,14 +67,14 @@ class Git:
 
     folder: Path
     environment: Mapping[str, str]
-    """Where git finds its programs and the user's own settings: PATH, HOME. `GIT_…` is left out."""
+    """PATH and HOME, for git's programs and the user's settings. `GIT_…` variables are ignored."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Variables for every call besides: `GIT_DIR`, `GIT_INDEX_FILE`."""
+    """Additional variables of every call: `GIT_DIR`, `GIT_INDEX_FILE`."""
 
     def __call__(
         self, *arguments: str, stdin: str | None = None, allowed: Sequence[int] = (0,), **variables: str
     ) -> str:
-        """Run git and return what it printed; raise `GitError` on an exit code that is not allowed."""
+        """Run git and return its standard output; raise `GitError` for other exit codes than `allowed`."""
         exit_code, stdout, stderr = self.run(*arguments, stdin=stdin, **variables)
         if exit_code not in allowed:
             raise GitError(arguments, exit_code, stderr or stdout)
@@ -110,27 +107,27 @@ class Git:
         return inherited | ours | _IDENTITY | dict(self.settings) | dict(variables)
 
     def line(self, *arguments: str, **variables: str) -> str:
-        """Standard output without the line end; empty when git exits with 1."""
+        """Stripped standard output; empty when git fails."""
         exit_code, printed, _ = self.run(*arguments, **variables)
         return printed.strip() if exit_code == 0 else ""
 
     def commit_of(self, name: str) -> str:
-        """The id of the commit a name stands for; empty when there is none."""
+        """The commit ID of a name; empty: there is none."""
         return self.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """Whether one commit is part of another's history; it is of its own."""
+        """Whether `older` is `newer` or one of its ancestors."""
         return self.run("merge-base", "--is-ancestor", older, newer)[0] == 0
 
     def branches(self) -> list[str]:
-        """The twenty most recent local branches, newest first, without those of our own sessions."""
+        """The twenty most recent local branches, newest first, without session branches."""
         listed = self("for-each-ref", "--sort=-committerdate", "--format=%(refname:short)", "refs/heads")
         return [name for name in listed.splitlines() if not name.startswith("batch/")][:20]
 
     def changes(self, older: str, newer: str) -> Changes:
-        """Count what differs between two commits; a file that was moved is one file."""
+        """Count the differences between two commits; a renamed file counts once."""
         listed = self("diff", "--numstat", "-z", "-M", "--no-ext-diff", "--no-textconv", older, newer, "--")
-        # A moved file has its two names in fields of their own, without figures.
+        # The two names of a renamed file are in separate fields, without counts.
         figures = [field.split("\t") for field in listed.split("\0") if field.count("\t") >= 2]
         return Changes(
             files=len(figures),
@@ -139,7 +136,7 @@ class Git:
         )
 
     def commit_tree(self, tree: str, parents: Sequence[str], message: str) -> str:
-        """Make a commit of a tree, without touching any branch, index or file."""
+        """Commit a tree object, without changing any branch, index or file."""
         flags = [word for parent in parents for word in ("-p", parent)]
         return self("commit-tree", tree, *flags, "-F", "-", stdin=message).strip()
 

@@ -142,12 +142,8 @@ COLUMNS = {
     "value": ("value", "score"),
 }
 """What a file of labels may call its columns."""
-
-
 Thing = tuple[str, str]
 """A session, by the name it was labelled under, and a target in it."""
-
-
 Labels = dict[str, dict[Thing, dict[str, LabelValue]]]
 """By dimension, thing, and who said it."""
 

@@ -190,7 +190,6 @@ def all_passed(results: Sequence[CheckResult]) -> bool:
 # An agent: one small task, run for real.
 
 TASK = "Create a file named hello.txt in the current folder that holds the word hello. Do nothing else."
-
 CHECK = "test -f hello.txt"
 MOST_SECONDS = 120
 MOST_SHOWN = 300

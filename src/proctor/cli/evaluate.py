@@ -51,13 +51,10 @@ from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight
 
 evaluate_app = typer.Typer(add_completion=False, no_args_is_help=True)
 apps = {"evaluate": evaluate_app}
-
 Texts = list[str] | None
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="Evaluation ID, its ARN, or an unambiguous prefix of the ID.")
 ]
-
-
 PATIENCE_SECONDS = 30
 """How long `watch` waits for the process of a pending evaluation."""
 

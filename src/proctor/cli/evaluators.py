@@ -31,11 +31,7 @@ from proctor.score import Level, Score
 from proctor.store.evaluations import Label
 
 evaluators_app = typer.Typer(add_completion=False)
-
-
 apps = {"evaluators": evaluators_app}
-
-
 Name = Annotated[str, typer.Argument(help="Builtin.X, a file, module:function, or a name from the list.")]
 
 

@@ -24,11 +24,7 @@ from proctor.export import SESSION_FORMATS, export_sessions, export_tables
 from proctor.store import Scope
 
 FORMATS_HELP = f"Tables: json, ndjson, csv, or parquet. Sessions: {', '.join(SESSION_FORMATS)}."
-
-
 export_app = typer.Typer(add_completion=False)
-
-
 apps = {"export": export_app}
 
 

@@ -19,7 +19,6 @@ apps = {"import": import_app}
 MOST_PRINTED = 20
 """Unreadable records that are printed; `--json` has more."""
 MOST_SKIPPED = 5
-
 Paths = Annotated[list[Path], typer.Argument(help="Files or folders.", metavar="PATH…")]
 Service = Annotated[str, typer.Option(help="Service of sessions that don't name one.", metavar="NAME")]
 LogGroup = Annotated[

@@ -23,7 +23,6 @@ from proctor.models.router import is_stand_in
 
 agents_app = typer.Typer(add_completion=False)
 
-
 # Required settings, which a plan would have.
 NEEDED: dict[str, dict[str, Any]] = {"command": {"command": "true"}, "scripted": {"script": []}}
 

@@ -26,7 +26,6 @@ from proctor.stats.progress import PoolUse, Progress, progress
 from proctor.store import Store
 
 REFRESH_SECONDS = 0.25
-
 COLORS = {SUCCESS: "green", FAIL: "red", TIMEOUT: "yellow", ERROR: "magenta", RUNNING: "cyan", QUEUED: "dim"}
 
 

@@ -49,11 +49,9 @@ from proctor.store import RetrySelection
 LISTED = 200
 """Variations that a dry run lists; `--json` has them all."""
 RETRY_ERRORS = RetrySelection(errors=True)
-
 experiment_app = typer.Typer(add_completion=False)
 scenario_app = typer.Typer(add_completion=False)
 apps = {"experiment": experiment_app, "scenario": scenario_app}
-
 Human = Annotated[
     Literal["terminal", "web"] | None,
     typer.Option(help="Where people who play an actor answer: at this terminal, or in another process."),
@@ -432,7 +430,7 @@ def analyze_experiment(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
     document = {
         name.removesuffix(".json").replace("-", "_"): part for name, part in analyzer.documents().items()
     }
-    return AnalysisOutput(document=document, words="\n".join(_analysis_lines(document)), files=files)
+    return AnalysisOutput(document=document, text="\n".join(_analysis_lines(document)), files=files)
 
 
 def _analysis_lines(document: dict[str, Any]) -> list[str]:

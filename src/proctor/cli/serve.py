@@ -42,7 +42,6 @@ from proctor.web.state import AppState
 serve_app = typer.Typer(add_completion=False)
 gateway_app = typer.Typer(add_completion=False)
 apps = {"serve": serve_app, "gateway": gateway_app}
-
 ACCESS_KEYS = "PROCTOR_ACCESS_KEYS"
 # Pages that are loading may finish; live connections are closed and reconnect later.
 GRACE_SECONDS = 2

@@ -70,9 +70,7 @@ def delete(
 
 
 sessions_app = typer.Typer(add_completion=False, help="Inspect, merge, and clean up sessions.")
-
 apps = {"sessions": sessions_app}
-
 Session = Annotated[
     str, typer.Argument(help="Session ID, an unambiguous prefix, its name, or its branch.", metavar="SESSION")
 ]

@@ -1,8 +1,8 @@
 """Commit the changes of an agent to the session's branch.
 
-An agent may commit or not, change branches, stop in the middle of a rebase, leave repositories in
-the tree, or remove the tree's link to its own. Whatever it did: every file it left that is not
-ignored is committed, its own commits stay, and the session's branch ends at the result.
+An agent may commit or not, change branches, stop in the middle of a rebase, leave repositories in the
+worktree, or remove the worktree's `.git` link. In every case, all files that are not ignored are committed,
+the agent's own commits stay, and the session's branch points to the result.
 """
 
 import shutil
@@ -16,24 +16,22 @@ from proctor.git import Changes, GitError
 from proctor.workspace.worktree import Worktree, add_tree, make_repository
 
 _IN_PROGRESS = ("*_HEAD", "MERGE_*", "SQUASH_MSG", "AUTO_MERGE", "BISECT_*")
-
-
 _IN_PROGRESS_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """What came of an agent's work."""
+    """The committed changes of an agent."""
 
     sha: str
-    """The session branch's last commit; empty when it is still the base commit."""
+    """Last commit of the session branch; empty when nothing changed."""
     changes: Changes
     notes: tuple[str, ...] = ()
-    """What a reader of the session should know about the state the tree was in."""
+    """Remarks on the state of the worktree, for the session's record."""
 
 
 def commit_changes(tree: Worktree, message: str) -> Committed:
-    """Commit everything the agent left, and leave the tree clean on the session's branch."""
+    """Commit all changes; the worktree is then clean and on the session's branch."""
     notes = _repair(tree)
     try:
         sha, more = _commit(tree, message)
@@ -48,7 +46,7 @@ def commit_changes(tree: Worktree, message: str) -> Committed:
 
 
 def _repair(tree: Worktree) -> list[str]:
-    """Give the tree back what an agent may have taken from it."""
+    """Restore what the agent may have removed or broken."""
     notes = []
     if not tree.folder.is_dir():
         tree.folder.mkdir(parents=True)
@@ -58,7 +56,7 @@ def _repair(tree: Worktree) -> list[str]:
         notes.append("the agent broke its repository; its own commits are lost, its files are not")
     notes += _restore_link(tree)
     _remove_locks(tree)
-    # Settings the agent made are its own; they must not decide what we commit, or run anything.
+    # The agent's git settings must not affect our commit or run programs.
     (tree.repository / "config").write_text(tree.settings)
     (tree.admin / "config.worktree").unlink(missing_ok=True)
     return notes
@@ -69,7 +67,7 @@ def _is_intact(tree: Worktree) -> bool:
 
 
 def _rebuild(tree: Worktree) -> None:
-    """Make the session's repository anew around the files as they are."""
+    """Recreate the session's repository around the existing files."""
     aside = tree.repository.with_name("tree-aside")
     shutil.rmtree(tree.repository, ignore_errors=True)
     _move_away(tree.folder / ".git", tree.repository.with_name("removed-link"))
@@ -100,7 +98,7 @@ def _move_away(path: Path, where: Path) -> None:
 
 
 def _remove_locks(tree: Worktree) -> None:
-    """Everything has ended, so a lock that is still there belongs to a git that was killed."""
+    """Remove stale locks: all processes have ended, so they belong to a git that was killed."""
     for lock in (*tree.repository.glob("*.lock"), *tree.admin.glob("*.lock")):
         lock.unlink(missing_ok=True)
     for lock in (tree.repository / "refs").rglob("*.lock"):
@@ -120,7 +118,7 @@ def _commit(tree: Worktree, message: str) -> tuple[str, list[str]]:
         where = git.line("symbolic-ref", "--short", "-q", "HEAD") or "no branch"
         notes.append(f"the agent left its tree on {where}, not on the session's branch")
     if behind and clean and not interrupted:
-        # It committed its work on the session's branch and then only looked elsewhere.
+        # It committed to the session's branch and then checked out another commit.
         sha = tip
     else:
         loose = dict.fromkeys((*interrupted, tip))
@@ -133,7 +131,7 @@ def _commit(tree: Worktree, message: str) -> tuple[str, list[str]]:
 
 
 def _abort_operation(tree: Worktree) -> list[str]:
-    """Forget a merge, rebase or the like without touching a file; the commits it was about."""
+    """Abort a merge or rebase without changing files; returns the commits that took part in it."""
     about = [_first_line(tree.admin / name) for name in ("MERGE_HEAD", "rebase-merge/orig-head")]
     commits = [sha for line in about if (sha := tree.git.commit_of(line) if line else "")]
     for pattern in _IN_PROGRESS:
@@ -152,13 +150,13 @@ def _first_line(file: Path) -> str:
 
 
 def _write_tree(tree: Worktree) -> str:
-    """Everything in the tree that is not ignored, as a tree object."""
+    """Write all files that are not ignored as a tree object."""
     try:
         if _hides_files(tree):
             raise GitError(("ls-files",), 1, "the index hides changes")
         return _stage(tree)
     except GitError:
-        # The index is the agent's and may be broken; files may be unreadable. Start from the commit.
+        # The agent may have broken the index or made files unreadable: start from the commit.
         (tree.admin / "index").unlink(missing_ok=True)
         _make_readable(tree.folder)
         tree.git("read-tree", tree.git.commit_of("HEAD") or tree.base_sha)
@@ -166,7 +164,7 @@ def _write_tree(tree: Worktree) -> str:
 
 
 def _hides_files(tree: Worktree) -> bool:
-    """Whether files are marked as not to be looked at (`assume-unchanged`, `skip-worktree`)."""
+    """Whether the index hides changes (`assume-unchanged`, `skip-worktree`)."""
     marks = (line[:1] for line in tree.git("ls-files", "-v").splitlines())
     return any(mark == "S" or mark.islower() for mark in marks)
 
@@ -179,7 +177,7 @@ def _stage(tree: Worktree) -> str:
 
 @contextmanager
 def _nested_repositories_hidden(tree: Worktree) -> Iterator[None]:
-    """Let git see the files of repositories inside the tree, which it would pass over or refuse."""
+    """Move nested `.git` folders away, so that git adds the files of nested repositories."""
     moved: list[tuple[Path, Path]] = []
     shelter = tree.repository.with_name("nested")
     try:
@@ -195,7 +193,7 @@ def _nested_repositories_hidden(tree: Worktree) -> Iterator[None]:
 
 
 def _nested(tree: Worktree) -> Sequence[Path]:
-    # Of untracked folders git lists the files; only of repositories, the folder.
+    # git lists the files of untracked folders, but nested repositories as folders.
     listed = tree.git("ls-files", "--others", "--exclude-standard", "-z").split("\0")
     links = [tree.folder / name / ".git" for name in listed if name.endswith("/")]
     return [link for link in links if link.exists() or link.is_symlink()]
@@ -208,7 +206,7 @@ def _make_readable(folder: Path) -> None:
 
 
 def _other_branches(tree: Worktree) -> list[str]:
-    """Work that would go unseen: commits on branches of the agent's own."""
+    """A note on commits that the agent left on other branches."""
     listed = tree.git("for-each-ref", "--format=%(refname:short)", "refs/heads", "--no-merged", tree.branch)
     names = [name for name in listed.splitlines() if name != tree.branch][:10]
     return [f"the agent left commits on other branches: {', '.join(names)}"] if names else []

@@ -1,7 +1,6 @@
-"""Give a coding session its place to work, and clear it away again.
+"""Set up the worktree, HOME, environment and port of a coding session, and clean up afterwards.
 
-Before the place is made and after it has been left, the user's repository is looked at: whatever has
-changed there meanwhile is said in the session's record.
+Changes of the user's repository during the session are noted in its record.
 """
 
 import asyncio
@@ -33,26 +32,21 @@ from proctor.workspace.worktree import (
     visible_references,
 )
 
-# What a coding session is called.
-
-
 SLUG_LENGTH = 30
-
-
 ID_LENGTH = 8
 
 
 def slug_of(prompt: str) -> str:
-    """The prompt's beginning as a word for a name; `session` when nothing of it can be used."""
+    """The start of the prompt as part of a branch name; `session` if no character is usable."""
     slug_text = re.sub(r"[^a-z0-9]+", "-", prompt[:1000].lower()).strip("-")
     slug = slug_text[:SLUG_LENGTH].strip("-")
-    # git takes a name that ends in this for a lock of its own.
+    # git reserves this suffix for its locks.
     slug = slug.removesuffix(".lock")
     return slug or "session"
 
 
 def session_name(prompt: str, at: datetime, item_id: str, number: int, used: Collection[str] = ()) -> str:
-    """The name of attempt `number` at an item; with more of the id when a name is `taken`."""
+    """Branch name of attempt `number` at an item; a longer part of the id if a name is in `used`."""
     stamp = at.astimezone(UTC).strftime("%Y%m%d-%H%M%S")
     suffix = f"-{number}" if number > 1 else ""
     start = f"batch/{slug_of(prompt)}/{stamp}/"
@@ -70,8 +64,6 @@ def title_of(prompt: str) -> str:
 
 
 T = TypeVar("T")
-
-
 _fill_semaphores: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]" = (
     weakref.WeakKeyDictionary()
 )
@@ -79,7 +71,7 @@ _fill_semaphores: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkSession:
-    """One attempt that has its place to work."""
+    """One attempt with its worktree and environment."""
 
     item: Item
     services: Services
@@ -88,7 +80,7 @@ class WorkSession:
     environment: Mapping[str, str]
     port: int
     before: Mapping[str, str]
-    """The user's repository as it was."""
+    """Fingerprint of the user's repository before the session."""
 
     @property
     def base_branch(self) -> str:
@@ -105,7 +97,7 @@ class WorkSession:
 
     @property
     def message(self) -> str:
-        """For commits of ours: what was asked, and where it came from."""
+        """Message of Proctor's commits."""
         return f"{title_of(self.item.prompt)}\n\n{self.tree.branch}\n"
 
     def note(self, text: str) -> None:
@@ -113,7 +105,7 @@ class WorkSession:
 
 
 async def prepare(item: Item, services: Services) -> WorkSession:
-    """Make an attempt its place: a tree of the repository, a HOME, an environment, a port."""
+    """Create the worktree, HOME, environment and port of an attempt."""
     place = session_folder(services.home, services.session_id)
     port = reserve_port(services.session_id)
     try:
@@ -142,7 +134,7 @@ async def prepare(item: Item, services: Services) -> WorkSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StartingPoint:
-    """What is known before anything is made."""
+    """The repository, base and name of a session, before anything is created."""
 
     source: SourceRepository
     name: str
@@ -170,7 +162,7 @@ def _find(item: Item, services: Services) -> _StartingPoint:
 
 
 def _make_tree(start: _StartingPoint, place: Path) -> Worktree:
-    """Everything but the files, which take time: they are filled in for one session per core at a time."""
+    """Create the worktree without its files; they take time and are written by one session per core."""
     try:
         visible = visible_references(start.references, start.base, start.base_sha)
         tree = make_tree(place, start.source, start.name, start.base_sha, visible)
@@ -209,25 +201,25 @@ def _note_limitations(session: WorkSession) -> None:
 
 
 def _fill_slots() -> asyncio.Semaphore:
-    """More trees filled at once than there are cores take longer all together."""
+    """One slot per core: filling more worktrees at once is slower overall."""
     loop = asyncio.get_running_loop()
     return _fill_semaphores.setdefault(loop, asyncio.Semaphore(os.cpu_count() or 1))
 
 
 async def clean_up(session: WorkSession, succeeded: bool) -> None:
-    """Note what changed around the attempt, and remove its place unless it is to be kept."""
+    """Note changes of the user's repository, and remove the worktree unless `keep` applies."""
     release_port(session.port)
     if changed := await in_thread(_repository_changes, session):
         session.note(changed)
-    keep_it = session.item.settings.get("keep") or "on_failure"
-    if keep_it == "always" or (keep_it == "on_failure" and not succeeded):
+    keep = session.item.settings.get("keep") or "on_failure"
+    if keep == "always" or (keep == "on_failure" and not succeeded):
         return
     if problem := await in_thread(remove_folder, session.tree.repository.parent):
         session.note(f"the work tree could not be removed: {problem}")
 
 
 def _repository_changes(session: WorkSession) -> str:
-    """What has changed in the user's repository meanwhile, whoever did it; empty when nothing has."""
+    """Changes of the user's repository during the session, by anyone; empty: none."""
     source = session.tree.source
     try:
         after = fingerprint(source, source.references())
@@ -237,7 +229,7 @@ def _repository_changes(session: WorkSession) -> str:
     base = f"refs/heads/{session.base_branch}"
     moved = before.get(base) != after.get(base)
     if moved and was_merged(session.services.home, source, after.get(base, "")):
-        # A session was merged meanwhile, which moves the branch and, where it is out, the checkout.
+        # A session was merged meanwhile: that moves the branch and its checkout.
         for facts in (before, after):
             facts.pop(base, None)
             facts.pop("its index", None)
@@ -246,5 +238,5 @@ def _repository_changes(session: WorkSession) -> str:
 
 
 async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """Do something that blocks; when cancelled, it is first brought to its end."""
+    """Run a blocking function in a thread; on cancellation, it completes first."""
     return await undisturbed(asyncio.to_thread(work, *arguments))

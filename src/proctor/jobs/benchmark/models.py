@@ -30,21 +30,14 @@ from proctor.errors import NotFound, Problem, UsageError
 from proctor.models import ModelRouter
 from proctor.models.discovery import ModelDiscovery, discover
 from proctor.models.providers import PROVIDERS, find_endpoint, is_loopback
-from proctor.plan.fields import Anything, ModelPrice, Text, names_of
 from proctor.plan.source import KeyPath, PlanSource, bytes_of, refuse
-from proctor.plan.validate import SectionLabel, check_shape
+from proctor.plan.validate import Anything, ModelPrice, SectionLabel, Text, check_shape, names_of
 from proctor.plan.yaml_loader import read_source
 
 CONFIG_FILE = "models_config.yaml"
-
-
 ALIASES = {"google": "gemini", "azure_openai": "azure"}
 """Other names of providers."""
-
-
 NAME = r"[A-Za-z0-9._:/@+-]{1,256}"
-
-
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -209,8 +202,6 @@ def _vocabulary(path: KeyPath) -> SectionLabel | None:
 
 
 EVERYTHING = "all"
-
-
 LISTED = 8
 
 

@@ -18,11 +18,7 @@ from proctor.report.render import page
 from proctor.stats.leaderboard import Leaderboard, ModelFigures, Rank, Ranking
 
 PATIENCE_SECONDS = 5
-
-
 LISTED_MODELS = 10
-
-
 GB = 1024**3
 
 
@@ -131,8 +127,6 @@ def _number(text: str) -> float | None:
 
 
 DRAWN_MODELS = 30
-
-
 SAID: Mapping[str, Callable[[float | None], str]] = {"fastest": seconds, "best_value": usd}
 
 

@@ -29,17 +29,9 @@ from proctor.store import Store
 from proctor.store.runs import run_ids_of_job
 
 RESULTS = Path("benchmark/results")
-
-
 ABOUT, MACHINE = "batch.json", "machine_info.json"
-
-
 LARGEST_BYTES = 4 * 1024 * 1024
-
-
 FORMAT = 1
-
-
 COLUMNS = (
     *("model", "task", "success", "completion_time", "prompts_sent", "human_interventions"),
     *("files_modified", "lines_added", "lines_removed", "timestamp"),
@@ -47,8 +39,6 @@ COLUMNS = (
     *("prompt_tokens", "completion_tokens", "total_tokens", "cost_usd", "checks_passed", "checks"),
     *("unchecked", "stand_in", "attempts", "item_id", "session_id"),
 )
-
-
 HEADLESS = (
     "Runs are headless: human_interventions counts the times an agent stopped to ask a permission or a "
     "question; nobody answered."

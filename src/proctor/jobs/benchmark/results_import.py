@@ -19,26 +19,14 @@ from proctor.store.batches import moment
 
 RESULT = "_result.json"
 """Suffix of result files."""
-
-
 DAMAGED = ".damaged"
-
-
 LARGEST_BYTES = 64 * 1024 * 1024
-
-
 SESSION_ID = re.compile(r"[0-9a-f]{8,40}")
-
-
 TEXTS = ("item_id", "model", "task", "status", "reason", "timestamp", "session_id", "agent")
-
-
 COUNTS = (
     *("run", "prompts_sent", "human_interventions", "files_modified", "lines_added", "lines_removed"),
     *("tool_calls", "prompt_tokens", "completion_tokens", "total_tokens", "unpriced_calls", "attempts"),
 )
-
-
 NUMBERS = ("completion_time", "wall_time", "cost_usd")
 
 

@@ -16,24 +16,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.expect import problems_of
-from proctor.plan.fields import Expectation, Seconds, Text, names_of
 from proctor.plan.source import KeyPath, PlanSource, ValuePlace, refuse, resolved
-from proctor.plan.validate import SectionLabel, check_shape, suggestion
+from proctor.plan.validate import Expectation, Seconds, SectionLabel, Text, check_shape, names_of, suggestion
 from proctor.plan.yaml_loader import read_source
 from proctor.workspace.starting_files import NOTHING, digest_of_folder
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
-
-
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
-
-
 _FACT = re.compile(r"^\s*(?:[-*]\s+)?\*\*([^*:]+?):?\*\*\s*:?\s*(.*?)\s*$")
-
-
 _BULLET = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+(?:\[[ xX]\]\s*)?(.+?)\s*$")
-
-
 _BOX = re.compile(r"^\s*[-*+]\s+\[[ xX]\]\s*(.+?)\s*$")
 
 
@@ -145,11 +136,7 @@ def vocabulary(path: KeyPath) -> SectionLabel | None:
 
 
 SUFFIXES = (".md", ".markdown", ".txt")
-
-
 MOST_BYTES = 10 * 1024 * 1024
-
-
 DIFFICULTIES = {"smoke": "Smoke Test", "easy": "Easy", "medium": "Medium", "hard": "Hard"}
 
 

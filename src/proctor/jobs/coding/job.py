@@ -110,7 +110,7 @@ class CodingJob(Job):
     def recognizes(self, text: str) -> int:
         """How many top-level keys of a coding plan a text has."""
         from proctor.jobs.coding.schema import CodingPlanFile
-        from proctor.plan.fields import names_of
+        from proctor.plan.validate import names_of
 
         return len(top_level_keys(text) & set(names_of(CodingPlanFile)))
 

@@ -22,8 +22,6 @@ from proctor.store.evaluations import LogGroupSessions, SessionContent, SessionH
 
 PAGE = 200
 """Sessions that are looked at together: many enough to be quick, few enough to stay small."""
-
-
 SCENARIO_NAMES = ("testScenarioId", "test_scenario_id", "test.scenario.id", "scenario.id")
 """Attributes in which an imported session may name its scenario."""
 

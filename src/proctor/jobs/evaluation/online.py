@@ -26,12 +26,8 @@ from proctor.store.writer import is_alive, this_process
 
 MARK = "onlineEvaluationConfigId"
 """The member of a job's document that says which configuration it judges for."""
-
-
 TIMEOUT_MINUTES = 15
 """How long a session is quiet before it is over, where a configuration does not say."""
-
-
 JUDGE, NOT_SAMPLED, FILTERED = "judge", "not_sampled", "filtered"
 
 

@@ -18,16 +18,22 @@ from proctor.errors import Problem, UsageError
 from proctor.item import digest_of
 from proctor.jobs.evaluation import ground_truth
 from proctor.jobs.evaluation.ground_truth import SessionMetadata, unwrapped
-from proctor.plan.fields import Anything, ModelPrice, Seconds, Text, Usd, names_of
 from proctor.plan.source import KeyPath, PlanSource, refuse
-from proctor.plan.validate import SectionLabel, check_shape
+from proctor.plan.validate import (
+    Anything,
+    ModelPrice,
+    Seconds,
+    SectionLabel,
+    Text,
+    Usd,
+    check_shape,
+    names_of,
+)
 from proctor.plan.yaml_loader import read_source
 from proctor.store.evaluations import FileSessions, LogGroupSessions, OwnSessions, Period, Sessions
 
 JUDGE = "openai/gpt-4o-mini"
 """Who judges where a request names nobody."""
-
-
 CONCURRENCY = 8
 
 

@@ -39,18 +39,10 @@ MOST_NAMED = 4
 SHOWN_TARGETS, SHOWN_EQUAL = 10, 3
 """Results listed per evaluator: the worst, and those of an evaluator whose results are all equal."""
 RECORDS, SUMMARY = "records.jsonl", "summary.json"
-
-
 LEVELS = {"session": "Session", "trace": "Trace", "tool_call": "Span"}
-
-
 BUILT_IN = "arn:aws:bedrock-agentcore:::evaluator/"
-
-
 SHOWN = ("description", "dataSourceConfig", "kmsKeyArn", "insights", "judge", "votes", "groundTruth", "tags")
 """What of a request is shown with the job."""
-
-
 Row = dict[str, Any]
 
 
@@ -368,8 +360,6 @@ def _nanoseconds(stamp: str) -> int:
 
 
 DRAWN_LABELS = 8
-
-
 KINDS = ("main", "timeout", "error", "running", "queued")
 """Colours for labels, the commonest first. None of them means good or bad, as green and red would."""
 

@@ -29,35 +29,17 @@ from proctor.store.batches import moment
 from proctor.store.evaluations import EvaluationRecord, LogGroupSessions
 
 JOB = "evaluation"
-
-
 PENDING, IN_PROGRESS, STOPPING = "PENDING", "IN_PROGRESS", "STOPPING"
-
-
 COMPLETED, COMPLETED_WITH_ERRORS = "COMPLETED", "COMPLETED_WITH_ERRORS"
-
-
 FAILED, STOPPED, DELETING = "FAILED", "STOPPED", "DELETING"
-
-
 TERMINAL = (COMPLETED, COMPLETED_WITH_ERRORS, FAILED, STOPPED)
-
-
 RESULTS_GROUP = "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/default"
 """Where results are read from when a request names no log group."""
-
-
 DETACHED = "isDetached"
 """The option of a batch that says so."""
-
-
 REGION, ACCOUNT = "us-east-1", "000000000000"
-
-
 NO_SESSIONS = "no_sessions"
 """The reason of a batch that found nothing to judge."""
-
-
 SOURCE_FAILED = "source_failed"
 """The reason of a batch whose sessions could not be looked for at all."""
 

@@ -24,7 +24,7 @@ from proctor.jobs.scenario.reader_rules import (
 )
 from proctor.jobs.scenario.sources import FolderReader, Steps, as_text, as_texts, find_file, read_file, refuse
 from proctor.plan.source import PlanSource, ValuePlace
-from proctor.plan.validate import did_you_mean, shown, wanted_of
+from proctor.plan.validate import did_you_mean, expected_value, value_text
 from proctor.scenario.definition import SHORT_NAME, Actor, Plain, Scenario, names_of, scenario_of
 from proctor.scenario.prompts import SUFFIX, built_in, fault_of
 
@@ -251,8 +251,8 @@ def faults_of(error: ValidationError) -> list[tuple[Steps, str, str]]:
         elif detail["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             faults.append((path, f"there is no `{name}`", ""))
         else:
-            expected, remedy = wanted_of(detail)
-            actual = "" if detail["type"] == "value_error" else f", not {shown(detail['input'])}"
+            expected, remedy = expected_value(detail)
+            actual = "" if detail["type"] == "value_error" else f", not {value_text(detail['input'])}"
             faults.append((path, f"`{name}` {expected}{actual}", remedy))
     return faults
 
