@@ -10,9 +10,8 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from proctor.score import Score
 from proctor.session import (
     Event,
     Intervention,
@@ -28,6 +27,9 @@ from proctor.session import (
 )
 from proctor.store.tables import amount, clean, finite, merge_row, short, whole
 from proctor.store.writer import timestamp
+
+if TYPE_CHECKING:
+    from proctor.score import Score
 
 INLINE_CHARACTERS = 4096
 """Longer text goes to `blobs`. Most messages of real agents are shorter, most tool results are not."""
@@ -117,7 +119,7 @@ class Recorder:
         """Record an event at the current time."""
         _HANDLERS[type(event)](self, event)
 
-    def score(self, score: Score) -> None:
+    def score(self, score: "Score") -> None:
         """Record a score of this session."""
         head = (
             self.session_id,

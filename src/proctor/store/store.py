@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from proctor.item import Item
 from proctor.session import Merge
 from proctor.store import batches, ledger
-from proctor.store.batches import RetrySelection
+from proctor.store.batches import Resource, RetrySelection
 from proctor.store.database import Connection, Readers, migrate, open_database
 from proctor.store.items import StoreReader
 from proctor.store.keys import Keys
@@ -86,9 +86,15 @@ class Store:
         """A new writer; with an ownership, it fails as soon as another process owns the batch."""
         return Writer(self._database, COLUMNS, ownership)
 
-    def create_batch(self, batch: Mapping[str, object], items: Iterable[Item]) -> int:
-        """Create a batch with its items in one transaction; return the number of items."""
-        return self._transaction(lambda connection: batches.create(connection, batch, items))
+    def create_batch(
+        self, batch: Mapping[str, object], items: Iterable[Item], resources: Iterable[Resource] = ()
+    ) -> int:
+        """Create a batch with its items and resources in one transaction; return the number of items."""
+        return self._transaction(lambda connection: batches.create(connection, batch, items, resources))
+
+    def add_resources(self, run_id: str, resources: Iterable[Resource]) -> None:
+        """Store the resources of a batch that it does not have yet."""
+        self._transaction(lambda connection: batches.add_resources(connection, run_id, resources))
 
     def resume_batch(self, run_id: str, owner: str, again: RetrySelection, now: datetime) -> list[SessionRow]:
         """Claim a batch and queue its unfinished items; return the interrupted sessions."""
