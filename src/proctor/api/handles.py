@@ -16,7 +16,7 @@ from proctor.report import html, markdown
 from proctor.session import Message, ModelCall, ToolCall
 from proctor.stats.summary import summarise
 from proctor.store import ItemFilter, Scope, Store
-from proctor.store.transcripts import scores, last_commit
+from proctor.store.transcripts import last_commit, scores
 from proctor.workspace import merge_queue
 from proctor.workspace.source_repository import open_source
 
