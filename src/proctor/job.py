@@ -9,15 +9,17 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import UsageError
-from proctor.evaluator import FindReference
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
 from proctor.store import Resource, RetrySelection, Store
+
+if TYPE_CHECKING:
+    from proctor.evaluator import FindReference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,18 @@ class PlanEstimate:
     """None: unknown."""
     basis: str
     """What the estimate is based on, as a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starter:
+    """An example plan for editors. It runs with no key and no network."""
+
+    file: str
+    """In the folder `starters` of the job's package. `{examples}` is the folder of the installed examples,
+    `{unique}` a name that no other run has."""
+    title: str
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    """Overrides it needs, named as `make_overrides` reads them."""
 
 
 class JobPlan:
@@ -185,6 +199,7 @@ class Job:
     """Frozen dataclass of the run-time settings that command line, page, HTTP and library share."""
     override_aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of overrides, as pages and HTTP use them."""
+    starters: ClassVar[Sequence[Starter]] = ()
     retries_errors: ClassVar[bool] = False
     """Whether a resumed run always repeats items that ended in `error`."""
 
@@ -231,7 +246,7 @@ class Job:
         """
         return None
 
-    def ground_truth(self, run_id: str, store: Store) -> FindReference | None:  # noqa: ARG002
+    def ground_truth(self, run_id: str, store: Store) -> "FindReference | None":  # noqa: ARG002
         """What the sessions that items evaluate should come to; None: no ground truth."""
         return None
 

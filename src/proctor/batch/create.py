@@ -128,7 +128,7 @@ def diff(
 
 @dataclass(frozen=True, slots=True)
 class _BatchDiff:
-    """The items of a batch beside those of a plan."""
+    """The items of a batch, paired with those of a plan."""
 
     earlier: Mapping[str, Mapping[str, Any]]
     new: list[Item]
@@ -166,7 +166,7 @@ def _compare(read: StoreReader, run_id: str, items: Iterable[Item]) -> _BatchDif
 def _reasons(
     new: list[Item], earlier: Iterable[Mapping[str, Any]], derived_fields: frozenset[str]
 ) -> Iterator[str]:
-    # Comparing each with each would take minutes for large plans; the first ones tell the story.
+    # Comparing each with each would take minutes for large plans; the first ones suffice.
     sample = [
         {"runner": row["runner"], "agent": row["agent"], "model": row["model"], "prompt": row["prompt"]}
         | json.loads(row["details"])

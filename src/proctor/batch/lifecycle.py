@@ -138,8 +138,13 @@ async def resume(
 
 def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     """Check a plan and say what it would change in a run; writes nothing."""
-    models = ctx.models(plan.model_options())
-    remarks = plan.check(models, ctx)
+    models = ctx.models(plan.model_options(), records=False)
+    try:
+        remarks = plan.check(models, ctx)
+    finally:
+        models.close_files()
+        if models.recording:
+            models.recording.close()
     extension = None
     if run_id:
         plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
@@ -147,10 +152,10 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     return Preview(remarks=remarks, extension=extension)
 
 
-def find_earlier(job: Job, plan: JobPlan, ctx: RunContext, wanted: str = "") -> str:
-    """The run that a plan resumes: `wanted`, or the latest run of the plan when that is empty."""
-    if wanted:
-        return str(ctx.store.read.batch(wanted, ctx.now())["runId"])
+def find_earlier(job: Job, plan: JobPlan, ctx: RunContext, requested: str = "") -> str:
+    """The run that a plan resumes: `requested`, or the latest run of the plan when that is empty."""
+    if requested:
+        return str(ctx.store.read.batch(requested, ctx.now())["runId"])
     run_id = job.earlier(plan, ctx)
     if run_id is None:
         raise UsageError(
@@ -227,8 +232,8 @@ async def _run_items(
     finally:
         await attempts.gateway.close()
         await models.close()
-        if models.tape:
-            models.tape.close()
+        if models.recording:
+            models.recording.close()
 
 
 def summarize(store: Store, batch: Mapping[str, Any], now: datetime) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class WorkItem:
 
 
 class WorkQueue:
-    """Hands out items until none is left and none can come back for another attempt."""
+    """Returns items until none is left and none can be queued for another attempt."""
 
     def __init__(
         self,
@@ -82,17 +82,17 @@ class WorkQueue:
         return None
 
     def done(self) -> None:
-        """An item that was handed out is finished."""
+        """Mark an item that `next` returned as finished."""
         self._away -= 1
         if not self._away and self._exhausted:
             self._wake_all()
 
     def retry(self, work: WorkItem, delay_seconds: float) -> None:
-        """An item that was handed out needs another attempt after a delay."""
+        """Queue an item again for another attempt after a delay."""
         asyncio.get_running_loop().call_later(delay_seconds, self._return, work)
 
     def stop(self) -> None:
-        """Hand out no more items; those in the store stay queued."""
+        """Return no more items; those in the store stay queued."""
         self._stopped = True
         self._wake_all()
 

@@ -241,7 +241,7 @@ def _opening_message(settings: ConversationSettings, observer: ConversationObser
 def _next_message(
     settings: ConversationSettings, observer: ConversationObserver, conversation: Conversation
 ) -> str:
-    """What the side that opens hears after a finished turn."""
+    """The last message for the side that opens, after a finished turn."""
     if not conversation.end_reason:
         _moderate(settings, conversation)
     heard = conversation.history[-1].text

@@ -68,7 +68,7 @@ class _Dialogue:
         self.item, self.services = item, services
         checkpoint = services.checkpoint
         self.checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else None
-        self.seed = seed_of(item, services.attempt)
+        self.seed = seed_of(item, services.session_id)
         if self.checkpoint:
             self.seed = self.checkpoint.conversation.seed
         self.conversation = Conversation()

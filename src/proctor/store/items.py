@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, cast, overload
 
 from proctor.errors import NotFound
-from proctor.evaluator import Evidence, Reference
 from proctor.item import QUEUED, RUNNING, STATUSES
 from proctor.store.batches import UNFINISHED_REASONS, with_true_status
 from proctor.store.database import Connection, R, Readers, Row, beginning, containing, extended, places
@@ -39,6 +38,7 @@ from proctor.store.tables import (
 from proctor.store.writer import timestamp
 
 if TYPE_CHECKING:
+    from proctor.evaluator import Evidence, Reference
     from proctor.session import Session
 
 SEARCHED = ("id", "repo", "prompt", "model", "agent", "error")
@@ -411,7 +411,7 @@ class StoreReader:
         )
         return list(self.whole(rows))
 
-    def evidence(self, session_id: str, reference: Reference | None = None) -> Evidence:
+    def evidence(self, session_id: str, reference: "Reference | None" = None) -> "Evidence":
         """A session as evaluators see it, by its id or an unambiguous beginning of it."""
         # Late, here and below: only evaluation and export need it, and every batch reads.
         from proctor.store.sessions import evidence_of

@@ -7,13 +7,15 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
+from proctor.formatting import clipped
 from proctor.item import QUEUED, Item, id_of
 from proctor.json_values import MOST
-from proctor.processes.streams import clipped
-from proctor.score import Level
 from proctor.session import Merge, Role
+
+if TYPE_CHECKING:
+    from proctor.score import Level
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "batches": (
@@ -325,7 +327,7 @@ class ScoreRow(TypedDict):
     timestamp: str | None
     evaluator: str
     evaluatorDigest: str
-    level: Level
+    level: "Level"
     target: str
     value: float | None
     label: str
@@ -350,7 +352,7 @@ class LabelRow(TypedDict):
     target: str
     dimension: str
     who: str
-    level: Level
+    level: "Level"
     at: str
     value: float | None
     label: str

@@ -12,24 +12,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from proctor import secrets
 from proctor.batch.attempt import Attempt, AttemptSupport
 from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
 from proctor.batch.queue import WorkItem
 from proctor.batch.rate_limit_sync import adopt_limits, share_limits
-from proctor.budget.allocation import BatchBudget
-from proctor.budget.ledger_client import LedgerClient
+from proctor.budget.allocation import BatchBudget, LedgerClient
 from proctor.context import AttemptContext, make_attempt_context, make_models
 from proctor.errors import AttemptError
-from proctor.evaluator import Evidence
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.models.rate_limits import PoolState
 from proctor.runner import Outcome
 from proctor.store import Drawn
 from proctor.store.recorder import Rows
+
+if TYPE_CHECKING:
+    from proctor.evaluator import Evidence
 
 CACHED_RESOURCES = 64
 """Resources kept in memory: more than most plans have roles, each of some kilobytes."""
@@ -50,7 +51,9 @@ class Host(Protocol):
     async def share_limits(self, holder: str, states: Sequence[PoolState]) -> Sequence[PoolState]:
         """Publish the rate limits of this worker; those of all others on the store."""
 
-    async def load_session(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> Evidence:
+    async def load_session(
+        self, session_id: str, traces: Sequence[str] = (), scenario: str = ""
+    ) -> "Evidence":
         """A recorded session with its ground truth."""
 
     async def resource(self, digest: str) -> str:

@@ -17,7 +17,7 @@ from proctor.batch.preflight import PreflightContext
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import UsageError
 from proctor.item import Item, digest_of
-from proctor.job import Job, JobPlan, PlanText
+from proctor.job import Job, JobPlan, PlanText, Starter
 from proctor.jobs.benchmark.models import (
     EVERYTHING,
     BatchSettings,
@@ -83,8 +83,8 @@ class BenchmarkJobPlan(JobPlan):
 
     @property
     def _mocks(self) -> list[str]:
-        wanted = ((ORACLE, self.overrides.oracle), (NOOP, self.overrides.noop))
-        return [name for name, is_wanted in wanted if is_wanted]
+        options = ((ORACLE, self.overrides.oracle), (NOOP, self.overrides.noop))
+        return [name for name, is_wanted in options if is_wanted]
 
     @property
     def _selects(self) -> bool:
@@ -200,6 +200,11 @@ class BenchmarkJob(Job):
     noun = "run"
     plan_suffix = ".md"
     overrides = BenchmarkOverrides
+    starters = (
+        Starter(
+            file="benchmark.md", title="Benchmark task", overrides={"models": "scripted/echo,scripted/ok"}
+        ),
+    )
     override_aliases: ClassVar = {
         "concurrency": "parallel",
         "timeoutSec": "timeout",

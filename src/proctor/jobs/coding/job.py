@@ -10,7 +10,7 @@ from proctor.batch.preflight import PreflightContext
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import PlanError
 from proctor.item import Item
-from proctor.job import Job, JobPlan, PlanText, StoredPlan, top_level_keys
+from proctor.job import Job, JobPlan, PlanText, Starter, StoredPlan, top_level_keys
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, Overrides, read_plan
 from proctor.jobs.coding.preflight import inspect
 from proctor.models import ModelRouter
@@ -77,16 +77,16 @@ class CodingJobPlan(JobPlan):
 
     def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:
         """Check that repositories, agents, programs, models, keys and prices exist."""
-        found = inspect(
+        report = inspect(
             self.plan,
             self.overrides,
             PreflightContext(
                 environment=ctx.settings.user_environment, find_agent=ctx.find_agent, models=models
             ),
         )
-        if found.problems:
-            raise PlanError(found.problems)
-        return found.remarks
+        if report.problems:
+            raise PlanError(report.problems)
+        return report.remarks
 
     def items(self) -> Iterator[Item]:
         """The items in plan order."""
@@ -101,11 +101,16 @@ class CodingJob(Job):
     title = "Coding sessions or prompts"
     overrides = Overrides
     override_aliases: ClassVar = {"budget": "budget_usd"}
+    starters = (
+        Starter(file="coding.yaml", title="Coding sessions"),
+        Starter(file="prompts.yaml", title="Prompts with checks"),
+        Starter(file="models.yaml", title="Model comparison"),
+    )
 
     def recognizes(self, text: str) -> int:
         """How many top-level keys of a coding plan a text has."""
         from proctor.jobs.coding.schema import CodingPlanFile
-        from proctor.plan.fields import names_of
+        from proctor.plan.validate import names_of
 
         return len(top_level_keys(text) & set(names_of(CodingPlanFile)))
 

@@ -17,7 +17,17 @@ from proctor.dialogue.participant import SIDES
 from proctor.errors import UsageError
 from proctor.formatting import plural
 from proctor.item import Item
-from proctor.job import BatchEnd, ItemFinished, Job, JobFiles, JobPlan, PlanText, StoredPlan, top_level_keys
+from proctor.job import (
+    BatchEnd,
+    ItemFinished,
+    Job,
+    JobFiles,
+    JobPlan,
+    PlanText,
+    Starter,
+    StoredPlan,
+    top_level_keys,
+)
 from proctor.jobs.dialogue.files import (
     SUMMARY,
     count_interrupted,
@@ -259,6 +269,7 @@ class DialogueJob(Job):
     title = "Dialogues"
     noun = "dialogue"
     overrides = DialogueOverrides
+    starters = (Starter(file="dialogues.yaml", title="Dialogues"),)
     override_aliases: ClassVar = {
         "concurrency": "max_workers",
         "runs": "num_runs",
