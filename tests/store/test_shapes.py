@@ -16,7 +16,7 @@ from stocked import NOW, owned, session
 from databases import new_store
 from proctor import store as package
 from proctor.item import Item
-from proctor.score import Score
+from proctor.score import Level, Score
 from proctor.session import (
     Iteration,
     Merge,
@@ -64,6 +64,8 @@ ITEM = Item(
 OTHER = Item(runner="prompt", prompt="other", model="m", settings=SETTINGS, factors={"task": "fix"})
 FAILED = Item(runner="prompt", prompt="failed", model="m", settings=SETTINGS)
 QUEUED = Item(runner="prompt", prompt="later", model="m", settings=SETTINGS)
+LATE_NAMES = {"Level": Level}
+"""Types that the store does not load at run time."""
 QUERIES = {"rows", "stream", "of_items", "of_sessions", "of_events", "of_few_events"}
 
 
@@ -90,7 +92,7 @@ class CheckedReader(StoreReader):
 
 def problems_of(shape: Any, row: dict[str, Any], but: set[str] = frozenset()) -> list[str]:
     """How a row differs from a shape, in its keys and in the types of its values."""
-    hints = get_type_hints(shape, include_extras=True)
+    hints = get_type_hints(shape, localns=LATE_NAMES, include_extras=True)
     optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired} | but
     optional |= CUT_COLUMNS if shape is ROWS["model_calls"] else set()
     missing = [f"no {name}" for name in sorted(set(hints) - set(row) - optional)]
@@ -357,7 +359,7 @@ def shapes_in_the_source() -> set[str]:
 def test_the_rows_of_each_table_have_its_columns():
     assert list(ROWS) == list(COLUMNS)
     for table, shape in ROWS.items():
-        assert tuple(get_type_hints(shape)) == COLUMNS[table], table
+        assert tuple(get_type_hints(shape, localns=LATE_NAMES)) == COLUMNS[table], table
 
 
 def test_a_row_that_differs_from_its_shape_is_noticed():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from proctor.errors import AttemptError, CostLimit, WorkspaceError, blame
+from proctor.errors import AttemptError, CostLimit, NotFound, WorkspaceError, blame
 from proctor.item import FAIL, Item
 from proctor.runner import Outcome, Services
 from proctor.runners.judging import judge_scenario
@@ -55,9 +55,9 @@ class _RunFiles:
 class _Attempt:
     """One attempt at a run: its state and its models."""
 
-    def __init__(self, item: Item, services: Services) -> None:
+    def __init__(self, item: Item, services: Services, scenario: definition.Scenario) -> None:
         self._item, self._services = item, services
-        self.scenario = _definition(item)
+        self.scenario = scenario
         self.files = _RunFiles(item, self.scenario)
         self.run = self._begin()
         limited = bool(item.settings.get("oneCallAtATime"))
@@ -152,7 +152,7 @@ class ScenarioRunner:
 
     async def run(self, item: Item, services: Services) -> Outcome:
         """Execute the run to its end, from its checkpoint."""
-        attempt = _Attempt(item, services)
+        attempt = _Attempt(item, services, await _definition(item, services))
         services.record(Workspace(name=attempt.run.label))
         if attempt.run.turns:
             services.record(Note(text=f"resumed after turn {attempt.run.turns[-1].number}"))
@@ -173,22 +173,33 @@ class ScenarioRunner:
 
 
 @lru_cache(maxsize=32)
-def _plain(path: str, modified: int) -> Plain:  # noqa: ARG001 (part of the cache key)
-    plain: Plain = json.loads(Path(path).read_text(encoding="utf-8"))
+def _plain(text: str) -> Plain:
+    plain: Plain = json.loads(text)
     return plain
 
 
-def _definition(item: Item) -> definition.Scenario:
-    path = Path(item.settings["scenario"])
-    with blame(WorkspaceError, f"reading the scenario {path}"):
-        plain = changed(_plain(str(path), path.stat().st_mtime_ns), item.settings.get("changes") or {})
+async def _text(item: Item, services: Services) -> str:
+    path = item.settings["scenario"]
+    digest = item.settings.get("scenarioDigest")
+    try:
+        # Without a digest, the run was made by an earlier version, which kept the scenario in a file only.
+        return await services.resource(digest) if digest else Path(path).read_text(encoding="utf-8")
+    except (NotFound, OSError, ValueError) as error:
+        raise WorkspaceError(f"reading the scenario {path}: {error}") from error
+
+
+async def _definition(item: Item, services: Services) -> definition.Scenario:
+    name = item.settings["scenario"]
+    text = await _text(item, services)
+    with blame(WorkspaceError, f"reading the scenario {name}"):
+        plain = changed(_plain(text), item.settings.get("changes") or {})
         try:
             scenario = scenario_of(plain)
         except ValidationError as error:
-            raise WorkspaceError(f"the scenario {path} cannot be played: {error}") from error
+            raise WorkspaceError(f"the scenario {name} cannot be played: {error}") from error
     inputs = {name: value for name, value in item.details.items() if name not in RUN_DETAILS}
     if flattened(plain) != inputs:
         raise WorkspaceError(
-            f"{path} is not what this run was made from\nResume the experiment from its config."
+            f"{name} is not what this run was made from\nResume the experiment from its config."
         )
     return scenario

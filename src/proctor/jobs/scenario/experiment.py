@@ -15,11 +15,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from proctor.errors import PlanError, Problem
-from proctor.item import Item
+from proctor.item import Item, digest_of
 from proctor.jobs.scenario.reader import LoadedScenario, read_scenario
 from proctor.jobs.scenario.schema import ExperimentConfig, vocabulary
 from proctor.jobs.scenario.variations import Variation, expand_variations
@@ -69,6 +70,11 @@ class Experiment:
     def name(self) -> str:
         """The experiment's name."""
         return str(self._get("experiment_name"))
+
+    @cached_property
+    def scenario_digest(self) -> str:
+        """The digest by which its runs refer to the scenario."""
+        return digest_of(self.loaded.plain)
 
     @property
     def text(self) -> str:
@@ -231,6 +237,7 @@ class Experiment:
         settings: dict[str, Any] = {
             "variation": variation.description,
             "scenario": str(self.output / f"{KEPT_SCENARIO}.json"),
+            "scenarioDigest": self.scenario_digest,
             "changes": dict(variation.changes),
             "timeoutSec": self._timeout_seconds(plain),
             "retries": self._get("retries", 1),

@@ -28,6 +28,7 @@ from proctor.jobs.scenario.reader import scenario_folders
 from proctor.models import ModelRouter, is_stand_in
 from proctor.scenario.run_files import read_run
 from proctor.scenario.state import ScenarioRun
+from proctor.store import Resource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,13 @@ class ScenarioPlan(JobPlan):
     def columns(self) -> Mapping[str, object]:
         """The columns of the batch row that record the experiment."""
         return self.experiment.columns
+
+    def resources(self) -> Iterator[Resource]:
+        """The scenario without the changes of variations."""
+        loaded = self.experiment.loaded
+        content = json.dumps(loaded.plain, ensure_ascii=False)
+        name = str(loaded.plain["name"])
+        yield Resource(kind="scenario", name=name, digest=self.experiment.scenario_digest, content=content)
 
     def items(self) -> Iterator[Item]:
         """The runs, variation by variation."""
