@@ -16,7 +16,7 @@ from pydantic import Field
 from proctor.batch.ingest import build_sessions, import_kinds
 from proctor.errors import PlanError, UsageError
 from proctor.jobs.evaluation.ground_truth import read_dataset
-from proctor.jobs.evaluation.items import SessionDiscovery, discover, found_sessions
+from proctor.jobs.evaluation.items import SessionDiscovery, discover, select_sessions
 from proctor.jobs.evaluation.request import NAME, EvaluationRequest, moment_of
 from proctor.plan.source import MOST_BYTES
 from proctor.store import evaluations
@@ -339,7 +339,7 @@ def _previewed(site: AppState, source: SessionSource) -> SessionPreview:
         found = _discovered(site, source)
     except UsageError as error:
         return SessionPreview(sessions=0, ignored=0, examples=[], problem=str(error))
-    named = [each.external_id for each in found_sessions(site.store.read, found.ids[:SHOWN])]
+    named = [each.external_id for each in select_sessions(site.store.read, found.ids[:SHOWN])]
     problem = "" if found.ids else "no session fits"
     return SessionPreview(sessions=len(found.ids), ignored=found.ignored, examples=named, problem=problem)
 
