@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proctor.errors import ProctorError
-from proctor.processes.streams import clipped
+from proctor.formatting import clipped
 
 TIME_LIMIT_SECONDS = 300
 """For one call. The slowest is checking out a large repository on a slow disk."""

@@ -9,15 +9,17 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import UsageError
-from proctor.evaluator import FindReference
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
-from proctor.store import RetrySelection, Store
+from proctor.store import Resource, RetrySelection, Store
+
+if TYPE_CHECKING:
+    from proctor.evaluator import FindReference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,18 @@ class PlanEstimate:
     """What the estimate is based on, as a sentence."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starter:
+    """An example plan for editors. It runs with no key and no network."""
+
+    file: str
+    """In the folder `starters` of the job's package. `{examples}` is the folder of the installed examples,
+    `{unique}` a name that no other run has."""
+    title: str
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    """Overrides it needs, named as `make_overrides` reads them."""
+
+
 class JobPlan:
     """One plan of a job, checked by itself. Subclasses fill in what differs."""
 
@@ -137,6 +151,10 @@ class JobPlan:
         """Size and cost, where the job knows better than earlier sessions tell. Calls no model."""
         return None
 
+    def resources(self) -> Iterator[Resource]:
+        """Texts that its items refer to by digest; stored with the run before its items start."""
+        return iter(())
+
     def items(self) -> Iterator[Item]:
         """The items in plan order, made lazily. The same plan gives the same ids."""
         return iter(())
@@ -181,6 +199,7 @@ class Job:
     """Frozen dataclass of the run-time settings that command line, page, HTTP and library share."""
     override_aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of overrides, as pages and HTTP use them."""
+    starters: ClassVar[Sequence[Starter]] = ()
     retries_errors: ClassVar[bool] = False
     """Whether a resumed run always repeats items that ended in `error`."""
 
@@ -220,7 +239,14 @@ class Job:
         """Raise `UsageError` for a run that has nothing left to do, if the job refuses to resume it."""
         return
 
-    def ground_truth(self, run_id: str, store: Store) -> FindReference | None:  # noqa: ARG002
+    def checkpoint(self, run_id: str, item_id: str, store: Store) -> object | None:  # noqa: ARG002
+        """Where an item that was attempted before goes on, for its runner; None: it starts over.
+
+        It must be possible to pickle it.
+        """
+        return None
+
+    def ground_truth(self, run_id: str, store: Store) -> "FindReference | None":  # noqa: ARG002
         """What the sessions that items evaluate should come to; None: no ground truth."""
         return None
 

@@ -140,3 +140,21 @@ def test_a_launched_plan_with_problems_reports_them_as_a_document(proctor):
     assert refused.returncode == 2
     assert [problem["line"] for problem in json.loads(refused.stdout)["problems"]] == [3]
     assert "launched" not in proctor("--help").stdout
+
+
+def test_a_run_that_was_stopped_before_its_process_began_is_left_alone(proctor):
+    first = LaunchRequest(
+        job="coding",
+        run_id="stopped",
+        plan_text="matrix: [{prompt: hello, model: scripted/echo}]",
+        folder=str(proctor.folder),
+    )
+    assert proctor("launched", "--json", stdin=first.to_json()).returncode == 0
+    with proctor.open_store() as store:
+        store.change_batch("stopped", {"status": "aborted", "reason": "aborted"})
+
+    again = LaunchRequest(job="coding", run_id="stopped", only_unfinished=True)
+    left = proctor("launched", "--json", stdin=again.to_json())
+
+    assert left.returncode == 3, left.stderr
+    assert json.loads(left.stdout)["status"] == "aborted"

@@ -137,4 +137,4 @@ def test_a_session_names_its_scenario_itself(store):
     (found,) = select_sessions(store.read, keep(store, recorded("a", scenario="book-a-flight")))
 
     assert found.scenario == "book-a-flight"
-    assert found.words == "a of travel in /agents/travel"
+    assert found.label == "a of travel in /agents/travel"

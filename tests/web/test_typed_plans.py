@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typed import PROMPTS
 
-from proctor.web.plans import recognize
+from proctor.jobs import recognize
 
 
 def test_while_typing_every_mistake_is_told_at_its_line(served):
@@ -73,6 +73,22 @@ def test_a_good_plan_is_told_with_what_it_is_going_to_take(served):
     assert second["forecast"]["costUsd"] == 0.0
     assert second["forecast"]["seconds"] > 0
     assert second["forecast"]["basis"] == "From 4 earlier sessions of the same agents and models."
+
+
+def test_an_evaluation_is_estimated_from_its_sessions_and_imports_nothing(served):
+    text = next(
+        each["text"] for each in served.get("/api/plans/examples").json if each["job"] == "evaluation"
+    )
+
+    reply = served.post("/api/plans/validate", {"text": text}).json
+
+    assert (reply["problems"], reply["itemCount"], reply["concurrency"]) == ([], 12, 4)
+    assert reply["forecast"] == {
+        "costUsd": 0.0,
+        "seconds": None,
+        "basis": "Based on the length of the sessions.",
+    }
+    assert served.get("/api/evaluations/sources").json["arrived"] == []
 
 
 def test_a_typed_plan_becomes_a_run_that_can_be_resumed_by_its_file(served, proctor):
@@ -159,7 +175,7 @@ def test_every_example_runs_as_it_is(served, proctor, repository, number):
 def test_what_the_examples_need_is_part_of_the_package():
     root = Path(__file__).parents[2]
     built = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    starters = [file.read_text() for file in (root / "src/proctor/web/starters").iterdir()]
+    starters = [file.read_text() for file in (root / "src/proctor/jobs").glob("*/starters/*")]
 
     needed = {folder for text in starters for folder in re.findall(r"\{examples\}/([\w-]+)", text)}
 

@@ -16,7 +16,7 @@ from proctor.report import html, markdown
 from proctor.session import Message, ModelCall, ToolCall
 from proctor.stats.summary import summarise
 from proctor.store import ItemFilter, Scope, Store
-from proctor.store.transcripts import judgements
+from proctor.store.transcripts import judgements, last_commit
 from proctor.workspace import merge_queue
 from proctor.workspace.source_repository import open_source
 
@@ -261,8 +261,7 @@ def session_diff(store: Store, row: Mapping[str, Any], environment: Mapping[str,
     source = open_source(Path(row["repo"]), environment)
     if source.git.commit_of(f"refs/heads/{row['branch']}"):
         return merge_queue.diff(source, row["branch"], row["baseBranch"]), True
-    commits = [step["commitSha"] for step in store.read.of_session("iterations", row["id"])]
-    last = next((sha for sha in reversed(commits) if sha), "")
+    last = last_commit(store.read, row["id"])
     tip = source.git.commit_of(last) if last else ""
     base = source.git.commit_of(row["baseSha"]) if row["baseSha"] else ""
     if not tip or not base:

@@ -1,7 +1,7 @@
-"""Start a run in a detached process, which outlives the process that asked for it.
+"""Start a run in a detached process, which outlives its parent.
 
-The request travels as JSON on standard input, never in arguments: a plan may hold secrets, and every user of
-the machine can read arguments. What the process owns and how far it is stands in the store.
+The request is passed as JSON on standard input, never in arguments: a plan may hold secrets, and every user
+of the machine can read arguments. Ownership and progress of the run are in the store.
 """
 
 import json
@@ -18,9 +18,10 @@ from typing import IO, Any, Self
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import SILENT, Observer, RunResult
 from proctor.context import RunContext
-from proctor.job import BatchChanges, PlanText, make_overrides
+from proctor.job import BatchChanges, BatchEnd, PlanText, make_overrides
 from proctor.jobs import find_job
 from proctor.store import RetrySelection
+from proctor.store.tables import BatchRow
 
 COMMAND = "launched"
 """The internal command that reads a request from standard input and executes it."""
@@ -49,6 +50,8 @@ class LaunchRequest:
     """Finished items that a resumed run executes again."""
     changes: BatchChanges = field(default_factory=BatchChanges)
     """Settings of a resumed run that change."""
+    only_unfinished: bool = False
+    """Leave a run alone that has ended or was stopped before the process is ready to resume it."""
 
     def to_json(self) -> str:
         """The request as one JSON document."""
@@ -71,6 +74,11 @@ async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = 
     """Start or resume the run of a request in this process, and execute it to its end."""
     job = find_job(request.job)
     if request.plan_text is None:
+        batch = ctx.store.read.batch(request.run_id, ctx.now())
+        if request.only_unfinished and _has_ended(batch):
+            end = BatchEnd(status=batch["status"], reason=batch["reason"])
+            summary = lifecycle.summarize(ctx.store, batch, ctx.now())
+            return RunResult(run_id=batch["runId"], end=end, summary=summary, executed=False)
         return await lifecycle.resume(
             job, request.run_id, ctx, changes=request.changes, retry=request.retry, observer=observer
         )
@@ -78,6 +86,14 @@ async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = 
     source = PlanText(text=request.plan_text, path=path, folder=Path(request.folder))
     plan = job.read(source, make_overrides(job, request.overrides), ctx)
     return await lifecycle.start(job, plan, ctx, run_id=request.run_id, observer=observer)
+
+
+def _has_ended(batch: BatchRow) -> bool:
+    """Whether a run is at its end or was stopped; one whose process died is neither."""
+    is_stopped = batch["reason"] == "interrupted" or bool(batch["abortRequestedAt"])
+    return batch["status"] in ("completed", "aborted", "halted") or (
+        batch["status"] == "interrupted" and is_stopped
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

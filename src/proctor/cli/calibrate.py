@@ -57,8 +57,8 @@ class EvaluatorWorkbench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._models.tape:
-            self._models.tape.close()
+        if self._models.recording:
+            self._models.recording.close()
 
     def evaluator(self, name: str) -> Evaluator:
         """The evaluator of this name; its judge exists."""

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.agent import Agent, Availability, Reach, reach_of
+from proctor.agent import Agent, Availability, Reach, model_access_of
 from proctor.agents import agent_names, find_agent
 from proctor.batch import lifecycle
 from proctor.bootstrap import ignore_notice, load_settings, now
@@ -206,7 +206,7 @@ def try_agent(
             _work(folder, store, settings, name, model)
             outcome = _outcome_of(store)
     document = {"name": name, "model": model, "version": availability.version} | outcome
-    reach = reach_of(agent)
+    reach = model_access_of(agent)
     parts = [f"{availability.version or 'installed'}; {_outcome(outcome)}", _calls(outcome, reach)]
     if outcome["said"]:
         parts.append(f"last message: {printable(outcome['said'], width=MOST_SHOWN)}")
@@ -447,7 +447,7 @@ class _Trials:
     def __init__(self, settings: Settings, agent: str, model: str) -> None:
         self._settings, self._model, self._name = settings, model, agent
         self._agent = find_agent(agent, {}) if agent else None
-        self._has_own_model = self._agent is not None and reach_of(self._agent) == "own"
+        self._has_own_model = self._agent is not None and model_access_of(self._agent) == "own"
         if model and not self._has_own_model:
             ModelRouter(settings.environment, folders=settings.folders, prices=settings.prices).check(model)
         if self._agent and not model and not self._has_own_model:

@@ -219,7 +219,7 @@ def _cells(listing: EvaluatorListing) -> tuple[str, ...]:
 def _describe(ctx: RunContext, name: str) -> dict[str, Any]:
     """Everything known about an evaluator, without calling a model."""
     if name in MATCHINGS:
-        document = _listing_document(builtin_listing(name)) | {"judges": MATCHINGS[name].words}
+        document = _listing_document(builtin_listing(name)) | {"judges": MATCHINGS[name].description}
         return document | {"ratings": YES_NO, "texts": {}, "uses": ["expectedTrajectory"]}
     if name.startswith(PREFIX) and name.removeprefix(PREFIX) in JUDGED:
         return _describe_builtin(name)

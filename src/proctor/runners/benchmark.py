@@ -15,8 +15,9 @@ from typing import Any
 from proctor.agent import WorkDone
 from proctor.errors import WorkspaceError, blame
 from proctor.expect import scores_of
+from proctor.formatting import clipped
 from proctor.item import FAIL, TIMEOUT, Item, digest_of
-from proctor.processes import ProgramResult, clipped, undisturbed
+from proctor.processes import ProgramResult, undisturbed
 from proctor.runner import Outcome, Services
 from proctor.runners.worktree import iteration_of, run_command, run_session
 from proctor.score import Score

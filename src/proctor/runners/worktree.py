@@ -12,8 +12,9 @@ from typing import Any
 
 from proctor.agent import Assignment, WorkDone
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
+from proctor.formatting import clipped
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
-from proctor.processes import ProgramResult, clipped, run, undisturbed
+from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import Outcome, Services, agent_settings
 from proctor.session import Iteration, Message
 from proctor.workspace.commit import Committed, commit_changes

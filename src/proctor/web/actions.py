@@ -19,8 +19,7 @@ from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT
 from proctor.store import RetrySelection, items
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.tables import BatchRow, QuestionRow
-from proctor.web.launching import error_message, launch
-from proctor.web.plans import has_job
+from proctor.web.launching import error_message
 from proctor.web.responses import ERRORS
 from proctor.web.run_schemas import RunId, SteeringAnswer
 from proctor.web.state import AppState
@@ -67,20 +66,20 @@ class AcceptedAnswer(BaseModel):
 
 def router(site: AppState) -> APIRouter:
     """The routes of questions."""
-    made = APIRouter(tags=["runs"])
+    routes = APIRouter(tags=["runs"])
 
-    @made.get("/api/runs/{run_id}/questions", summary="Open questions to people", responses=ERRORS)
+    @routes.get("/api/runs/{run_id}/questions", summary="Open questions to people", responses=ERRORS)
     def listed(run_id: str) -> Questions:
         return Questions(questions=_open_questions(site, site.store.read.batch(run_id, site.now())["runId"]))
 
-    @made.post(
+    @routes.post(
         "/api/runs/{run_id}/questions/{question_id}", summary="Answer a question, once", responses=ERRORS
     )
-    def answered(run_id: str, question_id: str, given: QuestionAnswer) -> AcceptedAnswer:
-        site.store.answer_question(run_id, question_id, given.answer, site.now())
+    def answered(run_id: str, question_id: str, body: QuestionAnswer) -> AcceptedAnswer:
+        site.store.answer_question(run_id, question_id, body.answer, site.now())
         return AcceptedAnswer(id=question_id)
 
-    return made
+    return routes
 
 
 class QuestionsTopic:
@@ -119,10 +118,10 @@ def _question(row: QuestionRow) -> PendingQuestion:
 
 def steering_router(site: AppState) -> APIRouter:
     """The routes that stop, resume and retry."""
-    made = APIRouter(prefix="/api/runs", tags=["runs"], responses=ERRORS)
+    routes = APIRouter(prefix="/api/runs", tags=["runs"], responses=ERRORS)
     stopping = set[asyncio.Task[Any]]()
 
-    @made.post("/{run_id}/abort", summary="Stop a run, including one started by another process")
+    @routes.post("/{run_id}/abort", summary="Stop a run, including one started by another process")
     async def abort(run_id: RunId) -> SteeringAnswer:
         """Running items stop within seconds, queued ones never start."""
         batch = await asyncio.to_thread(site.store.read.batch, run_id, site.now())
@@ -139,7 +138,7 @@ def steering_router(site: AppState) -> APIRouter:
             task.result()
         return await asyncio.to_thread(_answer, site, run_id)
 
-    @made.post("/{run_id}/resume", summary="Resume a run that was stopped, halted, or killed")
+    @routes.post("/{run_id}/resume", summary="Resume a run that was stopped, halted, or killed")
     async def resume(run_id: RunId) -> SteeringAnswer:
         """Finished items are not repeated. Responds as soon as a process owns the run."""
         batch = await asyncio.to_thread(_stopped_batch, site, run_id)
@@ -149,7 +148,7 @@ def steering_router(site: AppState) -> APIRouter:
             raise UsageError(f"run {batch['runId']} is completed\nRetry its failed items instead.")
         return await _resume(site, batch, RetrySelection())
 
-    @made.post("/{run_id}/retry", summary="Retry items that did not succeed")
+    @routes.post("/{run_id}/retry", summary="Retry items that did not succeed")
     async def retry(
         run_id: RunId,
         errors: Annotated[bool, Query(description="Items that ended in `error`.")] = True,
@@ -162,7 +161,7 @@ def steering_router(site: AppState) -> APIRouter:
             raise UsageError(f"{batch['runId']} has no items to retry\nSuccessful items stay as they are.")
         return await _resume(site, batch, RetrySelection(errors=errors, failures=failed))
 
-    return made
+    return routes
 
 
 def _stopped_batch(site: AppState, run_id: str) -> BatchRow:
@@ -175,12 +174,8 @@ def _stopped_batch(site: AppState, run_id: str) -> BatchRow:
 async def _resume(site: AppState, batch: Mapping[str, Any], retry: RetrySelection) -> SteeringAnswer:
     """Start a process that resumes a run; wait until it owns the run, or has ended."""
     run_id, name = batch["runId"], f"resume-{batch['runId']}-{secrets.token_hex(3)}"
-    if has_job(batch["job"]):
-        request = LaunchRequest(job=batch["job"], run_id=run_id, retry=retry)
-        launched = await asyncio.to_thread(site.launcher.launch, request, name)
-    else:
-        flags = ["--retry-errors"] * retry.errors + ["--retry-failed"] * retry.failures
-        launched = await asyncio.to_thread(launch, site, ["resume", run_id, *flags], name)
+    request = LaunchRequest(job=batch["job"], run_id=run_id, retry=retry)
+    launched = await asyncio.to_thread(site.launcher.launch, request, name)
     process, deadline = launched.process, time.monotonic() + RESUME_SECONDS
     while time.monotonic() < deadline:
         if process.poll() == BAD_USAGE:

@@ -55,11 +55,8 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     inventory.manual_router,
 )
 """Each part of the server, by the function that makes its routes: pages, and what they ask for."""
-
-
 OPEN_ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (otlp.router, agentcore.router)
 """Parts whose callers are programs that prove who they are in a way of their own; no token is asked here."""
-
 
 TOPICS: Sequence[tuple[str, MakeTopic]] = (
     ("runs", live.RunsTopic),
@@ -68,8 +65,6 @@ TOPICS: Sequence[tuple[str, MakeTopic]] = (
     ("questions", actions.QuestionsTopic),
 )
 """What can be watched, and who knows of it."""
-
-
 MOST_THREADS = 8
 """That answer requests. Each has a connection to the store, with a cache of 8 MB; forty, which is what there
 would be, are no quicker on a few cores, and take a third of a gigabyte."""

@@ -38,13 +38,8 @@ from proctor.web.state import AppState
 
 
 ALGORITHM = "AWS4-HMAC-SHA256"
-
-
 CLOCKS_DIFFER_AT_MOST = timedelta(minutes=15)
-
-
 UNRESERVED = "-_.~"
-
 
 _FIELDS = re.compile(
     rf"{ALGORITHM} +Credential=(?P<key>[^/,\s]+)/(?P<day>\d{{8}})/(?P<region>[^/,\s]+)/(?P<service>[^/,\s]+)"
@@ -114,20 +109,20 @@ def signature_of(
     request: SignedRequest, secrets: Mapping[str, str], *, service: str, now: datetime
 ) -> Signature:
     """Read a request's signature; refuse one that no body could make right."""
-    found = _FIELDS.fullmatch(request.headers.get("authorization", "").strip())
-    if found is None:
+    fields = _FIELDS.fullmatch(request.headers.get("authorization", "").strip())
+    if fields is None:
         raise SignatureRefused(
             "IncompleteSignatureException", f"The Authorization header is no {ALGORITHM} signature."
         )
-    secret = _secret_of(found["key"], secrets)
+    secret = _secret_of(fields["key"], secrets)
     stamp = request.headers.get("x-amz-date", "")
-    _check_time(stamp, found["day"], now)
-    if found["service"] != service:
+    _check_time(stamp, fields["day"], now)
+    if fields["service"] != service:
         raise SignatureRefused(
             "InvalidSignatureException",
             f"Credential should be scoped to correct service: '{service}'.",
         )
-    signed = found["headers"].lower().split(";")
+    signed = fields["headers"].lower().split(";")
     if not {"host", "x-amz-date"} <= set(signed):
         raise SignatureRefused(
             "InvalidSignatureException", "The headers 'host' and 'x-amz-date' must be signed."
@@ -135,12 +130,12 @@ def signature_of(
     return Signature(
         request=request,
         secret=secret,
-        day=found["day"],
-        region=found["region"],
-        service=found["service"],
-        signed_headers=found["headers"].lower(),
+        day=fields["day"],
+        region=fields["region"],
+        service=fields["service"],
+        signed_headers=fields["headers"].lower(),
         stamp=stamp,
-        signature=found["signature"],
+        signature=fields["signature"],
     )
 
 
@@ -187,11 +182,11 @@ def _canonical_path(path: str) -> str:
 
 def _canonical_query(query: str) -> str:
     pairs = [part.partition("=") for part in query.split("&") if part]
-    encoded = [(_again(name), _again(value)) for name, _, value in pairs]
+    encoded = [(_normalized(name), _normalized(value)) for name, _, value in pairs]
     return "&".join(f"{name}={value}" for name, value in sorted(encoded))
 
 
-def _again(text: str) -> str:
+def _normalized(text: str) -> str:
     return quote(unquote(text), safe=UNRESERVED)
 
 
@@ -215,32 +210,28 @@ class ServiceGuard:
         """Refuse a caller, or say what is left to check once the body is there."""
         if not self.token and not self.access_keys:
             return None
-        shown = request.headers.get("authorization", "")
-        if shown.startswith("Bearer "):
-            self._check_bearer(shown.removeprefix("Bearer ").strip(), bearer_status)
+        authorization = request.headers.get("authorization", "")
+        if authorization.startswith("Bearer "):
+            self._check_bearer(authorization.removeprefix("Bearer ").strip(), bearer_status)
             return None
-        if not shown:
+        if not authorization:
             raise SignatureRefused(
                 "MissingAuthenticationTokenException", "The request has no Authorization header."
             )
         secrets = {TOKEN_KEY_ID: self.token} if self.token else {}
         return signature_of(request, {**secrets, **self.access_keys}, service=service, now=now)
 
-    def _check_bearer(self, shown: str, status: int) -> None:
+    def _check_bearer(self, presented: str, status: int) -> None:
         known = self.token.encode("utf-8", "replace")
-        if known and hmac.compare_digest(shown.encode("utf-8", "replace"), known):
+        if known and hmac.compare_digest(presented.encode("utf-8", "replace"), known):
             return
         refused: type[WireError] = UnauthorizedException if status == 401 else AccessDeniedException
         raise refused("The bearer token is not the one this server knows.")
 
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-
-
 MOST_BODY_BYTES = 16 * 1024 * 1024
 """Larger than the largest plan; what a page sends has to fit into memory."""
-
-
 PUBLIC = ("/login", "/static/", "/favicon.ico")
 """What may be seen without the token: how to give it."""
 
@@ -287,15 +278,15 @@ class RequestGuard:
             return None
         if path.startswith("/api") or scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS:
             return refused(401, "this server wants a token", "Send it: Authorization: Bearer TOKEN.")
-        return self._welcome(scope)
+        return self._login_redirect(scope)
 
-    def _welcome(self, scope: Scope) -> Response:
+    def _login_redirect(self, scope: Scope) -> Response:
         """A page was asked for: with the token in its address it opens, without that address."""
         path, query = scope["path"], parse_qsl(scope["query_string"].decode("latin-1"))
-        shown = dict(query).get("token", "")
+        presented = dict(query).get("token", "")
         rest = [(name, value) for name, value in query if name != "token"]
         here = quote(path) + (f"?{urlencode(rest)}" if rest else "")
-        if not is_token(shown, self._site.token):
+        if not is_token(presented, self._site.token):
             return RedirectResponse(f"/login?next={quote(here, safe='')}", status_code=303)
         response = RedirectResponse(here, status_code=303)
         set_cookie(response, self._site.token)
@@ -307,9 +298,9 @@ def refused(status: int, problem: str, remedy: str = "") -> JSONResponse:
     return JSONResponse({"error": {"problem": problem, "remedy": remedy}}, status_code=status)
 
 
-def is_token(shown: str, token: str) -> bool:
+def is_token(presented: str, token: str) -> bool:
     """Whether this is the token, in a time that does not tell how near it was."""
-    return hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
+    return hmac.compare_digest(presented.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
 
 
 def has_cookie(headers: Mapping[str, str], token: str) -> bool:
@@ -318,8 +309,8 @@ def has_cookie(headers: Mapping[str, str], token: str) -> bool:
         cookies = SimpleCookie(headers.get("cookie", ""))
     except CookieError:
         return False
-    found = cookies.get(_cookie_name(token))
-    return found is not None and is_token(found.value, _cookie_value(token))
+    cookie = cookies.get(_cookie_name(token))
+    return cookie is not None and is_token(cookie.value, _cookie_value(token))
 
 
 def set_cookie(response: Response, token: str) -> None:
@@ -399,26 +390,26 @@ MOST_BYTES = 10_000
 
 def router(site: AppState) -> APIRouter:
     """The page that asks for the token, and takes it."""
-    made = APIRouter(include_in_schema=False)
+    routes = APIRouter(include_in_schema=False)
 
-    @made.get("/login")
+    @routes.get("/login")
     def ask(request: Request, next: str = "/") -> Response:  # noqa: A002  the word in the address
         if not site.token:
             return RedirectResponse("/", status_code=303)
         return page(request, "login.html", title="Sign in", next=_inside(next), refused=False)
 
-    @made.post("/login")
+    @routes.post("/login")
     async def enter(request: Request) -> Response:
         body = await request.body()
         form = parse_qs(body[:MOST_BYTES].decode("utf-8", "replace"))
-        wanted = _inside(form.get("next", ["/"])[0])
+        target = _inside(form.get("next", ["/"])[0])
         if not site.token or not is_token(form.get("token", [""])[0].strip(), site.token):
-            return page(request, "login.html", title="Sign in", status=401, next=wanted, refused=True)
-        response = RedirectResponse(wanted, status_code=303)
+            return page(request, "login.html", title="Sign in", status=401, next=target, refused=True)
+        response = RedirectResponse(target, status_code=303)
         set_cookie(response, site.token)
         return response
 
-    return made
+    return routes
 
 
 def _inside(path: str) -> str:

@@ -44,47 +44,31 @@ from proctor.web.sessions import find_session
 from proctor.web.state import AppState
 
 T = TypeVar("T")
-
-
-Shelf = OrderedDict[Hashable, tuple[Any, T]]
-
-
+Cache = OrderedDict[Hashable, tuple[Any, T]]
 MOST_RUNS = 12
-
-
 MOST_REPEATS = 10
-
-
-MOST_KEPT = 8
+MOST_CACHED = 8
 """Comparisons that are kept; each holds the values of every item in it."""
-
-
 Text = Annotated[str, Query(max_length=300)]
-
 
 Runs = Annotated[
     list[str],
     Query(alias="run", max_length=MOST_RUNS, description="The first is what others are held against."),
 ]
 
-
 By = Annotated[str, Query(max_length=200, description="Compare the levels of a factor of one run.")]
-
 
 Metrics = Annotated[
     list[str],
     Query(alias="metric", max_length=50, description="success, cost, time, tokens, score:NAME, metric:NAME."),
 ]
 
-
 Pair = Annotated[Literal["", "item", "scenario", "session"], Query(description="Empty: what fits.")]
-
 
 Gates = Annotated[
     list[Annotated[str, Field(max_length=300)]],
     Query(alias="gate", max_length=20, description="What must hold of the difference: success>=-0.02."),
 ]
-
 
 Mixed = Annotated[bool, Query(description="Also compare scores of different versions of an evaluator.")]
 
@@ -107,20 +91,20 @@ class _CompareQuery:
 
 def router(site: AppState) -> APIRouter:
     """The pages, and what they ask."""
-    made = APIRouter(tags=["compare"], responses=ERRORS)
-    kept = _RecentComparisons(site)
+    routes = APIRouter(tags=["compare"], responses=ERRORS)
+    cache = _RecentComparisons(site)
 
-    @made.get("/compare", include_in_schema=False)
-    def shown(request: Request) -> Response:
+    @routes.get("/compare", include_in_schema=False)
+    def show_page(request: Request) -> Response:
         return page(request, "compare.html", title="Compare")
 
-    @made.get("/compare/sessions", include_in_schema=False)
+    @routes.get("/compare/sessions", include_in_schema=False)
     def side_by_side(request: Request, left: Text = "", right: Text = "") -> Response:
-        found = [find_session(site, one)["id"] if one else "" for one in (left, right)]
+        ids = [find_session(site, one)["id"] if one else "" for one in (left, right)]
         title = "Two sessions"
-        return page(request, "compare_sessions.html", title=title, left=found[0], right=found[1])
+        return page(request, "compare_sessions.html", title=title, left=ids[0], right=ids[1])
 
-    @made.get("/api/compare", summary="What the difference between runs, or parts of one, is worth")
+    @routes.get("/api/compare", summary="What the difference between runs, or parts of one, is worth")
     def compared(
         run: Runs,
         by: By = "",
@@ -130,10 +114,10 @@ def router(site: AppState) -> APIRouter:
         gate: Gates = [],  # noqa: B006
     ) -> ComparisonAnswer:
         """Paired by task, with intervals; all comparisons of one answer are corrected together."""
-        found = kept.comparison(_CompareQuery(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
-        return comparison_answer(found, _high_is_bad(site, run))
+        comparison = cache.comparison(_CompareQuery(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
+        return comparison_answer(comparison, _high_is_bad(site, run))
 
-    @made.get(
+    @routes.get(
         "/api/compare/report",
         summary="A comparison as a page to keep",
         response_class=Response,
@@ -147,10 +131,10 @@ def router(site: AppState) -> APIRouter:
         mixed: Mixed = False,
         gate: Gates = [],  # noqa: B006
     ) -> Response:
-        found = kept.comparison(_CompareQuery(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
-        return HTMLResponse(comparison_html(found), headers={"content-security-policy": REPORT_POLICY})
+        comparison = cache.comparison(_CompareQuery(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
+        return HTMLResponse(comparison_html(comparison), headers={"content-security-policy": REPORT_POLICY})
 
-    @made.get("/api/compare/items", summary="The tasks on which two groups came to something different")
+    @routes.get("/api/compare/items", summary="The tasks on which two groups came to something different")
     def items(
         run: Runs,
         metric: Annotated[str, Query(max_length=300)],
@@ -163,10 +147,10 @@ def router(site: AppState) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=200)] = 25,
     ) -> DisagreementsAnswer:
         """The largest differences first."""
-        groups = kept.groups(_CompareQuery(tuple(run), by, pair))
+        groups = cache.groups(_CompareQuery(tuple(run), by, pair))
         candidate = candidate or groups.names[1]
-        found = disagreements(groups, metric, candidate, search=search, direction=direction)
-        window = found[offset : offset + limit]
+        differing = disagreements(groups, metric, candidate, search=search, direction=direction)
+        window = differing[offset : offset + limit]
         sides = _sessions(
             site, [each for one in window for each in (*one.baseline_items, *one.candidate_items)]
         )
@@ -189,10 +173,10 @@ def router(site: AppState) -> APIRouter:
             for one in window
         ]
         return DisagreementsAnswer(
-            metric=metric, candidate=candidate, items=rows, offset=offset, total=len(found)
+            metric=metric, candidate=candidate, items=rows, offset=offset, total=len(differing)
         )
 
-    return made
+    return routes
 
 
 class _RecentComparisons:
@@ -201,47 +185,47 @@ class _RecentComparisons:
     def __init__(self, site: AppState) -> None:
         self._site = site
         self._lock = threading.Lock()
-        self._groups: Shelf[Groups] = OrderedDict()
-        self._comparisons: Shelf[Comparison] = OrderedDict()
+        self._groups: Cache[Groups] = OrderedDict()
+        self._comparisons: Cache[Comparison] = OrderedDict()
 
-    def groups(self, asked: _CompareQuery) -> Groups:
+    def groups(self, query: _CompareQuery) -> Groups:
         """What is compared with what."""
-        asked.check()
+        query.check()
         read, now = self._site.store.read, self._site.now()
 
         def make() -> Groups:
-            if asked.by:
-                return groups_within(read, asked.runs[0], asked.by, now, pair=asked.pair)
-            return groups_of_runs(read, asked.runs, now, pair=asked.pair)
+            if query.by:
+                return groups_within(read, query.runs[0], query.by, now, pair=query.pair)
+            return groups_of_runs(read, query.runs, now, pair=query.pair)
 
-        return self._found(self._groups, asked, asked, make)
+        return self._cached(self._groups, query, query, make)
 
     def comparison(
-        self, asked: _CompareQuery, metrics: tuple[str, ...], mixed: bool, gates: tuple[str, ...] = ()
+        self, query: _CompareQuery, metrics: tuple[str, ...], mixed: bool, gates: tuple[str, ...] = ()
     ) -> Comparison:
         """What the differences are worth, and whether they are what they must be."""
         conditions = [gate_of(text) for text in gates]
-        groups = self.groups(asked)
+        groups = self.groups(query)
         if conditions and not metrics:
             # A gate takes nothing away from what is compared without it.
-            plain = self.comparison(asked, (), mixed)
+            plain = self.comparison(query, (), mixed)
             metrics = tuple(dict.fromkeys(each.metric for each in plain.contrasts))
 
         def make() -> Comparison:
             return compare_groups(groups, metrics=metrics, gates=conditions, mixed=mixed)
 
-        return self._found(self._comparisons, asked, (asked, metrics, mixed, gates), make)
+        return self._cached(self._comparisons, query, (query, metrics, mixed, gates), make)
 
-    def _found(self, kept: Shelf[T], asked: _CompareQuery, key: Hashable, make: Callable[[], T]) -> T:
-        state = self._state(asked.runs)
+    def _cached(self, cache: Cache[T], query: _CompareQuery, key: Hashable, make: Callable[[], T]) -> T:
+        state = self._state(query.runs)
         # One at a time: two who look at the same would else read all of it twice.
         with self._lock:
-            if key not in kept or kept[key][0] != state:
-                kept[key] = (state, make())
-            kept.move_to_end(key)
-            while len(kept) > MOST_KEPT:
-                kept.popitem(last=False)
-            return kept[key][1]
+            if key not in cache or cache[key][0] != state:
+                cache[key] = (state, make())
+            cache.move_to_end(key)
+            while len(cache) > MOST_CACHED:
+                cache.popitem(last=False)
+            return cache[key][1]
 
     def _state(self, runs: Iterable[str]) -> tuple[Any, ...]:
         """What differs whenever the items of the runs, or what was said of them, may have changed."""
@@ -264,19 +248,19 @@ def _high_is_bad(site: AppState, runs: Sequence[str]) -> tuple[str, ...]:
     return high_is_bad({"harmfulValue": site.evaluation.get("harmful_value")})
 
 
-def comparison_answer(found: Comparison, bad: Sequence[str]) -> ComparisonAnswer:
+def comparison_answer(comparison: Comparison, bad: Sequence[str]) -> ComparisonAnswer:
     """A comparison with its words and plots; of the evaluators in `bad`, a high value is a bad sign."""
-    metrics = dict.fromkeys(each.metric for each in found.contrasts)
+    metrics = dict.fromkeys(each.metric for each in comparison.contrasts)
     return ComparisonAnswer(
-        groups=list(found.groups),
-        paired_by=found.pair,
-        varied=list(found.varied),
-        stand_ins=list(found.stand_ins),
-        metrics=list(found.metrics),
-        contrasts=[_contrast(each, bad) for each in found.contrasts],
-        charts=[_chart(found.contrasts, metric, found.groups[0]) for metric in metrics],
-        verdict=found.verdict if found.verdicts else None,
-        gates=[GateShape.model_validate(asdict(each)) for each in found.verdicts],
+        groups=list(comparison.groups),
+        paired_by=comparison.pair,
+        varied=list(comparison.varied),
+        stand_ins=list(comparison.stand_ins),
+        metrics=list(comparison.metrics),
+        contrasts=[_contrast(each, bad) for each in comparison.contrasts],
+        charts=[_chart(comparison.contrasts, metric, comparison.groups[0]) for metric in metrics],
+        verdict=comparison.verdict if comparison.verdicts else None,
+        gates=[GateShape.model_validate(asdict(each)) for each in comparison.verdicts],
     )
 
 
@@ -334,17 +318,17 @@ def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> ChartSh
 
 def _sessions(site: AppState, items: Sequence[ComparedItem]) -> dict[tuple[str, str], ComparedSide]:
     """Each item with the session that shows it."""
-    found: dict[tuple[str, str], ComparedSide] = {}
+    sides: dict[tuple[str, str], ComparedSide] = {}
     for run_id in dict.fromkeys(item.run_id for item in items):
         ids = list(dict.fromkeys(item.item_id for item in items if item.run_id == run_id))
         for row in item_results(site.store.read, run_id, ids):
-            found[run_id, row["id"]] = ComparedSide(
-                run_id=run_id, item_id=row["id"], session_id=_shown_session(row), status=row["status"]
+            sides[run_id, row["id"]] = ComparedSide(
+                run_id=run_id, item_id=row["id"], session_id=_session_of(row), status=row["status"]
             )
-    return found
+    return sides
 
 
-def _shown_session(row: ItemResult) -> str | None:
+def _session_of(row: ItemResult) -> str | None:
     if row["runner"] == "evaluation":
         judged: str | None = json.loads(row["settings"]).get("session")
         return judged

@@ -53,17 +53,11 @@ from proctor.web.state import AppState
 # An evaluation job as an answer: how far it is, and what each evaluator found so far.
 
 
-MOST_KEPT = 500
-
-
+MOST_CACHED = 500
 MOST_INSIGHTS = 100
 """That a page shows; files and the command line have them all."""
-
-
 REST = 5
 """Times as long as adding up took, before it is done again for a job under way."""
-
-
 NO_COUNTS = {"queued": 0, "running": 0, "success": 0, "fail": 0, "timeout": 0, "error": 0}
 
 
@@ -73,8 +67,8 @@ class EvaluationLines:
     def __init__(self, site: AppState) -> None:
         self._site = site
         self._runs = RunLines(site)
-        self._kept: dict[tuple[str, str, str], EvaluationResults] = {}
-        self._lately: dict[str, tuple[float, EvaluationResults]] = {}
+        self._cached: dict[tuple[str, str, str], EvaluationResults] = {}
+        self._recent: dict[str, tuple[float, EvaluationResults]] = {}
         """Of jobs under way: until when they may be told, and what was found."""
         self._lock = threading.Lock()
 
@@ -108,12 +102,12 @@ class EvaluationLines:
         )
 
     def _insights(self, results: EvaluationResults) -> list[InsightShape]:
-        found = all_insights(self._site.store, results)[:MOST_INSIGHTS]
+        insights = all_insights(self._site.store, results)[:MOST_INSIGHTS]
         return [
             InsightShape(
                 insight=each.insight, found=each.found, example=each.example, sessions=[*each.sessions]
             )
-            for each in found
+            for each in insights
         ]
 
     def results(self, job: EvaluationState) -> EvaluationResults:
@@ -121,23 +115,23 @@ class EvaluationLines:
         key = (job.id, job.state, timestamp(job.updated_at))
         began = time.monotonic()
         with self._lock:
-            if (kept := self._kept.get(key)) is not None:
-                return kept
-            until, found = self._lately.get(job.id, (0.0, None))
-            if found is not None and not job.is_finished and began < until:
-                return found
-        made = results_of(self._site.store, job.id)
+            if (cached := self._cached.get(key)) is not None:
+                return cached
+            until, recent = self._recent.get(job.id, (0.0, None))
+            if recent is not None and not job.is_finished and began < until:
+                return recent
+        routes = results_of(self._site.store, job.id)
         with self._lock:
-            if len(self._kept) + len(self._lately) > MOST_KEPT:
-                self._kept.clear()
-                self._lately.clear()
+            if len(self._cached) + len(self._recent) > MOST_CACHED:
+                self._cached.clear()
+                self._recent.clear()
             if job.is_finished:
-                self._kept[key] = made
-                self._lately.pop(job.id, None)
+                self._cached[key] = routes
+                self._recent.pop(job.id, None)
             else:
                 ended = time.monotonic()
-                self._lately[job.id] = (ended + REST * (ended - began), made)
-        return made
+                self._recent[job.id] = (ended + REST * (ended - began), routes)
+        return routes
 
     def _line(self, job: EvaluationState, run: RunLine | None, *, plots: bool) -> dict[str, Any]:
         results = self.results(job)
@@ -162,10 +156,10 @@ class EvaluationLines:
 
 def find_job(site: AppState, evaluation: str) -> EvaluationState:
     """A job by its whole id; what is stopped or deleted must not be guessed."""
-    found = evaluation_of(site.store, evaluation, site.now())
-    if found.id != evaluation:
+    job = evaluation_of(site.store, evaluation, site.now())
+    if job.id != evaluation:
         raise NotFound(f"there is no evaluation {evaluation}\nIt may have been deleted already.")
-    return found
+    return job
 
 
 def summary_shape(result: EvaluatorResult, *, plots: bool) -> EvaluatorSummary:
@@ -196,8 +190,6 @@ def _have_averages(results: Sequence[EvaluatorResult]) -> bool:
 
 
 EvaluationId = Annotated[str, Path(description="The job's id.", max_length=200)]
-
-
 Order = Literal["lowest", "mean", "failed", "session", "position"]
 
 
@@ -210,18 +202,18 @@ class ChangedEvaluation(RowModel):
 
 def router(site: AppState) -> APIRouter:
     """The pages, and what they ask."""
-    made = APIRouter(tags=["evaluations"], responses=ERRORS)
+    routes = APIRouter(tags=["evaluations"], responses=ERRORS)
     lines = EvaluationLines(site)
 
-    @made.get("/evaluations", include_in_schema=False)
+    @routes.get("/evaluations", include_in_schema=False)
     def listed_page(request: Request) -> Response:
         return page(request, "evaluations.html", title="Evaluations")
 
-    @made.get("/evaluations/new", include_in_schema=False)
+    @routes.get("/evaluations/new", include_in_schema=False)
     def new_page(request: Request) -> Response:
         return page(request, "evaluation_new.html", title="New Evaluation")
 
-    @made.get("/evaluations/{evaluation_id}", include_in_schema=False)
+    @routes.get("/evaluations/{evaluation_id}", include_in_schema=False)
     def one_page(request: Request, evaluation_id: EvaluationId) -> Response:
         job = evaluation_of(site.store, evaluation_id, site.now())
         if job.id != evaluation_id:
@@ -236,7 +228,7 @@ def router(site: AppState) -> APIRouter:
             is_sealed=is_sealed,
         )
 
-    @made.get("/api/evaluations", summary="The jobs there are, newest first")
+    @routes.get("/api/evaluations", summary="The jobs there are, newest first")
     def listed(
         search: Annotated[str, Query(max_length=200, description="Text in the id.")] = "",
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -248,11 +240,11 @@ def router(site: AppState) -> APIRouter:
         all_ = evaluations.jobs_page(site.store.read, "", limit=1, offset=0)[1] if search else total
         return EvaluationPage(evaluations=lines.of(ids), total=total, all=all_)
 
-    @made.get("/api/evaluations/{evaluation_id}", summary="A job, and what it found so far")
+    @routes.get("/api/evaluations/{evaluation_id}", summary="A job, and what it found so far")
     def one(evaluation_id: EvaluationId) -> EvaluationAnswer:
         return lines.answer(evaluation_id)
 
-    @made.get("/api/evaluations/{evaluation_id}/sessions", summary="Its sessions, the lowest scores first")
+    @routes.get("/api/evaluations/{evaluation_id}/sessions", summary="Its sessions, the lowest scores first")
     def sessions(
         evaluation_id: EvaluationId,
         evaluator: Annotated[str, Query(max_length=500, description="By this one's scores alone.")] = "",
@@ -265,15 +257,15 @@ def router(site: AppState) -> APIRouter:
     ) -> JudgedSessions:
         """Sorted and cut by the store. Where a high value is bad, 1 less that value counts."""
         job = evaluation_of(site.store, evaluation_id, site.now())
-        wanted = JudgedFilter(
+        filter_ = JudgedFilter(
             evaluator=evaluator.replace("\0", ""),
             dimension=dimension.replace("\0", ""),
             search=search.replace("\0", ""),
             reversed_=high_is_bad(job.document),
         )
-        return _sessions(site, job.id, wanted, order, descending=descending, offset=offset, limit=limit)
+        return _sessions(site, job.id, filter_, order, descending=descending, offset=offset, limit=limit)
 
-    @made.get(
+    @routes.get(
         "/api/evaluations/{evaluation_id}/sessions/{session_id}", summary="Its results about one session"
     )
     def verdicts(evaluation_id: EvaluationId, session_id: SessionId) -> Verdicts:
@@ -281,18 +273,18 @@ def router(site: AppState) -> APIRouter:
         rows = evaluations.verdicts_of(site.store.read, job.id, session_id.replace("\0", ""))
         return Verdicts(session_id=session_id, verdicts=[verdict_shape(row) for row in rows])
 
-    @made.post("/api/evaluations/{evaluation_id}/stop", summary="Stop a job; what is judged stays")
+    @routes.post("/api/evaluations/{evaluation_id}/stop", summary="Stop a job; what is judged stays")
     def stop(evaluation_id: EvaluationId) -> ChangedEvaluation:
         job = stop_evaluation(site.store, find_job(site, evaluation_id).id, site.now)
         return ChangedEvaluation(id=job.id, state=job.state)
 
-    @made.delete("/api/evaluations/{evaluation_id}", summary="Take a finished job off the list")
+    @routes.delete("/api/evaluations/{evaluation_id}", summary="Take a finished job off the list")
     def delete(evaluation_id: EvaluationId) -> ChangedEvaluation:
         """Its results stay readable for those who know where they were written."""
         job = delete_evaluation(site.store, find_job(site, evaluation_id).id, site.now())
         return ChangedEvaluation(id=job.id, state=job.state)
 
-    @made.get(
+    @routes.get(
         "/api/evaluations/{evaluation_id}/records",
         summary="Every single result as a line of JSON",
         response_class=Response,
@@ -303,7 +295,7 @@ def router(site: AppState) -> APIRouter:
         headers = {"content-disposition": f'attachment; filename="{job.id}.jsonl"'}
         return StreamingResponse(_lines(site, job.id), media_type="application/x-ndjson", headers=headers)
 
-    @made.get(
+    @routes.get(
         "/api/evaluations/{evaluation_id}/report",
         summary="What a job came to, as a page to keep",
         response_class=Response,
@@ -318,15 +310,17 @@ def router(site: AppState) -> APIRouter:
     ) -> Response:
         job = evaluation_of(site.store, evaluation_id, site.now())
         headers = {"content-disposition": f'attachment; filename="{job.id}.{format_}"'} if download else {}
-        found = _report(site, lines, job.id)
+        report_page = _report(site, lines, job.id)
         if format_ == "md":
             kind = "text/markdown" if download else "text/plain"
-            return Response(evaluation_markdown(found), media_type=f"{kind}; charset=utf-8", headers=headers)
+            return Response(
+                evaluation_markdown(report_page), media_type=f"{kind}; charset=utf-8", headers=headers
+            )
         return HTMLResponse(
-            evaluation_html(found), headers={**headers, "content-security-policy": REPORT_POLICY}
+            evaluation_html(report_page), headers={**headers, "content-security-policy": REPORT_POLICY}
         )
 
-    return made
+    return routes
 
 
 def verdict_shape(row: Mapping[str, Any]) -> VerdictShape:
@@ -344,7 +338,7 @@ def verdict_shape(row: Mapping[str, Any]) -> VerdictShape:
 def _sessions(
     site: AppState,
     run_id: str,
-    wanted: JudgedFilter,
+    filter_: JudgedFilter,
     order: str,
     *,
     descending: bool,
@@ -353,13 +347,13 @@ def _sessions(
 ) -> JudgedSessions:
     read = site.store.read
     rows, total = evaluations.sessions_page(
-        read, run_id, wanted, order=order, descending=descending, limit=limit, offset=offset
+        read, run_id, filter_, order=order, descending=descending, limit=limit, offset=offset
     )
     by_words: dict[str, list[SessionScore]] = {row["words"]: [] for row in rows}
     for score in evaluations.scores_by_session(read, run_id, list(by_words)):
         label = score["label"] if score["labels"] == 1 else ""
         by_words[score["words"]].append(SessionScore.model_validate({**score, "label": label or ""}))
-    found = [
+    sessions = [
         JudgedSession(
             session_id=row["sessionId"],
             words=row["words"],
@@ -372,7 +366,7 @@ def _sessions(
         )
         for row in rows
     ]
-    return JudgedSessions(sessions=found, offset=offset, total=total)
+    return JudgedSessions(sessions=sessions, offset=offset, total=total)
 
 
 def _lines(site: AppState, run_id: str) -> Iterator[bytes]:

@@ -24,15 +24,9 @@ from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 
 LISTING_SECONDS = 60
-
-
 TRYING_SECONDS = 240
-
-
 AT_ONCE = 2
 """Such commands at a time, however many pages ask."""
-
-
 Name = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -104,7 +98,7 @@ class TrialAnswer(BaseModel):
 
 def router(site: AppState) -> APIRouter:
     """The page, and what it asks."""
-    made = APIRouter(tags=["models and agents"])
+    routes = APIRouter(tags=["models and agents"])
     at_once = asyncio.Semaphore(AT_ONCE)
 
     async def answer(words: Sequence[str], seconds: float) -> dict[str, Any]:
@@ -119,29 +113,29 @@ def router(site: AppState) -> APIRouter:
             raise UsageError(problem)
         return document
 
-    @made.get("/models", include_in_schema=False)
-    def shown(request: Request) -> Response:
+    @routes.get("/models", include_in_schema=False)
+    def show_page(request: Request) -> Response:
         return page(request, "models.html", title="Models and agents")
 
-    @made.get("/api/models", summary="The models that can be asked from here", responses=ERRORS)
+    @routes.get("/api/models", summary="The models that can be asked from here", responses=ERRORS)
     async def models() -> ModelsFound:
         return ModelsFound.model_validate(await answer(["models", "--json"], LISTING_SECONDS))
 
-    @made.get("/api/agents", summary="The agents, and whether each can be used here", responses=ERRORS)
+    @routes.get("/api/agents", summary="The agents, and whether each can be used here", responses=ERRORS)
     async def agents() -> AgentsFound:
         return AgentsFound.model_validate(await answer(["agents", "--json"], LISTING_SECONDS))
 
-    @made.post("/api/trials", summary="Try a model or an agent, once and for real", responses=ERRORS)
+    @routes.post("/api/trials", summary="Try a model or an agent, once and for real", responses=ERRORS)
     async def try_out(trial: TrialRequest) -> TrialAnswer:
         named = [f"--{name}={value}" for name, value in trial.model_dump(exclude_none=True).items()]
         if not named:
             raise UsageError("name a model or an agent to be tried")
         document = await answer(["doctor", *named, "--json"], TRYING_SECONDS)
-        wrong = [found for found in document["findings"] if found["well"] is False]
-        found = wrong[0] if wrong else document["findings"][-1]
-        return TrialAnswer(well=document["well"], said=found["said"], remedy=found["remedy"])
+        wrong = [finding for finding in document["findings"] if finding["well"] is False]
+        finding = wrong[0] if wrong else document["findings"][-1]
+        return TrialAnswer(well=document["well"], said=finding["said"], remedy=finding["remedy"])
 
-    return made
+    return routes
 
 
 # The manual of the JSON interface, as a page of ours: it loads nothing from outside.
@@ -152,10 +146,10 @@ METHODS = ("get", "post", "put", "delete", "patch")
 
 def manual_router(_: AppState) -> APIRouter:
     """The page."""
-    made = APIRouter(include_in_schema=False)
+    routes = APIRouter(include_in_schema=False)
 
-    @made.get("/api/docs")
-    def shown(request: Request) -> Response:
+    @routes.get("/api/docs")
+    def show_page(request: Request) -> Response:
         document = request.app.openapi()
         groups: dict[str, list[dict[str, Any]]] = {}
         for operation in _operations(document):
@@ -167,7 +161,7 @@ def manual_router(_: AppState) -> APIRouter:
         }
         return page(request, "manual.html", title="HTTP interface", groups=groups, schemas=schemas)
 
-    return made
+    return routes
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -175,18 +169,18 @@ def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for method in METHODS:
             if method not in entry:
                 continue
-            said = entry[method]
+            operation = entry[method]
             yield {
-                "group": (said.get("tags") or ["other"])[0],
+                "group": (operation.get("tags") or ["other"])[0],
                 "method": method.upper(),
                 "path": path,
-                "summary": said.get("summary", ""),
-                "description": said.get("description", ""),
-                "parameters": [_parameter(each) for each in said.get("parameters", ())],
-                "body": _schema_of(said.get("requestBody")),
+                "summary": operation.get("summary", ""),
+                "description": operation.get("description", ""),
+                "parameters": [_parameter(each) for each in operation.get("parameters", ())],
+                "body": _schema_of(operation.get("requestBody")),
                 "answers": [
                     {"status": status, "schema": _schema_of(answer), "said": answer.get("description", "")}
-                    for status, answer in said.get("responses", {}).items()
+                    for status, answer in operation.get("responses", {}).items()
                 ],
             }
 
@@ -266,13 +260,13 @@ class Settings(BaseModel):
 
 def settings_router(site: AppState) -> APIRouter:
     """The page, and what it shows."""
-    made = APIRouter(tags=["settings"])
+    routes = APIRouter(tags=["settings"])
 
-    @made.get("/settings", include_in_schema=False)
-    def shown(request: Request) -> Response:
+    @routes.get("/settings", include_in_schema=False)
+    def show_page(request: Request) -> Response:
         return page(request, "settings.html", title="Settings")
 
-    @made.get("/api/settings", summary="What this server stands on")
+    @routes.get("/api/settings", summary="What this server stands on")
     def settings() -> Settings:
         return Settings(
             version=__version__,
@@ -285,7 +279,7 @@ def settings_router(site: AppState) -> APIRouter:
             providers=list(_providers(site.environment)),
         )
 
-    return made
+    return routes
 
 
 def _providers(environment: Mapping[str, str]) -> Iterator[ProviderSetting]:
@@ -298,7 +292,7 @@ def _providers(environment: Mapping[str, str]) -> Iterator[ProviderSetting]:
     )
     for name in (*PROVIDERS, *own):
         try:
-            yield _told(name, find_endpoint(f"{name}/any", environment))
+            yield _provider(name, find_endpoint(f"{name}/any", environment))
         except NotFound:
             known = PROVIDERS.get(name)
             yield ProviderSetting(
@@ -306,7 +300,7 @@ def _providers(environment: Mapping[str, str]) -> Iterator[ProviderSetting]:
             )
 
 
-def _told(name: str, endpoint: Endpoint) -> ProviderSetting:
+def _provider(name: str, endpoint: Endpoint) -> ProviderSetting:
     key = "present" if endpoint.key else "missing" if endpoint.missing_key else "not needed"
     variable = "" if key == "not needed" and is_loopback(endpoint.base_url) else endpoint.key_variable
     return ProviderSetting(name=name, address=_harmless(endpoint.base_url), keyVariable=variable, key=key)

@@ -36,7 +36,7 @@ from proctor.web.sessions import find_session
 from proctor.web.state import AppState
 
 
-def found_evaluators(site: AppState) -> list[EvaluatorShape]:
+def evaluator_shapes(site: AppState) -> list[EvaluatorShape]:
     """Every evaluator that can be named on the page."""
     return [_shape(each) for each in list_evaluators(_folders(site), site.store.definitions.all_evaluators())]
 
@@ -76,10 +76,10 @@ def ratings_of(site: AppState, evaluator: str, dimension: str = "") -> list[Rati
 
 def order_of(site: AppState, evaluator: str, dimension: str) -> list[str]:
     """The labels of an evaluator, lowest first; empty when they have no order."""
-    found = ratings_of(site, evaluator, dimension)
-    if any(rating.value is None for rating in found):
+    ratings = ratings_of(site, evaluator, dimension)
+    if any(rating.value is None for rating in ratings):
         return []
-    return [rating.label for rating in sorted(found, key=lambda rating: rating.value or 0.0)]
+    return [rating.label for rating in sorted(ratings, key=lambda rating: rating.value or 0.0)]
 
 
 def _folders(site: AppState) -> list[Path]:
@@ -93,16 +93,12 @@ def _read(path: Path) -> Mapping[str, Any] | None:
         return None
 
 
-def _ratings(given: Mapping[str, float | None]) -> list[RatingShape]:
-    return [RatingShape(label=label, value=value) for label, value in given.items()]
+def _ratings(scale: Mapping[str, float | None]) -> list[RatingShape]:
+    return [RatingShape(label=label, value=value) for label, value in scale.items()]
 
 
 MOST_THINGS = 400
-
-
 Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")]
-
-
 Key = tuple[str, str, str]
 """An evaluator, a dimension, a target."""
 
@@ -125,30 +121,30 @@ class NewLabel(RowModel, extra="forbid"):
 
 def router(site: AppState) -> APIRouter:
     """What the labels component and the Judges section ask."""
-    made = APIRouter(tags=["labels"], responses=ERRORS)
-    kept = _Judges(site)
+    routes = APIRouter(tags=["labels"], responses=ERRORS)
+    cache = _Judges(site)
 
-    @made.get(
+    @routes.get(
         "/api/sessions/{session_id}/labels", summary="What was judged in a session, and what people say"
     )
     def listed(session_id: SessionId) -> LabelsAnswer:
         return _answer(site, find_session(site, session_id)["id"])
 
-    @made.post("/api/sessions/{session_id}/labels", summary="Say what you think; again replaces it")
-    def give(session_id: SessionId, said: NewLabel) -> LabelsAnswer:
+    @routes.post("/api/sessions/{session_id}/labels", summary="Say what you think; again replaces it")
+    def give(session_id: SessionId, new_label: NewLabel) -> LabelsAnswer:
         """One person has one opinion of one thing in the eyes of one evaluator."""
-        found = find_session(site, session_id)["id"]
-        site.store.keep_label(_label(site, found, said), site.now())
-        return _answer(site, found)
+        id_ = find_session(site, session_id)["id"]
+        site.store.keep_label(_label(site, id_, new_label), site.now())
+        return _answer(site, id_)
 
-    @made.get("/api/judges", summary="How far evaluators agree with people")
+    @routes.get("/api/judges", summary="How far evaluators agree with people")
     def how_good(
         evaluator: Annotated[str, Query(max_length=500, description="Only this one.")] = "",
     ) -> JudgesAnswer:
         """From the verdicts and labels that are there; nobody is asked again."""
-        return JudgesAnswer(judges=kept.found(evaluator.replace("\0", "")))
+        return JudgesAnswer(judges=cache.of(evaluator.replace("\0", "")))
 
-    return made
+    return routes
 
 
 class _Judges:
@@ -157,18 +153,18 @@ class _Judges:
     def __init__(self, site: AppState) -> None:
         self._site = site
         self._lock = threading.Lock()
-        self._kept: dict[str, tuple[Any, list[JudgeShape]]] = {}
+        self._cache: dict[str, tuple[Any, list[JudgeShape]]] = {}
 
-    def found(self, evaluator: str) -> list[JudgeShape]:
+    def of(self, evaluator: str) -> list[JudgeShape]:
         state = self._state(evaluator)
         with self._lock:
-            if evaluator not in self._kept or self._kept[evaluator][0] != state:
-                if len(self._kept) > MOST_THINGS:
-                    self._kept.clear()
-                self._kept[evaluator] = (state, self._made(evaluator))
-            return self._kept[evaluator][1]
+            if evaluator not in self._cache or self._cache[evaluator][0] != state:
+                if len(self._cache) > MOST_THINGS:
+                    self._cache.clear()
+                self._cache[evaluator] = (state, self._compute(evaluator))
+            return self._cache[evaluator][1]
 
-    def _made(self, evaluator: str) -> list[JudgeShape]:
+    def _compute(self, evaluator: str) -> list[JudgeShape]:
         def order(name: str, dimension: str) -> Sequence[str]:
             return order_of(self._site, name, dimension)
 
@@ -180,56 +176,56 @@ class _Judges:
 
 def judge_shape(judge: LabeledJudge) -> JudgeShape:
     """A judge as an answer."""
-    found = judge.calibration
+    calibration = judge.calibration
     return JudgeShape(
         evaluator=judge.evaluator,
         dimension=judge.dimension,
         level=judge.level,
         labels=judge.labels,
-        things=found.things,
-        sessions=found.sessions,
-        people=found.people,
-        agreement=estimate_shape(found.agreement),
-        kappa=estimate_shape(found.kappa),
-        weighted=found.weighted,
-        alpha=estimate_shape(found.alpha),
-        human_alpha=found.human_alpha,
-        bias=estimate_shape(found.bias),
+        things=calibration.things,
+        sessions=calibration.sessions,
+        people=calibration.people,
+        agreement=estimate_shape(calibration.agreement),
+        kappa=estimate_shape(calibration.kappa),
+        weighted=calibration.weighted,
+        alpha=estimate_shape(calibration.alpha),
+        human_alpha=calibration.human_alpha,
+        bias=estimate_shape(calibration.bias),
         confusion=[
             ConfusionShape(human=human, judge=machine, count=count)
-            for (human, machine), count in sorted(found.confusion.items())
+            for (human, machine), count in sorted(calibration.confusion.items())
         ],
-        words=_words(judge),
+        words=_summary(judge),
         # How to ask again is a matter of the command line.
-        remarks=[remark.replace(" (--repeats 3)", "") for remark in found.remarks],
+        remarks=[remark.replace(" (--repeats 3)", "") for remark in calibration.remarks],
     )
 
 
-def _words(judge: LabeledJudge) -> str:
-    found = judge.calibration
-    if not found.things:
+def _summary(judge: LabeledJudge) -> str:
+    calibration = judge.calibration
+    if not calibration.things:
         return "It has judged nothing that people have labelled."
-    same = f"The same as people in {found.agreement.successes} of {found.agreement.trials}"
-    value = found.kappa.value
+    same = f"The same as people in {calibration.agreement.successes} of {calibration.agreement.trials}"
+    value = calibration.kappa.value
     if value is None:
         return f"{same}."
     strength = next((name for least, name in STRENGTHS if value > least), "no")
     return f"{same}: {strength} agreement beyond chance."
 
 
-def _label(site: AppState, session_id: str, said: NewLabel) -> Label:
-    ratings = ratings_of(site, said.evaluator, said.dimension)
-    label, value = _on_scale(ratings, said.label.strip(), said.value)
+def _label(site: AppState, session_id: str, new_label: NewLabel) -> Label:
+    ratings = ratings_of(site, new_label.evaluator, new_label.dimension)
+    label, value = _on_scale(ratings, new_label.label.strip(), new_label.value)
     return Label(
         session_id=session_id,
-        evaluator=said.evaluator,
-        who=said.who.strip() or "someone",
+        evaluator=new_label.evaluator,
+        who=new_label.who.strip() or "someone",
         label=label,
         value=value,
-        level=_level(site, session_id, said.target),
-        target=said.target,
-        dimension=said.dimension,
-        note=said.note,
+        level=_level(site, session_id, new_label.target),
+        target=new_label.target,
+        dimension=new_label.dimension,
+        note=new_label.note,
     )
 
 
@@ -268,10 +264,10 @@ def _answer(site: AppState, session_id: str) -> LabelsAnswer:
     for label in site.store.labels(session_ids=[session_id]):
         labels.setdefault(_key(label), []).append(label)
     keys = sorted({*verdicts, *labels}, key=lambda key: (key[0], key[1], _place(verdicts.get(key)), key[2]))
-    seen: dict[tuple[str, str], list[RatingShape]] = {}
+    scales: dict[tuple[str, str], list[RatingShape]] = {}
     for name, dimension, _ in keys[:MOST_THINGS]:
-        if (name, dimension) not in seen:
-            seen[name, dimension] = ratings_of(site, name, dimension)
+        if (name, dimension) not in scales:
+            scales[name, dimension] = ratings_of(site, name, dimension)
     return LabelsAnswer(
         session_id=session_id,
         things=[
@@ -282,7 +278,7 @@ def _answer(site: AppState, session_id: str) -> LabelsAnswer:
                 level=(verdicts.get(key) or labels[key][0])["level"],
                 verdict=verdict_shape(verdicts[key]) if key in verdicts else None,
                 labels=[LabelShape.model_validate(row) for row in labels.get(key, ())],
-                ratings=seen[key[0], key[1]],
+                ratings=scales[key[0], key[1]],
             )
             for key in keys[:MOST_THINGS]
         ],

@@ -1,19 +1,13 @@
-"""Run `proctor` commands for a page: detached, or awaited with a time limit."""
+"""Run `proctor` commands for a page, with a time limit."""
 
 import asyncio
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proctor.api.launch import LaunchedProcess, parse_document
+from proctor.api.launch import LaunchedProcess, LaunchRequest, parse_document
+from proctor.jobs.evaluation.job import JOB
 from proctor.web.state import AppState
-
-__all__ = ["LaunchedProcess", "asked", "error_message", "launch", "run_command"]
-
-
-def launch(site: AppState, words: Sequence[str], name: str) -> LaunchedProcess:
-    """Start a command that outlives the server; its output goes to files called `name`."""
-    return site.launcher.start(words, name)
 
 
 async def run_command(
@@ -43,7 +37,10 @@ async def run_command(
     return process.returncode or 0, parse_document(stdout), stderr.decode("utf-8", "replace")
 
 
-asked = run_command
+def execute_evaluation(site: AppState, evaluation_id: str) -> LaunchedProcess:
+    """Execute an opened evaluation in a process that outlives the server, unless it is stopped before."""
+    request = LaunchRequest(job=JOB.name, run_id=evaluation_id, only_unfinished=True)
+    return site.launcher.launch(request, f"evaluate-{evaluation_id}")
 
 
 def error_message(document: Mapping[str, Any], messages: str) -> str:

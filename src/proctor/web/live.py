@@ -1,17 +1,14 @@
-"""What changes, told to whoever watches: one WebSocket a tab.
+"""Live updates over one WebSocket per browser tab.
 
-A page says what it watches and which version of that it has; it is sent what has changed since, with the
-version that makes. So a page that was away catches up, and one that is slow gets fewer, larger messages.
-The runs live in other processes: what happens is found by asking the store a few times a second, once
-for everybody who watches the same, and only while somebody does.
+A page sends the topics it watches and the version it has of each; it receives the changes since, with the new
+version. A page that was disconnected catches up, and a slow one receives fewer, larger messages. Runs are
+executed by other processes: the store is polled a few times per second, once for all watchers of a topic.
 
     page    {"watch": [{"topic": "runs"}, {"topic": "run", "id": "nightly", "version": 12, "epoch": "5f0c"}]}
     server  {"topic": "run", "id": "nightly", "version": 13, "epoch": "5f0c", "full": false, "changes": {…}}
 
-`watch` is the whole list each time: what is not in it is no longer watched. `full` says that `changes` is
-everything and not a difference, as for a version 0 or one of another epoch (of a server before this).
-
-Knows nothing of what the topics are about.
+`watch` replaces the whole list. `full`: `changes` is the complete state, as for version 0 or a version of
+another epoch (an earlier server process).
 """
 
 import asyncio
@@ -36,52 +33,45 @@ from proctor.store import items as pages
 from proctor.store import runs, timestamp, transcripts
 from proctor.store.items import PageItem
 from proctor.web.run_schemas import RunState
-from proctor.web.run_views import Money, RunLine, RunLines, item_shape, money_of, standing_of
+from proctor.web.run_views import Money, RunLine, RunLines, item_shape, money_of, run_state
 from proctor.web.sessions import find_session
 from proctor.web.state import AppState
 
 TICK_SECONDS = 0.3
-
-
-KEPT_SECONDS = 120
-"""A topic nobody watches is kept so long, for a page whose connection broke."""
-
-
+UNWATCHED_SECONDS = 120
+"""How long an unwatched topic is kept, for pages that reconnect."""
 MOST_WATCHED = 20
-"""Topics a page may watch at once; the busiest of ours watches three."""
-
-
+"""Topics per page; the pages use up to three."""
 MOST_CHARACTERS = 20_000
-"""Of one message of a page."""
+"""Maximum length of a message from a page."""
 
 
 class Topic(Protocol):
-    """Something that changes and can be watched."""
+    """State that can be watched."""
 
     async def state(self, version: int) -> tuple[int, Any]:
-        """The version it has now, and what has changed since `version`; everything when that is 0.
+        """The current version and the changes since `version`; 0: the complete state.
 
-        Versions count from 1. An equal version means that nothing has. May raise a `ProctorError`, which
-        ends the watching.
+        Versions count from 1; an equal version means no changes. A `ProctorError` ends the watch.
         """
 
 
 MakeTopic = Callable[[AppState, str], Topic]
-"""Makes the topic of an id; raises `NotFound` where there is none."""
+"""Makes the topic of an ID; raises `NotFound`."""
 
 
 @dataclass(slots=True)
 class _WatchedTopic:
-    """A topic that somebody watches, and the answer of this tick."""
+    """A watched topic and its responses of the current tick."""
 
     topic: Topic
     epoch: str
-    seen: float
+    last_used: float
     answers: dict[tuple[int, int], "asyncio.Task[tuple[int, Any]]"] = field(default_factory=dict)
 
 
 class Hub:
-    """All that is watched on this server, each asked once a tick whoever watches."""
+    """The watched topics of the server; each is polled once per tick."""
 
     def __init__(self, site: AppState, topics: Mapping[str, MakeTopic]) -> None:
         self._site = site
@@ -94,38 +84,38 @@ class Hub:
         if topic not in self._topics:
             raise ProctorError(f"there is no topic {topic}")
         if key not in self._watched:
-            made = await asyncio.to_thread(self._topics[topic], self._site, id_)
-            # Another page may have asked for the same meanwhile.
-            self._watched.setdefault(key, _WatchedTopic(made, secrets.token_hex(4), time.monotonic()))
-        self._watched[key].seen = time.monotonic()
-        self._forget()
+            created = await asyncio.to_thread(self._topics[topic], self._site, id_)
+            # Another page may have added the same topic meanwhile.
+            self._watched.setdefault(key, _WatchedTopic(created, secrets.token_hex(4), time.monotonic()))
+        self._watched[key].last_used = time.monotonic()
+        self._drop_unwatched()
         return self._watched[key].epoch
 
     async def changes(self, topic: str, id_: str, version: int) -> tuple[int, Any]:
-        """What has changed since `version`, asked once for everybody within a tick."""
+        """The changes since `version`, computed once per tick for all watchers."""
         watched = self._watched[topic, id_]
-        watched.seen = time.monotonic()
-        tick = int(watched.seen / TICK_SECONDS)
+        watched.last_used = time.monotonic()
+        tick = int(watched.last_used / TICK_SECONDS)
         for key, task in list(watched.answers.items()):
             if task.done() and (key[0] != tick or task.exception()):
                 del watched.answers[key]
         if (tick, version) not in watched.answers:
-            watched.answers[tick, version] = asyncio.create_task(_asked(watched.topic, version))
-        # One who goes away must not take the answer from the others.
+            watched.answers[tick, version] = asyncio.create_task(_state_of(watched.topic, version))
+        # A page that disconnects must not cancel it for the others.
         return await asyncio.shield(watched.answers[tick, version])
 
-    def _forget(self) -> None:
-        oldest = time.monotonic() - KEPT_SECONDS
-        for key in [key for key, watched in self._watched.items() if watched.seen < oldest]:
+    def _drop_unwatched(self) -> None:
+        oldest = time.monotonic() - UNWATCHED_SECONDS
+        for key in [key for key, watched in self._watched.items() if watched.last_used < oldest]:
             del self._watched[key]
 
 
-async def _asked(topic: Topic, version: int) -> tuple[int, Any]:
+async def _state_of(topic: Topic, version: int) -> tuple[int, Any]:
     return await topic.state(version)
 
 
 def until_next_tick() -> float:
-    """Seconds until everybody who watches is told again."""
+    """Seconds until the next tick."""
     return TICK_SECONDS - time.monotonic() % TICK_SECONDS
 
 
@@ -138,18 +128,17 @@ class _Watch:
 
 
 class _Tab:
-    """One page and what it watches."""
+    """One page and its watches."""
 
     def __init__(self, socket: WebSocket, hub: Hub) -> None:
         self._socket = socket
         self._hub = hub
         self._watches: dict[tuple[str, str], _Watch] = {}
-        self._asked = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Until the page goes away. What goes wrong is raised: a page that is cut off connects anew, one that
-        is no longer told anything would stand still."""
-        tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tell())]
+        """Serve the page until it disconnects. Errors are raised, so that the page reconnects."""
+        tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._send_changes())]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
@@ -164,7 +153,7 @@ class _Tab:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 raise WebSocketDisconnect(message["code"])
-            # Bytes instead of a text make no more sense than a text that does not.
+            # Binary messages are invalid like malformed text.
             await self._take(message.get("text") or "")
 
     async def _take(self, text: str) -> None:
@@ -176,7 +165,7 @@ class _Tab:
         for entry in entries:
             if watch := await self._watch(entry, before):
                 self._watches[watch.topic, watch.id] = watch
-        self._asked.set()
+        self._changed.set()
 
     async def _watch(self, entry: Mapping[str, Any], before: Mapping[Any, _Watch]) -> _Watch | None:
         topic, id_ = str(entry.get("topic", "")), str(entry.get("id", ""))
@@ -187,27 +176,27 @@ class _Tab:
             return None
         version = entry.get("version")
         known = before.get((topic, id_))
-        # What it is being told just now it cannot have yet; but one that has nothing wants everything.
+        # Changes may be in flight, so the known version counts; without a version, everything is sent.
         if known and version:
             return known
         caught_up = entry.get("epoch") == epoch and isinstance(version, int)
         return _Watch(topic, id_, epoch, version if caught_up and version is not None else 0)
 
-    async def _tell(self) -> None:
+    async def _send_changes(self) -> None:
         while True:
             for watch in list(self._watches.values()):
-                await self._tell_of(watch)
-            self._asked.clear()
+                await self._send_change(watch)
+            self._changed.clear()
             try:
-                await asyncio.wait_for(self._asked.wait(), until_next_tick() if self._watches else None)
+                await asyncio.wait_for(self._changed.wait(), until_next_tick() if self._watches else None)
             except TimeoutError:
                 pass
 
-    async def _tell_of(self, watch: _Watch) -> None:
+    async def _send_change(self, watch: _Watch) -> None:
         try:
             version, changes = await self._hub.changes(watch.topic, watch.id, watch.version)
         except StoreError:
-            # It is asked again at the next tick, and may answer then.
+            # Retried at the next tick.
             return
         except ProctorError as error:
             self._watches.pop((watch.topic, watch.id), None)
@@ -227,17 +216,17 @@ class _Tab:
         try:
             await self._socket.send_text(text)
         except (RuntimeError, OSError) as error:
-            # The page went away while it was being told.
+            # The page disconnected during the send.
             raise WebSocketDisconnect(1006) from error
 
 
 def _entries(text: str) -> list[Mapping[str, Any]] | None:
-    """What a page wants to watch; None when its message makes no sense."""
+    """The entries of a watch message; None: malformed."""
     try:
-        wanted = parse_json(text) if len(text) <= MOST_CHARACTERS else None
+        message = parse_json(text) if len(text) <= MOST_CHARACTERS else None
     except ValueError:
         return None
-    entries = wanted.get("watch") if isinstance(wanted, dict) else None
+    entries = message.get("watch") if isinstance(message, dict) else None
     if not isinstance(entries, list) or len(entries) > MOST_WATCHED:
         return None
     return [entry for entry in entries if isinstance(entry, dict)]
@@ -257,16 +246,10 @@ def live_router(site: AppState, topics: Iterable[tuple[str, MakeTopic]]) -> APIR
     return router
 
 
-# What changes in one run, for pages that watch it: how far it is, and which items are not as they were.
-
-
 MOST_ITEMS = 300
-"""Changed items that are told one by one; a page shows fewer than a hundred at a time."""
-
-
+"""Changed items that are sent one by one; a page shows fewer than a hundred."""
 MOST_LOOKED_AT = 1000
-"""Items whose rows are looked at each time; beyond that, pages look at those they show."""
-
+"""Items compared in each poll; beyond that, pages reload the items they show."""
 
 PASSING: Any = {
     "elapsed_seconds": True,
@@ -274,29 +257,21 @@ PASSING: Any = {
     "items_per_minute": True,
     "running": {"__all__": {"elapsed_seconds"}},
 }
-"""What a page can count on by itself."""
-
-
+"""Members that pages update themselves."""
 AT_LEAST_EVERY = timedelta(seconds=5)
-"""Told of a run in which nothing happens, so that its rate falls and its end moves away."""
-
-
-KEPT_LOOKS = 200
-"""Of which a page that was away may catch up: about a minute of a busy run."""
-
-
+"""Interval of updates of an idle run, so that its rate and remaining time change."""
+MOST_VERSIONS = 200
+"""Versions a page can catch up on: about a minute of a busy run."""
 BETWEEN_LOOKS = timedelta(milliseconds=150)
-
-
 BETWEEN_SUMS = timedelta(seconds=2)
 
 
-# Clocks of the processes that write and of ours may differ, and a commit takes its time.
+# Clocks of processes may differ, and a commit takes time.
 OVERLAP = timedelta(seconds=2)
 
 
 class RunTopic:
-    """One run. Everybody who watches it shares what is seen."""
+    """State and changed items of one run."""
 
     def __init__(self, site: AppState, run_id: str) -> None:
         self._site = site
@@ -309,15 +284,15 @@ class RunTopic:
         self._standing: RunState | None = None
         self._progress: Progress | None = None
         self._known: dict[str, PageItem] = {}
-        """The items that were begun lately or are under way, as they were seen last."""
-        self._seen = self._told = site.now()
-        self._looks: deque[tuple[int, dict[str, PageItem] | None]] = deque(maxlen=KEPT_LOOKS)
-        """Each version with the items that changed in it; None: too many to name."""
+        """Recently started and running items, as last seen."""
+        self._checked_at = self._sent_at = site.now()
+        self._versions: deque[tuple[int, dict[str, PageItem] | None]] = deque(maxlen=MOST_VERSIONS)
+        """Each version with its changed items; None: too many."""
 
     async def state(self, version: int) -> tuple[int, Any]:
-        """How far the run is, and the items that have changed since a version."""
+        """The state of the run and the items changed since a version."""
         async with self._lock:
-            if self._standing is None or self._site.now() - self._seen >= BETWEEN_LOOKS:
+            if self._standing is None or self._site.now() - self._checked_at >= BETWEEN_LOOKS:
                 await asyncio.to_thread(self._look)
         assert self._standing is not None
         changes: dict[str, Any] = {"run": self._standing.model_dump(by_alias=True)}
@@ -330,8 +305,8 @@ class RunTopic:
         return self._version, changes | {"items": items, "reset": False}
 
     def _changed_since(self, version: int) -> dict[str, PageItem] | None:
-        """The items that changed after a version, as they are; None when that cannot be said one by one."""
-        later = [changed for made, changed in self._looks if made > version]
+        """The items changed after a version; None: unknown or too many."""
+        later = [changed for since, changed in self._versions if since > version]
         if not version or len(later) != self._version - version:
             return None
         together: dict[str, PageItem] = {}
@@ -345,19 +320,19 @@ class RunTopic:
         before, now = self._standing, self._site.now()
         # Asked before the figures: what happens in between is then seen twice, not missed.
         changed = self._changed_items()
-        standing, self._progress = standing_of(
+        standing, self._progress = run_state(
             self._site, self._run_id, self._progress, self._money_lately(now)
         )
-        self._standing, self._seen = standing, now
+        self._standing, self._checked_at = standing, now
         if before is None:
             self._version = 1
         elif changed or changed is None or _is_news(before, standing) or self._is_time(standing, now):
-            self._version, self._told = self._version + 1, now
-            self._looks.append((self._version, _named(before, standing, changed)))
+            self._version, self._sent_at = self._version + 1, now
+            self._versions.append((self._version, _changed_items(before, standing, changed)))
 
     def _changed_items(self) -> dict[str, PageItem] | None:
         """The items that are no longer as they were seen last; None when there are too many to look at."""
-        read, since = self._site.store.read, timestamp(self._seen - OVERLAP)
+        read, since = self._site.store.read, timestamp(self._checked_at - OVERLAP)
         begun = pages.begun_since(read, self._run_id, since, limit=MOST_LOOKED_AT)
         touched = begun | pages.running_ids(read, self._run_id, limit=MOST_LOOKED_AT) | set(self._known)
         if len(touched) >= MOST_LOOKED_AT:
@@ -378,32 +353,29 @@ class RunTopic:
         return self._money
 
     def _is_time(self, standing: RunState, now: datetime) -> bool:
-        return standing.status == RUNNING and now - self._told >= AT_LEAST_EVERY
+        return standing.status == RUNNING and now - self._sent_at >= AT_LEAST_EVERY
 
 
-def _named(
+def _changed_items(
     before: RunState, after: RunState, changed: dict[str, PageItem] | None
 ) -> dict[str, PageItem] | None:
-    """The items that changed; None when more did than those that were begun or under way."""
+    """The changed items; None: others changed than those that started or were running."""
     at_once = before.status != after.status or before.item_count != after.item_count
     waiting = before.counts[QUEUED] - after.counts[QUEUED]
     return None if changed is None or at_once or not 0 <= waiting <= len(changed) else changed
 
 
 def _is_news(before: RunState, after: RunState) -> bool:
-    """Whether anything differs but the time that passes."""
+    """Whether anything other than elapsed time differs."""
     return before.model_dump(exclude=PASSING) != after.model_dump(exclude=PASSING)
 
 
-# What has become of the runs, for pages that list them.
-
-
-# Adding up a run of a hundred thousand items takes a while; nine tenths of the time are for others.
+# Totals of large runs are slow: polling takes at most a tenth of the time.
 REST = 10
 
 
 class RunsTopic:
-    """All runs: which there are, and how far those under way are."""
+    """All runs and the state of the running ones."""
 
     def __init__(self, site: AppState, _: str) -> None:
         self._site = site
@@ -412,12 +384,12 @@ class RunsTopic:
         self._version = 1
         self._standing: dict[str, tuple[str, str]] | None = None
         self._changed: dict[str, tuple[int, RunLine]] = {}
-        """The last line of each run that was told, and the version that told it."""
+        """The last line sent of each run, with its version."""
         self._removed: dict[str, int] = {}
         self._next_look = 0.0
 
     async def state(self, version: int) -> tuple[int, Any]:
-        """The runs that have changed since a version."""
+        """The runs changed since a version."""
         async with self._lock:
             if time.monotonic() >= self._next_look:
                 began = time.monotonic()
@@ -447,11 +419,8 @@ class RunsTopic:
             self._removed[run_id] = self._version
 
 
-# How far one session is, for pages that watch it: its status, and the position of its last event.
-
-
 class SessionTopic:
-    """One session."""
+    """Status and last position of one session."""
 
     def __init__(self, site: AppState, session_id: str) -> None:
         self._site = site
@@ -460,10 +429,10 @@ class SessionTopic:
         self._state: dict[str, Any] = {}
 
     async def state(self, version: int) -> tuple[int, Any]:
-        """What there is now; all of it, since it is little."""
-        found = await asyncio.to_thread(self._look)
-        if found != self._state:
-            self._state, self._version = found, max(self._version, version) + 1
+        """The complete state."""
+        current = await asyncio.to_thread(self._look)
+        if current != self._state:
+            self._state, self._version = current, max(self._version, version) + 1
         return self._version, self._state
 
     def _look(self) -> dict[str, Any]:

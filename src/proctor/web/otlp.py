@@ -1,10 +1,7 @@
-"""Where OpenTelemetry's exporters send: `POST /v1/traces`, `/v1/logs`, `/v1/metrics`.
+"""OTLP/HTTP receiver: `POST /v1/traces`, `/v1/logs`, `/v1/metrics`.
 
-An answer of 200 means that everything is committed; what has arrived is told as sessions soon after, when
-no more comes for a moment. A body that is too large, broken or hostile is refused, in the encoding of the
-request, and costs no more than the refusal.
-
-Knows nothing of what spans mean.
+A response of 200 means that the data is committed. Sessions are built shortly after, when no more data
+arrives. Bodies that are too large or malformed are rejected in the encoding of the request.
 """
 
 import asyncio
@@ -34,33 +31,21 @@ from proctor.web.auth import is_token
 from proctor.web.state import AppState
 
 MOST_BODY_BYTES = 64 * 1024 * 1024
-"""Of one request, as it is sent and when it is unpacked. Exporters send some 512 spans at a time."""
-
-
+"""Maximum body, compressed and decompressed. Exporters send about 512 spans at a time."""
 MOST_BYTES_IN_FLIGHT = 4 * MOST_BODY_BYTES
-"""Of all requests together; beyond it senders are asked to come back."""
-
-
+"""Maximum of all concurrent requests; beyond it the response is 503."""
 QUIET_SECONDS, PATIENCE_SECONDS = 0.5, 5.0
-"""Sessions are told when nothing has arrived for so long, and at the latest after so long."""
-
-
+"""Sessions are built when nothing arrived for the first, and after the second at the latest."""
 AT_ONCE = 2
-"""Requests that are decoded and written at a time."""
-
-
+"""Requests decoded and stored in parallel."""
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
-
-
 LONGEST_LOG_GROUP = 512
-
-
 _INVALID, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
-"""What gRPC calls these conditions, which is what the protocol wants in a refusal."""
+"""gRPC status codes, as the protocol requires in errors."""
 
 
 class RejectedRequest(Exception):
-    """A request that is not taken, with its status and the protocol's code for it."""
+    """A rejected request, with its HTTP status and gRPC status code."""
 
     def __init__(self, status: int, code: int, problem: str) -> None:
         super().__init__(problem)
@@ -68,12 +53,12 @@ class RejectedRequest(Exception):
 
 
 def router(site: AppState) -> APIRouter:
-    """The routes exporters send to."""
+    """The routes of the receiver."""
     intake = Intake(site)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        intake.stir()
+        intake.wake()
         yield
         await intake.close()
 
@@ -91,40 +76,40 @@ def _endpoint(intake: "Intake", signal: str) -> Any:
 
 
 class Intake:
-    """Takes requests in, and lets what has arrived be told."""
+    """Stores received data and has sessions built from it."""
 
     def __init__(self, site: AppState) -> None:
         self._site = site
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="otlp")
         self._in_flight = 0
         self._arrived = asyncio.Event()
-        self._telling: asyncio.Task[None] | None = None
+        self._building: asyncio.Task[None] | None = None
 
     async def receive(self, request: Request, signal: str) -> Response:
-        """Answer one request."""
+        """Handle a request."""
         encoding = PROTOBUF if _media_type(request) != JSON else JSON
         try:
             self._check(request)
-            decoded = await self._taken(request, signal, encoding)
+            decoded = await self._receive_body(request, signal, encoding)
         except RejectedRequest as refusal:
             return _refusal(refusal, encoding)
         except ClientDisconnect:
             return Response(status_code=499)
         if decoded.documents:
-            self.stir()
+            self.wake()
         return _accepted(decoded, signal, encoding)
 
-    def stir(self) -> None:
-        """Something may have arrived that no session tells of yet."""
+    def wake(self) -> None:
+        """Build sessions soon: data may have arrived."""
         self._arrived.set()
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.get_running_loop().create_task(self._tell())
+        if self._building is None or self._building.done():
+            self._building = asyncio.get_running_loop().create_task(self._build())
 
     async def close(self) -> None:
-        """Stop. What has not been told yet is told when somebody asks for sessions."""
-        if self._telling is not None:
-            self._telling.cancel()
-            await asyncio.gather(self._telling, return_exceptions=True)
+        """Stop. Data without a session is processed when sessions are next read."""
+        if self._building is not None:
+            self._building.cancel()
+            await asyncio.gather(self._building, return_exceptions=True)
         self._threads.shutdown()
 
     def _check(self, request: Request) -> None:
@@ -140,7 +125,7 @@ class Intake:
         if not length.isdigit() or int(length) > MOST_BODY_BYTES:
             raise RejectedRequest(413, _EXHAUSTED, f"a body may have {MOST_BODY_BYTES:,} bytes")
 
-    async def _taken(self, request: Request, signal: str, encoding: str) -> DecodedSpans:
+    async def _receive_body(self, request: Request, signal: str, encoding: str) -> DecodedSpans:
         body = bytearray()
         try:
             async for chunk in request.stream():
@@ -152,14 +137,14 @@ class Intake:
                     raise RejectedRequest(503, _UNAVAILABLE, "too much is arriving at once; send it again")
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(
-                self._threads, self._kept, bytes(body), dict(request.headers), signal, encoding
+                self._threads, self._store, bytes(body), dict(request.headers), signal, encoding
             )
         finally:
             self._in_flight -= len(body)
 
-    def _kept(self, body: bytes, headers: dict[str, str], signal: str, encoding: str) -> DecodedSpans:
+    def _store(self, body: bytes, headers: dict[str, str], signal: str, encoding: str) -> DecodedSpans:
         """Decode and commit; in a thread."""
-        decoded = _decoded(body, headers.get("content-encoding", ""), signal, encoding)
+        decoded = _decode(body, headers.get("content-encoding", ""), signal, encoding)
         try:
             keep_arrivals(
                 self._site.store,
@@ -172,7 +157,7 @@ class Intake:
             raise RejectedRequest(503, _UNAVAILABLE, "it cannot be kept now; send it again") from error
         return decoded
 
-    async def _tell(self) -> None:
+    async def _build(self) -> None:
         loop = asyncio.get_running_loop()
         while self._arrived.is_set():
             patience = loop.time() + PATIENCE_SECONDS
@@ -183,16 +168,16 @@ class Intake:
             try:
                 await loop.run_in_executor(self._threads, build_sessions, self._site.store, self._site.now())
             except StoreError:
-                # Someone else holds the store. What is new stays new, and is told the next time.
+                # The store is locked: retry later.
                 await asyncio.sleep(PATIENCE_SECONDS)
                 self._arrived.set()
 
 
-def _decoded(body: bytes, packing: str, signal: str, encoding: str) -> DecodedSpans:
+def _decode(body: bytes, compression: str, signal: str, encoding: str) -> DecodedSpans:
     try:
-        if packing.strip().lower() in ("gzip", "deflate", "x-gzip"):
+        if compression.strip().lower() in ("gzip", "deflate", "x-gzip"):
             body = unpacked(body, most=MOST_BODY_BYTES) if body else body
-        elif packing.strip().lower() not in ("", "identity"):
+        elif compression.strip().lower() not in ("", "identity"):
             raise RejectedRequest(415, _INVALID, "the body may be packed with gzip")
         return decode_json(body, signal) if encoding == JSON else decode_protobuf(body, signal)
     except TooLarge as error:
@@ -235,8 +220,8 @@ def _text_field(text: str) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])

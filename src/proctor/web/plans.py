@@ -20,27 +20,23 @@ from starlette.responses import Response
 from proctor import jobs
 from proctor.api.launch import LaunchedProcess, LaunchRequest
 from proctor.batch import lifecycle
-from proctor.errors import NotFound, Place, PlanError, Problem, UsageError
+from proctor.errors import Place, PlanError, Problem, UsageError
 from proctor.job import Job, JobPlan, PlanText, make_overrides
 from proctor.plan.source import MOST_BYTES
 from proctor.plan.yaml_loader import read_source
 from proctor.stats.estimate import AgentModel, forecast
 from proctor.store import runs as listing
-from proctor.web.command_jobs import COMMAND_JOBS, CommandJob
-from proctor.web.launching import error_message, launch, run_command
+from proctor.web.launching import error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 
-STARTERS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
-    ("coding.yaml", "coding", "Coding sessions", {}),
-    ("prompts.yaml", "coding", "Prompts with checks", {}),
-    ("models.yaml", "coding", "Model comparison", {}),
-    ("benchmark.md", "benchmark", "Benchmark task", {"models": "scripted/echo,scripted/ok"}),
-    ("experiment.yaml", "scenario", "Scenario experiment", {}),
-    ("dialogues.yaml", "dialogue", "Dialogues", {}),
-    ("evaluation.yaml", "evaluation", "Evaluation", {}),
-)
-"""Example plans by file, job and title, with the overrides they need. They run with no key and no network."""
+VALIDATION_SECONDS = 120
+START_SECONDS = 30
+GROUND_TRUTH = "ground truth"
+TYPED_NAMES = ("plan", "task.md", GROUND_TRUTH)
+"""How problems name a text that was typed."""
+
+Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
 class Example(BaseModel):
@@ -54,15 +50,17 @@ class Example(BaseModel):
 
 
 def examples() -> list[Example]:
-    """A plan for every job, in the order of the page."""
+    """The example plans of every job."""
     return [
-        Example(name=title, job=job, text=_text(file), overrides=overrides)
-        for file, job, title, overrides in STARTERS
+        Example(name=each.title, job=job.name, text=_text(job, each.file), overrides=dict(each.overrides))
+        for job in jobs.jobs()
+        for each in job.starters
     ]
 
 
-def _text(file: str) -> str:
-    text = files("proctor.web").joinpath("starters", file).read_text(encoding="utf-8")
+def _text(job: Job, file: str) -> str:
+    package = type(job).__module__.rpartition(".")[0]
+    text = files(package).joinpath("starters", file).read_text(encoding="utf-8")
     # Two runs of one example must not write to the same folder.
     return text.replace("{examples}", str(_examples())).replace("{unique}", f"harbour-{secrets.token_hex(2)}")
 
@@ -71,35 +69,6 @@ def _examples() -> Path:
     """The folder of examples: inside the installed package, or at the top of the source tree."""
     installed = Path(str(files("proctor").joinpath("examples")))
     return installed if installed.is_dir() else Path(__file__).parents[3] / "examples"
-
-
-# Jobs
-
-
-def find_job(name: str) -> Job:
-    """The job of this name."""
-    if name not in jobs.job_names():
-        raise NotFound(f"there is no job {name}\nThere are: {', '.join(jobs.job_names())}.")
-    return jobs.find_job(name) if has_job(name) else COMMAND_JOBS[name]
-
-
-def has_job(name: str) -> bool:
-    """Whether a job implements `Job`, so that its runs start from a `LaunchRequest`."""
-    try:
-        return isinstance(jobs.find_job(name), Job)
-    except (AttributeError, ModuleNotFoundError):
-        return False
-
-
-def recognize(text: str) -> Job:
-    """The job whose plan a text seems to be, however unfinished it is."""
-    return max(map(find_job, jobs.job_names()), key=lambda job: job.recognizes(text))
-
-
-VALIDATION_SECONDS = 120
-START_SECONDS = 30
-
-Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
 class Override(BaseModel):
@@ -189,24 +158,24 @@ class JobKind(BaseModel):
 
 def router(site: AppState) -> APIRouter:
     """The page and its routes."""
-    made = APIRouter(tags=["plans"])
+    routes = APIRouter(tags=["plans"])
 
-    @made.get("/new", include_in_schema=False)
-    def shown(request: Request) -> Response:
+    @routes.get("/new", include_in_schema=False)
+    def show_page(request: Request) -> Response:
         return page(request, "new.html", title="New Batch")
 
-    @made.get("/api/plans/examples", summary="An example plan for every job")
+    @routes.get("/api/plans/examples", summary="An example plan for every job")
     def begin() -> list[Example]:
         return examples()
 
-    @made.get("/api/plans/jobs", summary="The jobs, with the schema of their plans")
+    @routes.get("/api/plans/jobs", summary="The jobs, with the schema of their plans")
     def list_jobs() -> list[JobKind]:
         return [
             JobKind(name=job.name, title=job.title, overrides=_override_names(job), schema=dict(job.schema()))
-            for job in map(find_job, jobs.job_names())
+            for job in jobs.jobs()
         ]
 
-    @made.post("/api/plans/check", summary="Check the text of a plan", responses=ERRORS)
+    @routes.post("/api/plans/check", summary="Check the text of a plan", responses=ERRORS)
     def check(typed: PlanRequest) -> PlanCheck:
         plan = TypedPlan(site, typed)
         try:
@@ -215,7 +184,7 @@ def router(site: AppState) -> APIRouter:
             return PlanCheck(job=plan.job.name, title=plan.job.title, problems=problems_of(error))
         return PlanCheck(job=plan.job.name, title=plan.job.title, problems=[], itemCount=count)
 
-    @made.post(
+    @routes.post(
         "/api/plans/validate",
         summary="Validate a plan and everything it names; run nothing",
         responses=ERRORS,
@@ -229,13 +198,13 @@ def router(site: AppState) -> APIRouter:
         except UsageError as error:
             return PlanValidation(job=plan.job.name, title=plan.job.title, problems=problems_of(error))
 
-    @made.post("/api/runs", status_code=201, summary="Start a plan", responses=ERRORS, tags=["runs"])
+    @routes.post("/api/runs", status_code=201, summary="Start a plan", responses=ERRORS, tags=["runs"])
     async def start(typed: PlanRequest) -> StartedRun:
         plan = TypedPlan(site, typed)
         await asyncio.to_thread(plan.read)
         return StartedRun(runId=await plan.start())
 
-    return made
+    return routes
 
 
 def _override_names(job: Job) -> list[str]:
@@ -260,7 +229,7 @@ class TypedPlan:
 
     def __init__(self, site: AppState, request: PlanRequest) -> None:
         self._site, self._text = site, request.text
-        self.job = find_job(request.job) if request.job else recognize(request.text)
+        self.job = jobs.find_job(request.job) if request.job else jobs.recognize(request.text)
         self._values = request.overrides.model_dump(exclude_none=True)
         self._run_id: str = ""
         if _has_override(self.job, "runId"):
@@ -285,12 +254,10 @@ class TypedPlan:
 
     async def validate(self) -> PlanValidation:
         """Check everything the plan names, and estimate it."""
-        plan = await asyncio.to_thread(self.read)
-        if isinstance(self.job, CommandJob):
-            return await self._validate_by_command(self.job, plan)
-        return await asyncio.to_thread(self._validate, plan)
+        return await asyncio.to_thread(self._validate)
 
-    def _validate(self, plan: JobPlan) -> PlanValidation:
+    def _validate(self) -> PlanValidation:
+        plan = self.read()
         preview = lifecycle.preview(plan, self._site.context)
         estimate = plan.estimate(self._site.context)
         count = estimate.item_count if estimate else plan.item_count
@@ -304,32 +271,6 @@ class TypedPlan:
             forecast=PlannedChanges(costUsd=estimate.cost_usd, seconds=None, basis=estimate.basis)
             if estimate
             else self._estimate(plan),
-        )
-
-    async def _validate_by_command(self, job: CommandJob, plan: JobPlan) -> PlanValidation:
-        name = f"{secrets.token_hex(8)}{job.plan_suffix}"
-        path = _write(self._site.kept / "checks", name, self._text)
-        words = job.words(path, self._site.folder, make_overrides(job, self._values))
-        try:
-            code, document, messages = await run_command(
-                self._site, [*words, "--dry-run", "--json"], seconds=VALIDATION_SECONDS
-            )
-        finally:
-            path.unlink(missing_ok=True)
-        if code or "itemCount" not in document:
-            raise _start_error(document, messages)
-        estimate = None
-        if "costUsd" in document:
-            basis = "Based on the length of the sessions."
-            estimate = PlannedChanges(costUsd=document["costUsd"], seconds=None, basis=basis)
-        return PlanValidation(
-            job=self.job.name,
-            title=self.job.title,
-            problems=[],
-            itemCount=document["itemCount"],
-            concurrency=plan.concurrency,
-            remarks=document.get("remarks") or [],
-            forecast=estimate or await asyncio.to_thread(self._estimate, plan),
         )
 
     def _estimate(self, plan: JobPlan) -> PlannedChanges | None:
@@ -346,21 +287,17 @@ class TypedPlan:
         site, job = self._site, self.job
         name = f"{site.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         path = await asyncio.to_thread(_write, site.kept / "plans", f"{name}{job.plan_suffix}", self._text)
-        if isinstance(job, CommandJob):
-            words = job.words(path, site.folder, make_overrides(job, self._values))
-            process = launch(site, [*words, "--json"], name)
-        else:
-            request = LaunchRequest(
-                job=job.name,
-                run_id=self._run_id,
-                plan_text=self._text,
-                plan_path=str(path),
-                folder=str(site.folder),
-                overrides=self._values,
-            )
-            process = await asyncio.to_thread(site.launcher.launch, request, name)
+        request = LaunchRequest(
+            job=job.name,
+            run_id=self._run_id,
+            plan_text=self._text,
+            plan_path=str(path),
+            folder=str(site.folder),
+            overrides=self._values,
+        )
+        process = await asyncio.to_thread(site.launcher.launch, request, name)
         run_id = await _wait_for_run(site, path, process)
-        if site.store.data_keys.is_sealed and not (isinstance(job, CommandJob) and job.needs_plan_file):
+        if site.store.data_keys.is_sealed:
             # The store has the text, encrypted.
             path.unlink(missing_ok=True)
         return run_id
@@ -377,7 +314,7 @@ def problems_of(error: UsageError) -> list[PlanProblem]:
 def _plan_problem(each: Problem) -> PlanProblem:
     """With its line, when it is in the typed text; else with the name of its file."""
     at = each.at
-    if Path(at.file).name in ("plan", "config", "config.yaml", "task.md") or "/serve/" in at.file:
+    if Path(at.file).name in TYPED_NAMES or "/serve/" in at.file:
         return PlanProblem(problem=each.problem, remedy=each.remedy, line=at.line, column=at.column)
     return PlanProblem(problem=each.problem, remedy=each.remedy, file=f"{at.file}:{at.line}")
 

@@ -28,7 +28,6 @@ POLICY = (
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 
-
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -71,7 +70,6 @@ class ErrorAnswer(BaseModel):
 # Declared for one status, referred to for the others: for each anew, it would take most of a server's start.
 _ERROR = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}}}
 
-
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"description": "It cannot be had so.", "model": ErrorAnswer},
     404: {"description": "There is no such thing.", "content": _ERROR},
@@ -93,7 +91,7 @@ def page(request: Request, template: str, *, title: str, status: int = 200, **va
     return HTMLResponse(html, status_code=status)
 
 
-def wrong(status: int, problem: str, remedy: str = "", **place: int | None) -> JSONResponse:
+def error_response(status: int, problem: str, remedy: str = "", **place: int | None) -> JSONResponse:
     """An error as JSON."""
     body = ErrorAnswer(error=ErrorDetail(problem=problem, remedy=remedy, **place))
     return JSONResponse(body.model_dump(exclude_none=True), status_code=status)
@@ -107,7 +105,9 @@ def install_errors(app: FastAPI) -> None:
         problem, _, remedy = str(error).partition("\n")
         if isinstance(error, PlanError) and error.problems:
             first = error.problems[0]
-            return wrong(400, first.problem, first.remedy, line=first.at.line, column=first.at.column)
+            return error_response(
+                400, first.problem, first.remedy, line=first.at.line, column=first.at.column
+            )
         if isinstance(error, NotFound):
             return _answer(request, 404, problem, remedy)
         if isinstance(error, StoreError):
@@ -116,12 +116,12 @@ def install_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _malformed(request: Request, error: RequestValidationError) -> Response:
-        said = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
-        return _answer(request, 422, "; ".join(said[:5])[:500], "")
+        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        return _answer(request, 422, "; ".join(problems[:5])[:500], "")
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
-        answer = _answer(request, error.status_code, *_in_words(request, error))
+        answer = _answer(request, error.status_code, *_problem_and_remedy(request, error))
         answer.headers.update(error.headers or {})
         return answer
 
@@ -133,7 +133,7 @@ def install_errors(app: FastAPI) -> None:
         return _answer(request, 500, problem, remedy)
 
     @app.exception_handler(Exception)
-    async def _unforeseen(request: Request, _: Exception) -> Response:
+    async def _internal(request: Request, _: Exception) -> Response:
         # Nothing of the error itself: it may hold what somebody said. Where the server runs, it is printed.
         problem, remedy = "the server made a mistake", "What it was is told where `proctor serve` runs."
         answer = _answer(request, 500, problem, remedy)
@@ -142,7 +142,7 @@ def install_errors(app: FastAPI) -> None:
         return answer
 
 
-def _in_words(request: Request, error: HTTPException) -> tuple[str, str]:
+def _problem_and_remedy(request: Request, error: HTTPException) -> tuple[str, str]:
     """Problem and remedy of what no route of ours has said."""
     path, every = request.url.path, "Every address of the HTTP interface is told at /api/docs."
     if error.status_code == 404:
@@ -155,7 +155,7 @@ def _in_words(request: Request, error: HTTPException) -> tuple[str, str]:
 def _answer(request: Request, status: int, problem: str, remedy: str) -> Response:
     wants_page = "text/html" in request.headers.get("accept", "") and request.method == "GET"
     if not wants_page or request.url.path.startswith("/api/"):
-        return wrong(status, problem, remedy)
+        return error_response(status, problem, remedy)
     title = "Not found" if status == 404 else "That did not work"
     return page(request, "error.html", title=title, status=status, problem=problem, remedy=remedy)
 

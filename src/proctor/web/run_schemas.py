@@ -13,8 +13,6 @@ from pydantic.alias_generators import to_camel
 
 
 RunId = Annotated[str, Path(description="The run's id, or an unambiguous beginning of it.", max_length=200)]
-
-
 SessionId = Annotated[
     str, Path(description="The session's id, or an unambiguous beginning of it.", max_length=300)
 ]

@@ -1,7 +1,4 @@
-"""A run as an answer: what it is, and how far it is.
-
-Knows nothing of routes.
-"""
+"""Views of runs for pages and API: state, items, and lines of the run list, with their caches."""
 
 import threading
 from collections import OrderedDict
@@ -36,19 +33,14 @@ from proctor.web.run_schemas import (
 )
 from proctor.web.state import AppState
 
-# The orders in which readers look at the items of a run, kept for the windows they ask for next.
-
-
-MOST_KEPT = 24
-"""Each takes nine bytes an item: a megabyte for a run of a hundred thousand."""
-
-
+MOST_CACHED = 24
+"""Each takes nine bytes per item: a megabyte for a run of a hundred thousand."""
 LIVE = timedelta(seconds=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemQuery:
-    """Which items, in which order."""
+    """Filter and order of items."""
 
     search: str = ""
     statuses: Sequence[str] = ()
@@ -60,56 +52,56 @@ class ItemQuery:
 class _CachedListing:
     listing: Listing
     state: tuple[Any, ...]
-    """Of the run, when it was made."""
-    made: datetime
+    """State of the run at that time."""
+    created_at: datetime
 
 
 class Listings:
-    """All orders that were asked for lately."""
+    """Sorted and filtered item lists, cached for the next window."""
 
     def __init__(self, site: AppState) -> None:
         self._site = site
-        self._kept: OrderedDict[tuple[Any, ...], _CachedListing] = OrderedDict()
+        self._cache: OrderedDict[tuple[Any, ...], _CachedListing] = OrderedDict()
         self._lock = threading.Lock()
 
-    def window(self, run_id: str, wanted: ItemQuery, *, offset: int, limit: int) -> ItemsAnswer:
+    def window(self, run_id: str, query: ItemQuery, *, offset: int, limit: int) -> ItemsAnswer:
         """A window of a run's items."""
-        for status in wanted.statuses:
+        for status in query.statuses:
             if status not in STATUSES:
                 raise NotFound(f"there is no status {status}\nThere are: {', '.join(STATUSES)}.")
         read = self._site.store.read
         run_id = read.batch(run_id, self._site.now())["runId"]
-        if wanted == ItemQuery():
+        if query == ItemQuery():
             counts = items.status_counts(read, run_id)
             rows, total = items.first_rows(read, run_id, offset=offset, limit=limit), sum(counts.values())
         else:
-            listing = self._listing(run_id, wanted)
-            positions, total = listing.window(wanted.statuses, offset, limit)
+            listing = self._listing(run_id, query)
+            positions, total = listing.window(query.statuses, offset, limit)
             rows, counts = items.rows_at(read, run_id, positions), listing.counts()
         return ItemsAnswer(items=[item_shape(row) for row in rows], offset=offset, total=total, counts=counts)
 
-    def _listing(self, run_id: str, wanted: ItemQuery) -> Listing:
-        key = (run_id, wanted.search, wanted.order, wanted.descending)
-        # One at a time: twenty who look at the same run would else sort it twenty times.
+    def _listing(self, run_id: str, query: ItemQuery) -> Listing:
+        key = (run_id, query.search, query.order, query.descending)
+        # One at a time, so that concurrent readers of a run do not sort it several times.
         with self._lock:
             state, now = self._state(run_id), self._site.now()
-            kept = self._kept.get(key)
-            if kept is None or (kept.state != state and not self._may_be_old(kept, state, now)):
-                made = items.listing(
-                    self._site.store.read, run_id, wanted.search, wanted.order, descending=wanted.descending
+            cached = self._cache.get(key)
+            if cached is None or (cached.state != state and not self._may_be_old(cached, state, now)):
+                listing = items.listing(
+                    self._site.store.read, run_id, query.search, query.order, descending=query.descending
                 )
-                kept = self._kept[key] = _CachedListing(made, state, self._site.now())
-            self._kept.move_to_end(key)
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
-            return kept.listing
+                cached = self._cache[key] = _CachedListing(listing, state, self._site.now())
+            self._cache.move_to_end(key)
+            while len(self._cache) > MOST_CACHED:
+                self._cache.popitem(last=False)
+            return cached.listing
 
     @staticmethod
-    def _may_be_old(kept: _CachedListing, state: tuple[Any, ...], now: datetime) -> bool:
-        return bool(state[0] == RUNNING and kept.state[0] == RUNNING and now - kept.made < LIVE)
+    def _may_be_old(cached: _CachedListing, state: tuple[Any, ...], now: datetime) -> bool:
+        return bool(state[0] == RUNNING and cached.state[0] == RUNNING and now - cached.created_at < LIVE)
 
     def _state(self, run_id: str) -> tuple[Any, ...]:
-        """What differs whenever the items of a run may have changed."""
+        """A value that changes whenever the items may have changed."""
         read = self._site.store.read
         batch = read.batch(run_id, self._site.now())
         counts = items.status_counts(read, run_id)
@@ -117,7 +109,7 @@ class Listings:
 
 
 def item_shape(row: PageItem) -> ItemShape:
-    """An item's row as an answer."""
+    """The response shape of an item row."""
     return ItemShape(**extended(Row, row, seconds=_seconds(row["startedAt"], row["finishedAt"])))
 
 
@@ -128,57 +120,53 @@ def _seconds(start: str | None, end: str | None) -> float | None:
 
 
 Money = tuple[float, float]
-"""In USD: set aside, spent."""
-
-
+"""In USD: reserved, spent."""
 ANALYSED = ("benchmark", "scenario", "dialogue")
 """Jobs that have an analysis of their own besides the report that every run has."""
-
-
 FIXED_HOLDS = timedelta(hours=1)
 
 
-def standing_of(
+def run_state(
     site: AppState, run_id: str, before: Progress | None = None, money: Money | None = None
 ) -> tuple[RunState, Progress]:
-    """How far a run is; hand the second part in again to make the next answer quick and its rate current.
+    """State of a run. Pass the returned progress as `before` next time: faster, and with a current rate.
 
-    `money` is what is known already of what was set aside and spent.
+    `money`: reserved and spent amounts, if already known.
     """
-    seen = progress(site.store.read, run_id, site.now(), before)
+    current = progress(site.store.read, run_id, site.now(), before)
     batch = site.store.read.batch(run_id, site.now())
-    reserved, spent = money_of(site, seen.run_id, seen.budget_usd) if money is None else money
-    rate = seen.items_per_second if seen.status == RUNNING else _overall(seen)
-    standing = RunState(
-        run_id=seen.run_id,
-        status=seen.status,
+    reserved, spent = money_of(site, current.run_id, current.budget_usd) if money is None else money
+    rate = current.items_per_second if current.status == RUNNING else _overall_rate(current)
+    state = RunState(
+        run_id=current.run_id,
+        status=current.status,
         reason=batch["reason"],
         finished_at=batch["finishedAt"],
-        is_stopping=bool(batch["abortRequestedAt"]) and seen.status == RUNNING,
-        counts=dict(seen.counts),
-        item_count=seen.total,
-        finished_count=seen.finished,
-        tokens=seen.tokens,
-        cost_usd=seen.cost_usd,
-        budget_usd=seen.budget_usd,
+        is_stopping=bool(batch["abortRequestedAt"]) and current.status == RUNNING,
+        counts=dict(current.counts),
+        item_count=current.total,
+        finished_count=current.finished,
+        tokens=current.tokens,
+        cost_usd=current.cost_usd,
+        budget_usd=current.budget_usd,
         spent_usd=spent,
         reserved_usd=reserved,
-        elapsed_seconds=round(seen.elapsed_seconds, 3),
+        elapsed_seconds=round(current.elapsed_seconds, 3),
         items_per_minute=None if rate is None else round(rate * 60, 2),
-        eta_seconds=None if seen.eta_seconds is None else round(seen.eta_seconds),
-        pools=[PoolShape.model_validate(pool) for pool in seen.pools],
-        running=[RunningShape.model_validate(item) for item in seen.running],
+        eta_seconds=None if current.eta_seconds is None else round(current.eta_seconds),
+        pools=[PoolShape.model_validate(pool) for pool in current.pools],
+        running=[RunningShape.model_validate(item) for item in current.running],
     )
-    return standing, seen
+    return state, current
 
 
 def money_of(site: AppState, run_id: str, budget_usd: float | None) -> Money:
-    """What a run has set aside and spent of its budget: a sum over each of its attempts."""
+    """Reserved and spent amounts of a run: sums over all attempts."""
     return (0.0, 0.0) if budget_usd is None else site.store.read.reserved_and_spent(run_id)
 
 
 class RunAnswers:
-    """Runs, whole. What was added up for one answer is used for the next."""
+    """Complete responses for runs, with cached aggregates."""
 
     def __init__(self, site: AppState) -> None:
         self._site = site
@@ -187,19 +175,19 @@ class RunAnswers:
         self._progress = ResultCache[list[Progress]](site.now, while_running=timedelta(days=1))
 
     def of(self, run_id: str) -> RunAnswer:
-        """A run, by its id or an unambiguous beginning of it."""
+        """A run, by its ID or an unambiguous prefix."""
         batch = self._site.store.read.batch(run_id, self._site.now())
-        return self._ended.get(batch, "", lambda: self._made(batch))
+        return self._ended.get(batch, "", lambda: self._answer(batch))
 
-    def _made(self, batch: BatchRow) -> RunAnswer:
+    def _answer(self, batch: BatchRow) -> RunAnswer:
         run_id = batch["runId"]
-        # A list that holds what was seen last, so that the next look need not add up everything.
-        seen = self._progress.get(batch, "", list)
-        standing, progressed = standing_of(self._site, run_id, seen[0] if seen else None)
-        seen[:] = [progressed]
-        fixed = self._fixed.get(batch, standing.item_count, lambda: self._look_up(run_id))
+        # The progress of the last call, so that the next one is incremental.
+        last = self._progress.get(batch, "", list)
+        state, progressed = run_state(self._site, run_id, last[0] if last else None)
+        last[:] = [progressed]
+        fixed = self._fixed.get(batch, state.item_count, lambda: self._look_up(run_id))
         return RunAnswer(
-            **standing.model_dump(),
+            **state.model_dump(),
             job=batch["job"],
             created_at=batch["createdAt"],
             plan_path=batch["planPath"],
@@ -220,25 +208,22 @@ class RunAnswers:
         )
 
     def _stand_ins(self, run_id: str) -> list[StandInShape]:
-        found = stand_ins(mock_sessions(select(self._site.store.read, Scope(run_id=run_id))))
-        return [StandInShape.model_validate(one) for one in found]
+        mocks = stand_ins(mock_sessions(select(self._site.store.read, Scope(run_id=run_id))))
+        return [StandInShape.model_validate(one) for one in mocks]
 
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """What does not change while a run has the same items."""
+    """What stays the same as long as a run has the same items."""
 
     makers: list[AgentModelShape]
     factors: list[str]
 
 
-def _overall(seen: Progress) -> float | None:
-    """Of a run that has ended: what it did in all its time, without what an abort kept it from doing."""
-    done = seen.finished - (seen.counts[ERROR] if seen.status == "aborted" else 0)
-    return done / seen.elapsed_seconds if done and seen.elapsed_seconds > 0 else None
-
-
-# Runs as a list shows them: what each is, how far it is, what it has cost.
+def _overall_rate(progress_: Progress) -> float | None:
+    """Average rate of a finished run, without items that an abort ended."""
+    done = progress_.finished - (progress_.counts[ERROR] if progress_.status == "aborted" else 0)
+    return done / progress_.elapsed_seconds if done and progress_.elapsed_seconds > 0 else None
 
 
 MOST_RUN_LISTS = 5000
@@ -257,36 +242,36 @@ class RunLine(BaseModel):
     itemCount: int  # noqa: N815
     finishedCount: int  # noqa: N815
     counts: dict[str, int]
-    """Items by status; every status is there."""
+    """Items by status, with every status."""
     tokensTotal: int  # noqa: N815
     costUsd: float | None  # noqa: N815
-    """None: no price is known."""
+    """None: unknown price."""
     budgetUsd: float | None  # noqa: N815
 
 
 class RunLines:
-    """Makes lines of runs, from any thread."""
+    """Makes lines of the run list; thread-safe."""
 
     def __init__(self, site: AppState) -> None:
         self._site = site
-        self._kept: dict[tuple[str, str, str], ItemTotals] = {}
+        self._cache: dict[tuple[str, str, str], ItemTotals] = {}
         self._lock = Lock()
 
     def of(self, rows: Sequence[ListedBatch]) -> list[RunLine]:
         """The lines of these batches."""
-        known = {row["runId"]: self._kept.get(_key(row)) for row in rows}
+        known = {row["runId"]: self._cache.get(_key(row)) for row in rows}
         fresh = runs.totals_of(
             self._site.store.read, [run_id for run_id, totals in known.items() if totals is None]
         )
-        totals = {run_id: found or fresh[run_id] for run_id, found in known.items()}
+        totals = {run_id: cached or fresh[run_id] for run_id, cached in known.items()}
         with self._lock:
-            if len(self._kept) > MOST_RUN_LISTS:
-                self._kept.clear()
-            self._kept |= {_key(row): totals[row["runId"]] for row in rows if row["status"] != RUNNING}
+            if len(self._cache) > MOST_RUN_LISTS:
+                self._cache.clear()
+            self._cache |= {_key(row): totals[row["runId"]] for row in rows if row["status"] != RUNNING}
         return [_line(row, totals[row["runId"]]) for row in rows]
 
     def named(self, run_ids: Sequence[str]) -> list[RunLine]:
-        """The lines of the batches with these ids, as far as they still are."""
+        """The lines of the batches with these IDs that exist."""
         return self.of(runs.batches_named(self._site.store.read, run_ids, self._site.now()))
 
 

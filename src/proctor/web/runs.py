@@ -1,7 +1,4 @@
-"""The Run page, and what it asks for: the run, its items, its plots, its plan.
-
-Knows nothing of how runs are carried out.
-"""
+"""The Batches and Run pages and their API: runs, items, charts, plan, downloads, deletion."""
 
 import asyncio
 import json
@@ -42,54 +39,52 @@ from proctor.web.run_views import ItemQuery, Listings, RunAnswers, RunLine, RunL
 from proctor.web.state import AppState
 
 MOST_ROWS = 500
-
-
 CHARTS_HOLD = timedelta(seconds=3)
-"""While items end; pages ask every five seconds."""
+"""Cache time while a run is executed; pages poll every five seconds."""
 
 
 def router(site: AppState) -> APIRouter:
     """The page of a run and the routes it uses."""
-    made = APIRouter(responses=ERRORS)
+    routes = APIRouter(responses=ERRORS)
     listings, answers = Listings(site), RunAnswers(site)
     drawn = ResultCache[ChartsAnswer](site.now, while_running=CHARTS_HOLD)
 
-    @made.get("/runs/{run_id}", include_in_schema=False)
-    def shown(request: Request, run_id: RunId) -> Response:
+    @routes.get("/runs/{run_id}", include_in_schema=False)
+    def show_page(request: Request, run_id: RunId) -> Response:
         batch = site.store.read.batch(run_id, site.now())
         if batch["runId"] != run_id:
             return RedirectResponse(f"/runs/{batch['runId']}")
         is_sealed = site.store.data_keys.is_sealed
         return page(request, "run.html", title=run_id, run_id=run_id, job=batch["job"], is_sealed=is_sealed)
 
-    @made.get("/runs/{run_id}/items/{item_id}", include_in_schema=False)
-    def item_shown(run_id: RunId, item_id: str) -> Response:
-        found = site.store.read.item(item_id, site.store.read.batch(run_id, site.now())["runId"])
-        if len(found) != 1:
+    @routes.get("/runs/{run_id}/items/{item_id}", include_in_schema=False)
+    def show_item(run_id: RunId, item_id: str) -> Response:
+        rows = site.store.read.item(item_id, site.store.read.batch(run_id, site.now())["runId"])
+        if len(rows) != 1:
             raise NotFound(f"run {run_id} has no item {item_id}\nIts items are on the page of the run.")
-        if not found[0]["sessionId"]:
-            raise NotFound(f"item {found[0]['id']} has not begun yet\nIts session appears here when it has.")
-        return RedirectResponse(f"/sessions/{found[0]['sessionId']}")
+        if not rows[0]["sessionId"]:
+            raise NotFound(f"item {rows[0]['id']} has not started yet\nIts session appears here when it has.")
+        return RedirectResponse(f"/sessions/{rows[0]['sessionId']}")
 
-    @made.get("/style/charts.css", include_in_schema=False)
+    @routes.get("/style/charts.css", include_in_schema=False)
     def style() -> Response:
         return Response(report_charts.STYLE, media_type="text/css", headers={"cache-control": "no-cache"})
 
-    @made.get("/api/runs/{run_id}", tags=["runs"], summary="A run, and how far it is")
+    @routes.get("/api/runs/{run_id}", tags=["runs"], summary="A run and its state")
     def run(run_id: RunId) -> RunAnswer:
         return answers.of(run_id)
 
-    @made.get("/api/runs/{run_id}/plan", tags=["runs"], summary="The plan a run was made from")
+    @routes.get("/api/runs/{run_id}/plan", tags=["runs"], summary="The plan a run was made from")
     def plan(run_id: RunId) -> PlanAnswer:
         batch = site.store.read.batch(run_id, site.now())
         return PlanAnswer(path=batch["planPath"], text=batch["planText"])
 
-    @made.get("/api/runs/{run_id}/items", tags=["runs"], summary="A window of a run's items")
+    @routes.get("/api/runs/{run_id}/items", tags=["runs"], summary="A window of a run's items")
     def items(
         run_id: RunId,
         search: Annotated[
             str,
-            Query(max_length=500, description="In the id, repository, prompt, model, agent or error."),
+            Query(max_length=500, description="Text in ID, repository, prompt, model, agent or error."),
         ] = "",
         status: Annotated[list[str] | None, Query(description="Only these statuses.")] = None,
         order: Annotated[
@@ -99,29 +94,29 @@ def router(site: AppState) -> APIRouter:
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
         limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
     ) -> ItemsAnswer:
-        """Searched, filtered, sorted and counted by the store. What is missing is sorted last."""
-        wanted = ItemQuery(
+        """Searched, filtered and sorted by the store; missing values come last."""
+        query = ItemQuery(
             search=search.replace("\0", ""),
             statuses=tuple(status or ()),
             order=_column(order),
             descending=descending,
         )
-        return listings.window(run_id, wanted, offset=offset, limit=limit)
+        return listings.window(run_id, query, offset=offset, limit=limit)
 
-    @made.get("/api/runs/{run_id}/charts", tags=["runs"], summary="The plots of a run")
+    @routes.get("/api/runs/{run_id}/charts", tags=["runs"], summary="The charts of a run")
     def charts(
         run_id: RunId,
-        by: Annotated[str, Query(max_length=200, description="What items are grouped by.")] = "",
+        by: Annotated[str, Query(max_length=200, description="Factor to group items by.")] = "",
     ) -> ChartsAnswer:
-        """Outcomes and times of all items; and by a factor: success rate, cost and time."""
+        """Outcomes and durations of all items; by factor: success rate, cost and duration."""
         batch = site.store.read.batch(run_id, site.now())
         return drawn.get(batch, by, lambda: _charts(site, batch["runId"], by))
 
-    return made
+    return routes
 
 
 def _column(order: str) -> str:
-    """The column that a member of an item is kept in: they have the same names."""
+    """The column to sort by; raises for an unknown one."""
     return order if order.startswith(items.FACTOR) or order in items.ORDERS else _unknown(order)
 
 
@@ -147,91 +142,84 @@ def _charts(site: AppState, run_id: str, by: str) -> ChartsAnswer:
     )
 
 
-# The Batches page: every run there is, and the deleting of one.
-
-
 Status = Literal["running", "completed", "aborted", "halted", "interrupted"]
 
 
 class RunPage(BaseModel):
-    """One page of the runs there are."""
+    """One page of the run list."""
 
     runs: list[RunLine]
     total: int
-    """How many the filter leaves."""
+    """Number of runs that match the filter."""
     all: int
-    """How many there are without it."""
+    """Number of all runs."""
     jobs: list[str]
-    """The jobs there are runs of."""
+    """Jobs that have runs."""
 
 
 class Deleted(BaseModel):
-    """What became of a run that was deleted."""
+    """A deleted run."""
 
     runId: str  # noqa: N815  names as in the record
     branches: int
-    """Session branches that were removed from repositories."""
+    """Session branches deleted from repositories."""
     kept: list[str]
-    """What could not be removed, and why."""
+    """What could not be deleted, and why."""
 
 
 def batches_router(site: AppState) -> APIRouter:
-    """The page, its list, and the deleting of runs."""
-    made = APIRouter(tags=["runs"])
+    """The page, the run list, and deletion of runs."""
+    routes = APIRouter(tags=["runs"])
     lines = RunLines(site)
 
-    @made.get("/", include_in_schema=False)
-    def shown(request: Request) -> Response:
+    @routes.get("/", include_in_schema=False)
+    def show_page(request: Request) -> Response:
         is_sealed = site.store.data_keys.is_sealed
         return page(request, "batches.html", title="Batches", is_sealed=is_sealed)
 
-    @made.get("/api/runs", summary="The runs there are, newest first", responses=ERRORS)
+    @routes.get("/api/runs", summary="List runs, newest first", responses=ERRORS)
     def listed(
-        status: Annotated[list[Status], Query(description="Only these; none: all.")] = [],  # noqa: B006
-        job: Annotated[list[str], Query(description="Only these; none: all.")] = [],  # noqa: B006
-        search: Annotated[str, Query(max_length=500, description="Text in the id or the plan.")] = "",
+        status: Annotated[list[Status], Query(description="Empty: all.")] = [],  # noqa: B006
+        job: Annotated[list[str], Query(description="Empty: all.")] = [],  # noqa: B006
+        search: Annotated[str, Query(max_length=500, description="Text in the ID or plan path.")] = "",
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     ) -> RunPage:
         read, now = site.store.read, site.now()
-        wanted = listing.RunFilter(statuses=status, jobs=job, search=search)
-        rows = listing.page_of_batches(read, wanted, now, limit=limit, offset=offset)
+        filter_ = listing.RunFilter(statuses=status, jobs=job, search=search)
+        rows = listing.page_of_batches(read, filter_, now, limit=limit, offset=offset)
         return RunPage(
             runs=lines.of(rows),
-            total=listing.count_batches(read, wanted, now),
+            total=listing.count_batches(read, filter_, now),
             all=listing.count_batches(read, listing.RunFilter(), now),
             jobs=listing.jobs_there_are(read),
         )
 
-    @made.delete("/api/runs/{run_id}", summary="Delete a run that has ended", responses=ERRORS)
+    @routes.delete("/api/runs/{run_id}", summary="Delete a finished run", responses=ERRORS)
     def deleted(
         run_id: str,
-        keep_branches: Annotated[bool, Query(description="Leave the branches of its sessions.")] = False,
+        keep_branches: Annotated[bool, Query(description="Keep the branches of its sessions.")] = False,
     ) -> Deleted:
-        # By its whole name only: what is deleted is gone.
-        found = listing.batches_named(site.store.read, [run_id], site.now())
-        if not found:
+        # Only by its full ID: deletion is final.
+        batches = listing.batches_named(site.store.read, [run_id], site.now())
+        if not batches:
             raise NotFound(f"there is no run {run_id}\nIt may have been deleted already.")
-        if found[0]["status"] == RUNNING:
+        if batches[0]["status"] == RUNNING:
             raise UsageError(f"run {run_id} is still running\nAbort it first.")
-        told = delete_run(site.store, run_id, site.home, site.environment, branches=not keep_branches)
-        return Deleted(runId=run_id, branches=told.branches, kept=list(told.kept))
+        deletion = delete_run(site.store, run_id, site.home, site.environment, branches=not keep_branches)
+        return Deleted(runId=run_id, branches=deletion.branches, kept=list(deletion.kept))
 
-    return made
-
-
-# Files of a run to take away: its tables, its report, the analysis of its kind of job.
+    return routes
 
 
 CHUNK = 256 * 1024
 
 
-# A report brings its own style and no script; it is shown as a page of nobody's.
+# A report has its own style and no scripts; it is sandboxed.
 REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; sandbox allow-popups allow-top-navigation-by-user-activation"
 )
-
 
 TYPES = {
     "json": "application/json",
@@ -243,12 +231,12 @@ TYPES = {
 
 
 def downloads_router(site: AppState) -> APIRouter:
-    """The routes that answer with files."""
-    made = APIRouter(prefix="/api/runs", tags=["runs"], responses=ERRORS)
+    """The routes of downloads: export, report, analysis."""
+    routes = APIRouter(prefix="/api/runs", tags=["runs"], responses=ERRORS)
 
-    @made.get(
+    @routes.get(
         "/{run_id}/export",
-        summary="The rows of a run as a file",
+        summary="Export the tables of a run",
         response_class=Response,
         responses=_file(*(one.partition(";")[0] for one in TYPES.values())),
     )
@@ -256,28 +244,28 @@ def downloads_router(site: AppState) -> APIRouter:
         run_id: RunId,
         format_: Annotated[Literal["json", "ndjson", "csv", "parquet"], Query(alias="format")] = "json",
         table: Annotated[
-            list[str] | None, Query(description="Which tables; several files come as one zip.")
+            list[str] | None, Query(description="Tables; several files are sent as one zip.")
         ] = None,
     ) -> Response:
-        """JSON is one document; the others are one file a table."""
+        """JSON is one document; the other formats have one file per table."""
         name, file = await asyncio.to_thread(_export, site, run_id, format_, table)
         return StreamingResponse(
-            _sent(file), media_type=TYPES[name.rpartition(".")[2]], headers=_as_file(name)
+            _chunks(file), media_type=TYPES[name.rpartition(".")[2]], headers=_as_file(name)
         )
 
-    @made.get(
+    @routes.get(
         "/{run_id}/report",
-        summary="What a run came to",
+        summary="The report of a run",
         response_class=Response,
         responses=_file("text/html", "text/plain", "text/markdown"),
     )
     def report(
         run_id: RunId,
         format_: Annotated[Literal["html", "md"], Query(alias="format")] = "html",
-        download: Annotated[bool, Query(description="To be kept, not shown.")] = False,
+        download: Annotated[bool, Query(description="Send as an attachment.")] = False,
     ) -> Response:
-        """A page to read, to mail or to print; or Markdown."""
-        summary = summarise(site.store.read, Scope(run_id=_found(site, run_id)["runId"]), site.now())
+        """HTML or Markdown."""
+        summary = summarise(site.store.read, Scope(run_id=_batch(site, run_id)["runId"]), site.now())
         run = summary.scope.run_id
         headers = _as_file(f"report-{run}.{format_}") if download else {}
         if format_ == "md":
@@ -285,15 +273,15 @@ def downloads_router(site: AppState) -> APIRouter:
             return Response(markdown(summary), media_type=f"{kind}; charset=utf-8", headers=headers)
         return _page(html(summary), headers)
 
-    @made.get(
+    @routes.get(
         "/{run_id}/analysis",
-        summary="What the analysis of this kind of job says",
+        summary="The analysis of a run, where its job has one",
         response_class=Response,
         responses=_file("text/html"),
     )
     def analysis_(run_id: RunId) -> Response:
-        """Ranks of a benchmark, effects of an experiment's variations, variance of a simulation."""
-        batch = _found(site, run_id)
+        """Leaderboard of a benchmark, effects of an experiment's variations, variance of dialogues."""
+        batch = _batch(site, run_id)
         if batch["job"] == "benchmark":
             comparison = compare(site.store.read, batch["runId"], site.now())
             return _page(benchmark_html(comparison, {}, site.now()))
@@ -301,23 +289,23 @@ def downloads_router(site: AppState) -> APIRouter:
             return _page(_experiment(batch))
         if batch["job"] == "dialogue":
             return _page(_dialogues(site, batch))
-        raise NotFound("this kind of job has no analysis of its own\nIts report says what there is to say.")
+        raise NotFound("this job has no analysis\nSee the report of the run.")
 
-    return made
+    return routes
 
 
 def _file(*types: str) -> dict[int | str, dict[str, Any]]:
-    """For `responses=` of a route that answers with a file of one of these types."""
+    """`responses=` of a route that sends a file of one of these types."""
     return {200: {"content": {one: {} for one in types}, "description": "The file."}}
 
 
-def _found(site: AppState, run_id: str) -> BatchRow:
+def _batch(site: AppState, run_id: str) -> BatchRow:
     return site.store.read.batch(run_id, site.now())
 
 
 def _export(site: AppState, run_id: str, form: str, tables: list[str] | None) -> tuple[str, IO[bytes]]:
-    """The name of the file, and the file: open, and already without a name of its own on the disk."""
-    run_id = _found(site, run_id)["runId"]
+    """The file name, and the open file, already deleted from its folder."""
+    run_id = _batch(site, run_id)["runId"]
     site.kept.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=site.kept, prefix="export-") as folder:
         written = export_tables(
@@ -334,18 +322,18 @@ def _export(site: AppState, run_id: str, form: str, tables: list[str] | None) ->
             with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
                 for one in written:
                     archive.write(one, one.name)
-        # However the sending ends, nothing is left behind: the folder goes before it begins.
+        # The folder is deleted before the file is sent, so nothing is left behind.
         return path.name, path.open("rb")
 
 
-async def _sent(file: IO[bytes]) -> AsyncIterator[bytes]:
+async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
     with file:
         while chunk := await asyncio.to_thread(file.read, CHUNK):
             yield chunk
 
 
 def _as_file(name: str) -> dict[str, str]:
-    # Run ids are letters, digits, dots, dashes and underscores; whatever else there is must not break out.
+    # Other characters than those of run IDs must not break the header.
     safe = "".join(
         letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in name
     )
@@ -366,22 +354,22 @@ def _experiment(batch: BatchRow) -> str:
 
 
 def _dialogues(site: AppState, batch: BatchRow) -> str:
-    rows, lost, rehearsed = list[dict[str, Any]](), 0, set[str]()
+    rows, left_out, mocked = list[dict[str, Any]](), 0, set[str]()
     for session in _sessions(site, batch["runId"]):
         if session["status"] not in ("success", "fail"):
-            lost += 1
+            left_out += 1
             continue
         rows.append(session_row(session))
         if session.get("stand_in"):
-            rehearsed |= {role["model"] for role in session["roles"].values() if role["model"]}
+            mocked |= {role["model"] for role in session["roles"].values() if role["model"]}
     if not rows:
         raise UsageError("there is no finished dialogue yet\nThe analysis begins with the first.")
     return dialogue_html(
         {
             "name": batch["runId"],
             "sessions": len(rows),
-            "left_out": lost,
-            "stand_ins": sorted(rehearsed),
+            "left_out": left_out,
+            "stand_ins": sorted(mocked),
             "measures": analysis(rows, ""),
         }
     )

@@ -1,19 +1,16 @@
-"""The Session page, and what it asks for: the session, its transcript a part at a time, its turns, its plots.
-
-Knows nothing of how sessions come about.
-"""
+"""The Session page and its API: session, transcript in parts, turns, charts, diff."""
 
 import asyncio
 import json
 import secrets
 from collections import defaultdict
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi import Path as PathParameter
 from starlette.responses import RedirectResponse, Response
 
+from proctor.api.handles import session_diff
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.formatting import short
 from proctor.item import RUNNING
@@ -25,7 +22,7 @@ from proctor.store.database import extended
 from proctor.store.tables import ItemRow, SessionRow
 from proctor.store.transcripts import HEAD_CHARACTERS, PART_CHARACTERS, TranscriptPiece, search
 from proctor.web.actions import POLL_SECONDS
-from proctor.web.launching import error_message, launch
+from proctor.web.launching import error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import (
     AttemptShape,
@@ -49,36 +46,27 @@ from proctor.web.run_schemas import (
     TurnsAnswer,
 )
 from proctor.web.state import AppState
-from proctor.workspace import merge_queue
-from proctor.workspace.source_repository import SourceRepository, open_source
-
-# A session as an answer: what was asked, how it went, what it cost, how it was judged.
-
 
 MOST_DETAILS = 20_000
-"""Characters; those of a scenario hold the whole scenario, which nobody reads here."""
-
-
+"""Maximum characters of item details; those of scenarios contain the whole scenario and are omitted."""
 MOST_METRICS = 2000
-
-
 Row = dict[str, Any]
 
 
 def find_session(site: AppState, session_id: str) -> SessionRow:
-    """One session's row, by its id, or whatever else names it."""
-    # By its whole id first, which an index knows; the other names are looked for in all sessions.
-    found = site.store.read.exact_session(session_id)
-    return found[0] if found else site.store.read.session(session_id)
+    """The row of a session by ID, prefix or name."""
+    # By exact ID first, which is indexed; other names need a search.
+    rows = site.store.read.exact_session(session_id)
+    return rows[0] if rows else site.store.read.session(session_id)
 
 
 def session_answer(site: AppState, session_id: str) -> SessionAnswer:
-    """A session, whole but for its transcript."""
+    """A session without its transcript."""
     read = site.store.read
     row = find_session(site, session_id)
     id_ = row["id"]
     if row["status"] == RUNNING:
-        # What it came to is written when it ends.
+        # Totals are written when it ends.
         row = extended(SessionRow, row, **transcripts.so_far(read, id_))
     last, count = transcripts.extent(read, id_)
     attempts = read.attempts(row["runId"], row["itemId"]) if row["runId"] and row["itemId"] else [row]
@@ -101,26 +89,26 @@ def session_answer(site: AppState, session_id: str) -> SessionAnswer:
 
 
 def item_row(site: AppState, row: SessionRow) -> ItemRow | None:
-    """The row of the item a session is an attempt at; None for a session that was imported."""
+    """The row of a session's item; None: an imported session."""
     if not row["runId"] or not row["itemId"]:
         return None
-    found = site.store.read.exact_item(row["runId"], row["itemId"])
-    return found[0] if found else None
+    rows = site.store.read.exact_item(row["runId"], row["itemId"])
+    return rows[0] if rows else None
 
 
 def _item(site: AppState, row: SessionRow) -> ItemOfSession | None:
-    found = item_row(site, row)
-    if found is None:
+    row_ = item_row(site, row)
+    if row_ is None:
         return None
-    prompt, details = found["prompt"], found["details"]
+    prompt, details = row_["prompt"], row_["details"]
     return ItemOfSession(
-        id=found["id"],
+        id=row_["id"],
         prompt=TextShape(
             text=prompt[:HEAD_CHARACTERS], size=len(prompt), is_cut=len(prompt) > HEAD_CHARACTERS
         ),
-        repeat=found["repeat"],
-        status=found["status"],
-        factors=json.loads(found["factors"]),
+        repeat=row_["repeat"],
+        status=row_["status"],
+        factors=json.loads(row_["factors"]),
         details=json.loads(details) if len(details) <= MOST_DETAILS else {},
     )
 
@@ -130,7 +118,7 @@ def _plain(step: Row) -> Row:
 
 
 def vars_of(piece: transcripts.TranscriptPiece) -> Row:
-    """A piece of text as an answer's member."""
+    """A piece of text as a response member."""
     return {"text": piece.text, "size": piece.size, "isCut": piece.is_cut}
 
 
@@ -140,30 +128,28 @@ def no_turns(session_id: str) -> NotFound:
 
 
 MOST_EVENTS = 500
-
-
 MOST_PLOTS = 12
 
 
 def router(site: AppState) -> APIRouter:
     """The page of a session and the routes it uses."""
-    made = APIRouter(responses=ERRORS)
+    routes = APIRouter(responses=ERRORS)
     read = site.store.read
 
-    @made.get("/sessions/{session_id}", include_in_schema=False)
-    def shown(request: Request, session_id: SessionId) -> Response:
+    @routes.get("/sessions/{session_id}", include_in_schema=False)
+    def show_page(request: Request, session_id: SessionId) -> Response:
         row = find_session(site, session_id)
         if row["id"] != session_id:
             return RedirectResponse(f"/sessions/{row['id']}")
         title = row["name"] or f"Session {row['id'][:12]}"
         return page(request, "session.html", title=title, session_id=row["id"], run_id=row["runId"] or "")
 
-    @made.get("/api/sessions/{session_id}", tags=["sessions"], summary="A session, but for its transcript")
+    @routes.get("/api/sessions/{session_id}", tags=["sessions"], summary="A session without its transcript")
     def session(session_id: SessionId) -> SessionAnswer:
         return session_answer(site, session_id)
 
-    @made.get(
-        "/api/sessions/{session_id}/prompt", tags=["sessions"], summary="A piece of what a session was asked"
+    @routes.get(
+        "/api/sessions/{session_id}/prompt", tags=["sessions"], summary="Part of the prompt of a session"
     )
     def prompt(
         session_id: SessionId,
@@ -173,44 +159,44 @@ def router(site: AppState) -> APIRouter:
         item = item_row(site, find_session(site, session_id))
         return _part_of(item["prompt"] if item else "", offset, limit)
 
-    @made.get(
+    @routes.get(
         "/api/sessions/{session_id}/events",
         tags=["sessions"],
-        summary="What was said and done, in order",
+        summary="Messages, tool calls and model calls, in order",
         response_model_exclude_none=True,
     )
     def events(
         session_id: SessionId,
-        after: Annotated[int, Query(ge=0, le=2**53, description="The position of the last one seen.")] = 0,
+        after: Annotated[int, Query(ge=0, le=2**53, description="Position of the last event received.")] = 0,
         limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 100,
     ) -> EventsAnswer:
-        """Long texts are cut; the rest is asked for with `texts`."""
-        found = transcripts.events(read, find_session(site, session_id)["id"], after=after, limit=limit + 1)
-        return _events(found, after, limit)
+        """Long texts are truncated; `texts` returns the rest."""
+        rows = transcripts.events(read, find_session(site, session_id)["id"], after=after, limit=limit + 1)
+        return _events(rows, after, limit)
 
-    @made.get(
+    @routes.get(
         "/api/sessions/{session_id}/search",
         tags=["sessions"],
-        summary="Where a text occurs in messages and calls of tools",
+        summary="Search messages and tool calls",
     )
     def searched(
         session_id: SessionId,
-        text: Annotated[str, Query(min_length=1, max_length=500, description="In any case.")],
+        text: Annotated[str, Query(min_length=1, max_length=500, description="Case-insensitive.")],
         after: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 100,
     ) -> SearchAnswer:
-        """A long session is looked through in several answers, each from where the last one ended."""
-        found = search(read, find_session(site, session_id)["id"], text, after=after, limit=limit)
+        """Long sessions are searched in several requests; each continues after the last position."""
+        result = search(read, find_session(site, session_id)["id"], text, after=after, limit=limit)
         return SearchAnswer(
-            hits=[HitShape.model_validate(hit) for hit in found.hits],
-            last_position=found.last_position,
-            has_more=found.has_more,
+            hits=[HitShape.model_validate(hit) for hit in result.hits],
+            last_position=result.last_position,
+            has_more=result.has_more,
         )
 
-    @made.get(
+    @routes.get(
         "/api/sessions/{session_id}/calls",
         tags=["sessions"],
-        summary="Calls of models and tools: when, how long, what for, how much",
+        summary="Model and tool calls: time, duration, tokens, cost",
         response_model_exclude_none=True,
     )
     def calls(
@@ -218,14 +204,14 @@ def router(site: AppState) -> APIRouter:
         after: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 200,
     ) -> EventsAnswer:
-        """The same events without what was said in them."""
-        found = transcripts.calls(read, find_session(site, session_id)["id"], after=after, limit=limit + 1)
-        return _events(found, after, limit)
+        """The same events without their texts."""
+        rows = transcripts.calls(read, find_session(site, session_id)["id"], after=after, limit=limit + 1)
+        return _events(rows, after, limit)
 
-    @made.get(
+    @routes.get(
         "/api/sessions/{session_id}/texts/{position}/{part}",
         tags=["sessions"],
-        summary="A piece of a long text of an event",
+        summary="Part of a long text of an event",
     )
     def text(
         session_id: SessionId,
@@ -234,14 +220,14 @@ def router(site: AppState) -> APIRouter:
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=PART_CHARACTERS)] = PART_CHARACTERS,
     ) -> TextAnswer:
-        found = find_session(site, session_id)["id"]
-        piece = transcripts.text_part(read, found, position, part, offset=offset, limit=limit)
+        id_ = find_session(site, session_id)["id"]
+        piece = transcripts.text_part(read, id_, position, part, offset=offset, limit=limit)
         return _text(piece, offset)
 
-    @made.get(
+    @routes.get(
         "/api/sessions/{session_id}/steps/{step}/{part}",
         tags=["sessions"],
-        summary="A piece of what a step put out, or of what its check printed",
+        summary="Part of the output of a step or of its check",
     )
     def step_text(
         session_id: SessionId,
@@ -253,44 +239,44 @@ def router(site: AppState) -> APIRouter:
         whole = transcripts.step_text(read, find_session(site, session_id)["id"], step, part)
         return _part_of(whole, offset, limit)
 
-    @made.get(
-        "/api/sessions/{session_id}/turns", tags=["sessions"], summary="The turns of a scenario, as played"
-    )
+    @routes.get("/api/sessions/{session_id}/turns", tags=["sessions"], summary="The turns of a scenario")
     def turns(
         session_id: SessionId,
         after: Annotated[int, Query(ge=0, le=2**31)] = 0,
         limit: Annotated[int, Query(ge=1, le=50)] = 10,
     ) -> TurnsAnswer:
-        """With those that earlier attempts at the same run had finished."""
+        """Includes turns that earlier attempts completed."""
         row = find_session(site, session_id)
         item = item_row(site, row)
         if row["job"] != "scenario" or item is None:
             raise no_turns(row["id"])
         played = run_from_store(read, item).turns
-        wanted = [turn_as_plain(turn) for turn in played if turn.number > after][:limit]
-        return TurnsAnswer(turns=wanted, total=len(played))
+        selected = [turn_as_plain(turn) for turn in played if turn.number > after][:limit]
+        return TurnsAnswer(turns=selected, total=len(played))
 
-    @made.get(
-        "/api/sessions/{session_id}/charts", tags=["sessions"], summary="A session's metrics over its steps"
+    @routes.get(
+        "/api/sessions/{session_id}/charts",
+        tags=["sessions"],
+        summary="Charts of a session's metrics over its steps",
     )
     def charts(session_id: SessionId) -> ChartsAnswer:
         return ChartsAnswer(charts=_over_steps(site, find_session(site, session_id)["id"]))
 
-    return made
+    return routes
 
 
-def _events(found: list[dict[str, object]], after: int, limit: int) -> EventsAnswer:
-    shown = [
+def _events(rows: list[dict[str, object]], after: int, limit: int) -> EventsAnswer:
+    events = [
         EventShape.model_validate(
             {
                 name: vars_of(value) if isinstance(value, TranscriptPiece) else value
                 for name, value in row.items()
             }
         )
-        for row in found[:limit]
+        for row in rows[:limit]
     ]
     return EventsAnswer(
-        events=shown, last_position=shown[-1].position if shown else after, has_more=len(found) > limit
+        events=events, last_position=events[-1].position if events else after, has_more=len(rows) > limit
     )
 
 
@@ -312,7 +298,7 @@ def _over_steps(site: AppState, session_id: str) -> list[ChartShape]:
         series[row["name"]].append(
             Point(label=f"step {row['step']}", x=float(row["step"]), y=float(row["value"]))
         )
-    # One point is no line.
+    # A line needs two points.
     drawn = {name: points for name, points in series.items() if len(points) > 1}
     return [
         ChartShape(caption=name, svg=line(f"{name} over turns", points, x_axis="turn", say_y=short))
@@ -320,53 +306,50 @@ def _over_steps(site: AppState, session_id: str) -> list[ChartShape]:
     ]
 
 
-# What a session changed, and what becomes of its branch.
-
-
 SHOWN_CHARACTERS = 1_000_000
-"""Of a patch; more is nothing to read in a page, and can be had as a file."""
+"""Maximum characters of a diff on the page; the patch file has all of it."""
 
 
 def diffs_router(site: AppState) -> APIRouter:
     """The routes about the branch of a session."""
-    made = APIRouter(prefix="/api/sessions", tags=["sessions"], responses=ERRORS)
+    routes = APIRouter(prefix="/api/sessions", tags=["sessions"], responses=ERRORS)
 
-    @made.get(
+    @routes.get(
         "/{session_id}/diff",
-        summary="What a session changed",
+        summary="The diff of a session",
         response_model=DiffAnswer,
         responses={200: {"content": {"text/x-patch": {}}}},
     )
     def diff(
         session_id: SessionId,
         format_: Annotated[
-            Literal["json", "patch"], Query(alias="format", description="`patch` is the patch itself, whole.")
+            Literal["json", "patch"], Query(alias="format", description="`patch`: the complete patch file.")
         ] = "json",
     ) -> Any:
-        """As a patch against what it began from; also after it was merged, as long as git knows it."""
+        """Against its base commit; also after the merge, as long as git keeps the commits."""
         row = find_session(site, session_id)
         if format_ == "patch":
             headers = {"content-disposition": f'attachment; filename="{row["id"]}.patch"'}
-            text = _patch_or_refusal(site, row)
+            text = _patch(site, row)
             return Response(text.encode("utf-8", "replace"), media_type="text/x-patch", headers=headers)
         return _diff(site, row)
 
-    @made.post("/{session_id}/merge", summary="Bring a session's work onto its base branch")
+    @routes.post("/{session_id}/merge", summary="Merge a session into its base branch")
     async def merge(session_id: SessionId) -> BranchAnswer:
-        """Squashed, checked again if the base branch has moved, fast-forwarded. Never pushes."""
+        """Squash merge, checked again if the base branch has changed. Never pushes."""
         id_ = await asyncio.to_thread(_with_branch, site, session_id)
-        done = await _commanded(site, ["sessions", "merge", id_, "--json"], f"merge-{id_}")
+        done = await _run_detached(site, ["sessions", "merge", id_, "--json"], f"merge-{id_}")
         return BranchAnswer(session_id=id_, result=done.get("result", "error"), message=done.get("error", ""))
 
-    @made.post("/{session_id}/discard", summary="Remove a session's branch and work tree")
+    @routes.post("/{session_id}/discard", summary="Delete a session's branch and worktree")
     async def discard(session_id: SessionId) -> BranchAnswer:
         """The record of the session stays."""
         id_ = await asyncio.to_thread(_with_branch, site, session_id)
         words = ["sessions", "cleanup", id_, "--branches", "--yes", "--json"]
-        done = await _commanded(site, words, f"discard-{id_}")
+        done = await _run_detached(site, words, f"discard-{id_}")
         return BranchAnswer(session_id=id_, result="discarded", message="; ".join(done.get("kept", [])))
 
-    return made
+    return routes
 
 
 def _with_branch(site: AppState, session_id: str) -> str:
@@ -376,9 +359,9 @@ def _with_branch(site: AppState, session_id: str) -> str:
     return str(row["id"])
 
 
-async def _commanded(site: AppState, words: list[str], name: str) -> dict[str, Any]:
-    """Have a command do it, whoever goes away meanwhile; its document."""
-    launched = await asyncio.to_thread(launch, site, words, f"{name}-{secrets.token_hex(3)}")
+async def _run_detached(site: AppState, words: list[str], name: str) -> dict[str, Any]:
+    """Run a command that continues if the client disconnects; its JSON document."""
+    launched = await asyncio.to_thread(site.launcher.start, words, f"{name}-{secrets.token_hex(3)}")
     while launched.process.poll() is None:
         await asyncio.sleep(POLL_SECONDS)
     document = launched.document
@@ -387,10 +370,10 @@ async def _commanded(site: AppState, words: list[str], name: str) -> dict[str, A
     return document
 
 
-def _patch_or_refusal(site: AppState, row: SessionRow) -> str:
+def _patch(site: AppState, row: SessionRow) -> str:
     _with_branch(site, row["id"])
     try:
-        return _patch(site, row)[0]
+        return session_diff(site.store, row, site.environment)[0]
     except (ProctorError, OSError) as error:
         raise NotFound(f"the changes of {row['id']} cannot be read: {error}") from error
 
@@ -400,7 +383,7 @@ def _diff(site: AppState, row: SessionRow) -> DiffAnswer:
     if not row["branch"]:
         return DiffAnswer(**about, state="none", diff="", is_cut=False, files=0)
     try:
-        text, is_there = _patch(site, row)
+        text, is_there = session_diff(site.store, row, site.environment)
     except (ProctorError, OSError) as error:
         problem = str(error).partition("\n")[0]
         return DiffAnswer(**about, state="unavailable", diff="", is_cut=False, files=0, problem=problem)
@@ -413,21 +396,3 @@ def _diff(site: AppState, row: SessionRow) -> DiffAnswer:
         is_cut=len(text) > SHOWN_CHARACTERS,
         files=text.count("\ndiff --git ") + text.startswith("diff --git "),
     )
-
-
-def _patch(site: AppState, row: SessionRow) -> tuple[str, bool]:
-    """The patch, and whether the branch is still there."""
-    source = open_source(Path(row["repo"]), site.environment)
-    if source.git.commit_of(f"refs/heads/{row['branch']}"):
-        return merge_queue.diff(source, row["branch"], row["baseBranch"]), True
-    return _from_commits(site, source, row), False
-
-
-def _from_commits(site: AppState, source: SourceRepository, row: SessionRow) -> str:
-    """What the branch held, from its last commit: git keeps that for some weeks."""
-    last = transcripts.last_commit(site.store.read, row["id"])
-    tip = source.git.commit_of(last) if last else ""
-    base = source.git.commit_of(row["baseSha"]) if row["baseSha"] else ""
-    if not tip or not base:
-        return ""
-    return source.git("diff", "--no-ext-diff", "--no-textconv", "--no-color", base, tip, "--")

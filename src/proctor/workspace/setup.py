@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from proctor.errors import ProctorError, WorkspaceError
+from proctor.formatting import clipped
 from proctor.git import GitError
 from proctor.item import Item
-from proctor.processes import clipped, undisturbed
+from proctor.processes import undisturbed
 from proctor.runner import Services
 from proctor.session import Note, Workspace
 from proctor.workspace.environment import make_home, release_port, reserve_port, session_environment

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import boto3
@@ -59,17 +61,15 @@ def arrive(url, *sessions):
     logs.put_log_events(logGroupName=GROUP, logStreamName="spans", logEvents=events)
 
 
-def killed_by_mark(evaluation_id):
-    """Kill whatever process carries the job out."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if evaluation_id.encode() in words:
-            os.kill(int(entry.name), signal.SIGKILL)
-            return True
-    return False
+def kill_owner(folder, evaluation_id):
+    """Kill the process that executes a job; false: there is none."""
+    with closing(sqlite3.connect(folder / "home" / "proctor.db")) as database:
+        row = database.execute('SELECT "owner" FROM "batches" WHERE "runId" = ?', [evaluation_id]).fetchone()
+    owner = re.search(r":(\d+):", row[0])
+    if not owner or b"launched" not in Path(f"/proc/{owner[1]}/cmdline").read_bytes():
+        return False
+    os.kill(int(owner[1]), signal.SIGKILL)
+    return True
 
 
 def ended(data, job_id):
@@ -118,7 +118,7 @@ def test_a_server_killed_in_mid_job_goes_on_with_it_when_started_again(tmp_path)
     with serving(tmp_path) as (server, url):
         job_id = begun(url, sessions)
         server.kill()
-        assert killed_by_mark(job_id), "the job was to be in mid-course"
+        assert kill_owner(tmp_path, job_id), "the job was to be in mid-course"
 
     with serving(tmp_path) as (_, url):
         job, judged = outcome(url, job_id)
@@ -133,7 +133,7 @@ def test_a_job_whose_process_dies_is_taken_up_by_the_server_that_started_it(tmp_
     sessions = [f"s-{number}" for number in range(30)]
     with serving(tmp_path) as (_, url):
         job_id = begun(url, sessions)
-        assert killed_by_mark(job_id), "the job was to be in mid-course"
+        assert kill_owner(tmp_path, job_id), "the job was to be in mid-course"
 
         job, judged = outcome(url, job_id)
 

@@ -17,7 +17,7 @@ from proctor.batch.preflight import PreflightContext
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import UsageError
 from proctor.item import Item, digest_of
-from proctor.job import Job, JobPlan, PlanText
+from proctor.job import Job, JobPlan, PlanText, Starter
 from proctor.jobs.benchmark.models import (
     EVERYTHING,
     BatchSettings,
@@ -200,6 +200,11 @@ class BenchmarkJob(Job):
     noun = "run"
     plan_suffix = ".md"
     overrides = BenchmarkOverrides
+    starters = (
+        Starter(
+            file="benchmark.md", title="Benchmark task", overrides={"models": "scripted/echo,scripted/ok"}
+        ),
+    )
     override_aliases: ClassVar = {
         "concurrency": "parallel",
         "timeoutSec": "timeout",

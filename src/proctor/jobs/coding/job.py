@@ -10,7 +10,7 @@ from proctor.batch.preflight import PreflightContext
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import PlanError
 from proctor.item import Item
-from proctor.job import Job, JobPlan, PlanText, StoredPlan, top_level_keys
+from proctor.job import Job, JobPlan, PlanText, Starter, StoredPlan, top_level_keys
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, Overrides, read_plan
 from proctor.jobs.coding.preflight import inspect
 from proctor.models import ModelRouter
@@ -101,6 +101,11 @@ class CodingJob(Job):
     title = "Coding sessions or prompts"
     overrides = Overrides
     override_aliases: ClassVar = {"budget": "budget_usd"}
+    starters = (
+        Starter(file="coding.yaml", title="Coding sessions"),
+        Starter(file="prompts.yaml", title="Prompts with checks"),
+        Starter(file="models.yaml", title="Model comparison"),
+    )
 
     def recognizes(self, text: str) -> int:
         """How many top-level keys of a coding plan a text has."""

@@ -15,7 +15,7 @@ from proctor.errors import ProctorError, UsageError
 from proctor.evaluator import FindEvaluator, FindReference
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.formatting import plural
-from proctor.job import BatchEnd, Job, JobFiles, JobPlan, PlanText, top_level_keys
+from proctor.job import BatchEnd, Job, JobFiles, JobPlan, PlanEstimate, PlanText, Starter, top_level_keys
 from proctor.jobs.evaluation import prepare
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex, reference_of
 from proctor.jobs.evaluation.items import fill, find_sessions, make_jury
@@ -92,6 +92,15 @@ class EvaluationJobPlan(JobPlan):
         """Check that evaluators, models, keys and prices exist."""
         prepare.check(self.pending, models, ctx)
         return ()
+
+    def estimate(self, ctx: RunContext) -> PlanEstimate:
+        """Items and cost, from the sessions there are now."""
+        estimate = prepare.estimate(self.pending, ctx)
+        return PlanEstimate(
+            item_count=estimate.item_count,
+            cost_usd=estimate.cost_usd,
+            basis="Based on the length of the sessions.",
+        )
 
 
 @dataclass(frozen=True)
@@ -189,6 +198,7 @@ class EvaluationJob(Job):
     title = "Evaluation of sessions"
     command = "evaluate"
     overrides = EvaluationOverrides
+    starters = (Starter(file="evaluation.yaml", title="Evaluation"),)
     override_aliases: ClassVar = {"batchEvaluationName": "name", "timeoutSec": "timeout_sec"}
 
     def recognizes(self, text: str) -> int:

@@ -107,9 +107,14 @@ class EvaluationEstimate:
         return self.sessions * len(self.evaluators)
 
     @property
+    def cost_usd(self) -> float | None:
+        """Approximate cost; None: the price of a model is unknown."""
+        costs = [each.cost_usd for each in self.evaluators]
+        return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+    @property
     def document(self) -> dict[str, Any]:
         """As `--json` prints it."""
-        costs = [each.cost_usd for each in self.evaluators]
         return {
             "dryRun": True,
             "batchEvaluationName": self.name,
@@ -117,7 +122,7 @@ class EvaluationEstimate:
             "ignored": self.ignored,
             "itemCount": self.item_count,
             "evaluators": [each.document for each in self.evaluators],
-            "costUsd": None if None in costs else sum(cost for cost in costs if cost is not None),
+            "costUsd": self.cost_usd,
         }
 
 

@@ -12,7 +12,7 @@ from proctor.batch.preflight import check_model, mock_model_remark
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.item import Item
-from proctor.job import Job, JobPlan, Page, PlanText, StoredPlan, top_level_keys
+from proctor.job import Job, JobPlan, Page, PlanText, Starter, StoredPlan, top_level_keys
 from proctor.jobs.scenario.experiment import (
     CONFIG,
     KEPT_SCENARIO,
@@ -168,6 +168,7 @@ class ScenarioJob(Job):
     noun = "run"
     command = "experiment"
     overrides = ExperimentOverrides
+    starters = (Starter(file="experiment.yaml", title="Scenario experiment"),)
     override_aliases: ClassVar = {"concurrency": "max_parallel", "budget": "budget_usd"}
 
     def recognizes(self, text: str) -> int:

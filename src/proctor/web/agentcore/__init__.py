@@ -1,6 +1,6 @@
-"""The evaluation service's own HTTP interface: what its stock client calls, answered from this store.
+"""HTTP interface compatible with AWS Bedrock AgentCore Evaluations, so that its clients work with this store.
 
-Two planes, told apart by their paths, and the operations of the log service that results are read with.
+Control plane and data plane, told apart by path, and the CloudWatch Logs operations that read results.
 """
 
 from contextlib import asynccontextmanager
@@ -20,22 +20,19 @@ OPERATIONS = (
     *(*evaluators.OPERATIONS, *online.OPERATIONS, *evaluators.TAG_OPERATIONS),
 )
 
-
 PLACES = (
     *("/evaluations/batch-evaluate", "/evaluations/batch-evaluate/{rest:path}"),
     *("/evaluations/evaluate/{rest:path}", "/evaluators", "/evaluators/{rest:path}"),
     *("/online-evaluation-configs", "/online-evaluation-configs/{rest:path}", "/tags/{rest:path}"),
 )
-"""Every path below these is ours, also those of no operation: ids are read from the path as it was sent."""
-
-
+"""Paths of the interface. Operations are matched against the raw path, so that encoded IDs stay intact."""
 METHODS = ["GET", "POST", "PUT", "DELETE"]
 
 
 def router(site: AppState) -> APIRouter:
-    """The routes of this interface. Their callers are told apart by signature or bearer token."""
+    """The routes of the interface, authenticated by signature or bearer token."""
     service = Service(site)
-    # A limit that makes no sense is told before anything is served.
+    # Raises for invalid limits before the server starts.
     _ = service.limits
 
     @asynccontextmanager

@@ -1,7 +1,7 @@
-"""How this interface says that something cannot be had.
+"""Errors of the AgentCore interface.
 
-Each error has the name, the HTTP status and the members its model gives it; the client finds the name in a
-header and raises its own exception of that name.
+Each has the name, HTTP status and members of its service model; the client reads the name from a header and
+raises its own exception of that name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,12 @@ from typing import Any, ClassVar
 from proctor.web.agentcore.shapes import ShapeProblem
 
 MOST_MESSAGE_CHARACTERS = 10_000
-
-
 MOST_FIELDS = 200
-"""A list of 20,000 wrong members needs no answer of 20,000 lines."""
+"""Problems listed in one response."""
 
 
 class WireError(Exception):
-    """Anything a caller is told instead of an answer."""
+    """An error response."""
 
     status: ClassVar[int]
     name: str = ""
@@ -27,7 +25,7 @@ class WireError(Exception):
 
     @property
     def kind(self) -> str:
-        """What the client calls it."""
+        """Name of the exception on the client."""
         return self.name or type(self).__name__
 
     @property
@@ -49,32 +47,32 @@ class ValidationException(WireError):
 
     @property
     def body(self) -> Mapping[str, Any]:
-        told: dict[str, Any] = {"message": str(self), "reason": self.reason}
+        body: dict[str, Any] = {"message": str(self), "reason": self.reason}
         if self.flaws:
-            told["fieldList"] = [{"name": flaw.name, "message": flaw.constraint} for flaw in self.flaws]
-        return told
+            body["fieldList"] = [{"name": flaw.name, "message": flaw.constraint} for flaw in self.flaws]
+        return body
 
 
 class UnauthorizedException(WireError):
-    """The caller showed no token, or a wrong one."""
+    """The token is missing or wrong."""
 
     status = 401
 
 
 class ServiceQuotaExceededException(WireError):
-    """There is as much of this already as there may be."""
+    """A quota is exhausted."""
 
     status = 402
 
 
 class AccessDeniedException(WireError):
-    """The caller may not."""
+    """Access denied."""
 
     status = 403
 
 
 class SignatureRefused(WireError):
-    """The signature is missing, wrong or too old; the name says which, in the words of signed services."""
+    """The signature is missing, wrong or expired; `name` says which, as AWS services do."""
 
     status = 403
 
@@ -84,7 +82,7 @@ class SignatureRefused(WireError):
 
 
 class ResourceNotFoundException(WireError):
-    """There is nothing by this id."""
+    """No resource has this ID."""
 
     status = 404
 
@@ -96,31 +94,31 @@ class UnknownOperationException(WireError):
 
 
 class ConflictException(WireError):
-    """It is in a state in which this cannot be done."""
+    """The state of the resource does not allow the operation."""
 
     status = 409
 
 
 class RequestEntityTooLargeException(WireError):
-    """The body is longer than this operation reads."""
+    """The body exceeds the limit of the operation."""
 
     status = 413
 
 
 class ThrottlingException(WireError):
-    """Too many calls a second; the client tries again by itself."""
+    """Too many calls per second; the client retries."""
 
     status = 429
 
 
 class InternalServerException(WireError):
-    """We failed. The client tries again by itself."""
+    """Internal error; the client retries."""
 
     status = 500
 
 
 class LogsError(WireError):
-    """How log operations refuse: always 400, and the name says why."""
+    """Error of a log operation: always 400; `name` says why."""
 
     status = 400
 
@@ -129,8 +127,8 @@ class LogsError(WireError):
         self.name = name
 
 
-def told(flaws: Sequence[ShapeProblem]) -> ValidationException:
-    """One error for everything that is wrong with a request."""
+def validation_error(flaws: Sequence[ShapeProblem]) -> ValidationException:
+    """One error with every problem of a request."""
     messages = [flaw.message for flaw in flaws[:MOST_FIELDS]]
     if len(flaws) == 1:
         return ValidationException(messages[0], flaws=flaws)

@@ -1,8 +1,8 @@
-"""Judge one session at once: spans in, results out, nothing kept.
+"""Evaluate: score the spans of one session synchronously; stores nothing.
 
-Each target is judged by itself, so that one which fails or takes too long leaves the results of the others.
-The answer comes before the client loses its patience; what is not judged by then says so. A client that sends
-the same request again while the first one is still under way gets the first one's answer.
+Targets are evaluated independently, so that one that fails or times out leaves the results of the others.
+The response is sent before the client times out; targets not evaluated by then have an error. A request that
+is repeated while the first is in progress shares its response.
 """
 
 import asyncio
@@ -24,20 +24,17 @@ from proctor.session import Session
 from proctor.store.sessions import evidence_of_import
 from proctor.telemetry import Document, normalised, session_of
 from proctor.telemetry.documents import is_span, service_of, session_key_of
-from proctor.web.agentcore.errors import ResourceNotFoundException, ValidationException, told
+from proctor.web.agentcore.errors import ResourceNotFoundException, ValidationException, validation_error
 from proctor.web.agentcore.operation import Operation
 from proctor.web.agentcore.request_shapes import EVALUATE
 from proctor.web.agentcore.service import Service
 from proctor.web.agentcore.shapes import EVALUATOR_NAMES, Members, ShapeProblem, is_managed
 
-# The session that a caller brings along as spans, as an evaluator sees it.
-
-
 INPUT = "evaluationInput.sessionSpans"
 
 
 def evidence_of_spans(spans: Sequence[Any], references: Sequence[Mapping[str, Any]]) -> Evidence:
-    """What the spans tell, with what was expected of it."""
+    """The session in spans, with its ground truth."""
     session = _session(_documents(spans))
     evidence = evidence_of_import(session)
     return replace(evidence, reference=_reference(evidence, references)) if references else evidence
@@ -61,11 +58,11 @@ def _documents(spans: Sequence[Any]) -> list[Document]:
 
 
 def _mapping(span: Any) -> Mapping[str, Any]:
-    # Readers of log streams hand over what they read: a document as text.
-    found = parse_json(span) if isinstance(span, str) else span
-    if not isinstance(found, Mapping):
+    # Clients that read log streams pass documents as text.
+    document = parse_json(span) if isinstance(span, str) else span
+    if not isinstance(document, Mapping):
         raise ValueError("it is no JSON object")
-    return found
+    return document
 
 
 def _session(documents: Sequence[Document]) -> Session:
@@ -91,7 +88,7 @@ def _session(documents: Sequence[Document]) -> Session:
 def _reference(evidence: Evidence, references: Sequence[Mapping[str, Any]]) -> Reference:
     turns = {trace.id: number for number, trace in enumerate(evidence.traces)}
     if flaws := list(_reference_flaws(evidence, references, turns)):
-        raise told(flaws)
+        raise validation_error(flaws)
     assertions, trajectory, responses = list[str](), None, dict[int, str]()
     for entry in references:
         about = entry["context"]["spanContext"]
@@ -99,7 +96,7 @@ def _reference(evidence: Evidence, references: Sequence[Mapping[str, Any]]) -> R
         if entry.get("expectedTrajectory") is not None:
             trajectory = entry["expectedTrajectory"].get("toolNames") or []
         if entry.get("expectedResponse") is not None:
-            # Without a trace it can only mean the one there is.
+            # Without a trace ID there is only one trace.
             turn = turns[about["traceId"].lower()] if about.get("traceId") else 0
             responses[turn] = entry["expectedResponse"]["text"]
     return Reference(assertions=assertions, trajectory=trajectory, responses=responses)
@@ -120,14 +117,9 @@ def _reference_flaws(
 
 
 MOST_RESULTS = 10
-"""Targets that are judged in one call; of more, the last ones."""
-
-
+"""Targets evaluated in one call: the last ones."""
 MOST_TEXT = 2048
-
-
 TARGETS = {"trace": "traceIds", "tool_call": "spanIds"}
-
 
 CODES = {
     "rate_limit": "ThrottlingException",
@@ -136,15 +128,15 @@ CODES = {
 }
 
 
-async def evaluate(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Judge a session, or share the answer to the same request that is under way."""
-    key = await run_in_threadpool(lambda: digest_of(dict(asked)))
-    task = service.under_way.get(key)
+async def evaluate(service: Service, request: Members) -> Mapping[str, Any]:
+    """Evaluate a session, or share the response of an identical request in progress."""
+    key = await run_in_threadpool(lambda: digest_of(dict(request)))
+    task = service.evaluations_in_progress.get(key)
     if task is None:
-        task = asyncio.create_task(_evaluate(service, asked))
-        service.under_way[key] = task
-        task.add_done_callback(lambda _: service.under_way.pop(key, None))
-    # Of two who wait for it, one that goes away must not take it from the other.
+        task = asyncio.create_task(_evaluate(service, request))
+        service.evaluations_in_progress[key] = task
+        task.add_done_callback(lambda _: service.evaluations_in_progress.pop(key, None))
+    # A client that disconnects must not cancel it for the others.
     return await asyncio.shield(task)
 
 
@@ -160,17 +152,17 @@ OPERATIONS = (
 )
 
 
-async def _evaluate(service: Service, asked: Members) -> Mapping[str, Any]:
-    evaluator_id = asked["evaluatorId"]
+async def _evaluate(service: Service, request: Members) -> Mapping[str, Any]:
+    evaluator_id = request["evaluatorId"]
     deadline = asyncio.get_running_loop().time() + service.limits.evaluate_seconds
     evaluator = await run_in_threadpool(_evaluator, service, evaluator_id)
     evidence = await run_in_threadpool(
         evidence_of_spans,
-        asked["evaluationInput"]["sessionSpans"],
-        asked.get("evaluationReferenceInputs") or (),
+        request["evaluationInput"]["sessionSpans"],
+        request.get("evaluationReferenceInputs") or (),
     )
-    targets = _targets(evaluator, evidence, asked.get("evaluationTarget") or {})
-    scores = await _judged(evaluator, evidence, targets, deadline)
+    targets = _targets(evaluator, evidence, request.get("evaluationTarget") or {})
+    scores = await _judge_targets(evaluator, evidence, targets, deadline)
     return {"evaluationResults": [_result(service, evaluator_id, evidence, score) for score in scores]}
 
 
@@ -194,43 +186,47 @@ def _evaluator(service: Service, evaluator_id: str) -> Evaluator:
         raise ResourceNotFoundException(str(error).partition("\n")[0]) from error
 
 
-def _targets(evaluator: Evaluator, evidence: Evidence, given: Mapping[str, Any]) -> list[EvaluationTarget]:
-    """What is to be judged, oldest first. Raises where the targets are of another level, or not there."""
-    wanted = TARGETS.get(evaluator.level)
-    for name in given:
-        if name != wanted:
-            rather = f"{wanted}" if wanted else "absent"
-            raise told([ShapeProblem("evaluationTarget", f"Member must be {rather} for this evaluator")])
-    ids = [each.lower() for each in given.get(wanted or "", ())]
-    found = targets_of(replace(evidence, targets=frozenset(ids)), evaluator.level)
-    missing = [each for each in ids if each not in {target.id for target in found}]
+def _targets(
+    evaluator: Evaluator, evidence: Evidence, requested: Mapping[str, Any]
+) -> list[EvaluationTarget]:
+    """Targets to evaluate, oldest first. Raises for targets of another level and for missing ones."""
+    member = TARGETS.get(evaluator.level)
+    for name in requested:
+        if name != member:
+            rather = f"{member}" if member else "absent"
+            raise validation_error(
+                [ShapeProblem("evaluationTarget", f"Member must be {rather} for this evaluator")]
+            )
+    ids = [each.lower() for each in requested.get(member or "", ())]
+    targets = targets_of(replace(evidence, targets=frozenset(ids)), evaluator.level)
+    missing = [each for each in ids if each not in {target.id for target in targets}]
     if missing:
-        raise told(
+        raise validation_error(
             [
                 ShapeProblem(
-                    f"evaluationTarget.{wanted}", f"Member must be in the provided spans: {missing[0]}"
+                    f"evaluationTarget.{member}", f"Member must be in the provided spans: {missing[0]}"
                 )
             ]
         )
-    if not found:
+    if not targets:
         raise ValidationException("no spans to evaluate")
-    return found
+    return targets
 
 
-async def _judged(
+async def _judge_targets(
     evaluator: Evaluator, evidence: Evidence, targets: Sequence[EvaluationTarget], deadline: float
 ) -> list[Score]:
-    """The scores of the last targets that have any: some evaluators have nothing to say to most of them."""
-    found: list[Sequence[Score]] = []
+    """Scores of the last targets that have any: some evaluators skip most targets."""
+    results: list[Sequence[Score]] = []
     left = list(targets)
-    while left and len(found) < MOST_RESULTS:
+    while left and len(results) < MOST_RESULTS:
         left, some = left[:-MOST_RESULTS], left[-MOST_RESULTS:]
-        judged = await _together(evaluator, evidence, some, deadline)
-        found = [scores for scores in judged if scores] + found
-    return [score for scores in found[-MOST_RESULTS:] for score in scores]
+        judged = await _judge_all(evaluator, evidence, some, deadline)
+        results = [scores for scores in judged if scores] + results
+    return [score for scores in results[-MOST_RESULTS:] for score in scores]
 
 
-async def _together(
+async def _judge_all(
     evaluator: Evaluator, evidence: Evidence, targets: Sequence[EvaluationTarget], deadline: float
 ) -> list[Sequence[Score]]:
     tasks = [asyncio.create_task(_judge(evaluator, evidence, target)) for target in targets]
@@ -264,7 +260,7 @@ def _failed(evaluator: Evaluator, target: EvaluationTarget, code: str, message: 
 
 
 def _result(service: Service, evaluator_id: str, evidence: Evidence, score: Score) -> dict[str, Any]:
-    told_of: dict[str, Any] = {
+    members: dict[str, Any] = {
         "evaluatorArn": service.names.arn(EVALUATOR_NAMES, evaluator_id),
         "evaluatorId": evaluator_id,
         "evaluatorName": evaluator_id if is_managed(evaluator_id) else score.evaluator,
@@ -277,18 +273,18 @@ def _result(service: Service, evaluator_id: str, evidence: Evidence, score: Scor
         "ignoredReferenceInputFields": list(score.ignored),
     }
     if score.error:
-        return told_of | {
+        return members | {
             "errorCode": (score.error_code or "InternalServerException")[:1024],
-            # A provider may well repeat the key it does not like.
-            "errorMessage": service.blot(score.error)[:MOST_TEXT],
+            # Providers may quote the rejected key.
+            "errorMessage": service.redact(score.error)[:MOST_TEXT],
         }
     verdict = {
         "evaluationDimensionName": score.dimension,
         "explanation": score.explanation[:MOST_TEXT],
         "label": score.label,
     }
-    told_of |= {name: text for name, text in verdict.items() if text}
-    return told_of | ({"value": score.value} if score.value is not None else {})
+    members |= {name: text for name, text in verdict.items() if text}
+    return members | ({"value": score.value} if score.value is not None else {})
 
 
 def _context(evidence: Evidence, score: Score) -> dict[str, str]:

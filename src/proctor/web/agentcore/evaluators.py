@@ -1,7 +1,6 @@
-"""Keep evaluators: make, look at, list, change and delete them.
+"""Operations on evaluators (create, get, list, update, delete) and on tags.
 
-Built-in ones are listed with the others and cannot be changed. An evaluator is active as soon as it is kept;
-there is nothing to wait for.
+Built-in evaluators are listed too and cannot be changed. A new evaluator is active at once.
 """
 
 import json
@@ -23,7 +22,7 @@ from proctor.web.agentcore.errors import (
     ResourceNotFoundException,
     ServiceQuotaExceededException,
     ValidationException,
-    told,
+    validation_error,
 )
 from proctor.web.agentcore.operation import Operation
 from proctor.web.agentcore.request_shapes import (
@@ -48,9 +47,6 @@ from proctor.web.agentcore.shapes import (
     read_arn,
 )
 
-# The evaluators that come with the service, as callers see them.
-
-
 MATCHING_WORDS = {
     "Builtin.TrajectoryExactOrderMatch": "whether exactly the expected tools were called, in their order",
     "Builtin.TrajectoryInOrderMatch": "whether the expected tools were called in their order, among others",
@@ -60,75 +56,73 @@ MATCHING_WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Managed:
-    """One evaluator that comes with the service."""
+    """A built-in evaluator."""
 
     level: Level
     judges: str
     instructions: str = ""
-    """What the judge is told. Empty: it is a program."""
+    """Instructions of the judge. Empty: it is a program."""
     ratings: tuple[Rating, ...] = ()
     needs_ground_truth: bool = False
 
 
 @cache
 def managed(harmful_value: float = 1.0) -> dict[str, Managed]:
-    """All of them, by id."""
-    found = {
+    """Built-in evaluators by ID."""
+    evaluators = {
         name: Managed(level="session", judges=MATCHING_WORDS[name], needs_ground_truth=True)
         for name in MATCHINGS
     }
     for name, one in JUDGED.items():
         question, _ = question_of(name, harmful_value)
-        found[f"{PREFIX}{name}"] = Managed(
+        evaluators[f"{PREFIX}{name}"] = Managed(
             level=one.level,
             judges=one.judges,
             instructions=question.instructions,
             ratings=question.dimensions[0].scale.ratings,
         )
-    return found
+    return evaluators
 
 
 TYPES = {"llmAsAJudge": "Custom", "codeBased": "CustomCode", "derived": "CustomDerived"}
-
-
 BUILTIN_SINCE = 1_767_225_600
-"""When built-in evaluators are said to have been made: the member is required, and there is no true one."""
+"""Creation time of built-in evaluators: a required member."""
 
 
-def create(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Keep a new evaluator."""
+def create(service: Service, request: Members) -> Mapping[str, Any]:
+    """Create an evaluator."""
     if service.store.definitions.count(EVALUATORS) >= service.limits.evaluators:
         raise ServiceQuotaExceededException(f"There may be {service.limits.evaluators} evaluators.")
-    _check(asked)
+    _check(request)
     now = timestamp(service.now)
     row = {
-        "id": new_id(asked["evaluatorName"]),
-        "name": asked["evaluatorName"],
-        "level": asked["level"],
-        "kind": next(iter(asked["evaluatorConfig"])),
-        "description": asked.get("description", ""),
-        "kmsKeyArn": asked.get("kmsKeyArn", ""),
+        "id": new_id(request["evaluatorName"]),
+        "name": request["evaluatorName"],
+        "level": request["level"],
+        "kind": next(iter(request["evaluatorConfig"])),
+        "description": request.get("description", ""),
+        "kmsKeyArn": request.get("kmsKeyArn", ""),
         "createdAt": now,
         "updatedAt": now,
     }
-    kept = service.store.definitions.create_evaluator(
-        row, asked["evaluatorConfig"], token_of("CreateEvaluator", asked)
+    stored = service.store.definitions.create_evaluator(
+        row, request["evaluatorConfig"], token_of("CreateEvaluator", request)
     )
-    arn = service.names.arn(EVALUATOR_NAMES, kept["id"])
-    if asked.get("tags") and kept["id"] == row["id"]:
-        service.store.definitions.tag(arn, asked["tags"])
+    arn = service.names.arn(EVALUATOR_NAMES, stored["id"])
+    if request.get("tags") and stored["id"] == row["id"]:
+        service.store.definitions.tag(arn, request["tags"])
     return {
         "evaluatorArn": arn,
-        "evaluatorId": kept["id"],
-        "createdAt": seconds(kept["createdAt"]),
+        "evaluatorId": stored["id"],
+        "createdAt": seconds(stored["createdAt"]),
         "status": "ACTIVE",
     }
 
 
-def get(service: Service, asked: Members) -> Mapping[str, Any]:
-    """One evaluator; its configuration too, unless only the rest is asked for."""
-    evaluator_id = asked["evaluatorId"]
-    with_config = asked.get("includedData") != "METADATA_ONLY"
+def get(service: Service, request: Members) -> Mapping[str, Any]:
+    """Get an evaluator, with its configuration unless the request excludes it."""
+    evaluator_id = request["evaluatorId"]
+    with_config = request.get("includedData") != "METADATA_ONLY"
     if is_managed(evaluator_id):
         return _builtin(service, evaluator_id, with_config=with_config)
     row = service.store.definitions.evaluator(evaluator_id, with_config=with_config)
@@ -136,18 +130,18 @@ def get(service: Service, asked: Members) -> Mapping[str, Any]:
     return {**_summary(service, row), **config}
 
 
-def list_all(service: Service, asked: Members) -> Mapping[str, Any]:
-    """A page of the evaluators: built-in ones first, then those that are kept."""
-    limit = asked.get("maxResults", paging.PAGE)
-    seen = paging.key_of("evaluators", asked.get("nextToken"), str, str) or ["builtin", ""]
+def list_all(service: Service, request: Members) -> Mapping[str, Any]:
+    """List evaluators, a page at a time: built-in ones first."""
+    limit = request.get("maxResults", paging.PAGE)
+    position = paging.key_of("evaluators", request.get("nextToken"), str, str) or ["builtin", ""]
     entries: list[tuple[list[str], Mapping[str, Any]]] = []
-    if seen[0] == "builtin":
+    if position[0] == "builtin":
         entries = [
             (["builtin", name], _builtin(service, name, with_config=False))
             for name in sorted(managed())
-            if name > seen[1]
+            if name > position[1]
         ]
-    after = seen[1] if seen[0] == "kept" else ""
+    after = position[1] if position[0] == "kept" else ""
     rows = service.store.definitions.evaluators(after=after, limit=limit + 1)
     entries += [(["kept", row["id"]], _summary(service, row)) for row in rows]
     answer: dict[str, Any] = {"evaluators": [summary for _, summary in entries[:limit]]}
@@ -156,38 +150,38 @@ def list_all(service: Service, asked: Members) -> Mapping[str, Any]:
     return answer
 
 
-def update(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Change an evaluator that no enabled online configuration judges with."""
-    evaluator_id = _own_id(asked["evaluatorId"])
+def update(service: Service, request: Members) -> Mapping[str, Any]:
+    """Update an evaluator that no enabled online configuration uses."""
+    evaluator_id = _own_id(request["evaluatorId"])
     definitions = service.store.definitions
-    config = asked.get("evaluatorConfig")
+    config = request.get("evaluatorConfig")
     row = definitions.evaluator(evaluator_id, with_config=not config)
     _check(
         {
             "evaluatorName": row["name"],
-            "level": asked.get("level", row["level"]),
+            "level": request.get("level", row["level"]),
             "evaluatorConfig": config or json.loads(row["configJson"]),
         }
     )
     columns = {"description": "description", "level": "level", "kmsKeyArn": "kmsKeyArn"}
-    values = {column: asked[member] for member, column in columns.items() if member in asked}
+    values = {column: request[member] for member, column in columns.items() if member in request}
     if config:
         values["kind"] = next(iter(config))
     values["updatedAt"] = timestamp(service.now)
-    kept = definitions.update_evaluator(
-        evaluator_id, values, config, token_of(f"UpdateEvaluator {evaluator_id}", asked)
+    stored = definitions.update_evaluator(
+        evaluator_id, values, config, token_of(f"UpdateEvaluator {evaluator_id}", request)
     )
     return {
-        "evaluatorArn": service.names.arn(EVALUATOR_NAMES, kept["id"]),
-        "evaluatorId": kept["id"],
-        "updatedAt": seconds(kept["updatedAt"]),
+        "evaluatorArn": service.names.arn(EVALUATOR_NAMES, stored["id"]),
+        "evaluatorId": stored["id"],
+        "updatedAt": seconds(stored["updatedAt"]),
         "status": "ACTIVE",
     }
 
 
-def delete(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Keep an evaluator no longer. Scores it gave stay."""
-    evaluator_id = _own_id(asked["evaluatorId"])
+def delete(service: Service, request: Members) -> Mapping[str, Any]:
+    """Delete an evaluator. Its scores stay."""
+    evaluator_id = _own_id(request["evaluatorId"])
     definitions = service.store.definitions
     definitions.evaluator(evaluator_id, with_config=False)
     definitions.delete_evaluator(evaluator_id)
@@ -246,11 +240,11 @@ OPERATIONS = (
 
 
 def _check(definition: Mapping[str, Any]) -> None:
-    """Refuse a definition that no session could be judged by."""
+    """Raise for an invalid definition."""
     members = {name: definition[name] for name in ("evaluatorName", "level", "evaluatorConfig")}
     flaws = [ShapeProblem(flaw.name, f"Member {flaw.message}") for flaw in problems_of(members, wire=True)]
     if flaws:
-        raise told(flaws)
+        raise validation_error(flaws)
 
 
 def _own_id(evaluator_id: str) -> str:
@@ -263,7 +257,7 @@ def _own_id(evaluator_id: str) -> str:
 
 
 def _summary(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
-    told_of = {
+    members = {
         "evaluatorArn": service.names.arn(EVALUATOR_NAMES, row["id"]),
         "evaluatorId": row["id"],
         "evaluatorName": row["name"],
@@ -276,41 +270,41 @@ def _summary(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
         "lockedForModification": row["locked"],
     }
     optional = {name: row[name] for name in ("description", "kmsKeyArn") if row[name]}
-    return {**told_of, **optional}
+    return {**members, **optional}
 
 
 def _builtin(service: Service, evaluator_id: str, *, with_config: bool) -> dict[str, Any]:
-    found = managed(service.harmful_value).get(evaluator_id)
-    if found is None:
+    evaluator = managed(service.harmful_value).get(evaluator_id)
+    if evaluator is None:
         raise ResourceNotFoundException(f"There is no evaluator {evaluator_id}.")
-    told_of = {
+    members = {
         "evaluatorArn": service.names.arn(EVALUATOR_NAMES, evaluator_id),
         "evaluatorId": evaluator_id,
         "evaluatorName": evaluator_id,
         "evaluatorType": "Builtin",
         "provider": "AWS",
-        "level": found.level.upper(),
-        "description": found.judges[:200],
+        "level": evaluator.level.upper(),
+        "description": evaluator.judges[:200],
         "status": "ACTIVE",
         "createdAt": BUILTIN_SINCE,
         "updatedAt": BUILTIN_SINCE,
         "lockedForModification": True,
     }
-    config = _builtin_config(service, found) if with_config else None
-    return {**told_of, **({"evaluatorConfig": config} if config else {})}
+    config = _builtin_config(service, evaluator) if with_config else None
+    return {**members, **({"evaluatorConfig": config} if config else {})}
 
 
-def _builtin_config(service: Service, found: Managed) -> Mapping[str, Any] | None:
-    """How a built-in judges; None for the ones that are programs, which no member of the union describes."""
-    if not found.instructions:
+def _builtin_config(service: Service, evaluator: Managed) -> Mapping[str, Any] | None:
+    """Configuration of a built-in judge; None for programs, which the union does not cover."""
+    if not evaluator.instructions:
         return None
     return {
         "llmAsAJudge": {
-            "instructions": found.instructions,
+            "instructions": evaluator.instructions,
             "ratingScale": {
                 "numerical": [
                     {"definition": each.definition, "value": each.value, "label": each.label}
-                    for each in found.ratings
+                    for each in evaluator.ratings
                 ]
             },
             "modelConfig": {"bedrockEvaluatorModelConfig": {"modelId": service.judge}},
@@ -318,28 +312,25 @@ def _builtin_config(service: Service, found: Managed) -> Mapping[str, Any] | Non
     }
 
 
-# Tags of resources: words of the caller's own, by ARN.
-
-
-def tag(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Give a resource tags."""
-    arn = _known(service, asked["resourceArn"])
+def tag(service: Service, request: Members) -> Mapping[str, Any]:
+    """Add tags to a resource."""
+    arn = _existing(service, request["resourceArn"])
     try:
-        service.store.definitions.tag(arn, asked["tags"])
+        service.store.definitions.tag(arn, request["tags"])
     except Contradiction as error:
         raise ServiceQuotaExceededException(str(error)) from error
     return {}
 
 
-def untag(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Take tags from a resource; ones it does not have are no error."""
-    service.store.definitions.untag(_known(service, asked["resourceArn"]), asked["tagKeys"])
+def untag(service: Service, request: Members) -> Mapping[str, Any]:
+    """Remove tags from a resource; tags it does not have are ignored."""
+    service.store.definitions.untag(_existing(service, request["resourceArn"]), request["tagKeys"])
     return {}
 
 
-def list_tags(service: Service, asked: Members) -> Mapping[str, Any]:
+def list_tags(service: Service, request: Members) -> Mapping[str, Any]:
     """The tags of a resource."""
-    return {"tags": service.store.definitions.tags(_known(service, asked["resourceArn"]))}
+    return {"tags": service.store.definitions.tags(_existing(service, request["resourceArn"]))}
 
 
 TAG_OPERATIONS = (
@@ -373,11 +364,11 @@ TAG_OPERATIONS = (
 )
 
 
-def _known(service: Service, arn: str) -> str:
-    """The ARN of something that is there. Raises where there is no such thing."""
+def _existing(service: Service, arn: str) -> str:
+    """The ARN of an existing resource. Raises if there is none."""
     kind, resource_id = read_arn(arn) or ("", "")
     if kind == BATCH:
-        # Jobs that were started from a command line name a region of their own.
+        # Evaluations from the command line have their own region.
         known = service.store.evaluations.row(resource_id)["arn"]
     elif kind == EVALUATOR_NAMES:
         known = service.names.arn(

@@ -1,7 +1,7 @@
-"""Batch evaluations: start, look at, list, stop and delete them.
+"""Operations on batch evaluations: start, get, list, stop, delete.
 
-Starting writes the job down, has a process of its own carry it out, and answers at once. Everything else is a
-question to the store, so jobs that were started from a command line are seen as well.
+Starting writes the evaluation to the store and detaches a process. The other operations read the store, so
+they also show evaluations that were started from the command line.
 """
 
 import json
@@ -31,7 +31,11 @@ from proctor.jobs.evaluation.state import (
 from proctor.stats.evaluation import Cluster, EvaluatorResult, InsightFinding, bare, clusters
 from proctor.store import evaluations
 from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import ResourceNotFoundException, ServiceQuotaExceededException, told
+from proctor.web.agentcore.errors import (
+    ResourceNotFoundException,
+    ServiceQuotaExceededException,
+    validation_error,
+)
 from proctor.web.agentcore.operation import Operation
 from proctor.web.agentcore.request_shapes import ONE_JOB, START
 from proctor.web.agentcore.rules import (
@@ -44,23 +48,16 @@ from proctor.web.agentcore.rules import (
 from proctor.web.agentcore.service import Service
 from proctor.web.agentcore.shapes import EVALUATOR_ID, PAGING, Members, ShapeProblem
 
-# What the insights of a job found, in the members of this interface.
-
-
 SESSION_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-_]{0,99}")
-"""Session ids that samples may name; sessions of any other are counted all the same."""
-
-
+"""Session IDs that samples may contain; other sessions are only counted."""
 MOST_SAMPLES, MOST_CAUSES, MOST_RESULTS = 10, 50, 50
+MISSING = "not said"
+"""Value of a required member that the judge left out."""
 
 
-UNSAID = "not said"
-"""In place of a detail that the judge left out and the interface asks for."""
-
-
-def insight_flaws(asked: Members) -> Iterable[ShapeProblem]:
-    """Every insight must be one there is."""
-    for number, name in enumerate(named(asked, "insights"), start=1):
+def insight_flaws(request: Members) -> Iterable[ShapeProblem]:
+    """Every insight exists."""
+    for number, name in enumerate(named(request, "insights"), start=1):
         if name not in FIELDS:
             yield ShapeProblem(
                 f"insights.{number}.member.insightId", f"Member must be one of: {', '.join(sorted(FIELDS))}"
@@ -68,19 +65,21 @@ def insight_flaws(asked: Members) -> Iterable[ShapeProblem]:
 
 
 def insight_members(service: Service, job: EvaluationState, created_at: str) -> Mapping[str, Any]:
-    """What insights found so far; nothing for a job that was asked for none."""
-    asked, members = named(job.document, "insights"), dict[str, Any]()
+    """Findings of the requested insights so far."""
+    requested, members = named(job.document, "insights"), dict[str, Any]()
     read = service.store.read
-    if FAILURES in asked:
+    if FAILURES in requested:
         failures = insight_findings(read, job.run_id, FAILURES)
         members["insightResults"] = _results(failures, created_at)
         members["failureAnalysisResult"] = {"failures": [_family(each) for each in _families(failures)]}
-    if INTENT in asked:
-        found = clusters(insight_findings(read, job.run_id, INTENT), _name)
-        members["userIntentResult"] = {"userIntents": [_intent(each) for each in found]}
-    if SUMMARY in asked:
-        found = clusters(insight_findings(read, job.run_id, SUMMARY), _name)
-        members["executionSummaryResult"] = {"executionSummaries": [_insight_summary(each) for each in found]}
+    if INTENT in requested:
+        found_clusters = clusters(insight_findings(read, job.run_id, INTENT), _name)
+        members["userIntentResult"] = {"userIntents": [_intent(each) for each in found_clusters]}
+    if SUMMARY in requested:
+        found_clusters = clusters(insight_findings(read, job.run_id, SUMMARY), _name)
+        members["executionSummaryResult"] = {
+            "executionSummaries": [_insight_summary(each) for each in found_clusters]
+        }
     return members
 
 
@@ -104,7 +103,7 @@ def _head(cluster: Cluster, name: str, description: str) -> dict[str, Any]:
     return {
         "clusterId": cluster.id,
         "name": name,
-        "description": description or UNSAID,
+        "description": description or MISSING,
         "affectedSessionCount": cluster.sessions,
     }
 
@@ -124,9 +123,9 @@ def _root_cause(cluster: Cluster) -> dict[str, Any]:
     first = cluster.first
     return {
         "clusterId": cluster.id,
-        "name": first.text("root_cause_name") or UNSAID,
-        "rootCause": first.text("root_cause") or UNSAID,
-        "recommendation": first.text("recommendation") or UNSAID,
+        "name": first.text("root_cause_name") or MISSING,
+        "rootCause": first.text("root_cause") or MISSING,
+        "recommendation": first.text("recommendation") or MISSING,
         "affectedSessionCount": cluster.sessions,
         "affectedSessions": [_affected(finding) for finding in cluster.findings],
     }
@@ -135,14 +134,14 @@ def _root_cause(cluster: Cluster) -> dict[str, Any]:
 def _affected(finding: InsightFinding) -> dict[str, Any]:
     signal = {
         "category": finding.label,
-        "evidence": finding.text("evidence") or UNSAID,
+        "evidence": finding.text("evidence") or MISSING,
         "confidence": _confidence(finding),
     }
     return {
         "sessionId": finding.session,
-        "explanation": finding.text("root_cause") or UNSAID,
-        "fixType": finding.text("fix_type") or UNSAID,
-        "recommendation": finding.text("recommendation") or UNSAID,
+        "explanation": finding.text("root_cause") or MISSING,
+        "fixType": finding.text("fix_type") or MISSING,
+        "recommendation": finding.text("recommendation") or MISSING,
         "failureSpans": [
             {"spanId": finding.text("spanId"), "traceId": finding.text("traceId"), "signals": [signal]}
         ],
@@ -150,7 +149,7 @@ def _affected(finding: InsightFinding) -> dict[str, Any]:
 
 
 def _results(failures: list[InsightFinding], created_at: str) -> list[dict[str, Any]]:
-    """Each category that failed, with samples and causes."""
+    """Failure categories with samples and causes."""
     return [
         {
             "type": "FAILURE",
@@ -168,29 +167,29 @@ def _results(failures: list[InsightFinding], created_at: str) -> list[dict[str, 
 def _insight_cause(cluster: Cluster) -> dict[str, Any]:
     first = cluster.first
     return {
-        "name": (first.text("root_cause_name") or UNSAID)[:200],
-        "explanation": (first.text("root_cause") or UNSAID)[:4000],
+        "name": (first.text("root_cause_name") or MISSING)[:200],
+        "explanation": (first.text("root_cause") or MISSING)[:4000],
         "affectedSessionCount": cluster.sessions,
-        "suggestedFix": (first.text("recommendation") or UNSAID)[:4000],
+        "suggestedFix": (first.text("recommendation") or MISSING)[:4000],
         "sampleSessions": _samples(cluster),
     }
 
 
 def _samples(cluster: Cluster) -> list[dict[str, Any]]:
-    named_so = [finding for finding in cluster.findings if SESSION_ID.fullmatch(finding.session)]
+    valid = [finding for finding in cluster.findings if SESSION_ID.fullmatch(finding.session)]
     return [
         {
             "sessionId": finding.session,
             "findings": [
                 {
-                    "description": (finding.text("evidence") or UNSAID)[:500],
+                    "description": (finding.text("evidence") or MISSING)[:500],
                     "category": finding.label[:100],
                     "confidence": _confidence(finding),
                     **_target(finding),
                 }
             ],
         }
-        for finding in named_so[:MOST_SAMPLES]
+        for finding in valid[:MOST_SAMPLES]
     ]
 
 
@@ -200,8 +199,8 @@ def _target(finding: InsightFinding) -> dict[str, str]:
 
 
 def _confidence(finding: InsightFinding) -> float:
-    said = finding.details.get("confidence")
-    return float(said) if isinstance(said, int | float) else 0.0
+    confidence = finding.details.get("confidence")
+    return float(confidence) if isinstance(confidence, int | float) else 0.0
 
 
 def _intent(cluster: Cluster) -> dict[str, Any]:
@@ -220,23 +219,20 @@ def _insight_summary(cluster: Cluster) -> dict[str, Any]:
         "affectedSessions": [
             {
                 "sessionId": finding.session,
-                "approachTaken": finding.text("approach_taken") or UNSAID,
-                "finalOutcome": finding.text("final_outcome") or UNSAID,
+                "approachTaken": finding.text("approach_taken") or MISSING,
+                "finalOutcome": finding.text("final_outcome") or MISSING,
             }
             for finding in cluster.findings
         ],
     }
 
 
-# What a job came to, in the members of this interface.
-
-
-def results_members(service: Service, job: EvaluationState, told_at: str) -> Mapping[str, Any]:
-    """The results of a job as far as it is; none before its sessions are known."""
+def results_members(service: Service, job: EvaluationState, updated_at: str) -> Mapping[str, Any]:
+    """Results of an evaluation so far; none before its sessions are discovered."""
     if job.state == PENDING or not (job.sessions_found or job.is_finished):
         return {}
     if not service.store.data_keys.can_open(job.run_id):
-        # Sealed under a key of its own, which is not there any more: the rest is told all the same.
+        # Encrypted with a key that was deleted.
         return {}
     results, insights = results_of(service.store, job.run_id), named(job.document, "insights")
     return {
@@ -246,12 +242,12 @@ def results_members(service: Service, job: EvaluationState, told_at: str) -> Map
             "numberOfSessionsFailed": results.failed,
             "totalNumberOfSessions": results.total,
             "numberOfSessionsIgnored": results.ignored,
-            # What insights find is no score: it is told beside.
+            # Insights are not scores; they have their own members.
             "evaluatorSummaries": [
                 _result_summary(result) for result in results.summaries if result.asked_as not in insights
             ],
         },
-        **insight_members(service, job, told_at),
+        **insight_members(service, job, updated_at),
     }
 
 
@@ -267,43 +263,37 @@ def _result_summary(result: EvaluatorResult) -> dict[str, Any]:
 
 
 MOST_SESSIONS = 500
-"""Sessions of one job; of more, the most recent ones are judged."""
-
-
-ASKED = ("evaluators", "insights", "description", "kmsKeyArn")
-"""Members that are told as they were given, wherever a job is told of."""
-
-
+"""Maximum sessions of an evaluation: the most recent ones."""
+REQUEST_MEMBERS = ("evaluators", "insights", "description", "kmsKeyArn")
+"""Members of the request that responses repeat."""
 WIRE_SOURCES = ("cloudWatchLogs", "onlineEvaluationConfigSource")
+_quota_lock = threading.Lock()
 
 
-_counting = threading.Lock()
-
-
-def start(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Start a job; with a token that is known, tell of the one it started."""
+def start(service: Service, request: Members) -> Mapping[str, Any]:
+    """Start an evaluation; a known client token returns the one it started."""
     flaws = collected(
-        something_to_judge(asked, with_insights=True),
-        insight_flaws(asked),
-        known_evaluators(service, asked),
-        source_flaws(asked),
-        _online_flaws(service, asked),
-        output_flaws(asked),
+        something_to_judge(request, with_insights=True),
+        insight_flaws(request),
+        known_evaluators(service, request),
+        source_flaws(request),
+        _online_flaws(service, request),
+        output_flaws(request),
     )
     if flaws:
-        raise told(flaws)
-    tags = asked.get("tags", {})
-    request = EvaluationRequest.from_document(
-        {**asked, **service.judging, "maxSessions": MOST_SESSIONS},
+        raise validation_error(flaws)
+    tags = request.get("tags", {})
+    evaluation = EvaluationRequest.from_document(
+        {**request, **service.judging, "maxSessions": MOST_SESSIONS},
         online_source=online_source(service.store),
     )
-    names = named(asked, "evaluators")
-    # Counted and opened in one go: of two that come at once, the second must count the first.
-    with _counting:
-        _check_quotas(service, request.client_token)
+    names = named(request, "evaluators")
+    # Counted and opened under one lock, so that concurrent requests count each other.
+    with _quota_lock:
+        _check_quotas(service, evaluation.client_token)
         job = open_evaluation(
             service.store,
-            request,
+            evaluation,
             now=service.now,
             version=__version__,
             region=service.names.region,
@@ -320,39 +310,39 @@ def start(service: Service, asked: Members) -> Mapping[str, Any]:
         "batchEvaluationName": job.name,
         "status": job.state,
         "createdAt": moment_text(job.created_at),
-        **_as_asked(job),
+        **_request_members(job),
         "outputConfig": _output(job),
         **({"tags": tags} if tags else {}),
     }
 
 
-def get(service: Service, asked: Members) -> Mapping[str, Any]:
-    """A job as it stands, with what it came to so far."""
-    job = _job(service, asked)
+def get(service: Service, request: Members) -> Mapping[str, Any]:
+    """Get an evaluation, with its results so far."""
+    job = _job(service, request)
     source = job.document.get("dataSourceConfig") or {}
     return {
         **_summary(job),
-        # A job of our own may have another source, which the client's union does not know.
+        # Other sources are not part of the client's union.
         **({"dataSourceConfig": source} if set(source) <= set(WIRE_SOURCES) else {}),
         "outputConfig": _output(job),
         **results_members(service, job, moment_text(job.updated_at)),
     }
 
 
-def list_all(service: Service, asked: Members) -> Mapping[str, Any]:
-    """A page of the jobs, newest first; what each came to is told of one at a time, by Get."""
-    limit = asked.get("maxResults", paging.PAGE)
-    key = paging.key_of("jobs", asked.get("nextToken"), str, str)
-    found = _listed(service, (key[0], key[1]) if key else None, limit + 1)
-    answer: dict[str, Any] = {"batchEvaluations": [_summary(job) for job in found[:limit]]}
-    if len(found) > limit:
-        answer["nextToken"] = paging.page_token_of("jobs", page_mark(found[limit - 1]))
+def list_all(service: Service, request: Members) -> Mapping[str, Any]:
+    """List evaluations, newest first, a page at a time; without results."""
+    limit = request.get("maxResults", paging.PAGE)
+    key = paging.key_of("jobs", request.get("nextToken"), str, str)
+    jobs = _listed(service, (key[0], key[1]) if key else None, limit + 1)
+    answer: dict[str, Any] = {"batchEvaluations": [_summary(job) for job in jobs[:limit]]}
+    if len(jobs) > limit:
+        answer["nextToken"] = paging.page_token_of("jobs", page_mark(jobs[limit - 1]))
     return answer
 
 
-def stop(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Ask a job to stop. What is judged already stays."""
-    job = stop_evaluation(service.store, _job(service, asked).id, service.site.now)
+def stop(service: Service, request: Members) -> Mapping[str, Any]:
+    """Stop an evaluation. Results so far are kept."""
+    job = stop_evaluation(service.store, _job(service, request).id, service.site.now)
     return {
         **_identity(job),
         "status": job.state,
@@ -360,9 +350,9 @@ def stop(service: Service, asked: Members) -> Mapping[str, Any]:
     }
 
 
-def delete(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Take a finished job off the list. Its results stay readable."""
-    job = delete_evaluation(service.store, _job(service, asked).id, service.now)
+def delete(service: Service, request: Members) -> Mapping[str, Any]:
+    """Remove a finished evaluation from the list. Its results stay readable."""
+    job = delete_evaluation(service.store, _job(service, request).id, service.now)
     return {**_identity(job), "status": job.state}
 
 
@@ -410,35 +400,35 @@ OPERATIONS = (
 
 
 def moment_text(at: datetime) -> str:
-    """A time as the data plane tells it."""
+    """A time in the format of the data plane."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _job(service: Service, asked: Members) -> EvaluationState:
-    job = evaluation_of(service.store, asked["batchEvaluationId"], service.now)
+def _job(service: Service, request: Members) -> EvaluationState:
+    job = evaluation_of(service.store, request["batchEvaluationId"], service.now)
     if job.state == FAILED and not job.error_details:
-        # It failed between two looks at it; the reason was written down before the failure.
+        # It failed between the two reads; the reason is written before the state.
         job = evaluation_of(service.store, job.id, service.now)
-    # The command line takes the beginning of an id; here it is the whole or nothing.
-    if job.id != asked["batchEvaluationId"] or is_online(job.document):
-        raise ResourceNotFoundException(f"There is no batch evaluation {asked['batchEvaluationId']}.")
+    # Unlike the command line, prefixes are not accepted.
+    if job.id != request["batchEvaluationId"] or is_online(job.document):
+        raise ResourceNotFoundException(f"There is no batch evaluation {request['batchEvaluationId']}.")
     return job
 
 
 def _listed(service: Service, after: tuple[str, str] | None, limit: int) -> list[EvaluationState]:
-    """Jobs that callers started: what online configurations judge is told of elsewhere."""
-    found: list[EvaluationState] = []
-    while len(found) < limit:
+    """Evaluations without those of online configurations."""
+    jobs: list[EvaluationState] = []
+    while len(jobs) < limit:
         page = evaluations_page(service.store, service.now, after=after, limit=limit)
-        found += [job for job in page if not is_online(job.document)]
+        jobs += [job for job in page if not is_online(job.document)]
         if len(page) < limit:
             break
         after = page_mark(page[-1])
-    return found[:limit]
+    return jobs[:limit]
 
 
-def _online_flaws(service: Service, asked: Members) -> Iterator[ShapeProblem]:
-    source = asked["dataSourceConfig"].get("onlineEvaluationConfigSource")
+def _online_flaws(service: Service, request: Members) -> Iterator[ShapeProblem]:
+    source = request["dataSourceConfig"].get("onlineEvaluationConfigSource")
     if source is not None:
         arn = source["onlineEvaluationConfigArn"]
         try:
@@ -475,22 +465,22 @@ def _summary(job: EvaluationState) -> dict[str, Any]:
         "status": job.state,
         "createdAt": moment_text(job.created_at),
         "updatedAt": moment_text(job.updated_at),
-        **_as_asked(job),
+        **_request_members(job),
         **({"errorDetails": [job.error_details[0][:1000]]} if job.error_details else {}),
     }
 
 
-def _as_asked(job: EvaluationState) -> dict[str, Any]:
-    asked = {name: job.document[name] for name in ASKED if job.document.get(name)}
-    if asked.get("evaluators"):
-        # The command line takes files and functions as well, which no member of this interface can name.
-        asked["evaluators"] = [
+def _request_members(job: EvaluationState) -> dict[str, Any]:
+    members = {name: job.document[name] for name in REQUEST_MEMBERS if job.document.get(name)}
+    if members.get("evaluators"):
+        # Files and functions cannot be expressed in this interface.
+        members["evaluators"] = [
             {"evaluatorId": name} for name in job.evaluators if re.fullmatch(EVALUATOR_ID, name)
         ]
-    return asked
+    return members
 
 
 def _output(job: EvaluationState) -> dict[str, Any]:
-    given = (job.document.get("outputConfig") or {}).get("cloudWatchConfig") or {}
+    config = (job.document.get("outputConfig") or {}).get("cloudWatchConfig") or {}
     place = {"logGroupName": job.output_group, "logStreamName": job.output_stream}
-    return {"cloudWatchConfig": {**given, **place}}
+    return {"cloudWatchConfig": {**config, **place}}

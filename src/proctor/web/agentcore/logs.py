@@ -1,7 +1,6 @@
-"""Read results where their usual readers look for them: in log streams. Write streams, too.
+"""CloudWatch Logs operations: read results as log events, list groups and streams, put events.
 
-The operations of CloudWatch Logs that read events, list groups and streams, and put events. Spans that are
-put into a stream arrive as sessions of that log group.
+Spans that are put into a stream are ingested as sessions of its log group.
 """
 
 import hashlib
@@ -30,9 +29,9 @@ from proctor.web.agentcore.operation import (
     Answer,
     Operation,
     admitted_body,
-    answered,
-    carry_out,
+    execute,
     parsed_body,
+    respond_safely,
     respond_with,
 )
 from proctor.web.agentcore.request_shapes import (
@@ -47,15 +46,12 @@ from proctor.web.agentcore.request_shapes import (
 from proctor.web.agentcore.service import Service
 from proctor.web.agentcore.shapes import ONLINE, Members, Structure
 
-# Every log group and stream there is: results of evaluations, and what callers wrote themselves.
-
-
 METRICS = "Bedrock-AgentCore/Evaluations"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEvent:
-    """One line of a stream, with its times in milliseconds since 1970."""
+    """One event of a stream; times in milliseconds since 1970."""
 
     stream: str
     timestamp: int
@@ -65,7 +61,7 @@ class StreamEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStream:
-    """One stream. A group that has none has one without a name."""
+    """A stream. Each group also has an entry without a stream name."""
 
     group: str
     name: str
@@ -74,14 +70,14 @@ class LogStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindow:
-    """When the events of a stream were, in milliseconds since 1970."""
+    """Time range of the events of a stream, in milliseconds since 1970."""
 
     first: int
     last: int
     ingested: int
 
     def joined(self, other: "TimeWindow | None") -> "TimeWindow":
-        """Of both together."""
+        """The union of both."""
         if other is None:
             return self
         return TimeWindow(
@@ -92,13 +88,13 @@ class TimeWindow:
 
 
 def all_streams(service: Service) -> list[LogStream]:
-    """Every stream by group and name, each once; groups stand first among their streams."""
-    found: dict[tuple[str, str], int] = {}
+    """All streams, of results and of callers, by group and name; each group precedes its streams."""
+    created_at: dict[tuple[str, str], int] = {}
 
     def add(group: str, name: str, created: str | None) -> None:
         at = _milliseconds(created)
         for key in ((group, ""), (group, name)):
-            found[key] = min(at, found.get(key, at))
+            created_at[key] = min(at, created_at.get(key, at))
 
     for row in evaluations.output_streams(service.store.read):
         add(row["outputGroup"], row["outputStream"], row["at"])
@@ -106,21 +102,21 @@ def all_streams(service: Service) -> list[LogStream]:
         add(stream["logGroup"], stream["logStream"], stream["createdAt"])
     for group in evaluations.session_log_groups(service.store.read):
         add(group["logGroup"], "", group["at"])
-    return [LogStream(group=group, name=name, created=at) for (group, name), at in sorted(found.items())]
+    return [LogStream(group=group, name=name, created=at) for (group, name), at in sorted(created_at.items())]
 
 
 def event_times(service: Service, group: str, names: Sequence[str] | None = None) -> dict[str, TimeWindow]:
-    """When the events of streams were, by stream; of some streams, or of all that a group has."""
-    found: dict[str, TimeWindow] = {}
+    """Time ranges of events by stream; of some streams or of all in a group."""
+    windows: dict[str, TimeWindow] = {}
     for row in evaluations.result_periods(service.store.read, group, names):
         last = _milliseconds(row["last"])
-        found[row["stream"]] = TimeWindow(first=_milliseconds(row["first"]), last=last, ingested=last)
+        windows[row["stream"]] = TimeWindow(first=_milliseconds(row["first"]), last=last, ingested=last)
     for stream in service.store.logs.streams():
         first, end, ingested = stream["first"], stream["last"], stream["ingested"]
         if stream["logGroup"] == group and first is not None and end is not None and ingested is not None:
             own = TimeWindow(first=first, last=end, ingested=ingested)
-            found[stream["logStream"]] = own.joined(found.get(stream["logStream"]))
-    return found
+            windows[stream["logStream"]] = own.joined(windows.get(stream["logStream"]))
+    return windows
 
 
 def events_of(service: Service, group: str, stream: str) -> list[StreamEvent]:
@@ -146,32 +142,32 @@ def _results(service: Service, group: str, stream: str) -> Iterator[StreamEvent]
 def _with_origin(
     service: Service, config_id: str, job: Mapping[str, Any], record: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """A record of an online configuration: it says which one, and carries its value as an embedded metric."""
+    """A record with its online configuration and its value as an embedded metric."""
     attributes = {
         **record["attributes"],
         "aws.bedrock_agentcore.online_evaluation_config.arn": service.names.arn(ONLINE, config_id),
         "aws.bedrock_agentcore.online_evaluation_config.name": job["name"],
     }
-    told = {**record, "attributes": attributes, "onlineEvaluationConfigId": config_id}
+    members = {**record, "attributes": attributes, "onlineEvaluationConfigId": config_id}
     metric, value = (attributes.get(f"gen_ai.evaluation.{part}") for part in ("name", "score.value"))
     if value is None:
-        return told
+        return members
     dimensions = {"service.name": record.get("service.name", ""), "onlineEvaluationConfigId": config_id}
     described = {
         "Namespace": METRICS,
         "Dimensions": [list(dimensions)],
         "Metrics": [{"Name": metric, "Unit": "None"}],
     }
-    embedded = {"Timestamp": _seen(record), "CloudWatchMetrics": [described]}
-    return {**told, **dimensions, str(metric): value, "_aws": embedded}
+    embedded = {"Timestamp": _time(record), "CloudWatchMetrics": [described]}
+    return {**members, **dimensions, str(metric): value, "_aws": embedded}
 
 
 def _result(record: Mapping[str, Any], stream: str) -> StreamEvent:
-    seen = _seen(record)
-    return StreamEvent(stream=stream, timestamp=seen, message=json.dumps(record), ingested=seen)
+    at = _time(record)
+    return StreamEvent(stream=stream, timestamp=at, message=json.dumps(record), ingested=at)
 
 
-def _seen(record: Mapping[str, Any]) -> int:
+def _time(record: Mapping[str, Any]) -> int:
     return int(record.get("observedTimeUnixNano") or record["timeUnixNano"]) // 1_000_000
 
 
@@ -180,77 +176,73 @@ def _milliseconds(stamp: str | None) -> int:
     return int(at.timestamp() * 1000) if at else 0
 
 
-# Which events a reader of log streams gets next: by time, by words, and no more than fits into a page.
-
-
 MOST_EVENTS = 10_000
-
-
 MOST_BYTES = 1024 * 1024
-"""Of one page of events, as their readers expect it."""
-
-
+"""Maximum size of a page of events."""
 _TOKEN = re.compile(r"(?P<direction>[fb])/(?P<place>\d{1,18})")
-
-
 _TERM = re.compile(r'(?P<sign>[?-]?)(?:"(?P<phrase>[^"]*)"|(?P<word>\S+))')
 
 
-def filtered(
-    service: Service, group: str, streams: Sequence[str], asked: Members
+def filter_events(
+    service: Service, group: str, streams: Sequence[str], request: Members
 ) -> tuple[list[tuple[str, StreamEvent]], list[str], str | None]:
-    """A page of matching events with their ids, the streams that are done with, and where to go on.
+    """A page of matching events with their IDs, the streams searched completely, and the next page token.
 
-    Stream by stream, so that no more than one stands in memory however many a group has.
+    Streams are read one at a time to limit memory.
     """
-    matches = _matcher(asked.get("filterPattern", ""))
-    last, skip = paging.key_of("events", asked.get("nextToken"), str, int) or ["", 0]
-    found: list[tuple[str, StreamEvent]] = []
+    matches = _matcher(request.get("filterPattern", ""))
+    last, skip = paging.key_of("events", request.get("nextToken"), str, int) or ["", 0]
+    events_found: list[tuple[str, StreamEvent]] = []
     searched: list[str] = []
-    room, size = asked.get("limit", MOST_EVENTS), 0
+    room, size = request.get("limit", MOST_EVENTS), 0
     for name in streams:
         if name < last:
             continue
-        events = [event for event in within(events_of(service, group, name), asked) if matches(event.message)]
+        events = [
+            event for event in within(events_of(service, group, name), request) if matches(event.message)
+        ]
         for number in range(skip if name == last else 0, len(events)):
             size += len(events[number].message) + 26
-            if len(found) == room or (size > MOST_BYTES and found):
-                return found, searched, paging.page_token_of("events", [name, number])
+            if len(events_found) == room or (size > MOST_BYTES and events_found):
+                return events_found, searched, paging.page_token_of("events", [name, number])
             event_id = hashlib.sha256(f"{group}\n{name}\n{number}".encode()).hexdigest()[:56]
-            found.append((event_id, events[number]))
+            events_found.append((event_id, events[number]))
         searched.append(name)
-    return found, searched, None
+    return events_found, searched, None
 
 
-def within(events: Sequence[StreamEvent], asked: Members) -> list[StreamEvent]:
-    """The events in the time that is asked for."""
-    start, end = asked.get("startTime", 0), asked.get("endTime")
+def within(events: Sequence[StreamEvent], request: Members) -> list[StreamEvent]:
+    """The events in the requested time range."""
+    start, end = request.get("startTime", 0), request.get("endTime")
     return [event for event in events if event.timestamp >= start and (end is None or event.timestamp < end)]
 
 
-def page_of(events: Sequence[StreamEvent], asked: Members) -> tuple[int, int]:
-    """Which events a page of a stream has: from one place up to another."""
-    token = asked.get("nextToken")
+def page_of(events: Sequence[StreamEvent], request: Members) -> tuple[int, int]:
+    """Start and end of the requested page of a stream."""
+    token = request.get("nextToken")
     if token is None:
-        forward, place = bool(asked.get("startFromHead")), 0 if asked.get("startFromHead") else len(events)
+        forward, place = (
+            bool(request.get("startFromHead")),
+            0 if request.get("startFromHead") else len(events),
+        )
     else:
-        found = _TOKEN.fullmatch(token)
-        if found is None:
+        match = _TOKEN.fullmatch(token)
+        if match is None:
             raise LogsError("InvalidParameterException", "The specified nextToken is invalid.")
-        forward, place = found["direction"] == "f", min(int(found["place"]), len(events))
+        forward, place = match["direction"] == "f", min(int(match["place"]), len(events))
     if forward:
-        return place, _page_end(events, place, asked)
+        return place, _page_end(events, place, request)
     # Backward: as many as fit before the place, still oldest first.
     turned = list(reversed(events[:place]))
-    return place - _page_end(turned, 0, asked), place
+    return place - _page_end(turned, 0, request), place
 
 
-def _page_end(events: Sequence[StreamEvent], start: int, asked: Members) -> int:
+def _page_end(events: Sequence[StreamEvent], start: int, request: Members) -> int:
     end, size = start, 0
-    most = min(len(events), start + asked.get("limit", MOST_EVENTS))
+    most = min(len(events), start + request.get("limit", MOST_EVENTS))
     while end < most:
         size += len(events[end].message) + 26
-        # One event that is larger than a page is a page.
+        # An event larger than a page is a page of its own.
         if size > MOST_BYTES and end > start:
             break
         end += 1
@@ -265,7 +257,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
             "InvalidParameterException",
             'Filter patterns are terms here: word, "a phrase", ?either, -without.',
         )
-    terms = [(found["sign"], found["phrase"] or found["word"] or "") for found in _TERM.finditer(pattern)]
+    terms = [(match["sign"], match["phrase"] or match["word"] or "") for match in _TERM.finditer(pattern)]
     without = [term for sign, term in terms if sign == "-"]
     either = [term for sign, term in terms if sign == "?"]
     every = [term for sign, term in terms if not sign]
@@ -281,13 +273,11 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 
 
 TARGET = "Logs_20140328."
-
-
 DESCRIBED = 50
 
 
 async def respond(service: Service, request: Request) -> Response:
-    """Carry out the log operation that a request names in its header."""
+    """Execute the log operation in the header of a request."""
 
     async def work() -> Response:
         named = request.headers.get("x-amz-target", "")
@@ -296,22 +286,22 @@ async def respond(service: Service, request: Request) -> Response:
             raise LogsError("UnknownOperationException", f"There is no operation {named[:200]}.")
         body = await admitted_body(service, request, operation)
         try:
-            answer = await carry_out(service, operation, parsed_body(body))
+            answer = await execute(service, operation, parsed_body(body))
         except ValidationException as error:
             raise LogsError("InvalidParameterException", str(error)) from error
         return respond_with(200, answer, media_type="application/x-amz-json-1.1")
 
-    return await answered(work)
+    return await respond_safely(work)
 
 
-def get_log_events(service: Service, asked: Members) -> Mapping[str, Any]:
+def get_log_events(service: Service, request: Members) -> Mapping[str, Any]:
     """A page of one stream, forward or backward."""
-    group = _group(service, asked)
-    stream = asked["logStreamName"]
-    if not any(found.name == stream for found in group):
+    group = _group(service, request)
+    stream = request["logStreamName"]
+    if not any(each.name == stream for each in group):
         raise LogsError("ResourceNotFoundException", "The specified log stream does not exist.")
-    events = within(events_of(service, group[0].group, stream), asked)
-    start, end = page_of(events, asked)
+    events = within(events_of(service, group[0].group, stream), request)
+    start, end = page_of(events, request)
     return {
         "events": [
             {"timestamp": event.timestamp, "message": event.message, "ingestionTime": event.ingested}
@@ -322,22 +312,22 @@ def get_log_events(service: Service, asked: Members) -> Mapping[str, Any]:
     }
 
 
-def filter_log_events(service: Service, asked: Members) -> Mapping[str, Any]:
-    """A page of what several streams of a group hold, by time and by words."""
-    group = _group(service, asked)
-    names, prefix = asked.get("logStreamNames"), asked.get("logStreamNamePrefix", "")
+def filter_log_events(service: Service, request: Members) -> Mapping[str, Any]:
+    """A page of events of several streams, filtered by time and pattern."""
+    group = _group(service, request)
+    names, prefix = request.get("logStreamNames"), request.get("logStreamNamePrefix", "")
     if names and prefix:
         raise LogsError(
             "InvalidParameterException", "logStreamNames and logStreamNamePrefix exclude each other."
         )
-    wanted = [
+    selected = [
         stream.name
         for stream in group
         if stream.name and (stream.name in names if names else stream.name.startswith(prefix))
     ]
-    if names and len(wanted) < len(set(names)):
+    if names and len(selected) < len(set(names)):
         raise LogsError("ResourceNotFoundException", "The specified log stream does not exist.")
-    found, searched, token = filtered(service, group[0].group, wanted, asked)
+    events, searched, token = filter_events(service, group[0].group, selected, request)
     answer: dict[str, Any] = {
         "events": [
             {
@@ -347,7 +337,7 @@ def filter_log_events(service: Service, asked: Members) -> Mapping[str, Any]:
                 "ingestionTime": event.ingested,
                 "eventId": event_id,
             }
-            for event_id, event in found
+            for event_id, event in events
         ],
         "searchedLogStreams": [
             {"logStreamName": name, "searchedCompletely": True} for name in searched[:100]
@@ -358,17 +348,17 @@ def filter_log_events(service: Service, asked: Members) -> Mapping[str, Any]:
     return answer
 
 
-def describe_log_groups(service: Service, asked: Members) -> Mapping[str, Any]:
+def describe_log_groups(service: Service, request: Members) -> Mapping[str, Any]:
     """A page of the groups."""
-    prefix, part = asked.get("logGroupNamePrefix", ""), asked.get("logGroupNamePattern", "")
+    prefix, part = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
     groups = [
         stream
         for stream in all_streams(service)
         if not stream.name and stream.group.startswith(prefix) and part in stream.group
     ]
-    (after,) = paging.key_of("groups", asked.get("nextToken"), str) or [""]
+    (after,) = paging.key_of("groups", request.get("nextToken"), str) or [""]
     left = [stream for stream in groups if stream.group > after]
-    limit = asked.get("limit", DESCRIBED)
+    limit = request.get("limit", DESCRIBED)
     answer: dict[str, Any] = {
         "logGroups": [
             {
@@ -386,18 +376,18 @@ def describe_log_groups(service: Service, asked: Members) -> Mapping[str, Any]:
     return answer
 
 
-def describe_log_streams(service: Service, asked: Members) -> Mapping[str, Any]:
+def describe_log_streams(service: Service, request: Members) -> Mapping[str, Any]:
     """A page of the streams of a group."""
-    group = _group(service, asked)
-    prefix = asked.get("logStreamNamePrefix", "")
+    group = _group(service, request)
+    prefix = request.get("logStreamNamePrefix", "")
     streams = [stream for stream in group if stream.name and stream.name.startswith(prefix)]
-    by_time = asked.get("orderBy") == "LastEventTime"
+    by_time = request.get("orderBy") == "LastEventTime"
     times = event_times(service, group[0].group) if by_time else {}
     streams.sort(key=lambda stream: (times[stream.name].last if stream.name in times else 0, stream.name))
-    if asked.get("descending"):
+    if request.get("descending"):
         streams.reverse()
-    (start,) = paging.key_of("streams", asked.get("nextToken"), int) or [0]
-    end = start + asked.get("limit", DESCRIBED)
+    (start,) = paging.key_of("streams", request.get("nextToken"), int) or [0]
+    end = start + request.get("limit", DESCRIBED)
     page = streams[start:end]
     times = times or event_times(service, group[0].group, [stream.name for stream in page])
     answer: dict[str, Any] = {
@@ -408,18 +398,18 @@ def describe_log_streams(service: Service, asked: Members) -> Mapping[str, Any]:
     return answer
 
 
-def put_log_events(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Append events to a stream. Spans and event records among them arrive as sessions."""
+def put_log_events(service: Service, request: Members) -> Mapping[str, Any]:
+    """Append events to a stream. Spans and event records among them are ingested as sessions."""
     events = [
-        LogEvent(timestamp_ms=entry["timestamp"], message=entry["message"]) for entry in asked["logEvents"]
+        LogEvent(timestamp_ms=entry["timestamp"], message=entry["message"]) for entry in request["logEvents"]
     ]
     if any(one.timestamp_ms > two.timestamp_ms for one, two in pairwise(events)):
         raise LogsError(
             "InvalidParameterException", "Log events in a single request must be in chronological order."
         )
-    group = asked["logGroupName"]
+    group = request["logGroupName"]
     try:
-        service.store.logs.put(group, asked["logStreamName"], events, service.now)
+        service.store.logs.put(group, request["logStreamName"], events, service.now)
     except NotFound as error:
         raise LogsError("ResourceNotFoundException", str(error)) from error
     documents = [document for event in events if (document := _document(event.message)) is not None]
@@ -429,15 +419,15 @@ def put_log_events(service: Service, asked: Members) -> Mapping[str, Any]:
     return {"nextSequenceToken": f"{len(events):056d}"}
 
 
-def create_log_group(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Make a group."""
-    return _create(service, asked["logGroupName"], "")
+def create_log_group(service: Service, request: Members) -> Mapping[str, Any]:
+    """Create a group."""
+    return _create(service, request["logGroupName"], "")
 
 
-def create_log_stream(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Make a stream in a group that is there."""
-    _group(service, asked)
-    return _create(service, asked["logGroupName"], asked["logStreamName"])
+def create_log_stream(service: Service, request: Members) -> Mapping[str, Any]:
+    """Create a stream in an existing group."""
+    _group(service, request)
+    return _create(service, request["logGroupName"], request["logStreamName"])
 
 
 def _operation(name: str, shape: Structure, answer: Answer) -> Operation:
@@ -454,21 +444,20 @@ OPERATIONS = (
     _operation("CreateLogStream", CREATE_LOG_STREAM, create_log_stream),
 )
 
-
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 
 def _document(message: str) -> dict[str, Any] | None:
-    """A span or an event record, as someone put it into a stream; None: this is an ordinary line."""
+    """The span or event record in a message; None: an ordinary line."""
     try:
-        found = parse_json(message)
-        return normalised(found) if isinstance(found, dict) else None
+        document = parse_json(message)
+        return normalised(document) if isinstance(document, dict) else None
     except (ValueError, RecursionError):
         return None
 
 
 def _create(service: Service, group: str, stream: str) -> Mapping[str, Any]:
-    if any((found.group, found.name) == (group, stream) for found in all_streams(service)):
+    if any((each.group, each.name) == (group, stream) for each in all_streams(service)):
         kind = "stream" if stream else "group"
         raise LogsError("ResourceAlreadyExistsException", f"The specified log {kind} already exists")
     try:
@@ -478,32 +467,32 @@ def _create(service: Service, group: str, stream: str) -> Mapping[str, Any]:
     return {}
 
 
-def _group(service: Service, asked: Members) -> list[LogStream]:
-    """All streams of the group that is asked for."""
-    identifier = asked.get("logGroupIdentifier", "")
-    name = asked.get("logGroupName") or identifier.removesuffix(":*").rpartition("log-group:")[2]
+def _group(service: Service, request: Members) -> list[LogStream]:
+    """All streams of the requested group."""
+    identifier = request.get("logGroupIdentifier", "")
+    name = request.get("logGroupName") or identifier.removesuffix(":*").rpartition("log-group:")[2]
     if not name:
         raise LogsError("InvalidParameterException", "Give logGroupName or logGroupIdentifier.")
-    found = [stream for stream in all_streams(service) if stream.group == name]
-    if not found:
+    streams = [stream for stream in all_streams(service) if stream.group == name]
+    if not streams:
         raise LogsError("ResourceNotFoundException", "The specified log group does not exist.")
-    return found
+    return streams
 
 
 def _described(service: Service, stream: LogStream, times: TimeWindow | None) -> dict[str, Any]:
-    told = {
+    members = {
         "logStreamName": stream.name,
         "creationTime": stream.created,
         "arn": f"{_arn(service, stream)}:log-stream:{stream.name}",
         "storedBytes": 0,
     }
     if times is not None:
-        told |= {
+        members |= {
             "firstEventTimestamp": times.first,
             "lastEventTimestamp": times.last,
             "lastIngestionTime": times.ingested,
         }
-    return told
+    return members
 
 
 def _arn(service: Service, stream: LogStream) -> str:

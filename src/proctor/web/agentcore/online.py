@@ -1,7 +1,7 @@
-"""Keep online configurations: a share of the sessions that arrive is judged without anyone asking again.
+"""Operations on online configurations, which evaluate a sample of the sessions as they arrive.
 
-A configuration is active as soon as it is kept; whether it judges is said by its execution status. Nothing
-that arrived before it was enabled is judged.
+A new configuration is active at once; its execution status says whether it evaluates. Sessions from before it
+was enabled are not evaluated.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from proctor.judging.question import places_in
 from proctor.store.definitions import CONFIGS
 from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import ServiceQuotaExceededException, told
+from proctor.web.agentcore.errors import ServiceQuotaExceededException, validation_error
 from proctor.web.agentcore.evaluators import managed
 from proctor.web.agentcore.operation import Operation
 from proctor.web.agentcore.request_shapes import CREATE_ONLINE, ONE_ONLINE, UPDATE_ONLINE
@@ -29,61 +29,57 @@ DOCUMENT = (
     *("rule", "dataSourceConfig", "evaluators", "insights", "clusteringConfig", "outputConfig"),
     "evaluationExecutionRoleArn",
 )
-"""The members of a configuration that are kept and told as they were given."""
-
-
+"""Members of a configuration that are stored and returned unchanged."""
 RESULTS_GROUP = "/aws/bedrock-agentcore/evaluations/results/"
-"""Where results are read from, before the configuration's id."""
-
-
+"""Prefix of the log groups of results; the configuration ID follows."""
 GROUND_TRUTH_PLACES = frozenset(
     {"assertions", "expected_response", "expected_tool_trajectory", "actual_tool_trajectory"}
 )
-"""Nobody knows what to expect of a session that has just arrived."""
+"""Placeholders that need ground truth, which arriving sessions do not have."""
 
 
-def create(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Keep a new configuration."""
+def create(service: Service, request: Members) -> Mapping[str, Any]:
+    """Create a configuration."""
     definitions = service.store.definitions
     if definitions.count(CONFIGS) >= service.limits.online_configs:
         raise ServiceQuotaExceededException(
             f"There may be {service.limits.online_configs} online configurations."
         )
-    _check(service, asked, given=asked)
+    _check(service, request, given=request)
     now = timestamp(service.now)
-    config_id = new_id(asked["onlineEvaluationConfigName"])
+    config_id = new_id(request["onlineEvaluationConfigName"])
     row = {
         "id": config_id,
-        "name": asked["onlineEvaluationConfigName"],
-        "description": asked.get("description", ""),
-        "enabled": int(asked["enableOnCreate"]),
-        "enabledAt": now if asked["enableOnCreate"] else None,
+        "name": request["onlineEvaluationConfigName"],
+        "description": request.get("description", ""),
+        "enabled": int(request["enableOnCreate"]),
+        "enabledAt": now if request["enableOnCreate"] else None,
         "createdAt": now,
         "updatedAt": now,
     }
-    document = _with_output({name: asked[name] for name in DOCUMENT if name in asked}, config_id)
-    kept = definitions.create_config(row, document, token_of("CreateOnlineEvaluationConfig", asked))
-    arn = service.names.arn(ONLINE, kept["id"])
-    if asked.get("tags") and kept["id"] == config_id:
-        definitions.tag(arn, asked["tags"])
+    document = _with_output({name: request[name] for name in DOCUMENT if name in request}, config_id)
+    stored = definitions.create_config(row, document, token_of("CreateOnlineEvaluationConfig", request))
+    arn = service.names.arn(ONLINE, stored["id"])
+    if request.get("tags") and stored["id"] == config_id:
+        definitions.tag(arn, request["tags"])
     return {
-        **_identity(service, kept),
-        "createdAt": seconds(kept["createdAt"]),
-        "outputConfig": kept["document"]["outputConfig"],
-        **_state(kept),
+        **_identity(service, stored),
+        "createdAt": seconds(stored["createdAt"]),
+        "outputConfig": stored["document"]["outputConfig"],
+        **_state(stored),
     }
 
 
-def get(service: Service, asked: Members) -> Mapping[str, Any]:
-    """One configuration."""
-    row = service.store.definitions.config(asked["onlineEvaluationConfigId"])
+def get(service: Service, request: Members) -> Mapping[str, Any]:
+    """Get a configuration."""
+    row = service.store.definitions.config(request["onlineEvaluationConfigId"])
     return {**_summary(service, row), **row["document"]}
 
 
-def list_all(service: Service, asked: Members) -> Mapping[str, Any]:
-    """A page of the configurations."""
-    limit = asked.get("maxResults", paging.PAGE)
-    (after,) = paging.key_of("online", asked.get("nextToken"), str) or [""]
+def list_all(service: Service, request: Members) -> Mapping[str, Any]:
+    """List configurations, a page at a time."""
+    limit = request.get("maxResults", paging.PAGE)
+    (after,) = paging.key_of("online", request.get("nextToken"), str) or [""]
     rows = service.store.definitions.configs(after=after, limit=limit + 1)
     answer: dict[str, Any] = {
         "onlineEvaluationConfigs": [
@@ -96,38 +92,38 @@ def list_all(service: Service, asked: Members) -> Mapping[str, Any]:
     return answer
 
 
-def update(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Change a configuration, or switch it on and off."""
-    config_id = asked["onlineEvaluationConfigId"]
+def update(service: Service, request: Members) -> Mapping[str, Any]:
+    """Update a configuration, or enable or disable it."""
+    config_id = request["onlineEvaluationConfigId"]
     definitions = service.store.definitions
     row = definitions.config(config_id)
-    document = {**row["document"], **{name: asked[name] for name in DOCUMENT if name in asked}}
-    _check(service, document, given=asked)
+    document = {**row["document"], **{name: request[name] for name in DOCUMENT if name in request}}
+    _check(service, document, given=request)
     now = timestamp(service.now)
     values: dict[str, Any] = {"updatedAt": now, "failure": ""}
-    if "description" in asked:
-        values["description"] = asked["description"]
-    if "executionStatus" in asked:
-        enabled = asked["executionStatus"] == "ENABLED"
+    if "description" in request:
+        values["description"] = request["description"]
+    if "executionStatus" in request:
+        enabled = request["executionStatus"] == "ENABLED"
         values["enabled"] = int(enabled)
         if enabled and not row["enabled"]:
             values["enabledAt"] = now
-    if "evaluators" in asked or "outputConfig" in asked:
-        # Results of other evaluators, or for another place, belong to another job.
+    if "evaluators" in request or "outputConfig" in request:
+        # Results of other evaluators or for another output belong to a new evaluation.
         values["runId"] = ""
-    kept = definitions.update_config(
+    stored = definitions.update_config(
         config_id,
         values,
         _with_output(document, config_id),
-        token_of(f"UpdateOnlineEvaluationConfig {config_id}", asked),
+        token_of(f"UpdateOnlineEvaluationConfig {config_id}", request),
     )
-    return {**_identity(service, kept), "updatedAt": seconds(kept["updatedAt"]), **_state(kept)}
+    return {**_identity(service, stored), "updatedAt": seconds(stored["updatedAt"]), **_state(stored)}
 
 
-def delete(service: Service, asked: Members) -> Mapping[str, Any]:
-    """Keep a configuration no longer. What it has judged stays."""
+def delete(service: Service, request: Members) -> Mapping[str, Any]:
+    """Delete a configuration. Its results stay."""
     definitions = service.store.definitions
-    row = definitions.config(asked["onlineEvaluationConfigId"])
+    row = definitions.config(request["onlineEvaluationConfigId"])
     definitions.delete_config(row["id"])
     definitions.untag(service.names.arn(ONLINE, row["id"]))
     return {**_identity(service, row), "status": "DELETING"}
@@ -182,7 +178,7 @@ OPERATIONS = (
 
 
 def _check(service: Service, document: Mapping[str, Any], *, given: Members) -> None:
-    """Refuse a configuration that could not work; of the output, what was chosen just now."""
+    """Raise for an invalid configuration; of the output, only what `given` sets is checked."""
     flaws = collected(
         something_to_judge(document),
         known_evaluators(service, document),
@@ -191,7 +187,7 @@ def _check(service: Service, document: Mapping[str, Any], *, given: Members) -> 
         output_flaws(given),
     )
     if flaws:
-        raise told(flaws)
+        raise validation_error(flaws)
 
 
 def _ground_truth_flaws(service: Service, document: Mapping[str, Any]) -> Iterator[ShapeProblem]:
@@ -205,8 +201,8 @@ def _ground_truth_flaws(service: Service, document: Mapping[str, Any]) -> Iterat
 
 
 def _needs_ground_truth(service: Service, evaluator_id: str) -> bool:
-    if (found := managed().get(evaluator_id)) is not None:
-        return found.needs_ground_truth
+    if (builtin := managed().get(evaluator_id)) is not None:
+        return builtin.needs_ground_truth
     config = (service.store.definitions.document(evaluator_id) or {}).get("evaluatorConfig") or {}
     if "derived" in config:
         return _needs_ground_truth(service, config["derived"]["baseEvaluatorId"])
@@ -215,11 +211,11 @@ def _needs_ground_truth(service: Service, evaluator_id: str) -> bool:
 
 
 def _with_output(document: Mapping[str, Any], config_id: str) -> dict[str, Any]:
-    """The same with the place of its results filled in, so that callers know where to look."""
-    given = dict((document.get("outputConfig") or {}).get("cloudWatchConfig") or {})
-    if given.get("resultDestination") != "SOURCE_LOG_GROUP" and not given.get("logGroupName"):
-        given["logGroupName"] = f"{RESULTS_GROUP}{config_id}"
-    return {**document, "outputConfig": {"cloudWatchConfig": given}}
+    """The document with the log group of its results filled in."""
+    output = dict((document.get("outputConfig") or {}).get("cloudWatchConfig") or {})
+    if output.get("resultDestination") != "SOURCE_LOG_GROUP" and not output.get("logGroupName"):
+        output["logGroupName"] = f"{RESULTS_GROUP}{config_id}"
+    return {**document, "outputConfig": {"cloudWatchConfig": output}}
 
 
 def _identity(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,11 +226,11 @@ def _identity(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _state(row: Mapping[str, Any]) -> dict[str, Any]:
-    told_of = {
+    members = {
         "status": "ERROR" if row["failure"] else "ACTIVE",
         "executionStatus": "ENABLED" if row["enabled"] else "DISABLED",
     }
-    return {**told_of, **({"failureReason": row["failure"]} if row["failure"] else {})}
+    return {**members, **({"failureReason": row["failure"]} if row["failure"] else {})}
 
 
 def _summary(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:

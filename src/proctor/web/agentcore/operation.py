@@ -1,8 +1,7 @@
-"""From an HTTP request to an operation and back: who calls, how often, what is asked, what is wrong with it.
+"""Dispatch of requests to operations: authentication, rate limits, validation, errors.
 
-An operation gets its members, wherever in the request they came from, after they were found to be right, and
-gives the members of its answer. Whatever goes wrong becomes an error with a name of this interface; a caller
-never sees an exception of ours.
+An operation receives the validated members of path, query and body and returns the members of its response.
+Every exception becomes an error of the interface.
 """
 
 import inspect
@@ -29,47 +28,43 @@ from proctor.web.agentcore.errors import (
     UnknownOperationException,
     ValidationException,
     WireError,
-    told,
+    validation_error,
 )
 from proctor.web.agentcore.service import Service
 from proctor.web.agentcore.shapes import Many, Members, Number, ShapeProblem, Structure
 from proctor.web.auth import SignedRequest
 
 Answer = Callable[[Service, Members], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
-
-
 DEEPEST = 200
-"""Levels of a body. Nobody's spans are nested so deeply, and what reads them calls itself at each level."""
-
-
+"""Maximum nesting of a body: it is read by recursive functions."""
 _log = logging.getLogger("proctor.web")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One thing callers can ask for."""
+    """One operation of the interface."""
 
     name: str
     method: str
     path: str
-    """With the members that are in it: `/evaluators/{evaluatorId}`."""
+    """With its members: `/evaluators/{evaluatorId}`."""
     shape: Structure
     answer: Answer
     status: int = 200
     query: Sequence[str] = ()
-    """The members that are in the query."""
+    """Members in the query string."""
     plane: str = "data"
-    """`data`, `control` or `logs`: how a bearer token is refused and which service signs."""
+    """`data`, `control` or `logs`: decides the status of a wrong bearer token and the signing service."""
     most_bytes: str = "body_bytes"
-    """Which limit holds for its body."""
+    """Name of the limit of its body."""
 
     def members_in(self, path: str) -> dict[str, str] | None:
-        """The members in a path as it was sent; None: this is not the operation's path."""
-        asked, known = path.split("/"), self.path.split("/")
-        if len(asked) != len(known):
+        """The members in a raw path; None: the path of another operation."""
+        parts, known = path.split("/"), self.path.split("/")
+        if len(parts) != len(known):
             return None
         members: dict[str, str] = {}
-        for part, pattern in zip(asked, known, strict=True):
+        for part, pattern in zip(parts, known, strict=True):
             if pattern.startswith("{"):
                 members[pattern.strip("{}")] = unquote(part)
             elif part != pattern:
@@ -80,7 +75,7 @@ class Operation:
 def find_operation(
     operations: Sequence[Operation], method: str, path: str
 ) -> tuple[Operation, dict[str, str]]:
-    """Which operation a request line asks for, and the members in its path."""
+    """The operation of a method and path, and the members in the path."""
     for operation in operations:
         if operation.method == method and (members := operation.members_in(path)) is not None:
             return operation, members
@@ -88,7 +83,7 @@ def find_operation(
 
 
 async def respond(service: Service, request: Request, operations: Sequence[Operation]) -> Response:
-    """Carry out the operation a request asks for."""
+    """Execute the operation of a request."""
 
     async def work() -> Response:
         signed = signed_request(request)
@@ -99,14 +94,14 @@ async def respond(service: Service, request: Request, operations: Sequence[Opera
             **_queried(operation, signed.query),
             **members,
         }
-        answer = await carry_out(service, operation, members)
+        answer = await execute(service, operation, members)
         return respond_with(operation.status, answer)
 
-    return await answered(work)
+    return await respond_safely(work)
 
 
-async def answered(work: Callable[[], Awaitable[Response]]) -> Response:
-    """The response of some work, or of the error it ended with."""
+async def respond_safely(work: Callable[[], Awaitable[Response]]) -> Response:
+    """The response of `work`, or of the error it raised."""
     try:
         response = await work()
     except WireError as error:
@@ -120,23 +115,23 @@ async def answered(work: Callable[[], Awaitable[Response]]) -> Response:
     return response
 
 
-async def carry_out(service: Service, operation: Operation, members: Members) -> Mapping[str, Any]:
-    """Check the members and do what they ask for, out of the event loop's way."""
+async def execute(service: Service, operation: Operation, members: Members) -> Mapping[str, Any]:
+    """Validate the members and execute the operation, in a thread."""
     flaws = await run_in_threadpool(lambda: list(operation.shape.flaws(members, "")))
     if flaws:
-        raise told(flaws)
-    given = {name: value for name, value in members.items() if value is not None}
+        raise validation_error(flaws)
+    request = {name: value for name, value in members.items() if value is not None}
     try:
         if inspect.iscoroutinefunction(operation.answer):
-            found: Mapping[str, Any] = await operation.answer(service, given)
-            return found
-        return await run_in_threadpool(operation.answer, service, given)  # type: ignore[arg-type]
+            answer: Mapping[str, Any] = await operation.answer(service, request)
+            return answer
+        return await run_in_threadpool(operation.answer, service, request)  # type: ignore[arg-type]
     except (UsageError, RecursionError) as error:
         raise _as_wire_error(error) from error
 
 
 async def admitted_body(service: Service, request: Request, operation: Operation) -> bytes:
-    """Let the caller in, count the call, and read its body: nothing of it before we know who asks."""
+    """Authenticate the caller, read the body, and apply the rate limit."""
     signature = service.guard.admit(
         signed_request(request),
         service="logs" if operation.plane == "logs" else "bedrock-agentcore",
@@ -146,13 +141,13 @@ async def admitted_body(service: Service, request: Request, operation: Operation
     body = await _read(request, getattr(service.limits, operation.most_bytes))
     if signature is not None:
         await run_in_threadpool(signature.check, body)
-    # Only calls of those who may call count, or a stranger could use up everybody's.
+    # After authentication: unauthenticated calls must not use up the rate limit.
     service.rates.take(operation.name)
     return body
 
 
 def signed_request(request: Request) -> SignedRequest:
-    """A request as it came over the wire: nothing decoded, nothing joined."""
+    """The raw request, without decoding."""
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     return SignedRequest(
         method=request.method,
@@ -163,21 +158,21 @@ def signed_request(request: Request) -> SignedRequest:
 
 
 def parsed_body(body: bytes) -> dict[str, Any]:
-    """The members in a body; none where there is no body."""
+    """The members in a body; an empty body has none."""
     if not body.strip():
         return {}
     try:
-        found = parse_json(body)
+        document = parse_json(body)
     except ValueError as error:
         raise ValidationException(f"The body is no JSON: {str(error)[:200]}", reason="CannotParse") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ValidationException("The body must be a JSON object.", reason="CannotParse")
-    if _is_deeper(found, DEEPEST):
+    if _is_deeper(document, DEEPEST):
         raise ValidationException(
             f"The body is nested more than {DEEPEST} levels deep.", reason="CannotParse"
         )
-    # Not every database takes a NUL, and no text needs one.
-    return cast(dict[str, Any], _without_nul(found)) if b"\\u0000" in body else found
+    # PostgreSQL does not store NUL.
+    return cast(dict[str, Any], _without_nul(document)) if b"\\u0000" in body else document
 
 
 async def _read(request: Request, most: int) -> bytes:
@@ -190,7 +185,7 @@ async def _read(request: Request, most: int) -> bytes:
         if not too_large:
             parts.append(part)
         else:
-            # Read on for a while, keeping nothing: a client that is cut off while it sends hears no answer.
+            # Keep reading for a while: a client that is cut off while sending does not read the response.
             parts.clear()
             if size > 2 * most:
                 break
@@ -200,24 +195,24 @@ async def _read(request: Request, most: int) -> bytes:
 
 
 def _queried(operation: Operation, query: str) -> dict[str, Any]:
-    """The members in a query, with the types their shapes have."""
-    found: dict[str, Any] = {}
+    """The members in a query string, converted to their types."""
+    members: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True, errors="replace"):
         shape = operation.shape.members.get(name)
         if name not in operation.query:
             continue
         if isinstance(shape, Many):
-            found.setdefault(name, []).append(value)
+            members.setdefault(name, []).append(value)
         elif isinstance(shape, Number):
-            found[name] = _number(name, value)
+            members[name] = _number(name, value)
         else:
-            found[name] = value
-    return found
+            members[name] = value
+    return members
 
 
 def _number(name: str, text: str) -> int:
     if not text.removeprefix("-").isdecimal() or len(text) > 18:
-        raise told([ShapeProblem(name, "Member must be an integer")])
+        raise validation_error([ShapeProblem(name, "Member must be an integer")])
     return int(text)
 
 
@@ -246,7 +241,7 @@ def _is_deeper(value: Any, most: int) -> bool:
 
 
 def _as_wire_error(error: Exception) -> WireError:
-    """What a caller is told of an error of ours."""
+    """The error of the interface for an exception."""
     problem = str(error).partition("\n")[0]
     if isinstance(error, NotFound):
         return ResourceNotFoundException(problem)
@@ -264,7 +259,7 @@ def _as_wire_error(error: Exception) -> WireError:
 def respond_with(
     status: int, members: Mapping[str, Any], *, media_type: str = "application/json"
 ) -> Response:
-    """The members of an answer as a response."""
+    """An HTTP response with these members."""
     if status == 204:
         return Response(status_code=204)
     return Response(json.dumps(members, allow_nan=False), status_code=status, media_type=media_type)

@@ -1,8 +1,6 @@
-"""What callers send to keep evaluators, online configurations and tags.
+"""Shapes of the requests. Patterns and bounds are those of the AWS service.
 
-Patterns and bounds are this interface's own; nothing here is our choice. Evaluators in code are Lambda
-functions, and what such a name stands for here is said in this machine's configuration: a caller cannot bring
-code along.
+Code evaluators are Lambda functions; `proctor.toml` maps their ARNs to programs, so callers cannot send code.
 """
 
 from proctor.web.agentcore.shapes import (
@@ -32,7 +30,6 @@ from proctor.web.agentcore.shapes import (
 
 LABEL = Text(least=1, most=100)
 
-
 NUMERICAL = Many(
     of=Structure(
         {"definition": Text(), "value": Number(least=0), "label": LABEL},
@@ -40,9 +37,7 @@ NUMERICAL = Many(
     )
 )
 
-
 CATEGORICAL = Many(of=Structure({"definition": Text(), "label": LABEL}, required=["definition", "label"]))
-
 
 DIMENSION = Structure(
     {
@@ -53,7 +48,6 @@ DIMENSION = Structure(
     required=["dimensionName", "dimensionInstruction", "dimensionRatingScale"],
 )
 
-
 SCALE = Union(
     {
         "numerical": NUMERICAL,
@@ -61,7 +55,6 @@ SCALE = Union(
         "multiDimensional": Many(of=DIMENSION, least=1, most=50),
     }
 )
-
 
 INFERENCE = Structure(
     {
@@ -71,7 +64,6 @@ INFERENCE = Structure(
         "stopSequences": Many(of=Text(least=1), most=2500),
     }
 )
-
 
 JUDGE = Union(
     {
@@ -96,7 +88,6 @@ JUDGE = Union(
     }
 )
 
-
 CODE = Union(
     {
         "lambdaConfig": Structure(
@@ -112,7 +103,6 @@ CODE = Union(
     }
 )
 
-
 EVALUATOR_CONFIG = Union(
     {
         "llmAsAJudge": Structure(
@@ -126,7 +116,6 @@ EVALUATOR_CONFIG = Union(
     }
 )
 
-
 _EVALUATOR_MEMBERS: dict[str, Shape] = {
     "clientToken": CLIENT_TOKEN,
     "description": Text(least=1, most=200),
@@ -135,24 +124,18 @@ _EVALUATOR_MEMBERS: dict[str, Shape] = {
     "kmsKeyArn": KMS_KEY_ARN,
 }
 
-
 CREATE_EVALUATOR = Structure(
     {"evaluatorName": NAME, **_EVALUATOR_MEMBERS, "tags": TAGS},
     required=["evaluatorName", "evaluatorConfig", "level"],
 )
 
-
 UPDATE_EVALUATOR = Structure({"evaluatorId": EVALUATOR, **_EVALUATOR_MEMBERS}, required=["evaluatorId"])
-
-
 ONE_EVALUATOR = Structure({"evaluatorId": EVALUATOR}, required=["evaluatorId"])
-
 
 GET_EVALUATOR = Structure(
     {"evaluatorId": EVALUATOR, "includedData": Text(words=("ALL_DATA", "METADATA_ONLY"))},
     required=["evaluatorId"],
 )
-
 
 FILTER = Structure(
     {
@@ -174,7 +157,6 @@ FILTER = Structure(
     required=["key", "operator", "value"],
 )
 
-
 RULE = Structure(
     {
         "samplingConfig": Structure(
@@ -189,7 +171,6 @@ RULE = Structure(
     required=["samplingConfig"],
 )
 
-
 ONLINE_SOURCE = Union(
     {
         "cloudWatchLogs": Structure(
@@ -201,7 +182,6 @@ ONLINE_SOURCE = Union(
         )
     }
 )
-
 
 _ONLINE_MEMBERS: dict[str, Shape] = {
     "clientToken": CLIENT_TOKEN,
@@ -219,7 +199,6 @@ _ONLINE_MEMBERS: dict[str, Shape] = {
     ),
 }
 
-
 CREATE_ONLINE = Structure(
     {"onlineEvaluationConfigName": NAME, **_ONLINE_MEMBERS, "enableOnCreate": Flag(), "tags": TAGS},
     required=[
@@ -227,7 +206,6 @@ CREATE_ONLINE = Structure(
         *("evaluationExecutionRoleArn", "enableOnCreate"),
     ],
 )
-
 
 UPDATE_ONLINE = Structure(
     {
@@ -238,9 +216,7 @@ UPDATE_ONLINE = Structure(
     required=["onlineEvaluationConfigId"],
 )
 
-
 ONE_ONLINE = Structure({"onlineEvaluationConfigId": ID}, required=["onlineEvaluationConfigId"])
-
 
 RESOURCE_ARN = Text(
     least=20,
@@ -248,15 +224,10 @@ RESOURCE_ARN = Text(
     pattern=r"arn:(?:[^:]+)?:bedrock-agentcore:[a-z0-9-]+:[0-9]{12}:([a-z-]+/[^/]+)(?:/[a-z-]+/[^/]+)*",
 )
 
-
 TAG_RESOURCE = Structure({"resourceArn": RESOURCE_ARN, "tags": TAGS}, required=["resourceArn", "tags"])
-
-
 UNTAG_RESOURCE = Structure(
     {"resourceArn": RESOURCE_ARN, "tagKeys": Many(of=TAG_KEY, most=200)}, required=["resourceArn", "tagKeys"]
 )
-
-
 LIST_TAGS = Structure({"resourceArn": RESOURCE_ARN}, required=["resourceArn"])
 
 
@@ -264,22 +235,14 @@ LIST_TAGS = Structure({"resourceArn": RESOURCE_ARN}, required=["resourceArn"])
 
 
 TRACE_ID = Text(least=32, most=32)
-
-
 CONTENT = Union({"text": Text(least=1, most=100_000)})
-
-
 ASSERTIONS = Many(of=CONTENT, least=1, most=100)
-
-
 TRAJECTORY = Structure({"toolNames": Many(of=Text(least=1, most=500), most=1000)})
-
 
 SESSION_TRACES = Structure(
     {"sessionId": Text(), "traceIds": Many(of=TRACE_ID, least=1, most=100)},
     required=["sessionId", "traceIds"],
 )
-
 
 SESSIONS_FILTER = Structure(
     {
@@ -288,7 +251,6 @@ SESSIONS_FILTER = Structure(
         "sessionTraceIds": Many(of=SESSION_TRACES, least=1, most=500),
     }
 )
-
 
 SOURCE = Union(
     {
@@ -309,9 +271,7 @@ SOURCE = Union(
     }
 )
 
-
 TURN = Structure({"input": Union({"prompt": Text(most=4000)}), "expectedResponse": CONTENT})
-
 
 GROUND_TRUTH = Union(
     {
@@ -325,7 +285,6 @@ GROUND_TRUTH = Union(
     }
 )
 
-
 SESSION_METADATA = Structure(
     {
         "sessionId": Text(),
@@ -335,7 +294,6 @@ SESSION_METADATA = Structure(
     },
     required=["sessionId"],
 )
-
 
 START = Structure(
     {
@@ -355,9 +313,7 @@ START = Structure(
     required=["batchEvaluationName", "dataSourceConfig"],
 )
 
-
 ONE_JOB = Structure({"batchEvaluationId": ID}, required=["batchEvaluationId"])
-
 
 CONTEXT = Union(
     {
@@ -366,7 +322,6 @@ CONTEXT = Union(
         )
     }
 )
-
 
 REFERENCE = Structure(
     {
@@ -377,7 +332,6 @@ REFERENCE = Structure(
     },
     required=["context"],
 )
-
 
 EVALUATE = Structure(
     {
@@ -399,37 +353,19 @@ EVALUATE = Structure(
 
 
 GROUP = Text(least=1, most=512, pattern=r"[\.\-_/#A-Za-z0-9]+")
-
-
 IDENTIFIER = Text(least=1, most=2048, pattern=r"[\w#+=/:,.@-]*")
-
-
 STREAM = Text(least=1, most=512, pattern=r"[^:*]*")
-
-
 TIME = Number(least=0, whole=True)
-
-
 TOKEN = Text(least=1)
-
-
 EVENTS_LIMIT = Number(least=1, most=10_000, whole=True)
-
-
 DESCRIBE_LIMIT = Number(least=1, most=50, whole=True)
-
-
 _GROUP: dict[str, Shape] = {"logGroupName": GROUP, "logGroupIdentifier": IDENTIFIER}
-
-
 _SPAN: dict[str, Shape] = {"startTime": TIME, "endTime": TIME, "nextToken": TOKEN, "limit": EVENTS_LIMIT}
-
 
 GET_LOG_EVENTS = Structure(
     {**_GROUP, "logStreamName": STREAM, **_SPAN, "startFromHead": Flag(), "unmask": Flag()},
     required=["logStreamName"],
 )
-
 
 FILTER_LOG_EVENTS = Structure(
     {
@@ -442,7 +378,6 @@ FILTER_LOG_EVENTS = Structure(
     }
 )
 
-
 DESCRIBE_LOG_GROUPS = Structure(
     {
         "logGroupNamePrefix": GROUP,
@@ -451,7 +386,6 @@ DESCRIBE_LOG_GROUPS = Structure(
         "limit": DESCRIBE_LIMIT,
     }
 )
-
 
 DESCRIBE_LOG_STREAMS = Structure(
     {
@@ -463,7 +397,6 @@ DESCRIBE_LOG_STREAMS = Structure(
         "limit": DESCRIBE_LIMIT,
     }
 )
-
 
 PUT_LOG_EVENTS = Structure(
     {
@@ -478,10 +411,7 @@ PUT_LOG_EVENTS = Structure(
     required=["logGroupName", "logStreamName", "logEvents"],
 )
 
-
 CREATE_LOG_GROUP = Structure({"logGroupName": GROUP}, required=["logGroupName"])
-
-
 CREATE_LOG_STREAM = Structure(
     {"logGroupName": GROUP, "logStreamName": STREAM}, required=["logGroupName", "logStreamName"]
 )

@@ -1,6 +1,6 @@
-"""What the service asks of a request beyond the shape of its members.
+"""Validation rules of requests beyond the shape of their members.
 
-Each function gives what is wrong, so that a request hears of everything at once.
+Each function yields problems, so that a response lists all of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,23 +11,21 @@ from proctor.web.agentcore.service import Service
 from proctor.web.agentcore.shapes import ShapeProblem, moment_of
 
 MANAGED_GROUPS = "/aws/bedrock-agentcore/evaluations/"
-"""Log groups below this belong to the service; nobody chooses one for results."""
-
-
+"""Prefix of the service's own log groups, which a request cannot choose for results."""
 DEFAULT_GROUP = "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/default"
 
 
-def something_to_judge(asked: Mapping[str, Any], *, with_insights: bool = False) -> Iterator[ShapeProblem]:
-    """There must be an evaluator, or an insight where those are found."""
-    if asked.get("insights") and not with_insights:
+def something_to_judge(request: Mapping[str, Any], *, with_insights: bool = False) -> Iterator[ShapeProblem]:
+    """At least one evaluator, or insight where those are supported."""
+    if request.get("insights") and not with_insights:
         yield ShapeProblem("insights", "Member must be empty: insights are found by batch evaluations alone")
-    if not (asked.get("evaluators") or (with_insights and asked.get("insights"))):
+    if not (request.get("evaluators") or (with_insights and request.get("insights"))):
         yield ShapeProblem("evaluators", "Member must have length greater than or equal to 1")
 
 
-def known_evaluators(service: Service, asked: Mapping[str, Any]) -> Iterator[ShapeProblem]:
-    """Every evaluator must be there."""
-    for number, entry in enumerate(asked.get("evaluators") or (), start=1):
+def known_evaluators(service: Service, request: Mapping[str, Any]) -> Iterator[ShapeProblem]:
+    """Every evaluator exists."""
+    for number, entry in enumerate(request.get("evaluators") or (), start=1):
         if not is_known(service, entry["evaluatorId"]):
             yield ShapeProblem(
                 f"evaluators.{number}.member.evaluatorId",
@@ -36,18 +34,18 @@ def known_evaluators(service: Service, asked: Mapping[str, Any]) -> Iterator[Sha
 
 
 def is_known(service: Service, evaluator_id: str) -> bool:
-    """Whether there is an evaluator by this id."""
+    """Whether an evaluator with this ID exists."""
     return evaluator_id in managed() or service.store.definitions.document(evaluator_id) is not None
 
 
-def source_flaws(asked: Mapping[str, Any]) -> Iterator[ShapeProblem]:
-    """Log groups are named, or their beginnings are, and a time range runs forward."""
-    config = asked.get("dataSourceConfig") or {}
+def source_flaws(request: Mapping[str, Any]) -> Iterator[ShapeProblem]:
+    """Log groups are given by name or by prefix, and time ranges are ordered."""
+    config = request.get("dataSourceConfig") or {}
     source = config.get("cloudWatchLogs")
     if source is not None:
         name = "dataSourceConfig.cloudWatchLogs"
-        given = [part for part in ("logGroupNames", "logGroupNamePrefixes") if source.get(part)]
-        if len(given) != 1:
+        named = [part for part in ("logGroupNames", "logGroupNamePrefixes") if source.get(part)]
+        if len(named) != 1:
             yield ShapeProblem(name, "Member must have exactly one of: logGroupNames, logGroupNamePrefixes")
         span = (source.get("filterConfig") or {}).get("timeRange")
         yield from _range_flaws(span, f"{name}.filterConfig.timeRange")
@@ -58,23 +56,23 @@ def source_flaws(asked: Mapping[str, Any]) -> Iterator[ShapeProblem]:
         )
 
 
-def output_flaws(asked: Mapping[str, Any]) -> Iterator[ShapeProblem]:
-    """Results go to a group of the caller's own, or of the sessions', or to the service's default."""
-    given = (asked.get("outputConfig") or {}).get("cloudWatchConfig") or {}
+def output_flaws(request: Mapping[str, Any]) -> Iterator[ShapeProblem]:
+    """Results go to the caller's log group, the group of the sessions, or the default group."""
+    output = (request.get("outputConfig") or {}).get("cloudWatchConfig") or {}
     name = "outputConfig.cloudWatchConfig"
-    group = given.get("logGroupName") or ""
+    group = output.get("logGroupName") or ""
     if group.startswith(MANAGED_GROUPS) and group != DEFAULT_GROUP:
         yield ShapeProblem(f"{name}.logGroupName", f"Member must not begin with {MANAGED_GROUPS}")
-    if group and given.get("resultDestination") == "SOURCE_LOG_GROUP":
+    if group and output.get("resultDestination") == "SOURCE_LOG_GROUP":
         yield ShapeProblem(
             f"{name}.logGroupName", "Member must be absent when resultDestination is SOURCE_LOG_GROUP"
         )
-    if (given.get("metricsNamespace") or "").startswith("AWS/"):
+    if (output.get("metricsNamespace") or "").startswith("AWS/"):
         yield ShapeProblem(f"{name}.metricsNamespace", "Member must not begin with AWS/")
 
 
 def collected(*findings: Iterable[ShapeProblem]) -> list[ShapeProblem]:
-    """All that is wrong."""
+    """All problems as one list."""
     return [flaw for finding in findings for flaw in finding]
 
 

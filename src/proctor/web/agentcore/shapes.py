@@ -1,10 +1,7 @@
-"""What a member of a message may look like, and everything that is wrong with one that does not.
+"""Shapes of request members, and validation against them.
 
-The client checks little of what its service asks for, so the server does: types, lengths, patterns, sets
-of words, unions with one member. All that is wrong is found at once, each with the path of its member and
-in the words this interface uses.
-
-Members nobody asked for are passed over. Knows nothing of HTTP, or of what the messages are about.
+Types, lengths, patterns, enums and unions. Validation reports every problem, with the path of the member and
+the wording of the service. Unknown members are ignored.
 """
 
 import math
@@ -19,7 +16,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class ShapeProblem:
-    """One member that is not as it should be."""
+    """An invalid member."""
 
     name: str
     """The path of the member: `evaluators.1.member.evaluatorId`."""
@@ -31,10 +28,10 @@ class ShapeProblem:
 
 
 class Shape(Protocol):
-    """What a value may look like."""
+    """The shape of a value."""
 
     def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
-        """Everything wrong with a value that is not null."""
+        """The problems of a value that is not null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +41,9 @@ class Text:
     least: int = 0
     most: int | None = None
     pattern: str = ""
-    """The whole text has to match. Empty: anything."""
+    """The whole text must match. Empty: anything."""
     words: Sequence[str] = ()
-    """The only ones allowed. Empty: any."""
+    """Allowed values. Empty: any."""
 
     def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, str):
@@ -118,7 +115,7 @@ class Many:
             yield ShapeProblem(name, "Member must be a list")
             return
         yield from _length_flaws(len(value), self.least, self.most, name)
-        # Of a list that is too long the first members tell enough.
+        # Of a list that is too long, only the first members are checked.
         for number, member in enumerate(value[: self.most], start=1):
             yield from _member_flaws(self.of, member, f"{name}.{number}.member", required=True)
 
@@ -167,20 +164,20 @@ class Union:
         if not isinstance(value, dict):
             yield ShapeProblem(name, "Member must be an object")
             return
-        given = [member for member, entry in value.items() if entry is not None]
-        if len(given) != 1 or given[0] not in self.members:
+        present = [member for member, entry in value.items() if entry is not None]
+        if len(present) != 1 or present[0] not in self.members:
             yield ShapeProblem(name, f"Member must have exactly one of: {', '.join(self.members)}")
             return
-        yield from self.members[given[0]].flaws(value[given[0]], f"{name}.{given[0]}")
+        yield from self.members[present[0]].flaws(value[present[0]], f"{name}.{present[0]}")
 
 
 def moment_of(value: Any) -> datetime | None:
-    """The point in time a member stands for, in UTC; None: it stands for none."""
+    """The point in time of a member, in UTC; None: it is not a timestamp."""
     try:
         if isinstance(value, str):
-            found = datetime.fromisoformat(value)
-            # Without a zone it is nobody's time; the client always sends one.
-            return None if found.tzinfo is None else found.astimezone(UTC)
+            moment = datetime.fromisoformat(value)
+            # Without a time zone it is ambiguous; the client always sends one.
+            return None if moment.tzinfo is None else moment.astimezone(UTC)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value, UTC)
     except (ValueError, OverflowError, OSError):
@@ -189,7 +186,7 @@ def moment_of(value: Any) -> datetime | None:
 
 
 def _member_flaws(shape: Shape, value: Any, name: str, *, required: bool) -> Iterator[ShapeProblem]:
-    # A document may be null; everything else that is null was not given.
+    # Only documents may be null; otherwise null means absent.
     if value is not None or isinstance(shape, Anything):
         yield from shape.flaws(value, name)
     elif required:
@@ -203,74 +200,56 @@ def _length_flaws(length: int, least: int, most: int | None, name: str) -> Itera
         yield ShapeProblem(name, f"Member must have length less than or equal to {most}")
 
 
-# The names of resources: ids with a random tail, and the ARNs made of them.
-
-
 RESOURCE_ID = r"[a-zA-Z][a-zA-Z0-9-_]{0,99}-[a-zA-Z0-9]{10}"
-
 
 EVALUATOR_ID = (
     r"(Builtin\.[a-zA-Z0-9._-]+|ThirdParty\.[a-zA-Z0-9_-]+\.[a-zA-Z0-9_-]+|"
     r"[a-zA-Z][a-zA-Z0-9-_]{0,99}-[a-zA-Z0-9]{10})"
 )
 
-
 _ARN = re.compile(
     r"arn:aws[a-zA-Z-]*:bedrock-agentcore:(?P<region>[a-z0-9-]*):(?P<account>[0-9]{12}|):"
     r"(?P<kind>batch-evaluate|evaluator|online-evaluation-config)/(?P<id>[a-zA-Z0-9._-]{1,111})"
 )
 
-
 _ALPHABET = string.ascii_letters + string.digits
-
-
 BATCH, EVALUATOR_NAMES, ONLINE = "batch-evaluate", "evaluator", "online-evaluation-config"
 
 
 def new_id(name: str) -> str:
-    """`name` with a tail that makes it the only one."""
+    """`name` with a random suffix."""
     return f"{name}-{''.join(secrets.choice(_ALPHABET) for _ in range(10))}"
 
 
 def is_managed(evaluator_id: str) -> bool:
-    """Whether an evaluator comes with the service, and so can be neither changed nor deleted."""
+    """Whether an evaluator is built in: it can be neither changed nor deleted."""
     return evaluator_id.startswith(("Builtin.", "ThirdParty."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What this server's resources are called."""
+    """Makes the ARNs of this server's resources."""
 
     region: str
     account: str
 
     def arn(self, kind: str, resource_id: str) -> str:
-        """The ARN of a resource of ours."""
+        """The ARN of a resource."""
         if kind == EVALUATOR_NAMES and is_managed(resource_id):
             return f"arn:aws:bedrock-agentcore:::evaluator/{resource_id}"
         return f"arn:aws:bedrock-agentcore:{self.region}:{self.account}:{kind}/{resource_id}"
 
 
 def read_arn(arn: str) -> tuple[str, str] | None:
-    """The kind and id of a resource; None: this is no ARN of one that is kept here."""
-    found = _ARN.fullmatch(arn)
-    return (found["kind"], found["id"]) if found else None
-
-
-# Members that messages of both planes share.
+    """Kind and ID of a resource; None: not an ARN of this service."""
+    match = _ARN.fullmatch(arn)
+    return (match["kind"], match["id"]) if match else None
 
 
 NAME = Text(pattern=r"[a-zA-Z][a-zA-Z0-9_]{0,47}")
-
-
 ID = Text(pattern=RESOURCE_ID)
-
-
 EVALUATOR = Text(least=1, most=111, pattern=EVALUATOR_ID)
-
-
 CLIENT_TOKEN = Text(least=33, most=256, pattern=r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,256}")
-
 
 KMS_KEY_ARN = Text(
     least=1,
@@ -278,18 +257,10 @@ KMS_KEY_ARN = Text(
     pattern=r"arn:aws(|-cn|-us-gov):kms:[a-zA-Z0-9-]*:[0-9]{12}:key/[a-zA-Z0-9-]{36}",
 )
 
-
 TAG_KEY = Text(least=1, most=128, pattern=r"[a-zA-Z0-9\s._:/=+@-]*")
-
-
 TAG_VALUE = Text(most=256, pattern=r"[a-zA-Z0-9\s._:/=+@-]*")
-
-
 TAGS = Table(key=TAG_KEY, value=TAG_VALUE, most=50)
-
-
 LEVEL = Text(words=("TOOL_CALL", "TRACE", "SESSION"))
-
 
 INSIGHTS = Many(
     of=Structure(
@@ -298,18 +269,13 @@ INSIGHTS = Many(
     most=10,
 )
 
-
 LOG_GROUP = Text(pattern=r"[.\-_/#A-Za-z0-9]+")
-
-
 LOG_GROUP_PREFIX = Text(least=1, most=512, pattern=r"[.\-_/#A-Za-z0-9]+")
-
 
 LOG_GROUPS = {
     "logGroupNames": Many(of=LOG_GROUP, most=10),
     "logGroupNamePrefixes": Many(of=LOG_GROUP_PREFIX, least=1, most=5),
 }
-
 
 OUTPUT_GROUP = {
     "logGroupName": Text(pattern=r"([.\-_/#A-Za-z0-9]+)?"),
@@ -317,14 +283,7 @@ OUTPUT_GROUP = {
     "resultDestination": Text(words=("DEDICATED_LOG_GROUP", "SOURCE_LOG_GROUP")),
 }
 
-
 TIME_RANGE = Structure({"startTime": TimestampShape(), "endTime": TimestampShape()})
-
-
 PAGING = Structure({"maxResults": Number(least=1, most=100, whole=True), "nextToken": Text()})
-
-
-# From an HTTP request to an operation and back: who calls, how often, what is asked, what is wrong with it.
-
 
 Members = Mapping[str, Any]
