@@ -7,7 +7,7 @@ from recorded_sessions import NOON, keep, recorded
 
 from databases import new_store
 from proctor.errors import UsageError
-from proctor.jobs.evaluation.items import discover, found_sessions
+from proctor.jobs.evaluation.items import discover, select_sessions
 from proctor.jobs.evaluation.request import FileSessions, LogGroupSessions, OwnSessions, Period
 from proctor.store import Store
 
@@ -23,7 +23,7 @@ def store(request, tmp_path):
 
 def names(store, sessions, most=None):
     found = discover(store.read, sessions, most=most)
-    return [session.external_id for session in found_sessions(store.read, found.ids)]
+    return [session.external_id for session in select_sessions(store.read, found.ids)]
 
 
 def test_by_log_group_or_its_beginning_and_by_service(store):
@@ -74,7 +74,7 @@ def test_of_too_many_the_most_recent_are_judged_and_the_others_counted(store):
 
     found = discover(store.read, LogGroupSessions(names=("/agents/travel",)), most=3)
 
-    assert [each.external_id for each in found_sessions(store.read, found.ids)] == ["s6", "s5", "s4"]
+    assert [each.external_id for each in select_sessions(store.read, found.ids)] == ["s6", "s5", "s4"]
     assert found.ignored == 4
 
 
@@ -123,9 +123,9 @@ def test_what_was_just_imported_is_found_by_its_ids(store):
 
 def test_a_session_that_was_imported_again_with_more_in_it_is_another_content(store):
     turn = ("Where to?", ("search",), "To Oslo.")
-    (before,) = found_sessions(store.read, keep(store, recorded("a", turn)))
-    (again,) = found_sessions(store.read, keep(store, recorded("a", turn)))
-    (more,) = found_sessions(store.read, keep(store, recorded("a", turn, ("And?", (), "x" * 9000))))
+    (before,) = select_sessions(store.read, keep(store, recorded("a", turn)))
+    (again,) = select_sessions(store.read, keep(store, recorded("a", turn)))
+    (more,) = select_sessions(store.read, keep(store, recorded("a", turn, ("And?", (), "x" * 9000))))
 
     assert before == again
     assert before.id == more.id and before.content != more.content
@@ -134,7 +134,7 @@ def test_a_session_that_was_imported_again_with_more_in_it_is_another_content(st
 
 
 def test_a_session_names_its_scenario_itself(store):
-    (found,) = found_sessions(store.read, keep(store, recorded("a", scenario="book-a-flight")))
+    (found,) = select_sessions(store.read, keep(store, recorded("a", scenario="book-a-flight")))
 
     assert found.scenario == "book-a-flight"
-    assert found.words == "a of travel in /agents/travel"
+    assert found.label == "a of travel in /agents/travel"

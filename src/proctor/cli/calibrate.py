@@ -141,15 +141,15 @@ COLUMNS = {
     "label": ("label",),
     "value": ("value", "score"),
 }
-"""What a file of labels may call its columns."""
+"""Names of the columns in a file of labels."""
 Thing = tuple[str, str]
-"""A session, by the name it was labelled under, and a target in it."""
+"""A session, by the name in the labels, and a target in it."""
 Labels = dict[str, dict[Thing, dict[str, LabelValue]]]
-"""By dimension, thing, and who said it."""
+"""By dimension, target and person."""
 
 
 def labels_from_file(path: Path) -> Labels:
-    """The labels in a CSV file; what is wrong with one is said with its line."""
+    """The labels in a CSV file; problems are reported with their line."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -176,8 +176,8 @@ def _renamed(path: Path, number: int, row: Mapping[Any, Any]) -> dict[str, Any]:
     return document
 
 
-def kept_labels(store: Store, evaluator: str) -> Labels:
-    """The labels that people have given for an evaluator."""
+def stored_labels(store: Store, evaluator: str) -> Labels:
+    """The stored human labels of an evaluator."""
     rows = store.labels(evaluator=evaluator)
     return _gathered({**row, "session": row["sessionId"]} for row in rows)
 
@@ -218,17 +218,17 @@ def calibrate(
         EvaluatorWorkbench(ctx, judge=judge, votes=votes) as workbench,
     ):
         evaluator = workbench.evaluator(name)
-        told = labels_from_file(labels) if labels else kept_labels(ctx.store, evaluator.name)
-        if not told:
+        human_labels = labels_from_file(labels) if labels else stored_labels(ctx.store, evaluator.name)
+        if not human_labels:
             raise UsageError(f"there are no labels for {evaluator.name}")
-        sessions = _sessions(ctx.store, told)
+        sessions = _sessions(ctx.store, human_labels)
         results = asyncio.run(workbench.judged(evaluator, [*sessions.values()] * repeats))
     scores = _by_session(list(sessions), results)
     calibrations = {
         dimension: calibrated(
             _things(things, sessions, scores, dimension, scale), order=_order(scale), seed=seed
         )
-        for dimension, things in told.items()
+        for dimension, things in human_labels.items()
         for scale in [_scale(evaluator, dimension)]
     }
     looked_at = {
@@ -236,12 +236,14 @@ def calibrate(
         for session, judged in zip(sessions, results, strict=False)
         if not isinstance(judged, AttemptError)
     }
-    remarks = list(dict.fromkeys(_lost(evaluator, told, looked_at)))
-    return _told(evaluator, calibrations, results, remarks, as_json=as_json)
+    remarks = list(dict.fromkeys(_unusable_labels(evaluator, human_labels, looked_at)))
+    return _print_calibrations(evaluator, calibrations, results, remarks, as_json=as_json)
 
 
-def _lost(evaluator: Evaluator, labels: Labels, looked_at: Mapping[str, Collection[str]]) -> Iterator[str]:
-    """Of labels that could not count, or can never agree: a slip of the pen would make a judge look bad."""
+def _unusable_labels(
+    evaluator: Evaluator, labels: Labels, looked_at: Mapping[str, Collection[str]]
+) -> Iterator[str]:
+    """Notes on labels that are not used or not on the scale: a typo would make the judge look bad."""
     for dimension, things in labels.items():
         known = {label.casefold() for label in _scale(evaluator, dimension)}
         used_labels = {opinion.label.strip() for human in things.values() for opinion in human.values()}
@@ -257,7 +259,7 @@ def _lost(evaluator: Evaluator, labels: Labels, looked_at: Mapping[str, Collecti
 
 
 def _sessions(store: Store, labels: Labels) -> dict[str, Evidence]:
-    """What was labelled, each session with only the targets that were."""
+    """The labeled sessions, each with only its labeled targets."""
     targets: dict[str, set[str]] = defaultdict(set)
     for things in labels.values():
         for session, target in things:
@@ -271,7 +273,7 @@ def _sessions(store: Store, labels: Labels) -> dict[str, Evidence]:
 def _by_session(
     names: Sequence[str], results: Sequence[list[Score] | AttemptError]
 ) -> dict[tuple[str, str, str], list[Score]]:
-    """The scores of each session, target and dimension, in the order they were given."""
+    """The scores of each session, target and dimension, in order."""
     target_scores: dict[tuple[str, str, str], list[Score]] = defaultdict(list)
     for place, scores in enumerate(results):
         if not isinstance(scores, AttemptError):
@@ -282,7 +284,7 @@ def _by_session(
 
 
 def _scale(evaluator: Evaluator, dimension: str) -> dict[str, float | None]:
-    """The labels of an evaluator and what they are worth; none for those that have no scale."""
+    """The labels of an evaluator and their values; empty: it has no scale."""
     if not isinstance(evaluator, ModelJudge):
         return {}
     scales = [each.scale for each in evaluator.question.dimensions if each.name == dimension]
@@ -319,7 +321,7 @@ def _things(
 
 
 def _on(scale: Mapping[str, float | None], opinion: LabelValue) -> LabelValue:
-    """What a person said, in the words of the scale, with what that is worth."""
+    """A human label in the spelling of the scale, with its value."""
     spellings = {label.casefold(): label for label in scale}
     label = spellings.get(opinion.label.strip().casefold(), opinion.label)
     if not label and opinion.value is not None:
@@ -341,7 +343,7 @@ def _length(evidence: Evidence, target: str) -> int:
     return sum(count_words(trace.answer) for trace in mine)
 
 
-def _told(
+def _print_calibrations(
     evaluator: Evaluator,
     calibrations: Mapping[str, Calibration],
     results: Sequence[list[Score] | AttemptError],

@@ -36,7 +36,7 @@ from proctor.jobs.evaluation.prepare import (
     prepare,
 )
 from proctor.jobs.evaluation.request import read_evaluation
-from proctor.jobs.evaluation.results import evaluation_document, insights_found, results_of, write_results
+from proctor.jobs.evaluation.results import all_insights, evaluation_document, results_of, write_results
 from proctor.jobs.evaluation.state import (
     COMPLETED,
     PENDING,
@@ -68,7 +68,7 @@ def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
     with terminal_context(context.obj) as ctx:
         row = evaluation_of(ctx.store, evaluation, ctx.now())
         results = results_of(ctx.store, row.id)
-        insights = insights_found(ctx.store, results)
+        insights = all_insights(ctx.store, results)
     if as_json:
         print_json(evaluation_document(row, results) | _insight_members(insights))
         return codes.SUCCEEDED
@@ -145,7 +145,7 @@ def results(
     with terminal_context(context.obj) as ctx:
         row = evaluation_of(ctx.store, evaluation, ctx.now())
         outcome = results_of(ctx.store, row.id)
-        insights = insights_found(ctx.store, outcome)
+        insights = all_insights(ctx.store, outcome)
         written = write_results(ctx.store, row.id, outcome, output) if output else []
     if as_json:
         document = evaluation_document(row, outcome) | _insight_members(insights)
@@ -359,7 +359,7 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
     print_summary(finished.summary)
     if not (output.as_json or output.as_jsonl) and results.summaries:
         print_results(results)
-        print_insights(insights_found(store, results))
+        print_insights(all_insights(store, results))
     for text in (*evaluation.error_details, *results.remarks):
         print_note(f"note: {printable(text)}")
 

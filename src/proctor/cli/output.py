@@ -96,11 +96,11 @@ def exit_on_error(*, as_json: bool) -> Iterator[ExitReason]:
 
 
 PLACEHOLDERS = {"int": "N", "float": "N", "Path": "PATH"}
-"""What stands for the value of an option in help, by type; TEXT for all others."""
+"""Placeholder of an option's value in help, by type; TEXT for all others."""
 
 
 def placeholder(param: Any) -> str:
-    """What stands for the value of an option in help: its metavar, or one by its type; empty for a flag."""
+    """Placeholder of an option's value in help: its metavar, or one by its type; empty for a flag."""
     if param.is_flag:
         return ""
     annotation = param.type_descriptor.annotation

@@ -55,7 +55,7 @@ def view_for(store: Store, run_id: str, *, as_json: bool, as_jsonl: bool) -> Vie
 
 
 def beginning(run_id: str, all_of_it: str, finished: int) -> str:
-    """What is to be done, and how much of it a run that goes on has done already."""
+    """The first line of a run: its items, and how many a resumed run has finished."""
     so_far = f", {finished:,} finished already" if finished else ""
     return f"{printable(run_id)}: {all_of_it}{so_far}"
 
@@ -137,7 +137,7 @@ MOST_FILES = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """What a command prints: progress for people, or records for programs."""
+    """Output format of a command: progress for people, or records for programs."""
 
     as_json: bool = False
     as_jsonl: bool = False

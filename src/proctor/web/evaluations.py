@@ -16,11 +16,11 @@ from proctor.jobs.evaluation.results import (
     EvaluationReport as ReportPage,
 )
 from proctor.jobs.evaluation.results import (
+    all_insights,
     averages_chart,
     evaluation_html,
     evaluation_markdown,
     failed_targets,
-    insights_found,
     labels_chart,
     records_of,
     results_of,
@@ -102,7 +102,7 @@ class EvaluationLines:
         )
 
     def _insights(self, results: EvaluationResults) -> list[InsightShape]:
-        insights = insights_found(self._site.store, results)[:MOST_INSIGHTS]
+        insights = all_insights(self._site.store, results)[:MOST_INSIGHTS]
         return [
             InsightShape(
                 insight=each.insight, found=each.found, example=each.example, sessions=[*each.sessions]

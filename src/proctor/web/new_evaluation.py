@@ -16,7 +16,7 @@ from pydantic import Field
 from proctor.batch.ingest import build_sessions, import_kinds
 from proctor.errors import UsageError
 from proctor.jobs.evaluation.ground_truth import read_dataset
-from proctor.jobs.evaluation.items import SessionDiscovery, discover, found_sessions
+from proctor.jobs.evaluation.items import SessionDiscovery, discover, select_sessions
 from proctor.jobs.evaluation.prepare import (
     PendingEvaluationRequest,
     estimate,
@@ -301,7 +301,7 @@ def _preview(site: AppState, source: SessionSource) -> SessionPreview:
         discovery = _discover(site, source)
     except UsageError as error:
         return SessionPreview(sessions=0, ignored=0, examples=[], problem=str(error))
-    named = [each.external_id for each in found_sessions(site.store.read, discovery.ids[:SHOWN])]
+    named = [each.external_id for each in select_sessions(site.store.read, discovery.ids[:SHOWN])]
     problem = "" if discovery.ids else "no session fits"
     return SessionPreview(
         sessions=len(discovery.ids), ignored=discovery.ignored, examples=named, problem=problem

@@ -11,7 +11,7 @@
     categories:
       fast: [gpt-4, ollama/mistral]
 
-Then which models the words of `--models` mean, among configured and discovered ones.
+Also resolves `--models` to configured and discovered models.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class ModelEntry(_ModelsConfigModel):
 
 
 class BatchSettings(_ModelsConfigModel):
-    """What holds for a benchmark unless its command says otherwise."""
+    """Defaults of a benchmark."""
 
     default_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1800
     save_intermediate: bool = True
@@ -145,7 +145,7 @@ def _configured(entry: ModelEntry, is_shared: bool) -> ConfiguredModel:
     model = entry.name
     if provider and not model.startswith(f"{provider}/"):
         model = f"{provider}/{model}"
-    # What runs on this machine is called as discovery calls it, and two of one name are told apart.
+    # Local models have the names that discovery gives them; duplicates are numbered.
     name = model if provider == "ollama" or is_shared else entry.name
     price = (
         {kind: rate for kind, rate in entry.price.model_dump().items() if rate is not None}
@@ -239,9 +239,9 @@ def choose(
     categories: Mapping[str, Sequence[str]],
     other: Callable[[str], Candidate | None],
 ) -> ModelSelection:
-    """The models that `words`, separated by commas, select; each once, in the order they were named.
+    """The models of a comma-separated selection; each once, in the order of the selection.
 
-    `other` answers for names nobody listed that can be asked all the same.
+    `other` resolves names that are not listed but can be called.
     """
     chosen, remarks = dict[str, Candidate](), list[str]()
     for word in filter(None, (word.strip() for word in selection.split(","))):
@@ -314,7 +314,7 @@ def _one(
     for likeness in likenesses:
         if candidate := _only(word, filter(likeness, candidates)):
             return candidate
-    # A bare word is rather part of a name that is here than the whole name of one that is not.
+    # A word without a provider is looked up as part of a listed name first.
     if "/" in word and (candidate := other(word)):
         return candidate
     part = word.lower()
@@ -339,7 +339,7 @@ def _same_but_tag(word: str, candidate: Candidate, *, latest: bool) -> bool:
 
 def _only(word: str, matching: Iterable[Candidate]) -> Candidate | None:
     several = list(matching)
-    # Something that cannot be chosen is no reason to doubt what is meant.
+    # Models that cannot be selected do not make a name ambiguous.
     usable = [each for each in several if not each.missing]
     several = usable or several
     if len(several) > 1:
@@ -351,7 +351,7 @@ def _only(word: str, matching: Iterable[Candidate]) -> Candidate | None:
 
 def _unknown(word: str, candidates: Sequence[Candidate], categories: Mapping[str, Sequence[str]]) -> NotFound:
     names = {each.name: each.name for each in candidates} | {name: name for name in categories}
-    # Someone who mistypes `mistrl` has not typed `ollama/` and the tag.
+    # Compare without provider and tag, which users leave out.
     names |= {
         each.name.partition("/")[2].partition(":")[0]: each.name for each in candidates if "/" in each.name
     }

@@ -142,37 +142,37 @@ def benchmark_html(comparison: Leaderboard, machine: Mapping[str, Any], now: dat
         c=comparison,
         now=now,
         total_seconds=comparison.total_seconds(now),
-        machine=machine_words(machine),
+        machine=machine_text(machine),
         plots={name: Markup(plot) for name, plot in plots.items()},
         grid=grid_of(comparison),
-        place=place_words,
+        place=rank_text,
         shares=shared_ranks,
         many_runs=max((len(model.runs) for model in comparison.models), default=0) > 1,
     )
 
 
 def success_rates(comparison: Leaderboard) -> str:
-    """Each model's success rate with its interval."""
+    """Plot of the success rates with CIs."""
     entries = [
         Bar(
             label=model.display_name,
             value=model.rate.value,
             low=model.rate.low,
             high=model.rate.high,
-            note=_rate_words(model),
+            note=_rate_text(model),
         )
         for model in comparison.models[:DRAWN_MODELS]
     ]
     return bars("Success rate by model, with 95 % intervals", entries, top=1.0, say=percent)
 
 
-def _rate_words(model: ModelFigures) -> str:
+def _rate_text(model: ModelFigures) -> str:
     rate = model.rate
     return f"{rate.successes}/{rate.trials} ({interval(rate.low, rate.high)})" if rate.trials else UNKNOWN
 
 
 def completion_times(comparison: Leaderboard) -> str:
-    """How long each model's successful runs took; empty when none succeeded."""
+    """Plot of the durations of successful runs by model; empty: none succeeded."""
     known = [model for model in comparison.models if model.work.value is not None]
     known.sort(key=lambda model: model.work.value or 0.0)
     entries = [
@@ -189,14 +189,14 @@ def completion_times(comparison: Leaderboard) -> str:
 
 
 def _reach(models: list[ModelFigures]) -> float:
-    """As far as the means need; one interval of two runs would squeeze everything else."""
+    """Upper end of the axis, by the means: one wide interval would squeeze everything else."""
     longest = max(model.work.value or 0.0 for model in models)
     highest = max((model.work.high or 0.0 for model in models), default=0.0)
     return min(highest, 2.5 * longest) if highest > longest else longest * 1.05
 
 
 def cost_against_success(comparison: Leaderboard) -> str:
-    """What a run cost against how often it succeeded; empty unless two models know both."""
+    """Plot of cost per run against success rate; empty unless two models have both."""
     points = [
         Point(
             label=model.display_name,
@@ -222,7 +222,7 @@ def cost_against_success(comparison: Leaderboard) -> str:
 
 
 def grid_of(comparison: Leaderboard) -> list[dict[str, Any]]:
-    """Each task's row: how often each model succeeded at it, and what became of each criterion."""
+    """One row per task: successes of each model, and of each criterion."""
     rows = []
     for task in comparison.tasks:
         cells, criteria = list[str](), dict[str, list[str]]()
@@ -250,8 +250,8 @@ def _criterion(model: ModelFigures, task: str, name: str) -> str:
     return f"{sum(rows)}/{len(rows)}" if rows else UNKNOWN
 
 
-def place_words(ranking: Ranking, place: Rank) -> str:
-    """A place's figure as people read it."""
+def rank_text(ranking: Ranking, place: Rank) -> str:
+    """The figure of a rank as text."""
     say = SAID.get(ranking.key, short)
     estimate = place.estimate
     if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
@@ -260,13 +260,13 @@ def place_words(ranking: Ranking, place: Rank) -> str:
 
 
 def shared_ranks(ranking: Ranking) -> bool:
-    """Whether any two cannot be told apart."""
+    """Whether there is a tie."""
     ranks = [place.rank for place in ranking.places]
     return len(set(ranks)) < len(ranks)
 
 
-def machine_words(machine: Mapping[str, Any]) -> str:
-    """The machine in a line."""
+def machine_text(machine: Mapping[str, Any]) -> str:
+    """The machine in one line."""
     system, processor = machine.get("system") or {}, machine.get("cpu") or {}
     memory = (machine.get("memory") or {}).get("total_gb")
     parts = [

@@ -1,9 +1,7 @@
-"""A task file: what is asked of every model, what it begins with, and how success is told.
+"""Task files: the prompt, starting files and checks of a benchmark task.
 
-The Markdown is for the agent, word for word; the front matter above it is for us. Everything a task
-names lies beside it: a task that came from somewhere else must not make us copy other folders.
-
-Opens the files of the task; knows nothing of models, agents or git.
+The Markdown is the prompt, unchanged; the front matter configures the task. All folders that a task names
+must be beside it, so that a task from elsewhere cannot make Proctor copy other folders.
 """
 
 import re
@@ -44,7 +42,7 @@ class Markdown:
     title: str
     """Of the first heading, without the word `Task:`; empty when there is none."""
     is_task: bool
-    """Whether the first heading says that it is a task."""
+    """Whether the first heading marks it as a task."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Text after words in bold, by the word in lower case."""
     sections: Mapping[str, str] = field(default_factory=dict)
@@ -271,7 +269,7 @@ def _text_of(file: Path) -> str:
 
 
 def _root(file: Path) -> Path:
-    """What a task may read: the folder `tasks` it is in, or else its own."""
+    """The folder a task may read: the enclosing folder `tasks`, else its own."""
     return next((folder for folder in file.parents if folder.name == "tasks"), file.parent)
 
 
@@ -345,7 +343,7 @@ def _bare(criterion: str) -> str:
 
 
 def _folders(header: PlanSource, file: Path, problems: list[Problem]) -> Iterator[tuple[str, TaskFolder]]:
-    """Each folder the task names, with the digest of what is in it."""
+    """The folders of a task, with the digests of their contents."""
     root = _root(file).resolve()
     for name in FOLDERS:
         written = header.data.get(name)

@@ -240,7 +240,7 @@ class DialoguePlan:
         return Item(
             runner="dialogue",
             prompt=f"{client.label} × {therapist.label}",
-            model=_shown_model(client, therapist),
+            model=_model_label(client, therapist),
             details={**details, **sides},
             settings=self._settings(combination, run, output_dir),
             factors={name: value for name, value in factors.items() if value},
@@ -424,8 +424,8 @@ def _fixed(combination: Combination, config: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _shown_model(client: RoleChoice, therapist: RoleChoice) -> str:
-    """The models of both sides; mocks come first, so that they are not overlooked."""
+def _model_label(client: RoleChoice, therapist: RoleChoice) -> str:
+    """The models of both sides, mocks first."""
     models = dict.fromkeys(model for model in (therapist.model, client.model) if model)
     return " + ".join(sorted(models, key=lambda model: not model.startswith(COMPLETE_NAMES)))
 

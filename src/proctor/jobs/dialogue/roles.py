@@ -1,15 +1,15 @@
-"""Find roles, read them, and make new ones.
+"""Roles: find, read, validate and create them.
 
 A role is a folder:
 
-    NAME/role.yaml               what it is, what it remembers, the steps it takes
-    NAME/templates/LANG/*.j2     what it says to its model, in each language
-    NAME/profile.schema.yaml     what a profile has to hold (JSON Schema)
-    NAME/profiles/*.yaml|json    the people it can be; a file holds one, or a list
-    NAME/data/*.yaml|json        whatever else its templates speak of
+    NAME/role.yaml               description, memory and steps
+    NAME/templates/LANG/*.j2     prompts in each language
+    NAME/profile.schema.yaml     JSON Schema of profiles
+    NAME/profiles/*.yaml|json    profiles; a file contains one, or a list
+    NAME/data/*.yaml|json        other data of the templates
 
-Ours are in the package; a user's are in folders called `roles`, which are looked in first. Everything
-wrong with a role is said before anyone speaks.
+Built-in roles are in the package; folders called `roles` of the user take precedence. All problems of a
+role are reported before a dialogue starts.
 """
 
 import re
@@ -39,13 +39,13 @@ Templates = Mapping[str, Mapping[str, str]]
 def problems_of(
     source: PlanSource, folder: Path, templates: Templates, data: Mapping[str, Any]
 ) -> list[Problem]:
-    """Everything wrong with the parts of one role, which fit the schema each for itself."""
+    """Problems between the parts of one role, each of which is valid by itself."""
     known = names_known(source.data)
     return [*_template_problems(folder, templates, known), *_step_problems(source, templates, data, known)]
 
 
 def names_known(role: Mapping[str, Any]) -> set[str]:
-    """Everything that a role's templates and expressions can speak of at some time."""
+    """All names that the templates and expressions of a role can use."""
     names = {*TEMPLATE_NAMES, *(role.get("state") or {})}
     for step in every_step(role["steps"]):
         names |= {*(step.get("set") or {}), *(step.get("read") or {})}
@@ -124,7 +124,7 @@ def _wrong_parts(source: PlanSource, data: Mapping[str, Any], step: Mapping[str,
 
 
 def _wrong_rules(rules: Any) -> str:
-    """What is wrong with rules that answer without a model; empty when nothing is."""
+    """The problem of rules that answer without a model; empty: none."""
     if (
         not isinstance(rules, Mapping)
         or not isinstance(rules.get("rules"), list)
@@ -164,7 +164,7 @@ Expression = str | int | float | bool
 
 
 class ModelPrompt(BaseModel):
-    """What is put to the model."""
+    """A request to the model."""
 
     model_config = _STRICT
     system: str | None = None
@@ -173,7 +173,7 @@ class ModelPrompt(BaseModel):
 
 
 class RoleStep(BaseModel):
-    """One thing a role does on its way to its next words."""
+    """One step of a role's turn."""
 
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
     ask: str | ModelPrompt | None = None
@@ -238,7 +238,7 @@ STEP_KEYS = tuple(field.alias or name for name, field in RoleStep.model_fields.i
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:
-    """The part of a role at `path`; None where no mapping with settings of its own is."""
+    """The section of a role at `path`; None: not a section."""
     if not path:
         return SectionLabel("the role", "A role", ROLE_KEYS)
     if len(path) >= 2 and path[-2] in ("steps", "do") and isinstance(path[-1], int):
@@ -259,7 +259,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True)
 class RoleFolder:
-    """A role as it lies in its folder, checked."""
+    """A valid role in its folder."""
 
     name: str
     folder: Path
@@ -268,7 +268,7 @@ class RoleFolder:
     templates: Mapping[str, Mapping[str, str]] = field(repr=False)
     """By language, then by name."""
     profiles: Mapping[str, Mapping[str, Any]] = field(repr=False)
-    """In the order of their names; `file` or `file:number`."""
+    """By name: `file` or `file:number`; sorted."""
     schema: Mapping[str, Any] | None = field(repr=False)
 
     @property
@@ -285,16 +285,16 @@ class RoleFolder:
 
     @property
     def languages(self) -> Sequence[str]:
-        """Empty: it says nothing to a model, so any language does."""
+        """Empty: it calls no model, so any language works."""
         return tuple(self.templates)
 
     @cached_property
     def options(self) -> Mapping[str, Any]:
-        """What a user may set, with defaults."""
+        """Its options, with defaults."""
         return self.source.data.get("options") or {}
 
     def language_for(self, requested: str) -> str:
-        """What it speaks when a language is wanted: that, or its nearest, or English, or its own."""
+        """The language used for a requested one: the same, its base language, English, or the role's own."""
         if not self.languages:
             return requested
         for language in (requested, requested.partition("-")[0], FALLBACK):
@@ -303,7 +303,7 @@ class RoleFolder:
         return self.languages[0]
 
     def role(self, requested: str) -> Role:
-        """The role in one language, or in the one it falls back to."""
+        """The role in a language, or in its fallback."""
         language = self.language_for(requested)
         values = {name: value for name, value in self.source.data.items() if value is not None}
         for name in ("description", "sources", "field", "choices", "default_profile"):
@@ -317,7 +317,7 @@ class RoleFolder:
         )
 
     def check_profile(self, profile: Any) -> list[str]:
-        """What is wrong with a profile, in words."""
+        """Problems of a profile."""
         if not isinstance(profile, Mapping):
             return ["a profile is a mapping of names to values"]
         if self.schema is None:
@@ -330,14 +330,14 @@ class RoleFolder:
 
 
 class Roles:
-    """The roles there are: in these folders first, then ours."""
+    """Roles of these folders, then the built-in ones."""
 
     def __init__(self, folders: Sequence[Path] = ()) -> None:
         self._folders = [*dict.fromkeys(folders), BUILT_IN]
         self._read: dict[str, RoleFolder] = {}
 
     def names(self) -> list[str]:
-        """Every role's name."""
+        """All names."""
         texts = {
             entry.name
             for folder in self._folders
@@ -348,14 +348,14 @@ class Roles:
         return sorted(texts, key=str.casefold)
 
     def find(self, name: str) -> RoleFolder:
-        """One role, read and checked; raises `NotFound`, or `PlanError` with all that is wrong with it."""
+        """A valid role; raises `NotFound`, or `PlanError` with every problem."""
         if name not in self._read:
             self._read[name] = read_role(self._folder_of(name))
         return self._read[name]
 
     def _folder_of(self, name: str) -> Path:
         for folder in self._folders:
-            # A name is a name: `../elsewhere` is none.
+            # `../elsewhere` is not a valid name.
             if Path(name).name == name and (folder / name / "role.yaml").is_file():
                 return folder / name
         known = self.names()
@@ -364,7 +364,7 @@ class Roles:
 
 
 def read_role(folder: Path) -> RoleFolder:
-    """Read one role's folder; raises `PlanError` with everything that is wrong with it."""
+    """Read the folder of a role; raises `PlanError` with every problem."""
     source = read_yaml_source(folder / "role.yaml")
     problems = list(check_shape(source, RoleFile, vocabulary).problems)
     if problems:
@@ -394,12 +394,12 @@ def read_role(folder: Path) -> RoleFolder:
 
 
 def read_profiles(path: Path) -> dict[str, Mapping[str, Any]]:
-    """The profiles of one file, as any framework writes them: one, or a list of them."""
+    """The profiles of one file: one, or a list."""
     return dict(_named(path.stem, read_data(path)))
 
 
 def new_role(name: str, folder: Path, *, plays: str) -> list[Path]:
-    """Make the folder of a new role with one of everything; the files that were written."""
+    """Create the folder of a new role with an example of every file; returns the files."""
     if not name.isidentifier():
         raise UsageError(f"`{name}` is no name for a role\nUse letters, digits and underscores.")
     if folder.exists():

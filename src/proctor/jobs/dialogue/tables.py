@@ -1,7 +1,6 @@
-"""Dialogues as tables, a row for each session or message, from our files and the original framework's.
+"""Dialogues as tables, one row per session or message, from files of Proctor or the original framework.
 
-The documented columns come first and in their order, ours behind them. How words are counted is told in
-`counting.py`.
+Documented columns come first, in their order; further columns follow.
 """
 
 import json
@@ -28,7 +27,7 @@ SIDES = ("client", "therapist")
 
 
 def misshapen(session: Mapping[str, Any]) -> str:
-    """What is wrong with the parts of a session that tables are made of; empty when nothing is."""
+    """The problem of a session that tables cannot use; empty: none."""
     return next(_problems(session), "")
 
 
@@ -60,7 +59,7 @@ def _score_problems(scores: Any) -> Iterator[str]:
 
 
 def _is_figure(value: Any) -> bool:
-    """A number that can be summed up, or nothing at all."""
+    """A finite number, or None."""
     if value is None:
         return True
     return isinstance(value, int | float) and abs(value) < 1e300 and not math.isnan(value)
@@ -83,7 +82,7 @@ NAMED_IN = (
     *(("name",), ("persona", "name"), ("profile", "name"), ("basic_profile", "name")),
     *(("patient_profile", "name"), ("profile", "demographics", "name"), ("clinical_profile", "name")),
 )
-"""Where the profiles of different clients keep their name."""
+"""Paths of the name in the profiles of different clients."""
 
 
 UNKNOWN_NAMES = ("", "cannot be identified", "n/a", "unknown")
@@ -94,18 +93,17 @@ LARGEST_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The files of a folder that could not be read."""
+    """Unreadable files of a folder."""
 
     files: dict[str, str] = field(default_factory=dict)
-    """Why not, by path."""
+    """Reasons by path."""
 
 
 def load_sessions(folder: str | Path, *, failed: bool = False) -> list[dict[str, Any]]:
     """The sessions of a folder, as plain data, each with its `source_file`.
 
-    A file may hold one session or a list of them. Runs that ended in an error are left out, unless
-    `failed` is set; those that merely did not pass their evaluators are sessions like others. A file
-    that cannot be read is left out, with a warning.
+    A file contains one session or a list. Runs that ended in an error are excluded unless `failed` is set;
+    those that did not pass their evaluators are included. Unreadable files are skipped with a warning.
     """
     skipped = Skipped()
     sessions = list(each_session(Path(folder), failed=failed, skipped=skipped))
@@ -117,14 +115,14 @@ def load_sessions(folder: str | Path, *, failed: bool = False) -> list[dict[str,
 def each_session(
     folder: Path, *, failed: bool = False, skipped: Skipped | None = None
 ) -> Iterator[dict[str, Any]]:
-    """As `load_sessions`, one by one; what cannot be read is left out and noted in `skipped`."""
+    """Like `load_sessions`, one by one; unreadable files are added to `skipped`."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}\nGive the output folder of a simulation.")
     for path in sorted(folder.glob("*.json"), key=_in_order):
         if path.name == SUMMARY or path.name.startswith("."):
             continue
         try:
-            document = _held(path)
+            document = _load_document(path)
         except UsageError as error:
             if skipped is not None:
                 skipped.files[str(path)] = str(error)
@@ -140,7 +138,7 @@ def each_session(
 
 
 def session_row(session: Mapping[str, Any]) -> dict[str, Any]:
-    """One session as a row: the documented columns, ours, and one for each evaluator."""
+    """One session as a row: documented columns, further columns, and one per evaluator."""
     messages = session["messages"]
     roles, record = session.get("roles") or {}, session.get("record") or {}
     usage = session.get("usage") or {}
@@ -149,8 +147,8 @@ def session_row(session: Mapping[str, Any]) -> dict[str, Any]:
         "patient_name": patient_name(session),
         "num_turns": session.get("num_turns", len(messages) // 2),
         "total_messages": len(messages),
-        "therapist_words": _words(messages, THERAPIST),
-        "client_words": _words(messages, CLIENT),
+        "therapist_words": _word_count(messages, THERAPIST),
+        "client_words": _word_count(messages, CLIENT),
         "client": session.get("client"),
         "therapist": session.get("therapist"),
         "run_id": session.get("run_id"),
@@ -168,7 +166,7 @@ def session_row(session: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def turn_rows(session: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One session as a row for each message, with what was scored of it."""
+    """One session as one row per message, with its scores."""
     scores = _turn_scores(session)
     counts = {CLIENT: 0, THERAPIST: 0}
     for position, message in enumerate(session["messages"]):
@@ -186,7 +184,7 @@ def turn_rows(session: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def write_session_csv(folder: Path, output: Path, skipped: Skipped | None = None) -> list[dict[str, Any]]:
-    """Write one row for each session; the rows, for whoever wants their statistics."""
+    """Write one row per session; returns the rows."""
     rows = [session_row(session) for session in each_session(folder, skipped=skipped)]
     _some(rows, folder, skipped)
     _write(output, _columns(SESSION_COLUMNS, rows), rows)
@@ -194,7 +192,7 @@ def write_session_csv(folder: Path, output: Path, skipped: Skipped | None = None
 
 
 def write_turn_csv(folder: Path, output: Path, skipped: Skipped | None = None) -> int:
-    """Write one row for each message; how many those are."""
+    """Write one row per message; returns their number."""
     names = dict.fromkeys(
         name
         for session in each_session(folder, skipped=skipped)
@@ -219,10 +217,10 @@ def write_turn_csv(folder: Path, output: Path, skipped: Skipped | None = None) -
 def sessions_to_dataframe(sessions: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
     """Sessions as a pandas table.
 
-    What is no number, but for the patient's name, is in the index, so that means can be taken of
-    everything; `df.groupby("therapist")` and `df.reset_index()` find it there.
+    Columns that are not numeric, except the patient's name, are in the index, so that means work on all
+    columns; `df.groupby("therapist")` and `df.reset_index()` still find them.
     """
-    # An extra: most who run simulations look at them elsewhere.
+    # pandas is an optional dependency.
     try:
         import pandas
     except ImportError as error:
@@ -238,7 +236,7 @@ def sessions_to_dataframe(sessions: Sequence[Mapping[str, Any]]) -> "pandas.Data
 
 
 def patient_name(session: Mapping[str, Any]) -> str:
-    """What the client is called: by its profile, or else by its file there, or else by its role."""
+    """Name of the client: from its profile, else its profile file, else its role."""
     profile = session.get("profile")
     for path in NAMED_IN:
         value: Any = profile
@@ -250,7 +248,7 @@ def patient_name(session: Mapping[str, Any]) -> str:
     return str(role.get("profile") or session.get("client") or "unknown")
 
 
-def _held(path: Path) -> Any:
+def _load_document(path: Path) -> Any:
     try:
         if path.stat().st_size > LARGEST_BYTES:
             raise UsageError(f"it is larger than {LARGEST_BYTES >> 20} MiB, which no session is")
@@ -273,7 +271,7 @@ def _in_order(path: Path) -> tuple[str, int, str]:
     return (stem, int(number), path.name) if number.isdecimal() else (path.stem, -1, path.name)
 
 
-def _words(messages: Iterable[Mapping[str, Any]], role: str) -> int:
+def _word_count(messages: Iterable[Mapping[str, Any]], role: str) -> int:
     return sum(count_words(str(each.get("content", ""))) for each in messages if each.get("role") == role)
 
 
@@ -288,12 +286,12 @@ def _scored(session: Mapping[str, Any]) -> dict[str, Any]:
     for score in scores:
         if "value" not in score and score.get("label"):
             labels.setdefault(score["evaluator"], []).append(str(score["label"]))
-    # Of messages judged one by one, the word most of them got; as with numbers, whose mean is taken.
+    # Labels of messages are summarized by their mode, as numbers by their mean.
     return {**{name: mode(values) for name, values in labels.items()}, **mean_scores(scores)}
 
 
 def _turn_scores(session: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
-    """What was scored of each message, by its role and its number among that role's."""
+    """Scores of each message, by role and its number among the role's messages."""
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for score in session.get("scores") or ():
         role, _, number = str(score.get("target", "")).rpartition(".turn_")

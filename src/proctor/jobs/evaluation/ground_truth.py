@@ -1,4 +1,4 @@
-"""What was expected of single sessions: ground truth, in requests and in files.
+"""Ground truth of sessions, in requests and in files.
 
     dataset_id: travel-regressions
     version: 3
@@ -13,9 +13,9 @@
               - prompt: To Oslo, please.
                 expectedResponse: Which day?
 
-Where the service's interface wraps a text (`{text: …}`, `{toolNames: […]}`), the text or list may stand
-alone. A file is one version of a dataset, called `travel-regressions@3`; its digest is kept with every
-job that used it, so that a file changed in secret is found out.
+Texts that the AWS interface wraps (`{text: …}`, `{toolNames: […]}`) may be written without the wrapper. A
+file is one version of a dataset, called `travel-regressions@3`; its digest is stored with every evaluation
+that used it, so that later changes of the file are detected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,29 +31,27 @@ from proctor.plan.source import KeyPath, refuse
 from proctor.plan.validate import SectionLabel, Text, check_shape, names_of
 from proctor.plan.yaml_loader import read_source
 
-# What was said about single sessions with a job, found again when they are judged.
-
 
 class GroundTruthIndex:
-    """What was said about single sessions."""
+    """Metadata of sessions: scenario and ground truth."""
 
     def __init__(self, metadata: Sequence[Mapping[str, Any]]) -> None:
-        """Of two entries about the same session or scenario the last one counts."""
+        """The last of two entries about the same session or scenario takes precedence."""
         self._by_session = {entry["sessionId"]: entry for entry in metadata if entry.get("sessionId")}
         self._by_scenario = {
             entry["testScenarioId"]: entry for entry in metadata if not entry.get("sessionId")
         }
         self.unused = set(self._by_session)
-        """Ids of sessions that were spoken of and not asked about."""
+        """IDs of sessions with an entry that was not used."""
 
     def of(self, external_id: str, scenario: str = "") -> Mapping[str, Any]:
-        """What is said about one session; nothing is an empty mapping."""
+        """The entry of a session; an empty mapping: none."""
         self.unused.discard(external_id)
         return self._by_session.get(external_id) or self._by_scenario.get(scenario) or {}
 
 
 def reference_of(entry: Mapping[str, Any]) -> Reference | None:
-    """The ground truth in what is said about a session; None: there is none."""
+    """The ground truth of an entry; None: none."""
     inline = (entry.get("groundTruth") or {}).get("inline")
     if not inline:
         return None
@@ -75,7 +73,7 @@ def _bare(value: Any, name: str) -> Any:
 
 
 def unwrapped(name: str) -> BeforeValidator:
-    """Take a value out of the mapping that the interface wraps it in, if it stands in one."""
+    """Unwrap a value that the AWS interface wraps in a mapping."""
     return BeforeValidator(
         lambda value: value[name] if isinstance(value, Mapping) and set(value) == {name} else value
     )
@@ -86,7 +84,7 @@ class _GroundTruthModel(BaseModel):
 
 
 class ExpectedTurn(_GroundTruthModel):
-    """What one turn of a session should come to."""
+    """Expected result of one turn."""
 
     input: Annotated[Text, unwrapped("prompt")] | None = None
     prompt: Text | None = None
@@ -94,7 +92,7 @@ class ExpectedTurn(_GroundTruthModel):
 
 
 class InlineGroundTruth(_GroundTruthModel):
-    """What a session should come to."""
+    """Expected result of a session."""
 
     assertions: Annotated[list[Annotated[Text, unwrapped("text")]], Field(min_length=1)] | None = None
     expected_trajectory: Annotated[list[Text], unwrapped("toolNames")] | None = None
@@ -102,13 +100,13 @@ class InlineGroundTruth(_GroundTruthModel):
 
 
 class GroundTruth(_GroundTruthModel):
-    """Ground truth, which is always written in place."""
+    """Ground truth, always inline."""
 
     inline: InlineGroundTruth
 
 
 class SessionMetadata(_GroundTruthModel):
-    """What is said about one session, or about all sessions of one scenario."""
+    """Metadata of one session, or of all sessions of one scenario."""
 
     session_id: Text | None = None
     test_scenario_id: Text | None = None

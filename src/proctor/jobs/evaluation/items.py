@@ -49,7 +49,7 @@ class DiscoveredSession:
     """Of its item, for sessions executed here."""
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """Its name in items and lists; the same on every machine."""
         where = f" of {self.service}" if self.service else ""
         return f"{self.external_id}{where}" + (f" in {self.log_group}" if self.log_group else "")
@@ -71,7 +71,7 @@ def discover(read: StoreReader, sessions: Sessions, *, most: int | None = None) 
     return SessionDiscovery(ids=ids[:most], ignored=len(ids) - len(ids[:most]))
 
 
-def found_sessions(read: StoreReader, ids: Sequence[str]) -> Iterator[DiscoveredSession]:
+def select_sessions(read: StoreReader, ids: Sequence[str]) -> Iterator[DiscoveredSession]:
     """What is to be known of each session before it is judged, a page at a time."""
     for start in range(0, len(ids), PAGE):
         yield from _page(read, ids[start : start + PAGE])
@@ -134,7 +134,7 @@ def evaluation_items(
     """Each session with each evaluator; the evaluators of one session stand together."""
     # Asked once: a function's digest is read from its file each time.
     digests = {name: evaluator.digest for name, evaluator in jury.members.items()}
-    for session in found_sessions(read, sessions):
+    for session in select_sessions(read, sessions):
         expected = ground.of(session.external_id, session.scenario)
         for name, digest in digests.items():
             yield _item(request, session, name, digest, jury, expected)
@@ -195,7 +195,7 @@ def _item(
         settings["timeoutSec"] = request.timeout_seconds
     return Item(
         runner="evaluation",
-        prompt=session.words,
+        prompt=session.label,
         model=jury.model_of(name),
         details=details,
         settings=settings,

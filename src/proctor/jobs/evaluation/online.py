@@ -1,9 +1,8 @@
-"""Judge sessions as they arrive: which ones an online configuration takes up, and the job that judges them.
+"""Online evaluation: evaluate sessions as they arrive.
 
-A session is over when nothing of it has arrived for a while. Of those that are over, a configuration takes
-a share, always the same ones however often it looks, and of these the ones its filters let pass. What it
-takes up is added to a job of its own, which is carried out like any other; the job grows for as long as there
-are sessions.
+A session has ended when no span of it has arrived for a while. A configuration selects a deterministic
+sample of the ended sessions, then applies its filters. Selected sessions are added to one evaluation per
+configuration, which is executed like any other and grows with new sessions.
 """
 
 import hashlib
@@ -25,32 +24,32 @@ from proctor.store.evaluations import EvaluationRecord, QuietSession, quiet_sess
 from proctor.store.writer import is_alive, this_process
 
 MARK = "onlineEvaluationConfigId"
-"""The member of a job's document that says which configuration it judges for."""
+"""Member of an evaluation's document that names its online configuration."""
 TIMEOUT_MINUTES = 15
-"""How long a session is quiet before it is over, where a configuration does not say."""
+"""Default time without spans after which a session has ended."""
 JUDGE, NOT_SAMPLED, FILTERED = "judge", "not_sampled", "filtered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineEvaluationState:
-    """How configurations are watched on this server."""
+    """Settings of online evaluation on this server."""
 
     judging: Mapping[str, Any]
-    """What jobs are asked for beside what a configuration says: who judges."""
+    """Further members of the requests: the judge."""
     version: str
     region: str
     account: str
     quiet_seconds: float | None = None
-    """How long sessions must have been quiet, for all configurations. None: as each says."""
+    """Time without spans after which a session has ended, for all configurations. None: their own."""
 
 
 def is_online(document: Mapping[str, Any]) -> bool:
-    """Whether a job judges for an online configuration; nobody started it."""
+    """Whether an evaluation belongs to an online configuration."""
     return MARK in document
 
 
 def online_source(store: Store) -> Callable[[str], Mapping[str, Any]]:
-    """A function that gives the log groups a configuration watches, by its ARN; raises `NotFound`."""
+    """A function that returns the log groups of a configuration by its ARN; raises `NotFound`."""
 
     def source(arn: str) -> Mapping[str, Any]:
         config = store.definitions.config(arn.rpartition("/")[2])
@@ -61,24 +60,24 @@ def online_source(store: Store) -> Callable[[str], Mapping[str, Any]]:
 
 
 def copies_of(store: Store, names: Sequence[str]) -> dict[str, Any]:
-    """The definitions of kept evaluators as they are now, for a job that judges with them."""
+    """Copies of the stored evaluators' current definitions, for an evaluation."""
     return EvaluatorRegistry(folder=Path(), environment={}, definitions=store.definitions.document).copies(
         names
     )
 
 
 class OnlineWatch:
-    """Looks for sessions that are over, each time it is asked to."""
+    """Finds ended sessions on each call of `look`."""
 
     def __init__(self, store: Store, watching: OnlineEvaluationState, owner: str = "") -> None:
         self._store = store
         self._owner = owner or _this_process()
         self._watching = watching
         self._seen_up_to: dict[str, str] = {}
-        """By configuration: everything that arrived before this was looked at. Only saves looking again."""
+        """By configuration: the time up to which sessions were examined. Only an optimization."""
 
     def look(self, now: datetime) -> Iterator[str]:
-        """Take up what is over; the ids of jobs that have something to do and nobody who does it."""
+        """Add ended sessions to their evaluations; returns IDs of evaluations with work and no live owner."""
         after = ""
         while page := self._store.definitions.configs(after=after, enabled_only=True):
             for config in page:
@@ -90,17 +89,17 @@ class OnlineWatch:
             return
         self._store.definitions.record_decisions(config["id"], self._decide(config, now), now)
         if config["failure"]:
-            # Until someone has changed the configuration, it would only fail again.
+            # It would fail again until the configuration changes.
             return
         job = self._job_of(config, now)
         if job is not None and job.state == FAILED:
             self._tell_failure(config, job)
         elif job is not None and not job.is_finished:
-            # What is due waits until the job is done with what it has; then it grows.
+            # New sessions wait until the evaluation has finished its current ones.
             if self._is_left_alone(job, now):
                 yield job.id
         elif job is not None and is_alive(self._store.read.batch(job.id, now)["owner"], None, now):
-            # Its process has yet to say good-bye; what it writes last must not meet what is begun here.
+            # Its process is still ending; its last writes must not conflict with ours.
             return
         elif due := self._store.definitions.sessions_of(config["id"], JUDGE):
             run_id = self._grow(config, due) if job is not None else self._begin(config, due, now)
@@ -118,13 +117,13 @@ class OnlineWatch:
         return not batch["owner"] or batch["status"] != RUNNING
 
     def _tell_failure(self, config: Mapping[str, Any], job: EvaluationState) -> None:
-        """Say why nothing is judged, and keep what was to be judged for when that is mended."""
+        """Record why evaluation failed; the sessions are evaluated once that is fixed."""
         message = " ".join(job.error_details) or "the job failed"
         self._store.definitions.unassign_sessions(config["id"], job.id)
         self._store.definitions.update_config_state(config["id"], failure=message, runId="")
 
     def _decide(self, config: Mapping[str, Any], now: datetime) -> dict[str, str]:
-        """What becomes of each session that is over and was not looked at before."""
+        """The decision about each ended session that was not examined before."""
         document = config["document"]
         over = timestamp(now - timedelta(seconds=self._quiet_seconds(document)))
         since = max(config["enabledAt"] or "", self._seen_up_to.get(config["id"], ""))
@@ -147,7 +146,7 @@ class OnlineWatch:
         job = open_evaluation(
             self._store,
             EvaluationRequest.from_document(
-                # Should this process die before it has written down which job it is, it finds it again.
+                # If this process dies before it has stored the ID, the token finds the evaluation again.
                 {**self._request(config, sessions), "clientToken": _token(config["id"], sessions)}
             ),
             now=now,
@@ -161,7 +160,7 @@ class OnlineWatch:
         return job.id
 
     def _grow(self, config: Mapping[str, Any], sessions: Sequence[str]) -> str:
-        """Give the job more to judge. What it has judged needs no mention to stay."""
+        """Add sessions to the evaluation. Existing results stay."""
         row = self._store.evaluations.row(config["runId"])
         request = EvaluationRequest.from_document(self._request(config, sessions))
         changed = EvaluationRecord(
@@ -173,7 +172,7 @@ class OnlineWatch:
             definitions=json.loads(row["definitionsJson"]),
         )
         self._store.evaluations.change_request(changed)
-        # Not at its end any more, and nobody's: whoever is started next takes it, also after a restart.
+        # Unfinished and without an owner: the next process resumes it, also after a restart.
         fresh = dict.fromkeys(("heartbeatAt", "finishedAt", "abortRequestedAt"))
         self._store.change_batch(row["id"], {"status": RUNNING, "reason": "", "owner": "", **fresh})
         return str(row["id"])
@@ -196,7 +195,7 @@ class OnlineWatch:
 def _sessions_over(
     store: Store, config_id: str, document: Mapping[str, Any], *, since: str, over: str
 ) -> list[QuietSession]:
-    """Sessions of the watched log groups whose last span came in this time and that are undecided."""
+    """Undecided sessions of the watched log groups whose last span arrived in this period."""
     source = document["dataSourceConfig"]["cloudWatchLogs"]
     return quiet_sessions(
         store.read,
@@ -219,13 +218,13 @@ def _decision(config_id: str, rule: Mapping[str, Any], row: QuietSession) -> str
 
 
 def is_sampled(config_id: str, session: str, percentage: float) -> bool:
-    """Whether a session is in the share that is judged: the same answer each time it is asked."""
+    """Whether a session is in the sample; deterministic."""
     drawn = int.from_bytes(hashlib.sha256(f"{config_id}\n{session}".encode()).digest()[:8], "big")
     return drawn / 2**64 * 100 < percentage
 
 
 def does_match(attributes: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
-    """Whether what is known of a session passes one filter. What is not known is unlike everything."""
+    """Whether the attributes of a session pass one filter. A missing attribute equals nothing."""
     (expected,) = condition["value"].values()
     value = attributes.get(condition["key"])
     operator = condition["operator"]

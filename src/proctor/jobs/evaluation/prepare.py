@@ -19,8 +19,8 @@ from proctor.jobs.evaluation.items import (
     DiscoveredSession,
     EvaluatorSet,
     find_sessions,
-    found_sessions,
     make_jury,
+    select_sessions,
 )
 from proctor.jobs.evaluation.request import EvaluationRequest, is_name
 from proctor.jobs.evaluation.state import ACCOUNT, REGION, EvaluationState, evaluation_of, open_evaluation
@@ -265,7 +265,7 @@ def estimate(pending: PendingEvaluationRequest, ctx: RunContext) -> EvaluationEs
     with _store_of_sessions(document, ctx) as store:
         request = _with_files(store, request, document, ctx)
         discovery = find_sessions(store, request, ctx.now())
-        sessions = found_sessions(store.read, discovery.ids)
+        sessions = select_sessions(store.read, discovery.ids)
         estimates = _estimate_evaluators(request, evaluators, sessions, models)
     return EvaluationEstimate(
         name=request.name, sessions=len(discovery.ids), ignored=discovery.ignored, evaluators=estimates

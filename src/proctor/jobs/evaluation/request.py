@@ -1,8 +1,8 @@
-"""What an evaluation job is asked to do: which sessions, which evaluators, what was expected.
+"""The request of an evaluation: sessions, evaluators, ground truth.
 
-A request is a document in the shape of the service's Start operation. Beside its members it may have our
-own: sessions of this store or of files, who judges, and the limits every batch has. What is said about
-single sessions (scenario, ground truth) is kept apart, since it may be long.
+A request is a document of the AWS Start operation with further members: sessions of this store or of files,
+the judge, and the limits of every batch. Metadata of sessions (scenario, ground truth) is stored
+separately, because it may be long.
 """
 
 import re
@@ -33,34 +33,34 @@ from proctor.plan.yaml_loader import read_source
 from proctor.store.evaluations import FileSessions, LogGroupSessions, OwnSessions, Period, Sessions
 
 JUDGE = "openai/gpt-4o-mini"
-"""Who judges where a request names nobody."""
+"""Default judge."""
 CONCURRENCY = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRequest:
-    """One job as it was asked for."""
+    """The request of one evaluation."""
 
     name: str
     evaluators: tuple[str, ...]
     """Names as `proctor evaluators` takes them: `Builtin.X`, an id, a file, `module:function`."""
     sessions: Sessions
     document: Mapping[str, Any]
-    """All that was asked, but for the client token and what is said about single sessions."""
+    """The whole request, without the client token and the metadata of sessions."""
     metadata: Sequence[Mapping[str, Any]] = ()
-    """What is said about single sessions: `sessionId`, `testScenarioId`, `groundTruth`, `metadata`."""
+    """Metadata of sessions: `sessionId`, `testScenarioId`, `groundTruth`, `metadata`."""
     client_token: str = ""
     judge: str = JUDGE
     votes: int = 1
     judge_parameters: Mapping[str, Any] = field(default_factory=dict)
     harmful_value: float | None = None
-    """What a judgement `Harmful` counts as. None: the evaluators' own default."""
+    """Value of the label `Harmful`. None: the evaluators' default."""
     budget_usd: float | None = None
     concurrency: int = CONCURRENCY
     timeout_seconds: float | None = None
     retries: int = 0
     max_sessions: int | None = None
-    """Judge only so many, the most recent ones. None: all."""
+    """Maximum number of sessions, most recent first. None: all."""
 
     @classmethod
     def from_document(
@@ -94,18 +94,18 @@ class EvaluationRequest:
 
     @property
     def digest(self) -> str:
-        """Of all that was asked: two starts with one client token are the same if this is."""
+        """Digest of the request: two starts with one client token must have the same one."""
         return digest_of([_plain(self.document), _plain(list(self.metadata))])
 
     @property
     def judge_settings(self) -> dict[str, Any]:
-        """What evaluators are given: who judges, and how."""
+        """Settings of the evaluators: judge, votes and parameters."""
         values = {"judge": self.judge, "votes": self.votes, "parameters": dict(self.judge_parameters)}
         return values if self.harmful_value is None else values | {"harmfulValue": self.harmful_value}
 
 
 def named(document: Mapping[str, Any], member: str) -> list[str]:
-    """The evaluators or insights that a request names; insights are found by evaluators like any other."""
+    """Names of the evaluators or insights of a request; insights are evaluators too."""
     id_ = {"evaluators": "evaluatorId", "insights": "insightId"}[member]
     return [entry if isinstance(entry, str) else str(entry[id_]) for entry in document.get(member) or ()]
 
@@ -166,7 +166,7 @@ def _period(period: Mapping[str, Any] | None) -> Period:
 
 
 def moment_of(value: Any) -> datetime | None:
-    """A moment as it may be written: ISO 8601 (UTC unless it says otherwise), or seconds since 1970."""
+    """Parse a time: ISO 8601 (default UTC), or seconds since 1970."""
     if value is None or value == "":
         return None
     try:
@@ -183,7 +183,7 @@ def _snake(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The same, with moments as text: what a digest can be made of."""
+    """The same with times as text, so that it can be hashed."""
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -191,14 +191,11 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-# What the plan of an evaluation may say, and how its parts are spoken of.
-
-
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,47}")
 
 
 def is_name(name: str) -> str:
-    """A job's name, or a `ValueError` that says what one looks like."""
+    """Validate the name of an evaluation; raises `ValueError`."""
     if not NAME.fullmatch(name):
         raise ValueError("should be a letter, then up to 47 letters, digits or underscores")
     return name

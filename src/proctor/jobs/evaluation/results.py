@@ -42,7 +42,7 @@ RECORDS, SUMMARY = "records.jsonl", "summary.json"
 LEVELS = {"session": "Session", "trace": "Trace", "tool_call": "Span"}
 BUILT_IN = "arn:aws:bedrock-agentcore:::evaluator/"
 SHOWN = ("description", "dataSourceConfig", "kmsKeyArn", "insights", "judge", "votes", "groundTruth", "tags")
-"""What of a request is shown with the job."""
+"""Members of a request that are part of the document."""
 Row = dict[str, Any]
 
 
@@ -72,7 +72,7 @@ def results_of(store: Store, run_id: str) -> EvaluationResults:
 
 
 def _remarks(read: StoreReader, run_id: str, summaries: Sequence[EvaluatorResult]) -> Iterator[str]:
-    """What a reader has to know beside the averages."""
+    """Remarks on the results: errors, missing sessions, unused ground truth."""
     digests: dict[str, set[str]] = defaultdict(set)
     for result in summaries:
         digests[result.evaluator].add(result.digest)
@@ -151,14 +151,14 @@ def insight_findings(read: StoreReader, run_id: str, insight: str) -> list[Insig
     return findings_of(evaluations.insight_rows(read, run_id, insight))
 
 
-def insights_found(store: Store, results: EvaluationResults) -> list[Insight]:
+def all_insights(store: Store, results: EvaluationResults) -> list[Insight]:
     """The findings of all insights of an evaluation, clustered, in the order of the request."""
     names = dict.fromkeys(each.asked_as for each in results.summaries if each.asked_as in FIELDS)
     return insights_of({name: insight_findings(store.read, results.run_id, name) for name in names})
 
 
 def records_of(store: Store, run_id: str, *, first: int = 0, limit: int | None = None) -> Iterator[Row]:
-    """The records of a job, in the order of its items, in little memory.
+    """The records of an evaluation, in the order of its items, loaded page by page.
 
     `first` and `limit` count items, each of which has the records of one session and one evaluator.
     """
@@ -181,7 +181,7 @@ def evaluator_arn(job_arn: str, asked_as: str) -> str:
 
 
 def summary_document(results: EvaluationResults) -> Row:
-    """What a job came to, as JSON: the members of the interface, and what else we know beside them."""
+    """The results of an evaluation as JSON: members of the AWS interface, and our own."""
     return {
         "numberOfSessionsCompleted": results.completed,
         "numberOfSessionsInProgress": results.in_progress,
@@ -196,7 +196,7 @@ def summary_document(results: EvaluationResults) -> Row:
 
 
 def evaluation_document(evaluation: EvaluationState, results: EvaluationResults | None) -> Row:
-    """A job as JSON: the members of the interface's Get operation, and our own beside them."""
+    """An evaluation as JSON: members of the AWS Get operation, and our own."""
     document = dict(evaluation.document)
     place = {"logGroupName": evaluation.output_group, "logStreamName": evaluation.output_stream}
     return {
@@ -242,7 +242,7 @@ def evaluator_summary(result: EvaluatorResult) -> Row:
 
 
 def write_results(store: Store, run_id: str, results: EvaluationResults, folder: Path) -> list[Path]:
-    """Write the records and the summary of a job below `folder`; the files."""
+    """Write the records and the summary of an evaluation below `folder`; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     records, summary = folder / RECORDS, folder / SUMMARY
     with records.open("w", encoding="utf-8") as file:
@@ -254,7 +254,7 @@ def write_results(store: Store, run_id: str, results: EvaluationResults, folder:
 
 
 def _page(store: Store, job: Mapping[str, Any], position: int, size: int) -> list[Row] | None:
-    """The records of some items; None: there are no items so far on."""
+    """The records of a page of items; None: no more items."""
     read = store.read
     items = evaluations.items_page(read, job["id"], position, size)
     if not items:
@@ -356,24 +356,21 @@ def _nanoseconds(stamp: str) -> int:
     return (int(moment.timestamp()) * 1_000_000 + moment.microsecond) * 1000
 
 
-# What an evaluation job came to, as a page: averages, labels, and what gives most reason to look.
-
-
 DRAWN_LABELS = 8
 KINDS = ("main", "timeout", "error", "running", "queued")
-"""Colours for labels, the commonest first. None of them means good or bad, as green and red would."""
+"""Neutral colors for labels, most frequent first: green and red would suggest good and bad."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationReport:
-    """All that a page about a job tells."""
+    """Contents of the report of an evaluation."""
 
     evaluation: EvaluationState
     results: EvaluationResults
     worst: Sequence[Sequence[JudgedTarget]] = field(default=())
-    """Of each evaluator, in the order of the results, what gives most reason to look."""
+    """The worst results of each evaluator, in the order of the results."""
     failed: Sequence[Sequence[JudgedTarget]] = field(default=())
-    """Of each evaluator, what could not be judged."""
+    """Failed results of each evaluator."""
 
     @property
     def parts(self) -> list[tuple[EvaluatorResult, Sequence[JudgedTarget], Sequence[JudgedTarget]]]:
@@ -394,8 +391,8 @@ def evaluation_report(store: Store, run_id: str, format_: str, now: datetime) ->
 
 
 def evaluation_html(report: EvaluationReport) -> str:
-    """The page as one HTML file that needs nothing else."""
-    # A count of words beside shares would leave nothing to be seen of the shares.
+    """The report as one self-contained HTML file."""
+    # Counts and shares need separate plots: their scales differ.
     shares = [result for result in report.results.summaries if is_share(result)]
     others = [result for result in report.results.summaries if not is_share(result)]
     plots = {"averages": Markup(averages_chart(shares)), "others": Markup(averages_chart(others))}
@@ -405,12 +402,12 @@ def evaluation_html(report: EvaluationReport) -> str:
 
 
 def evaluation_markdown(report: EvaluationReport) -> str:
-    """The page as Markdown."""
+    """The report as Markdown."""
     return text("evaluation.md.j2", page=report, **_WORDS)
 
 
 def name_of(result: EvaluatorResult) -> str:
-    """What a result is called: its evaluator, the dimension, and of several versions which."""
+    """Label of a result: evaluator, dimension, and version if there are several."""
     return result.title
 
 
@@ -420,12 +417,12 @@ def is_share(result: EvaluatorResult) -> bool:
 
 
 def figure(value: float | None) -> str:
-    """A score with the digits that matter."""
+    """A score, rounded."""
     return "–" if value is None else f"{value:.3f}"
 
 
 def around(result: EvaluatorResult) -> str:
-    """An interval in words."""
+    """A confidence interval as text."""
     average = result.average
     if average.low is None or average.high is None:
         return "too few to say" if average.value is not None else "–"
@@ -436,7 +433,7 @@ _WORDS: Mapping[str, object] = {"name_of": name_of, "figure": figure, "around": 
 
 
 def averages_chart(results: Sequence[EvaluatorResult]) -> str:
-    """The average of each evaluator with its interval, as a plot; nothing where there is none."""
+    """Plot of the average of each evaluator with its CI; empty: no results."""
     entries = [
         Bar(
             label=name_of(result).removeprefix("Builtin.").rpartition(":")[2],
@@ -456,7 +453,7 @@ def averages_chart(results: Sequence[EvaluatorResult]) -> str:
 
 
 def labels_chart(result: EvaluatorResult) -> str:
-    """How often an evaluator gave each label, as a plot."""
+    """Plot of the label counts of an evaluator."""
     counted = list(result.labels.items())
     drawn, rest = counted[:DRAWN_LABELS], sum(number for _, number in counted[DRAWN_LABELS:])
     parts = [*drawn, *([("other", rest)] if rest else [])]

@@ -1,15 +1,15 @@
-"""The life of an evaluation: opened, read, stopped, deleted, found again when its process died.
+"""Life cycle of an evaluation: open, read, stop, delete, and find those whose process died.
 
 An evaluation is a batch whose items are (session, evaluator) pairs. It is opened without items; executing
 it discovers the sessions first. Its state is not stored: it is computed from the rows of its batch.
 
     batch                                                     state
-    nobody has begun it                                       PENDING
-    running, or its process died and nobody took it up yet    IN_PROGRESS
-    running, and someone asked for it to stop                 STOPPING
+    not started                                               PENDING
+    running, or its process died and it was not resumed yet   IN_PROGRESS
+    running, and a stop was requested                         STOPPING
     completed                                                 COMPLETED
     completed, with items in error                            COMPLETED_WITH_ERRORS
-    aborted because the whole job could not be done           FAILED
+    aborted because it could not be executed at all           FAILED
     aborted, halted at its budget, or stopped with Ctrl-C     STOPPED
 """
 
@@ -34,19 +34,19 @@ COMPLETED, COMPLETED_WITH_ERRORS = "COMPLETED", "COMPLETED_WITH_ERRORS"
 FAILED, STOPPED, DELETING = "FAILED", "STOPPED", "DELETING"
 TERMINAL = (COMPLETED, COMPLETED_WITH_ERRORS, FAILED, STOPPED)
 RESULTS_GROUP = "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/default"
-"""Where results are read from when a request names no log group."""
+"""Default log group of results."""
 DETACHED = "isDetached"
-"""The option of a batch that says so."""
+"""Batch option: the evaluation runs without a terminal."""
 REGION, ACCOUNT = "us-east-1", "000000000000"
 NO_SESSIONS = "no_sessions"
-"""The reason of a batch that found nothing to judge."""
+"""Reason of a batch without sessions."""
 SOURCE_FAILED = "source_failed"
-"""The reason of a batch whose sessions could not be looked for at all."""
+"""Reason of a batch whose sessions could not be discovered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationState:
-    """A job as it stands."""
+    """An evaluation and its current state."""
 
     id: str
     arn: str
@@ -55,29 +55,29 @@ class EvaluationState:
     created_at: datetime
     updated_at: datetime
     document: Mapping[str, Any]
-    """What was asked, as `StartBatchEvaluation` takes it, with our own members; without ground truth."""
+    """The request, as `StartBatchEvaluation` takes it, with our own members; without ground truth."""
     output_group: str
     output_stream: str
     error_details: tuple[str, ...] = ()
-    """Why it failed or stopped, or how many sessions could not be judged. At most one sentence."""
+    """Why it failed or stopped, or how many sessions could not be evaluated; at most one entry."""
     sessions_found: int = 0
     is_new: bool = False
-    """True only from `open_evaluation`: this call has made it."""
+    """Set by `open_evaluation`: whether this call created it."""
 
     @property
     def run_id(self) -> str:
-        """Of its batch: the same as its id."""
+        """Run ID of its batch: the same as its ID."""
         return self.id
 
     @property
     def evaluators(self) -> tuple[str, ...]:
-        """As they were asked for."""
+        """Evaluators of the request."""
         evaluators = self.document.get("evaluators") or ()
         return tuple(entry if isinstance(entry, str) else entry["evaluatorId"] for entry in evaluators)
 
     @property
     def is_finished(self) -> bool:
-        """Whether it is at an end: nothing more happens unless someone resumes it."""
+        """Whether it has ended; it can still be resumed."""
         return self.state in TERMINAL
 
 
@@ -96,12 +96,12 @@ def open_evaluation(
     is_detached: bool = False,
     new_letters: Callable[[], str] | None = None,
 ) -> EvaluationState:
-    """Write a new job, PENDING, and nothing else: `proctor evaluate run ID` carries it out.
+    """Write a new PENDING evaluation; `proctor evaluate run ID` executes it.
 
-    With a client token that is known, the job it was used for, if it asked for the same; else raises
-    `Contradiction`. `definitions` are the evaluators' definitions as they are now (`Bench.copies`): a job
-    judges as it was begun, whatever becomes of them. `folder` is where the user's own code is found.
-    `is_detached` says that nobody sits before it, so that a server may take it up when its process dies.
+    A known client token returns the evaluation it was used for, if the request is the same; otherwise
+    raises `Contradiction`. `definitions` are copies of the evaluators' current definitions
+    (`EvaluatorRegistry.copies`), which the evaluation keeps using. `folder` contains the user's own code.
+    With `is_detached`, a server may resume it when its process dies.
     """
     evaluation_id = f"{request.name}-{(new_letters or _ten_letters)()}"
     group, stream = _output(request, evaluation_id)
@@ -123,7 +123,7 @@ def open_evaluation(
         "createdAt": timestamp(now),
         "job": JOB,
         "status": RUNNING,
-        # Nobody's yet, and nobody was ever heard of: whoever carries it out claims it.
+        # Without an owner: the process that executes it claims it.
         "owner": "",
         "heartbeatAt": None,
         "proctorVersion": version,
@@ -143,38 +143,38 @@ def open_evaluation(
 def evaluation_of(
     store: Store, evaluation: str, now: datetime, *, with_deleted: bool = False
 ) -> EvaluationState:
-    """A job as it stands, by its id, its ARN, or an unambiguous beginning; `NotFound` once deleted."""
+    """An evaluation by ID, ARN or unambiguous prefix; raises `NotFound`, also for a deleted one."""
     return _as_it_stands(store, store.evaluations.row(evaluation, with_deleted=with_deleted), now)
 
 
 def evaluations_page(
     store: Store, now: datetime, *, after: tuple[str, str] | None = None, limit: int = 100
 ) -> list[EvaluationState]:
-    """Jobs as they stand, newest first; `after` is `page_mark` of the last one already seen."""
+    """Evaluations, newest first; `after` is the `page_mark` of the last one of the previous page."""
     return [_as_it_stands(store, row, now) for row in store.evaluations.page(after=after, limit=limit)]
 
 
 def page_mark(evaluation: EvaluationState) -> tuple[str, str]:
-    """Where the next page of a list begins."""
+    """Start of the next page of a list."""
     return timestamp(evaluation.created_at), evaluation.id
 
 
 def stop_evaluation(store: Store, evaluation: str, now: Callable[[], datetime]) -> EvaluationState:
-    """Ask a job to stop, and do not wait; what is judged stays. `Contradiction` when it is at its end."""
+    """Request a stop without waiting; results stay. Raises `Contradiction` if it has ended."""
     row = evaluation_of(store, evaluation, now())
     if row.is_finished:
         raise Contradiction(f"{row.id} is already {row.state}\nThere is nothing left to stop.")
     store.request_abort(row.id, now())
     batch = store.read.batch(row.id, now())
     if not batch["owner"] or batch["status"] != RUNNING:
-        # Nobody is there to hear it.
+        # No process would see the request.
         store.end_batch(row.id, "aborted", "aborted", "the evaluation was stopped", now())
     return evaluation_of(store, row.id, now())
 
 
 def delete_evaluation(store: Store, evaluation: str, now: datetime) -> EvaluationState:
-    """Take a finished job off the list, and its tags with it; its results stay readable. `Contradiction`
-    while it runs."""
+    """Remove a finished evaluation and its tags from lists; its results stay readable. Raises
+    `Contradiction` while it runs."""
     row = evaluation_of(store, evaluation, now)
     if not row.is_finished:
         raise Contradiction(f"{row.id} is {row.state}\nStop it first:  proctor evaluate stop {row.id}")
@@ -186,8 +186,8 @@ def delete_evaluation(store: Store, evaluation: str, now: datetime) -> Evaluatio
 def interrupted_evaluations(store: Store, now: datetime, *, only_detached: bool = False) -> Iterator[str]:
     """Unfinished evaluations without a live owner, for a server to resume.
 
-    Their process died, or never came. One that was stopped with Ctrl-C is left to whoever did that; with
-    `only_detached`, so is every job that somebody sits before.
+    Their process died or never started. Those stopped with Ctrl-C are left to the user; with
+    `only_detached`, so are all evaluations started from a terminal.
     """
     for row in evaluations.unfinished_evaluations(store.read):
         if only_detached and not json.loads(row["optionsJson"]).get(DETACHED):
@@ -199,7 +199,7 @@ def interrupted_evaluations(store: Store, now: datetime, *, only_detached: bool 
 
 
 def fail_evaluation(store: Store, evaluation_id: str, reason: str, message: str, now: datetime) -> None:
-    """End a job that could not be done as a whole: its state becomes FAILED, with `words` as the detail."""
+    """End an evaluation that cannot be executed: its state becomes FAILED, with `message` as the detail."""
     store.evaluations.record_failure(evaluation_id, message)
     store.end_batch(evaluation_id, "aborted", reason, message, now)
 
@@ -237,7 +237,7 @@ def _state(store: Store, row: Mapping[str, Any], batch: Mapping[str, Any]) -> st
     if batch["status"] == "halted" or _was_left(batch):
         return STOPPED
     if batch["status"] == "interrupted" and batch["abortRequestedAt"]:
-        # It was asked to stop, and its process ended before it could say so.
+        # A stop was requested, and its process died before it could record that.
         return STOPPED
     if not batch["owner"]:
         return PENDING
@@ -245,7 +245,7 @@ def _state(store: Store, row: Mapping[str, Any], batch: Mapping[str, Any]) -> st
 
 
 def _was_left(batch: Mapping[str, Any]) -> bool:
-    """Whether someone stopped it with Ctrl-C. One whose process died has no reason of its own."""
+    """Whether it was stopped with Ctrl-C. If its process died, there is no reason."""
     return bool(batch["status"] == "interrupted" and batch["reason"] == "interrupted")
 
 
@@ -263,7 +263,7 @@ def _details(store: Store, row: Mapping[str, Any], batch: Mapping[str, Any], sta
 
 
 def _output(request: EvaluationRequest, evaluation_id: str) -> tuple[str, str]:
-    """The log group and stream that the results are read from."""
+    """Log group and stream of the results."""
     config = (request.document.get("outputConfig") or {}).get("cloudWatchConfig") or {}
     group = config.get("logGroupName") or RESULTS_GROUP
     sessions = request.sessions

@@ -121,7 +121,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, Number]:
 
 
 def _is_number(value: Any) -> bool:
-    # An integer of 400 digits does not fit into a float and is no number either.
+    # An integer of 400 digits does not fit into a float: not a number either.
     return isinstance(value, int | float) and value == value and abs(value) <= LARGEST
 
 

@@ -1,4 +1,4 @@
-"""Read a scenario's metrics and validation rules, in either dialect."""
+"""Read the events, metrics and validation rules of a scenario, in either dialect."""
 
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -9,9 +9,6 @@ from proctor.jobs.scenario.sources import FolderReader, Steps, as_texts, find_fi
 from proctor.plan.source import PlanSource
 from proctor.plan.validate import did_you_mean
 from proctor.scenario.definition import Measure, Plain, ScenarioEvent, Validation, ValidationCheck, names_of
-
-# Read what happens in a scenario besides what its actors do, in either dialect.
-
 
 TYPES = ("trend", "random", "conditional", "scheduled")
 _LISTS = {
@@ -52,7 +49,7 @@ def read_events(folders: list[Path], findings: FolderReader) -> dict[str, Plain]
 def black_swans(
     source: PlanSource, findings: FolderReader, *, known: Container[str] = ()
 ) -> dict[str, Plain]:
-    """The rare events of scenario.yaml, where they are switched on. `known` are names that are taken."""
+    """The rare events of scenario.yaml, if enabled. `known` are names in use."""
     written = source.data.get("black_swans")
     if not source.data.get("enable_black_swans") or not isinstance(written, list):
         return {}
@@ -124,7 +121,7 @@ def _event(
     event.setdefault("description", name)
     _check(event, name, findings)
     if event.get("type") == "trend":
-        # What happens once is no trend; whoever means that says so.
+        # An event that occurs once is not a trend unless its type says so.
         event.setdefault("once", False)
     return event
 
@@ -174,7 +171,7 @@ _REPORTS = {"md": "markdown", "markdown": "markdown", "json": "json", "both": "b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """What metrics.yaml says."""
+    """Contents of metrics.yaml."""
 
     by_name: dict[str, Plain] = field(default_factory=dict)
     as_csv: bool = False
@@ -212,7 +209,7 @@ def read_metrics(folders: list[Path], findings: FolderReader) -> Metrics:
 
 
 def _exports_csv(source: PlanSource, findings: FolderReader) -> bool:
-    """`export_format: csv` or `both`. A run's own folder is where they go; JSON is always there."""
+    """Whether `export_format` is csv or both. They are written to the run's folder; JSON always is."""
     for key in source.data:
         if key not in _OF_FILE:
             findings.unknown(source, (key,), _OF_FILE, "metrics.yaml")
@@ -271,7 +268,7 @@ def _complete(metric: Plain, name: str, findings: FolderReader) -> None:
 
 
 def _thresholds(source: PlanSource, metrics: dict[str, Plain], findings: FolderReader) -> None:
-    """The dialect that keeps them apart: `thresholds: {trust: {warning: 3, critical: 1}}`."""
+    """The dialect with separate thresholds: `thresholds: {trust: {warning: 3, critical: 1}}`."""
     written = source.data.get("thresholds")
     for name, limits in (written if isinstance(written, dict) else {}).items():
         if name not in metrics:

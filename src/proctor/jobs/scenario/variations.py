@@ -78,7 +78,7 @@ def _dimensions(source: PlanSource, loaded: LoadedScenario) -> tuple[list[Variat
 
 
 def _entries(source: PlanSource, problems: list[Problem]) -> list[tuple[KeyPath, Mapping[str, Any]]]:
-    """Each dimension as it is written, with its place; the shorthand becomes what it stands for."""
+    """Each dimension with its position; shorthands are expanded."""
     written = source.data.get("variations")
     if written is None:
         return []
@@ -177,7 +177,7 @@ Excluded = list[dict[int, list[Any]]]
 def _exclusions(
     source: PlanSource, dimensions: Sequence[VariationDimension], problems: list[Problem]
 ) -> Excluded:
-    """What is left out: for each exclusion the values by dimension."""
+    """The values by dimension of each exclusion."""
     names = {name: index for index, d in enumerate(dimensions) for name in (d.path, d.name)}
     exclusions: Excluded = []
     for number, entry in enumerate(source.data.get("exclude") or ()):
@@ -230,7 +230,7 @@ def _positions(
         return
     chance = random.Random(f"sample|{source.data.get('seed') or 0}")
     drawn: set[int] = set()
-    # Half a billion tries at most of what excludes nearly everything would never end; this does.
+    # Bounded: exclusions that match nearly everything would otherwise never end.
     for _ in range(max(1000, 50 * sample)):
         if len(drawn) == sample:
             break
