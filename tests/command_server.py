@@ -8,6 +8,7 @@ commands can run at the same time. What it does not show is how `proctor` starts
 Run as a program, this file is the server. It imports nothing of the tests.
 """
 
+import gc
 import json
 import os
 import resource
@@ -149,6 +150,8 @@ class _Running:
                 return
         for name in self.loaded.decode().split():
             _load(name)
+        # A collection would write to pages that all forks share.
+        gc.freeze()
 
 
 def serve(listener: socket.socket) -> None:

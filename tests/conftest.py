@@ -1,15 +1,12 @@
 """What tests of the whole engine share: a store, batches run in this process, and the real command."""
 
-import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,6 +14,7 @@ from hypothesis import settings
 
 from cloud import aws as aws
 from command_server import CommandServer
+from commands import Command, clean_environment
 from databases import server as server
 from proctor.agents import find_agent
 from proctor.batch.create import Extension, create, extend
@@ -170,63 +168,6 @@ def repository(tmp_path: Path) -> Path:
     return make_git_repository(tmp_path / "shop", {"shop.py": "total = 1 - 1\n"})
 
 
-class Command:
-    """The command `proctor`, with a home in the test's folder."""
-
-    def __init__(self, folder: Path, server: CommandServer) -> None:
-        self.folder = folder
-        self.environment = clean_environment(folder)
-        self._server = server
-
-    def __call__(
-        self, *words: str, environment: Mapping[str, str] = MappingProxyType({}), stdin: str = ""
-    ) -> "subprocess.CompletedProcess[str]":
-        """Run it to its end, in a fork of a process that has loaded it already."""
-        return self._server.run(
-            words, folder=self.folder, environment=self.environment | environment, stdin=stdin
-        )
-
-    def process(
-        self, *words: str, environment: Mapping[str, str] = MappingProxyType({})
-    ) -> "subprocess.CompletedProcess[str]":
-        """Run it to its end as a shell would, for tests of how it starts."""
-        return subprocess.run(
-            [sys.executable, "-m", "proctor", *words],
-            cwd=self.folder,
-            env=self.environment | environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-
-    def start(self, *words: str) -> "subprocess.Popen[str]":
-        """Start it as a shell would and go on; whoever starts it ends it."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "proctor", *words],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def json(self, *words: str) -> Any:
-        """What it prints with `--json`, read."""
-        return json.loads(self(*words, "--json").stdout)
-
-    @property
-    def program(self) -> list[str]:
-        """What code under test can start in place of `python -m proctor`; it loads nothing again."""
-        return self._server.program
-
-    def open_store(self) -> Store:
-        return Store(
-            self.environment.get("PROCTOR_STORE") or str(self.folder / "proctor-home" / "proctor.db")
-        )
-
-
 @pytest.fixture(scope="session")
 def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandServer]:
     """Runs commands; one for all tests of a worker."""
@@ -239,13 +180,3 @@ def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command
 def proctor(tmp_path: Path, command_server: CommandServer) -> Command:
     """`proctor("runs", "--json")` runs the command."""
     return Command(tmp_path, command_server)
-
-
-def clean_environment(folder: Path) -> dict[str, str]:
-    """As on a machine where nobody has configured anything."""
-    return {
-        "PATH": os.environ["PATH"],
-        "HOME": str(folder),
-        "PROCTOR_HOME": str(folder / "proctor-home"),
-        "GIT_CONFIG_NOSYSTEM": "1",
-    }

@@ -341,6 +341,16 @@ def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):
     assert [name for name in found if name.startswith(families)] == []
 
 
+def test_a_batch_of_one_prompt_loads_at_most_seventy_modules_of_ours(tmp_path):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("runId: one\nmatrix: [{prompt: Say OK, model: scripted/ok}]\n")
+
+    modules = loaded(tmp_path, "batch", str(plan), "--json")
+
+    ours = sorted(name for name in modules if name.split(".")[0] == "proctor")
+    assert len(ours) <= 70, ours
+
+
 def test_looking_at_runs_loads_no_network_and_no_plan_reader(tmp_path):
     # pydantic is not in this list: typer loads it to read any option.
     heavy = {"aiohttp", "yaml", "jinja2", "psycopg", "duckdb", "numpy", "scipy", "genai_prices"}

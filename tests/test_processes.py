@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.processes import Clip, CouldNotStart, end_attempt, run, started, warden
-from proctor.processes.program import undisturbed
+from proctor.formatting import Clip
+from proctor.processes import CouldNotStart, end_attempt, run, started, undisturbed, warden
 from proctor.testing import eventually_async
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.json_values import parse_json, whole_number
+from proctor.json_values import as_whole_number, parse_json
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -51,8 +51,8 @@ def test_deep_nesting_is_a_value_error():
 
 @pytest.mark.parametrize("value", [-1, 0, 1.5, "7", None, True, 10**30, []])
 def test_what_is_no_count_counts_as_none(value):
-    assert whole_number(value) == 0
+    assert as_whole_number(value) == 0
 
 
 def test_a_count_is_a_count():
-    assert whole_number(7) == 7
+    assert as_whole_number(7) == 7

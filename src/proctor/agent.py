@@ -56,7 +56,7 @@ class Assignment:
     model: str = ""
     seed: int | None = None
     models: Model | None = None
-    """For agents that call models in this process. None: there are none to call."""
+    """For agents that call models in this process. None: there are none."""
     access: Access | None = None
     """For agents that call models over HTTP. None: this agent does not."""
     keep_events: bool = True
@@ -103,13 +103,13 @@ class Agent(Protocol):
         """
 
 
-def reach_of(agent: Agent) -> Reach:
+def model_access_of(agent: Agent) -> Reach:
     """How an agent reaches its models; `own` unless it declares otherwise."""
     reach: Reach = getattr(agent, "reach", "own")
     return reach
 
 
-def tells_all(agent: Agent) -> bool:
+def records_transcript(agent: Agent) -> bool:
     """Whether its own events contain its messages and tool calls; otherwise they are read from gateway
     traffic."""
-    return bool(getattr(agent, "tells_all", True))
+    return bool(getattr(agent, "records_transcript", True))

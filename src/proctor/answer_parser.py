@@ -47,8 +47,8 @@ class AnswerField:
         """The field as a prompt describes it."""
         if self.kind == "choice":
             return "one of " + ", ".join(json.dumps(choice, ensure_ascii=False) for choice in self.choices)
-        words = {"text": "text", "integer": "a whole number", "number": "a number", "truth": "true or false"}
-        kind = words.get(self.kind, "a list of texts")
+        labels = {"text": "text", "integer": "a whole number", "number": "a number", "truth": "true or false"}
+        kind = labels.get(self.kind, "a list of texts")
         return kind if self.low is None else f"{kind} from {self.low:g} to {self.high:g}"
 
 

@@ -1,101 +1,33 @@
-"""Reads the environment and the paths, once, and opens the context that everything else is given.
+"""Reads environment, paths and `proctor.toml` once, and opens the context of a run.
 
 Of the library, only this module reads `os.environ`.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.config import FILE, read_config
 from proctor.context import Notice, People, RunContext, Settings
 from proctor.errors import UsageError
 from proctor.store import Store
-from proctor.store.keys import Keys, read_keys
+from proctor.store.keys import read_keys
 from proctor.store.writer import this_process
 
 
 def now() -> datetime:
-    """This moment."""
+    """The current time."""
     return datetime.now(UTC)
 
 
-def environment() -> Mapping[str, str]:
-    """The user's environment."""
-    return os.environ
-
-
-@dataclass(frozen=True, slots=True)
-class StorePlaces:
-    """Where Proctor keeps things."""
-
-    home: Path
-    store: str
-
-    def open_store(self) -> Store:
-        """The store, made or brought up to date if need be, sealed where a key is named."""
-        return Store(self.store, keys_of(self))
-
-
-def places(options: Mapping[str, str] | None) -> StorePlaces:
-    """Where things are kept: by option, by environment, or in the user's data folder."""
-    given = options or {}
+def locate(*, home: str = "", store: str = "") -> tuple[Path, str]:
+    """The home folder and the path or URL of the store: by argument, by environment, or by default."""
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    home = (
-        Path(given.get("home") or os.environ.get("PROCTOR_HOME") or data / "proctor").expanduser().resolve()
-    )
-    store = given.get("store") or os.environ.get("PROCTOR_STORE") or str(home / "proctor.db")
-    return StorePlaces(home=home, store=store)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
-    """What `proctor.toml` and the environment say together."""
-
-    environment: Mapping[str, str]
-    """The user's environment, with the addresses and keys of providers that the file names."""
-    variables: Mapping[str, str]
-    prices: Mapping[str, Mapping[str, float]]
-    limits: Mapping[str, int]
-    budget_usd: float | None = None
-    """What all batches on one store may spend together; None: no limit."""
-    serve: Mapping[str, str] = field(default_factory=dict)
-    access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
-    evaluation: Mapping[str, Any] = field(default_factory=dict)
-    encryption: Mapping[str, Any] = field(default_factory=dict)
-
-
-def keys_of(where: StorePlaces) -> Keys:
-    """The keys that `proctor.toml` and the environment name."""
-    return read_keys(configuration(where).encryption, os.environ)
-
-
-def configuration(where: StorePlaces, folders: Sequence[Path] = ()) -> Configuration:
-    """Read what holds for every plan; files in `folders` and the working folder come first."""
-    settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "proctor"
-    found = read_config([*folders, Path.cwd(), where.home, settings], os.environ)
-    if found.encryption and found.encryption != read_config([where.home, settings], os.environ).encryption:
-        # Every command and process has to come to the same key for one store, wherever it is started.
-        raise UsageError(
-            "a proctor.toml in a working folder names a key for the store, which others would not find\n"
-            f"Move its section [encryption] to {where.home / FILE} or {settings / FILE}."
-        )
-    return Configuration(
-        environment={**found.variables, **os.environ},
-        variables=found.variables,
-        prices=found.prices,
-        limits=found.limits,
-        budget_usd=found.budget_usd,
-        serve=found.serve,
-        access_keys=found.access_keys,
-        evaluation=found.evaluation,
-        encryption=found.encryption,
-    )
+    folder = Path(home or os.environ.get("PROCTOR_HOME") or data / "proctor").expanduser().resolve()
+    return folder, store or os.environ.get("PROCTOR_STORE") or str(folder / "proctor.db")
 
 
 def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = "") -> Settings:
@@ -103,14 +35,22 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
 
     `home` and `store` override PROCTOR_HOME and PROCTOR_STORE.
     """
-    where = places({"home": home, "store": store})
-    config = configuration(where, folders)
+    home_folder, store_url = locate(home=home, store=store)
+    user_folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "proctor"
+    shared = [home_folder, user_folder]
+    config = read_config([*folders, Path.cwd(), *shared], os.environ)
+    if config.encryption and config.encryption != read_config(shared, os.environ).encryption:
+        # Every process must use the same key for one store, whichever folder it is started in.
+        raise UsageError(
+            "a proctor.toml in a working folder names a key for the store, which others would not find\n"
+            f"Move its section [encryption] to {home_folder / FILE} or {user_folder / FILE}."
+        )
     return Settings(
-        home=where.home,
-        store_url=where.store,
+        home=home_folder,
+        store_url=store_url,
         folders=tuple(folders),
         user_environment=dict(os.environ),
-        environment=config.environment,
+        environment={**config.variables, **os.environ},
         variables=config.variables,
         prices=config.prices,
         call_limits=config.limits,
@@ -151,7 +91,7 @@ def open_context(
         now=now,
         monotonic=time.monotonic,
         settings_for=settings_for,
-        keys=lambda: keys_of(StorePlaces(home=settings.home, store=settings.store_url)),
+        keys=lambda: read_keys(settings.encryption, os.environ),
         notice=notice,
         store=opened,
         people=people,

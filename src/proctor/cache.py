@@ -1,10 +1,4 @@
-"""Answers about runs that take a while to work out, kept for as long as they hold.
-
-A run that has ended stays as it is until it is taken up again, which its row in the record tells. One that
-is carried out changes all the time; what was worked out of it is handed out for a few seconds more.
-
-Knows nothing of what the answers are.
-"""
+"""In-memory caches: a bounded LRU cache, and one of results about runs that stay valid as long as the run."""
 
 import threading
 from collections import OrderedDict
@@ -14,41 +8,59 @@ from typing import Any, Generic, TypeVar
 
 from proctor.item import RUNNING
 
-MOST_KEPT = 200
+MAX_RESULTS = 200
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
-Answer = TypeVar("Answer")
+class LruCache(Generic[Key, Value]):
+    """Keeps the most recently used values. Not safe for use by several threads at once."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+
+    def get(self, key: Key) -> Value | None:
+        """The value of a key; None when it is not cached."""
+        if key not in self._values:
+            return None
+        self._values.move_to_end(key)
+        return self._values[key]
+
+    def put(self, key: Key, value: Value) -> None:
+        """Cache a value, and drop the least recently used one when there are too many."""
+        self._values[key] = value
+        self._values.move_to_end(key)
+        if len(self._values) > self._size:
+            self._values.popitem(last=False)
 
 
-State = Mapping[str, Any]
+class ResultCache(Generic[Value]):
+    """Results computed from runs.
 
-
-class ResultCache(Generic[Answer]):
-    """The answers that were asked for lately."""
+    The result of a run that has ended is valid until its row changes, as on resume; that of a running one for
+    a few seconds.
+    """
 
     def __init__(self, now: Callable[[], datetime], *, while_running: timedelta) -> None:
-        """`while_running` is how long an answer about a run that is carried out is good for."""
+        """`while_running` is how long the result of a running run is valid."""
         self._now = now
         self._while_running = while_running
-        self._kept: OrderedDict[Hashable, tuple[State, datetime, Answer]] = OrderedDict()
+        self._results: LruCache[Hashable, tuple[Mapping[str, Any], datetime, Value]] = LruCache(MAX_RESULTS)
         self._lock = threading.Lock()
 
-    def get(self, batch: State, about: Hashable, work_out: Callable[[], Answer]) -> Answer:
-        """The answer to one question about a run, whose row is as it is now."""
+    def get(self, batch: Mapping[str, Any], about: Hashable, compute: Callable[[], Value]) -> Value:
+        """The result `about` a run, whose current row is `batch`."""
         key = (batch["runId"], about)
-        # One at a time: twenty who look at the same run would else have it worked out twenty times.
+        # One at a time: concurrent requests for the same run must not each compute it.
         with self._lock:
-            if (kept := self._kept.get(key)) and self._holds(kept[0], kept[1], batch):
-                self._kept.move_to_end(key)
-                return kept[2]
-            began, answer = self._now(), work_out()
-            self._kept[key] = (batch, began, answer)
-            self._kept.move_to_end(key)
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
-            return answer
+            if (entry := self._results.get(key)) and self._is_valid(entry[0], entry[1], batch):
+                return entry[2]
+            began, result = self._now(), compute()
+            self._results.put(key, (batch, began, result))
+            return result
 
-    def _holds(self, before: State, began: datetime, batch: State) -> bool:
+    def _is_valid(self, before: Mapping[str, Any], began: datetime, batch: Mapping[str, Any]) -> bool:
         if batch["status"] != RUNNING:
             return before == batch
         same = before["status"] == RUNNING and before["owner"] == batch["owner"]

@@ -1,11 +1,10 @@
 """`proctor.toml`: providers, prices, limits and a budget that hold for every plan.
 
-Looked for beside the plan, in the working folder, in Proctor's home and in the user's settings; the
-nearest file that says something about a thing wins. Providers' keys are never written in it: `key` names
-the environment variable that holds one. `[encryption]` says where the key is that the store is sealed with:
-`key_file`, `key_env` or `kms_key`; its `keys` stand in for keys of AWS KMS. `[serve]` tells what
-`proctor serve` answers with, and `[serve.access_keys]` who may sign requests to it: `AKID = "secret"`, or
-`"${VARIABLE}"`.
+Read beside the plan, in the working folder, in Proctor's home and in the user's configuration folder; the
+nearest file that sets a value takes precedence. Provider keys are never written in it: `key` names an
+environment variable. `[encryption]` names the key of the store: `key_file`, `key_env` or `kms_key`; its
+`keys` replace keys of AWS KMS. `[serve]` configures `proctor serve`, and `[serve.access_keys]` the callers
+that may sign requests: `AKID = "secret"`, or `"${VARIABLE}"`.
 """
 
 import re
@@ -27,55 +26,55 @@ SECTIONS = {
     "prices": ("input", "cached", "cache_write", "output"),
     "limits": ("concurrency",),
 }
-"""What a file may hold: each section's entries, and the settings of an entry."""
+"""Sections with named entries, and the settings of an entry."""
 
 
 SERVE = ("log_group", "region", "account")
-"""What `[serve]` may say, besides `access_keys`."""
+"""Settings of `[serve]`, besides `access_keys`."""
 
 
 EVALUATION = ("judge", "harmful_value", "limits", "lambdas")
-"""What `[evaluation]` may say."""
+"""Settings of `[evaluation]`."""
 
 
 ENCRYPTION = (*SOURCES, "keys")
-"""What `[encryption]` may say."""
+"""Settings of `[encryption]`."""
 
 
 SINGLE = ("serve", "budget", "evaluation", "encryption")
-"""Sections that hold settings themselves, and no entries."""
+"""Sections with settings but no entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What the files say together."""
+    """The merged contents of the files."""
 
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """USD per million tokens, by model."""
     limits: Mapping[str, int] = field(default_factory=dict)
-    """Calls at once, by `provider/model` or provider."""
+    """Maximum concurrent calls, by `provider/model` or provider."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What a provider's settings come to as environment variables: `ACME_BASE_URL`, `ACME_KEY_VARIABLE`."""
+    """Providers as environment variables: `ACME_BASE_URL`, `ACME_KEY_VARIABLE`."""
     serve: Mapping[str, str] = field(default_factory=dict)
-    """What `proctor serve` is told: `log_group`, `region`, `account`."""
+    """Settings of `proctor serve`: `log_group`, `region`, `account`."""
     access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Access key ids and their secrets, for callers of `proctor serve` that sign their requests."""
     budget_usd: float | None = None
-    """What all batches on one store may spend together; None: no limit."""
+    """Budget of all runs on one store together; None: no limit."""
     evaluation: Mapping[str, Any] = field(default_factory=dict)
-    """What holds for evaluations: `judge`, `harmful_value`, the server's `limits`, and `lambdas`."""
+    """Settings of evaluations: `judge`, `harmful_value`, `limits` of the server, and `lambdas`."""
     encryption: Mapping[str, Any] = field(default_factory=dict)
-    """Where the key is that the store is sealed with: `key_file`, `key_env` or `kms_key`, and `keys`."""
+    """The key of the store: `key_file`, `key_env` or `kms_key`; and `keys`."""
     files: tuple[str, ...] = ()
 
 
 def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Config:
-    """Read every `proctor.toml` in these folders, the most important first."""
-    found = [folder / FILE for folder in dict.fromkeys(folders) if (folder / FILE).is_file()]
+    """Read the `proctor.toml` of each folder; earlier folders take precedence."""
+    files = [folder / FILE for folder in dict.fromkeys(folders) if (folder / FILE).is_file()]
     merged: dict[str, dict[str, Any]] = {section: {} for section in (*SECTIONS, *SINGLE)}
     keys: dict[str, str] = {}
     budgets: list[float] = []
-    for path in reversed(found):
+    for path in reversed(files):
         for section, entries in _read(path).items():
             if section == "serve":
                 keys |= _access_keys(path, entries.pop("access_keys", {}), environment)
@@ -96,28 +95,28 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
         budget_usd=min(budgets, default=None),
         evaluation=merged["evaluation"],
         encryption=merged["encryption"],
-        files=tuple(map(str, found)),
+        files=tuple(map(str, files)),
     )
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
-    # Most commands find no file, and need no reader for it.
+    # Most commands read no file and need no parser.
     import tomllib
 
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: {error}\nMend the file, or move it away.") from error
+        raise UsageError(f"{path}: {error}\nFix the file, or remove it.") from error
     for section, entries in data.items():
         if section in SINGLE:
             _CHECKS[section](path, entries)
             continue
         if section not in SECTIONS:
             raise UsageError(
-                f"{path}: there is no section [{section}]\n{_near(section, [*SECTIONS, *SINGLE])}"
+                f"{path}: there is not a section [{section}]\n{_near(section, [*SECTIONS, *SINGLE])}"
             )
         if not isinstance(entries, dict):
-            raise UsageError(f"{path}: `{section}` is no section\nWrite [{section}.NAME].")
+            raise UsageError(f"{path}: `{section}` is not a section\nWrite [{section}.NAME].")
         for name, entry in entries.items():
             _check(path, section, name, entry)
     return data
@@ -126,7 +125,9 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 def _check(path: Path, section: str, name: str, entry: Any) -> None:
     where = f"{path}: [{section}.{name}]"
     if not isinstance(entry, dict):
-        raise UsageError(f"{where} holds no settings\nIt may have: {', '.join(SECTIONS[section])}.")
+        raise UsageError(
+            f"{where} is not a section of settings\nIt may have: {', '.join(SECTIONS[section])}."
+        )
     # Loaded only where there is a proctor.toml with such a section.
     from proctor.models.providers import PROVIDERS, variable_prefix
 
@@ -136,7 +137,7 @@ def _check(path: Path, section: str, name: str, entry: Any) -> None:
         if section == "providers" and not isinstance(value, str):
             raise UsageError(f"{where}: `{setting}` should be text")
         if section == "providers" and setting == "key" and not _names_a_variable(value):
-            # What stands there may be the key, so it is not repeated.
+            # The value may be the key, so the message does not contain it.
             raise UsageError(
                 f"{where}: `key` should name the variable that holds the key, and not be the key itself"
                 f'\nWrite:  key = "{variable_prefix(name)}_API_KEY"'
@@ -145,7 +146,7 @@ def _check(path: Path, section: str, name: str, entry: Any) -> None:
             raise UsageError(f"{where}: `{setting}` should be a number that is not negative")
         if section == "limits" and not (type(value) is int and value >= 1):
             raise UsageError(f"{where}: `{setting}` should be a number of calls: 1 or more")
-    # Where the usual providers are is known.
+    # Built-in providers have an address.
     address = () if name in PROVIDERS else ("base_url",)
     needed = {"providers": address, "prices": ("input", "output"), "limits": ("concurrency",)}[section]
     for setting in needed:
@@ -154,23 +155,23 @@ def _check(path: Path, section: str, name: str, entry: Any) -> None:
 
 
 def _names_a_variable(text: str) -> bool:
-    """Whether this is `NAME`, `${NAME}` or nothing at all, and does not look drawn by lot as keys do."""
+    """Whether this is `NAME`, `${NAME}` or empty, and does not look random like a key."""
     name = text.removeprefix("${").removesuffix("}")
-    is_drawn = len(name) >= 16 and bool(re.search(r"[a-z]", name) and re.search(r"\d", name))
-    return not name or bool(re.fullmatch(r"[A-Za-z_]\w*", name) and not is_drawn)
+    is_random = len(name) >= 16 and bool(re.search(r"[a-z]", name) and re.search(r"\d", name))
+    return not name or bool(re.fullmatch(r"[A-Za-z_]\w*", name) and not is_random)
 
 
 def _check_budget(path: Path, entries: Any) -> None:
     usd: Any = entries.get("usd", -1) if isinstance(entries, dict) and len(entries) == 1 else -1
     if type(usd) not in (int, float) or not 0 <= usd < float("inf"):
         raise UsageError(
-            f"{path}: [budget] says what all batches on a store may spend together\nWrite:  usd = 50"
+            f"{path}: [budget] limits the spending of all runs on a store together\nWrite:  usd = 50"
         )
 
 
 def _check_evaluation(path: Path, entries: Any) -> None:
     if not isinstance(entries, dict):
-        raise UsageError(f"{path}: `evaluation` is no section\nWrite [evaluation].")
+        raise UsageError(f"{path}: `evaluation` is not a section\nWrite [evaluation].")
     for setting, value in entries.items():
         if setting not in EVALUATION:
             raise UsageError(f"{path}: [evaluation] has no setting `{setting}`\n{_near(setting, EVALUATION)}")
@@ -179,7 +180,9 @@ def _check_evaluation(path: Path, entries: Any) -> None:
         if setting == "harmful_value" and value not in (0, 1):
             raise UsageError(f"{path}: [evaluation]: `harmful_value` should be 0 or 1")
         if setting in ("limits", "lambdas") and not isinstance(value, dict):
-            raise UsageError(f"{path}: `evaluation.{setting}` is no section\nWrite [evaluation.{setting}].")
+            raise UsageError(
+                f"{path}: `evaluation.{setting}` is not a section\nWrite [evaluation.{setting}]."
+            )
     for arn, run in entries.get("lambdas", {}).items():
         is_words = isinstance(run, list) and run and all(isinstance(word, str) for word in run)
         if not isinstance(run, str) and not is_words:
@@ -191,14 +194,14 @@ def _check_evaluation(path: Path, entries: Any) -> None:
 
 def _check_encryption(path: Path, entries: Any) -> None:
     if not isinstance(entries, dict):
-        raise UsageError(f"{path}: `encryption` is no section\nWrite [encryption].")
+        raise UsageError(f"{path}: `encryption` is not a section\nWrite [encryption].")
     for setting in entries:
         if setting not in ENCRYPTION:
             raise UsageError(f"{path}: [encryption] has no setting `{setting}`\n{_near(setting, ENCRYPTION)}")
     _check_key(f"{path}: [encryption]", {name: entries[name] for name in SOURCES if name in entries})
     keys = entries.get("keys", {})
     if not isinstance(keys, dict):
-        raise UsageError(f"{path}: `encryption.keys` is no section\nWrite [encryption.keys].")
+        raise UsageError(f"{path}: `encryption.keys` is not a section\nWrite [encryption.keys].")
     for arn, source in keys.items():
         where = f'{path}: [encryption.keys] "{arn}"'
         if not isinstance(source, dict) or len(source) != 1 or not {*source} <= {"key_file", "key_env"}:
@@ -215,19 +218,19 @@ def _check_key(where: str, source: Mapping[str, Any]) -> None:
 
 
 def _beside(path: Path, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The same settings, with key files found from the file that names them."""
+    """The same settings, with paths of key files relative to the file that names them."""
 
-    def found(source: Mapping[str, Any]) -> dict[str, Any]:
+    def located(source: Mapping[str, Any]) -> dict[str, Any]:
         file = source.get("key_file")
         return {**source, "key_file": str(path.parent / Path(file).expanduser())} if file else {**source}
 
-    keys = {arn: found(source) for arn, source in entries.get("keys", {}).items()}
-    return {**found(entries), **({"keys": keys} if keys else {})}
+    keys = {arn: located(source) for arn, source in entries.get("keys", {}).items()}
+    return {**located(entries), **({"keys": keys} if keys else {})}
 
 
 def _check_serve(path: Path, entries: Any) -> None:
     if not isinstance(entries, dict):
-        raise UsageError(f"{path}: `serve` is no section\nWrite [serve].")
+        raise UsageError(f"{path}: `serve` is not a section\nWrite [serve].")
     for setting, value in entries.items():
         if setting == "access_keys":
             continue
@@ -240,9 +243,9 @@ def _check_serve(path: Path, entries: Any) -> None:
 
 
 def _access_keys(path: Path, entries: Any, environment: Mapping[str, str]) -> dict[str, str]:
-    """Ids and secrets; a secret may be in the environment instead, as `${VARIABLE}`."""
+    """Access key IDs and secrets; `${VARIABLE}` refers to the environment."""
     if not isinstance(entries, dict) or not all(isinstance(value, str) for value in entries.values()):
-        raise UsageError(f'{path}: [serve.access_keys] holds lines like  AKID = "secret"')
+        raise UsageError(f'{path}: [serve.access_keys] must contain lines like  AKID = "secret"')
     keys: dict[str, str] = {}
     for name, secret in entries.items():
         if secret.startswith("${") and secret.endswith("}"):
@@ -258,18 +261,18 @@ def _access_keys(path: Path, entries: Any, environment: Mapping[str, str]) -> di
 
 
 def _variables(providers: Mapping[str, Mapping[str, str]], environment: Mapping[str, str]) -> dict[str, str]:
-    made: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if not providers:
-        return made
+        return variables
     from proctor.models.providers import PROVIDERS, base_variable, variable_prefix
 
     for name, settings in providers.items():
         usual = PROVIDERS[name].base_variables if name in PROVIDERS else ()
         if "base_url" in settings and not any(environment.get(each) for each in usual):
-            made[base_variable(name)] = settings["base_url"]
+            variables[base_variable(name)] = settings["base_url"]
         if variable := settings.get("key", "").removeprefix("${").removesuffix("}"):
-            made[f"{variable_prefix(name)}{KEY_VARIABLE}"] = variable
-    return made
+            variables[f"{variable_prefix(name)}{KEY_VARIABLE}"] = variable
+    return variables
 
 
 _CHECKS: Mapping[str, Callable[[Path, Any], None]] = {

@@ -12,9 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from proctor.agent import Agent
 from proctor.errors import NotFound, UsageError
-from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.prices import SpendingRequest
@@ -27,8 +25,10 @@ from proctor.secrets import redactor, visible
 from proctor.store import Store
 
 if TYPE_CHECKING:
+    from proctor.agent import Agent
+    from proctor.evaluator import Evaluator, FindEvaluator
     from proctor.evaluators.registry import EvaluatorRegistry
-    from proctor.models.recording import Tape
+    from proctor.models.recording import RecordingOrReplay
     from proctor.store.keys import Keys
 
 HOPELESS = frozenset(
@@ -98,7 +98,7 @@ class Functions:
     """`function(prompt)` or `function(prompt, context)`."""
     models: dict[str, Callable[[Request], Any]] = field(default_factory=dict)
     """`function(request)`."""
-    evaluators: dict[str, Evaluator] = field(default_factory=dict)
+    evaluators: "dict[str, Evaluator]" = field(default_factory=dict)
 
 
 class ModelsForAttempt(Protocol):
@@ -123,7 +123,7 @@ class People(Protocol):
         """The answer of the person who plays an actor; empty: nobody is there."""
 
 
-def no_evaluators(name: str, settings: Mapping[str, Any], models: Model) -> Evaluator:  # noqa: ARG001
+def no_evaluators(name: str, settings: Mapping[str, Any], models: Model) -> "Evaluator":  # noqa: ARG001
     """Raise: the run has no evaluators."""
     raise NotFound(f"there is no evaluator {name} here")
 
@@ -164,7 +164,7 @@ class AttemptContext:
     environment: Mapping[str, str]
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
-    find_agent: Callable[[str, Mapping[str, Any]], Agent]
+    find_agent: "Callable[[str, Mapping[str, Any]], Agent]"
     """Find an agent by name, with its settings and the keys of its own service."""
     find_runner: Callable[[str], Runner]
     models: ModelsForAttempt
@@ -179,33 +179,33 @@ class AttemptContext:
     store_budget_usd: float | None = None
     """Budget of all runs on the store together; None: no limit."""
     retry: ItemRetryPolicy = field(default_factory=ItemRetryPolicy)
-    find_evaluator: FindEvaluator = no_evaluators
+    find_evaluator: "FindEvaluator" = no_evaluators
 
 
 def make_models(settings: Settings, options: ModelOptions, *, records: bool = True) -> ModelRouter:
     """The models a plan with these options can reach. Without `records`, nothing is written: for checks."""
     if options.record and options.replay:
         raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
-    tape: Tape | None = None
+    recording: RecordingOrReplay | None = None
     if options.record or options.replay:
         # Loaded only by runs that record or replay.
         from proctor.models.recording import Recording, Replay
 
         if options.record and records:
-            tape = Recording(Path(options.record), redactor(settings.environment))
+            recording = Recording(Path(options.record), redactor(settings.environment))
         if options.replay:
-            tape = Replay(Path(options.replay))
+            recording = Replay(Path(options.replay))
     return ModelRouter(
         {**settings.environment, **options.variables},
         folders=options.folders,
         prices={**settings.prices, **(options.prices or {})},
-        tape=tape,
+        recording=recording,
         pools=RatePools(most=settings.call_limits),
         needs_prices=settings.store_budget_usd is not None,
     )
 
 
-def find_agent_with_keys(name: str, settings: Mapping[str, Any], environment: Mapping[str, str]) -> Agent:
+def find_agent_with_keys(name: str, settings: Mapping[str, Any], environment: Mapping[str, str]) -> "Agent":
     """An agent with its settings and the keys of its own service."""
     # Loaded with the first agent; runs of plain prompts have none.
     from proctor.agents import find_agent, with_keys
@@ -308,7 +308,7 @@ class RunContext:
             router.add_route(name, CallableRoute(function))
         return router
 
-    def find_agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
+    def find_agent(self, name: str, settings: Mapping[str, Any]) -> "Agent":
         """The agent of this name, with its settings and the keys of its own service."""
         if name in self.functions.agents:
             from proctor.agents._function import FunctionAgent

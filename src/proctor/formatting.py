@@ -5,6 +5,7 @@ Text from agents is hostile: control characters and those that reverse or hide t
 
 import math
 import re
+from collections import deque
 
 _HAN_OR_HIRAGANA = "\u3005\u3007\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 
@@ -173,3 +174,53 @@ def _escaped(mark: re.Match[str]) -> str:
 def _digits(number: float) -> str:
     text = f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
     return f"{float(text):g}"
+
+
+KEPT_CHARACTERS = 64 * 1024
+"""Of a long output, this much of its beginning and this much of its end are kept."""
+
+
+class Clip:
+    """The beginning and the end of a text of any length, in little memory."""
+
+    def __init__(self, keep: int = KEPT_CHARACTERS) -> None:
+        self._keep = keep
+        self._head: list[str] = []
+        self._head_size = 0
+        self._tail: deque[str] = deque()
+        self._tail_size = 0
+        self._gone = 0
+
+    def add(self, text: str) -> None:
+        """Add the next chunk."""
+        room = self._keep - self._head_size
+        if room > 0:
+            self._head.append(text[:room])
+            self._head_size += len(self._head[-1])
+            text = text[room:]
+        if text:
+            self._tail.append(text)
+            self._tail_size += len(text)
+            self._trim()
+
+    def _trim(self) -> None:
+        while self._tail_size - len(self._tail[0]) >= self._keep:
+            gone = len(self._tail.popleft())
+            self._tail_size -= gone
+            self._gone += gone
+
+    @property
+    def text(self) -> str:
+        """The whole text, or head and tail with a line between them that counts what is missing."""
+        tail = "".join(self._tail)
+        cut = max(0, len(tail) - self._keep)
+        missing = self._gone + cut
+        between = f"\n[… {missing} characters left out …]\n" if missing else ""
+        return "".join(self._head) + between + tail[cut:]
+
+
+def clipped(text: str, keep: int = KEPT_CHARACTERS) -> str:
+    """The head and tail of a text."""
+    clip = Clip(keep)
+    clip.add(text)
+    return clip.text

@@ -1,10 +1,7 @@
-"""The few things we ask of git, through the `git` program.
+"""Interface to the `git` program.
 
-Every call is made so that it asks nobody, runs no hook of the repository, starts no upkeep in the
-background, signs nothing, and hears nothing of the `GIT_…` variables of whoever started us. What we
-commit is by `Proctor <proctor@localhost>`.
-
-Blocks: call it from a thread.
+Calls never prompt, run no hooks, start no background maintenance, sign nothing, and ignore inherited `GIT_…`
+variables. Commits are authored by `Proctor <proctor@localhost>`. Blocks: call it from a thread.
 """
 
 import os
@@ -15,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proctor.errors import ProctorError
-from proctor.processes.streams import clipped
+from proctor.formatting import clipped
 
 TIME_LIMIT_SECONDS = 300
-"""For one call. The slowest honest one is filling a large tree on a slow disk."""
+"""For one call. The slowest is checking out a large repository on a slow disk."""
 
 
-_ALWAYS = (
+_CONFIG = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.quotePath=false",
@@ -50,16 +47,16 @@ class GitError(ProctorError):
 
     def __init__(self, command: Sequence[str], exit_code: int, stderr: str) -> None:
         self.command, self.exit_code, self.stderr = tuple(command), exit_code, stderr
-        words = clipped(" ".join(command), 200)
-        super().__init__(f"`git {words}` exited with {exit_code}: {clipped(stderr.strip(), 1000)}")
+        command_text = clipped(" ".join(command), 200)
+        super().__init__(f"`git {command_text}` exited with {exit_code}: {clipped(stderr.strip(), 1000)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """How much two commits differ."""
+    """Size of the difference between two commits."""
 
     files: int = 0
-    """Binary ones count too."""
+    """Includes binary files."""
     lines_added: int = 0
     lines_removed: int = 0
 
@@ -70,38 +67,38 @@ class Git:
 
     folder: Path
     environment: Mapping[str, str]
-    """Where git finds its programs and the user's own settings: PATH, HOME. `GIT_…` is left out."""
+    """PATH and HOME, for git's programs and the user's settings. `GIT_…` variables are ignored."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Variables for every call besides: `GIT_DIR`, `GIT_INDEX_FILE`."""
+    """Additional variables of every call: `GIT_DIR`, `GIT_INDEX_FILE`."""
 
     def __call__(
-        self, *words: str, typed: str | None = None, allowed: Sequence[int] = (0,), **variables: str
+        self, *arguments: str, stdin: str | None = None, allowed: Sequence[int] = (0,), **variables: str
     ) -> str:
-        """Run git and return what it printed; raise `GitError` on an exit code that is not allowed."""
-        exit_code, stdout, stderr = self.ask(*words, typed=typed, **variables)
+        """Run git and return its standard output; raise `GitError` for other exit codes than `allowed`."""
+        exit_code, stdout, stderr = self.run(*arguments, stdin=stdin, **variables)
         if exit_code not in allowed:
-            raise GitError(words, exit_code, stderr or stdout)
+            raise GitError(arguments, exit_code, stderr or stdout)
         return stdout
 
-    def ask(self, *words: str, typed: str | None = None, **variables: str) -> tuple[int, str, str]:
+    def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> tuple[int, str, str]:
         """Run git and return its exit code, standard output and standard error."""
-        command = ["git", *(part for setting in _ALWAYS for part in ("-c", setting)), *words]
+        command = ["git", *(part for setting in _CONFIG for part in ("-c", setting)), *arguments]
         process = subprocess.Popen(
             command,
             cwd=self.folder,
             env=self._environment(variables),
-            stdin=subprocess.DEVNULL if typed is None else subprocess.PIPE,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
         try:
-            data = None if typed is None else typed.encode("utf-8", "surrogateescape")
+            data = None if stdin is None else stdin.encode("utf-8", "surrogateescape")
             stdout, stderr = process.communicate(data, timeout=TIME_LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            raise GitError(words, 124, f"still running after {TIME_LIMIT_SECONDS} s") from None
+            raise GitError(arguments, 124, f"still running after {TIME_LIMIT_SECONDS} s") from None
         return process.returncode, _text(stdout), _text(stderr)
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
@@ -109,28 +106,28 @@ class Git:
         ours = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_EDITOR": "true", "LC_ALL": "C"}
         return inherited | ours | _IDENTITY | dict(self.settings) | dict(variables)
 
-    def line(self, *words: str, **variables: str) -> str:
-        """Standard output without the line end; empty when git exits with 1."""
-        exit_code, printed, _ = self.ask(*words, **variables)
+    def line(self, *arguments: str, **variables: str) -> str:
+        """Stripped standard output; empty when git fails."""
+        exit_code, printed, _ = self.run(*arguments, **variables)
         return printed.strip() if exit_code == 0 else ""
 
     def commit_of(self, name: str) -> str:
-        """The id of the commit a name stands for; empty when there is none."""
+        """The commit ID of a name; empty: there is none."""
         return self.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """Whether one commit is part of another's history; it is of its own."""
-        return self.ask("merge-base", "--is-ancestor", older, newer)[0] == 0
+        """Whether `older` is `newer` or one of its ancestors."""
+        return self.run("merge-base", "--is-ancestor", older, newer)[0] == 0
 
     def branches(self) -> list[str]:
-        """The twenty most recent local branches, newest first, without those of our own sessions."""
+        """The twenty most recent local branches, newest first, without session branches."""
         listed = self("for-each-ref", "--sort=-committerdate", "--format=%(refname:short)", "refs/heads")
         return [name for name in listed.splitlines() if not name.startswith("batch/")][:20]
 
     def changes(self, older: str, newer: str) -> Changes:
-        """Count what differs between two commits; a file that was moved is one file."""
+        """Count the differences between two commits; a renamed file counts once."""
         listed = self("diff", "--numstat", "-z", "-M", "--no-ext-diff", "--no-textconv", older, newer, "--")
-        # A moved file has its two names in fields of their own, without figures.
+        # The two names of a renamed file are in separate fields, without counts.
         figures = [field.split("\t") for field in listed.split("\0") if field.count("\t") >= 2]
         return Changes(
             files=len(figures),
@@ -139,9 +136,9 @@ class Git:
         )
 
     def commit_tree(self, tree: str, parents: Sequence[str], message: str) -> str:
-        """Make a commit of a tree, without touching any branch, index or file."""
+        """Commit a tree object, without changing any branch, index or file."""
         flags = [word for parent in parents for word in ("-p", parent)]
-        return self("commit-tree", tree, *flags, "-F", "-", typed=message).strip()
+        return self("commit-tree", tree, *flags, "-F", "-", stdin=message).strip()
 
     def at(self, folder: Path, **settings: str) -> "Git":
         """The same git in another folder."""

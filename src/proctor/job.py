@@ -9,15 +9,17 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import UsageError
-from proctor.evaluator import FindReference
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
-from proctor.store import RetrySelection, Store
+from proctor.store import Resource, RetrySelection, Store
+
+if TYPE_CHECKING:
+    from proctor.evaluator import FindReference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +151,10 @@ class JobPlan:
         """Size and cost, where the job knows better than earlier sessions tell. Calls no model."""
         return None
 
+    def resources(self) -> Iterator[Resource]:
+        """Texts that its items refer to by digest; stored with the run before its items start."""
+        return iter(())
+
     def items(self) -> Iterator[Item]:
         """The items in plan order, made lazily. The same plan gives the same ids."""
         return iter(())
@@ -233,7 +239,14 @@ class Job:
         """Raise `UsageError` for a run that has nothing left to do, if the job refuses to resume it."""
         return
 
-    def ground_truth(self, run_id: str, store: Store) -> FindReference | None:  # noqa: ARG002
+    def checkpoint(self, run_id: str, item_id: str, store: Store) -> object | None:  # noqa: ARG002
+        """Where an item that was attempted before goes on, for its runner; None: it starts over.
+
+        It must be possible to pickle it.
+        """
+        return None
+
+    def ground_truth(self, run_id: str, store: Store) -> "FindReference | None":  # noqa: ARG002
         """What the sessions that items evaluate should come to; None: no ground truth."""
         return None
 

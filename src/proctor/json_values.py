@@ -30,7 +30,7 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
-def whole_number(value: object) -> int:
+def as_whole_number(value: object) -> int:
     """A count; 0 when it is not a positive integer of a sane size."""
     return value if type(value) is int and 0 < value <= MOST else 0
 
@@ -61,6 +61,18 @@ def json_object(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def tool_arguments(written: object) -> Mapping[str, Any]:
+    """The arguments of a tool call, parsed unless they are already. What a model wrote may be no JSON object:
+    then it is under `unreadable`."""
+    try:
+        parsed = parse_json(written or "{}") if isinstance(written, str) else written or {}
+    except ValueError:
+        parsed = None
+    if isinstance(parsed, dict):
+        return parsed
+    return {"unreadable": written if isinstance(written, str) else json.dumps(written)}
 
 
 def as_map(value: object, *path: str) -> Mapping[str, Any]:
@@ -186,10 +198,10 @@ def usage_of_chat(value: object) -> Usage | None:
     if not counts:
         return None
     return Usage(
-        input_tokens=whole_number(counts.get("prompt_tokens")),
-        cached_tokens=whole_number(as_map(counts, "prompt_tokens_details").get("cached_tokens")),
-        output_tokens=whole_number(counts.get("completion_tokens")),
-        reasoning_tokens=whole_number(as_map(counts, "completion_tokens_details").get("reasoning_tokens")),
+        input_tokens=as_whole_number(counts.get("prompt_tokens")),
+        cached_tokens=as_whole_number(as_map(counts, "prompt_tokens_details").get("cached_tokens")),
+        output_tokens=as_whole_number(counts.get("completion_tokens")),
+        reasoning_tokens=as_whole_number(as_map(counts, "completion_tokens_details").get("reasoning_tokens")),
     )
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from proctor.session import ModelCall
+from proctor.session import ModelCall, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,15 @@ class ToolRequest:
     name: str
     arguments: str
     """JSON as the model wrote it: it may not parse."""
+
+
+class WireAnswer(NamedTuple):
+    """A parsed answer, independent of wire formats."""
+
+    text: str
+    usage: Usage
+    tool_requests: tuple[ToolRequest, ...] = ()
+    finish_reason: str = "stop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

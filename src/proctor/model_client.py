@@ -36,7 +36,7 @@ class ClientTotals(TypedDict):
 
 
 class ModelClient:
-    """Asks models and records each exchange. It is a `Model` itself, for code that takes one."""
+    """Calls models and records each exchange. It is a `Model` itself, for code that takes one."""
 
     def __init__(
         self, model: Model, record: Record, *, keep: Keep = "messages", at_once: int | None = None
@@ -156,7 +156,7 @@ def _with_bodies(call: ModelCall, request: Request, text: str) -> ModelCall:
 
 
 def _has_reasoning(text: str) -> bool:
-    """Whether an answer contains reasoning that is not part of what was said."""
+    """Whether an answer contains reasoning that is not part of the message."""
     # Loaded here: the path of a plain prompt does without.
     from proctor.answer_parser import strip_reasoning
 

@@ -8,21 +8,23 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from proctor.agent import Access, Agent
 from proctor.errors import NotFound
-from proctor.evaluator import Evaluator, Evidence
 from proctor.item import SUCCESS, Item
 from proctor.model import Model
-from proctor.score import Score
 from proctor.session import Record
+
+if TYPE_CHECKING:
+    from proctor.agent import Access, Agent
+    from proctor.evaluator import Evaluator, Evidence
+    from proctor.score import Score
 
 
 class LoadSession(Protocol):
     """Loads a recorded session for evaluators."""
 
-    async def __call__(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> Evidence:
+    async def __call__(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> "Evidence":
         """The session with its ground truth; with `traces`, only these are evaluated."""
 
 
@@ -30,31 +32,35 @@ async def no_sessions(
     session_id: str,
     traces: Sequence[str] = (),  # noqa: ARG001
     scenario: str = "",  # noqa: ARG001
-) -> Evidence:
+) -> "Evidence":
     """Raise: recorded sessions are not available here."""
     raise NotFound(f"there is no session {session_id} to look at here")
 
 
-def no_evaluator(name: str, settings: Mapping[str, Any]) -> Evaluator:  # noqa: ARG001
+def no_evaluator(name: str, settings: Mapping[str, Any]) -> "Evaluator":  # noqa: ARG001
     """Raise: evaluators are not available here."""
     raise NotFound(f"there is no evaluator {name} here")
+
+
+async def no_resource(digest: str) -> str:
+    """Raise: resources are not available here."""
+    raise NotFound(f"there is no resource {digest} here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """What a runner may use in one attempt."""
 
-    attempt: str
-    """The id of the session."""
-    number: int
+    session_id: str
+    attempt: int
     """1 for the first attempt at this item."""
     record: Record
-    score: Callable[[Score], None]
+    score: "Callable[[Score], None]"
     """Record a score of this session."""
     models: Model
-    access: Callable[[Agent], Awaitable[Access | None]]
+    access: "Callable[[Agent], Awaitable[Access | None]]"
     """Gateway access of an agent for the duration of the attempt; None: it needs none."""
-    agent: Callable[[str, Mapping[str, Any]], Agent]
+    agent: "Callable[[str, Mapping[str, Any]], Agent]"
     """Find an agent by name and give it its settings."""
     home: Path
     """Folder of the worker: worktrees, copies of repositories and agents' homes are below it."""
@@ -64,10 +70,16 @@ class Services:
     time_limit: Callable[[float | None, str], AbstractAsyncContextManager[None]]
     """`async with time_limit(seconds, "the agent")`: raises a `TimeLimit` when the body takes longer.
     Time spent waiting for a rate limit does not count. None: no limit."""
-    evaluator: Callable[[str, Mapping[str, Any]], Evaluator] = no_evaluator
+    evaluator: "Callable[[str, Mapping[str, Any]], Evaluator]" = no_evaluator
     """Find an evaluator by name, with its `judge`, `votes` and `parameters`. Its model calls are recorded and
     charged as part of this attempt."""
-    evidence: LoadSession = no_sessions
+    sessions: LoadSession = no_sessions
+    """Load a recorded session."""
+    resource: Callable[[str], Awaitable[str]] = no_resource
+    """The text of a resource of the run, by its digest. Raises `NotFound`."""
+    checkpoint: object | None = None
+    """Where an interrupted attempt continues, as the job's `checkpoint` reads it from the store; None: start
+    over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,5 +106,5 @@ class Runner(Protocol):
 
 def agent_settings(item: Item) -> dict[str, Any]:
     """The configuration of an item's agent: its settings, and its command or script."""
-    given = {name: item.details[name] for name in ("command", "script") if name in item.details}
-    return {**(item.details.get("settings") or {}), **given}
+    program = {name: item.details[name] for name in ("command", "script") if name in item.details}
+    return {**(item.details.get("settings") or {}), **program}

@@ -7,9 +7,10 @@ needs none of the agents and runners that made them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from proctor.score import Score
+if TYPE_CHECKING:
+    from proctor.score import Score
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -227,7 +228,7 @@ class Session:
     """Tools available to the agent: `name`, `description`, `parameters`."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Further attributes of the source, for filters."""
-    scores: Sequence[Score] = ()
+    scores: "Sequence[Score]" = ()
     """Scores that came with it."""
     notes: Sequence[str] = ()
     """Notes for readers: what was skipped or could not be read."""

@@ -164,7 +164,7 @@ async def test_an_amp_that_asks_is_an_intervention_and_is_ended_rather_than_wait
     done = await asyncio.wait_for(place.work(Amp(unanswered_seconds=0.2)), 20)
 
     assert len(place.recorded(Intervention)) == 1
-    assert "nobody is there" in done.failure
+    assert "from a human, and none is available" in done.failure
     assert place.left_running() == []
 
 
@@ -174,7 +174,7 @@ async def test_a_question_that_leaves_its_line_open_is_an_intervention_as_well(p
     done = await asyncio.wait_for(place.work(Amp(unanswered_seconds=0.2)), 20)
 
     assert [asked.text for asked in place.recorded(Intervention)] == ["Run make? (y/n)"]
-    assert "nobody is there" in done.failure
+    assert "from a human, and none is available" in done.failure
 
 
 async def test_an_event_that_is_written_slowly_is_read_whole(place, amp):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from recordings import ACCESS
 
-from proctor.agent import reach_of, tells_all
+from proctor.agent import model_access_of, records_transcript
 from proctor.agents import find_agent
 from proctor.agents._program import model_failure
 from proctor.errors import RateLimited, WorkspaceError
@@ -44,8 +44,8 @@ def configured(place):
 
 def test_each_works_over_the_gateway_and_is_no_stand_in(name):
     agent = find_agent(name, {})
-    assert reach_of(agent) == "gateway" and not agent.stand_in
-    assert tells_all(agent) is (name not in ("aider", "continue", "mini-swe-agent"))
+    assert model_access_of(agent) == "gateway" and not agent.stand_in
+    assert records_transcript(agent) is (name not in ("aider", "continue", "mini-swe-agent"))
 
 
 async def test_it_is_pointed_at_the_gateway_with_the_attempts_token_and_nothing_of_it_in_the_tree(

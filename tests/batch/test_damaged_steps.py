@@ -9,7 +9,7 @@ import pytest
 
 from proctor.dialogue.conversation import ConversationCheckpoint, Side
 from proctor.item import Item
-from proctor.jobs.dialogue.files import write_checkpoints
+from proctor.jobs.dialogue.files import count_interrupted, read_checkpoint
 from proctor.jobs.scenario.folder import run_from_store
 from proctor.scenario.state import ScenarioCall, ScenarioTurn, turn_as_plain
 from proctor.session import Iteration
@@ -83,7 +83,6 @@ def test_a_dialogue_goes_on_behind_the_last_turn_that_can_be_read(
     item = Item(runner="dialogue", prompt="visit", settings={"file": "visit.json"})
     write_session(store, item, [standing.to_json(), damaged], status="queued")
 
-    assert write_checkpoints(store.read, "run", tmp_path) == 1
-
-    (path,) = tmp_path.rglob("visit.json")
-    assert json.loads(json.loads(path.read_text())["conversation"])["turn"] == 1
+    assert count_interrupted(store.read, "run") == 1
+    checkpoint = read_checkpoint(store.read, "run", item.id)
+    assert checkpoint and checkpoint.conversation.turns == 1

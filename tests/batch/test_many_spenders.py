@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from proctor.budget.allocation import BatchBudget
+from proctor.budget.allocation import BatchBudget, LedgerClient
 from proctor.budget.budgeted_model import BudgetedModel
-from proctor.budget.ledger_client import LedgerClient
 from proctor.errors import CostLimit
 from proctor.model import Answer, Request
 from proctor.models.prices import SpendingRequest

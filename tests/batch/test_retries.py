@@ -20,8 +20,8 @@ def plan(settings: str, runs: int = 1) -> str:
 async def test_each_retry_is_an_attempt_of_its_own_and_none_is_lost(workshop):
     async def third_time_lucky(item, services):
         services.record(call(0.5))
-        if services.number < 3:
-            raise ModelError(f"no answer, time {services.number}")
+        if services.attempt < 3:
+            raise ModelError(f"no answer, time {services.attempt}")
 
     await workshop.run(plan("retries: 5"), find_runner=doing(third_time_lucky))
 
@@ -43,7 +43,7 @@ async def test_each_retry_is_an_attempt_of_its_own_and_none_is_lost(workshop):
 
 async def test_after_the_last_retry_the_last_reason_stands(workshop):
     async def fail(item, services):
-        raise RateLimited(f"wait, {services.number}")
+        raise RateLimited(f"wait, {services.attempt}")
 
     await workshop.run(plan("retries: 2"), find_runner=doing(fail))
 
@@ -88,8 +88,8 @@ async def test_other_items_are_carried_out_while_one_waits_for_its_next_try(work
     order = []
 
     async def once(item, services):
-        order.append((item.repeat, services.number))
-        if item.repeat == 1 and services.number == 1:
+        order.append((item.repeat, services.attempt))
+        if item.repeat == 1 and services.attempt == 1:
             raise ModelError("later")
 
     text = "concurrency: 1\n" + plan("retries: 1", runs=4)
@@ -103,7 +103,7 @@ async def test_an_item_that_waits_for_its_next_try_is_queued(workshop):
 
     async def fail(item, services):
         seen.extend(workshop.store.read.items("run", ItemFilter(search=item.prompt)))
-        if services.number == 1:
+        if services.attempt == 1:
             raise ModelError("later")
 
     await workshop.run(plan("retries: 1"), find_runner=doing(fail), retry=ItemRetryPolicy(first_seconds=0.2))
@@ -113,7 +113,7 @@ async def test_an_item_that_waits_for_its_next_try_is_queued(workshop):
 
 async def test_many_items_that_all_come_back_at_once_are_all_done(workshop):
     async def once(item, services):
-        if services.number == 1:
+        if services.attempt == 1:
             raise ModelError("later")
 
     text = "concurrency: 300\n" + plan("retries: 1", runs=300)
@@ -152,7 +152,7 @@ async def test_tries_that_were_cut_off_do_not_count_against_the_retries(workshop
     import asyncio
 
     async def slow(item: Item, services):
-        if services.number <= 2:
+        if services.attempt <= 2:
             await asyncio.sleep(3600)
         raise ModelError("no")
 

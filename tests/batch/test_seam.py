@@ -2,7 +2,9 @@
 
 import asyncio
 import pickle
-from contextlib import AbstractAsyncContextManager
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,11 @@ from proctor.batch.engines import LocalEngine
 from proctor.batch.engines.messages import RowBuffer, Stop, WorkChunk
 from proctor.batch.engines.worker import Worker, make_worker_context
 from proctor.bootstrap import open_context
-from proctor.job import PlanText
-from proctor.jobs.coding.job import JOB
-from proctor.jobs.coding.plan import NO_OVERRIDES
+from proctor.job import Job, PlanText, make_overrides
+from proctor.jobs.coding.job import JOB as CODING
+from proctor.jobs.dialogue.job import JOB as DIALOGUE
 from proctor.processes import undisturbed
+from proctor.store import Scope, Store
 from proctor.testing import make_git_repository
 
 
@@ -133,11 +136,38 @@ class Stopping(lifecycle.Observer):
             self._control.interrupt()
 
 
+class StoppingAfterTurns(lifecycle.Observer):
+    """Interrupts a run once three turns are recorded."""
+
+    def __init__(self, store: str, run_id: str) -> None:
+        self._store, self._run_id = store, run_id
+
+    @asynccontextmanager
+    async def watch(self, run_id: str, control: Any) -> AsyncIterator[None]:
+        waiting = asyncio.create_task(self._wait(control))
+        yield
+        waiting.cancel()
+
+    async def _wait(self, control: Any) -> None:
+        while self._turns() < 3:
+            await asyncio.sleep(0.01)
+        control.interrupt()
+
+    def _turns(self) -> int:
+        sql = (
+            'SELECT COUNT(*) FROM "iterations" i JOIN "sessions" s ON s."id" = i."sessionId" '
+            'WHERE s."runId" = ?'
+        )
+        with closing(sqlite3.connect(self._store)) as database:
+            return int(database.execute(sql, (self._run_id,)).fetchone()[0])
+
+
 class Runs:
     """Runs of one plan text: on the local engine and behind the pickling engine."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, job: Job = CODING) -> None:
         self.folder = folder
+        self.job = job
         self.far = PicklingEngine(folder / "worker-home")
 
     async def both(self, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -146,14 +176,18 @@ class Runs:
     async def run(self, text: str, engine, run_id: str, **more: Any) -> dict[str, Any]:
         """Run a plan; everything about it that does not depend on time or place."""
         with open_context([self.folder], home=str(self.folder / "home"), store=self.store) as ctx:
-            plan = JOB.read(PlanText(text=text, folder=self.folder), NO_OVERRIDES, ctx)
-            result = await lifecycle.start(JOB, plan, ctx, run_id=run_id, engine=engine, **more)
+            overrides = make_overrides(self.job, self.overrides(run_id))
+            plan = self.job.read(PlanText(text=text, folder=self.folder), overrides, ctx)
+            result = await lifecycle.start(self.job, plan, ctx, run_id=run_id, engine=engine, **more)
             return {"end": result.end, **self.facts(ctx.store, run_id)}
 
     async def resume(self, run_id: str, engine) -> dict[str, Any]:
         with open_context([self.folder], home=str(self.folder / "home"), store=self.store) as ctx:
-            result = await lifecycle.resume(JOB, run_id, ctx, engine=engine)
+            result = await lifecycle.resume(self.job, run_id, ctx, engine=engine)
             return {"end": result.end, **self.facts(ctx.store, run_id)}
+
+    def overrides(self, run_id: str) -> dict[str, object]:
+        return {"output_dir": str(self.folder / run_id)} if self.job is DIALOGUE else {}
 
     @property
     def store(self) -> str:
@@ -181,6 +215,10 @@ class Runs:
             "texts": [self._texts(store, item["sessionId"]) for item in items],
             "money": (round(reserved, 9), round(spent, 9)),
         }
+
+    def notes(self, run_id: str) -> list[str]:
+        with Store(self.store) as store:
+            return [row["notes"] for row in store.read.sessions(Scope(run_id=run_id), limit=1000)]
 
     def _texts(self, store, session_id: str) -> list[tuple[object, ...]]:
         sql = 'SELECT "role", "content" FROM "messages" WHERE "sessionId" = ? ORDER BY "position"'
@@ -288,3 +326,52 @@ async def test_workers_are_stopped_from_afar_and_the_run_resumes(runs):
 
     assert resumed["end"].status == "completed"
     assert {item["status"] for item in resumed["items"]} == {"success"}
+
+
+DIALOGUES = """
+clients: [consistentMI]
+therapists: [eliza, CBT]
+num_runs: 2
+max_turns: 8
+max_workers: 2
+seed: 7
+loop_turns: 0
+model_name: scripted/talking
+"""
+TALKING = "rules: [{reply: [It began slowly., It began at home., It began with a letter.]}]"
+
+
+@pytest.fixture
+def dialogues(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    # A plan without a file finds its models here when it is resumed.
+    monkeypatch.chdir(runs.folder)
+    runs.job = DIALOGUE
+    (runs.folder / "talking.yaml").write_text(TALKING)
+    return runs
+
+
+async def test_dialogues_have_the_same_outcome_wherever_they_run(dialogues):
+    local, far = await dialogues.both(DIALOGUES)
+
+    assert local == far
+    assert [item["status"] for item in far["items"]] == ["success"] * 4
+    assert all(len(texts) > 16 for texts in far["texts"])
+    assert "resource" in dialogues.far.messages
+    assert not (dialogues.folder / "home" / "dialogue-roles").exists()
+    assert not (dialogues.folder / "worker-home").exists()
+
+
+async def test_an_interrupted_dialogue_resumes_after_its_last_turn_on_another_worker(dialogues):
+    whole = await dialogues.run(DIALOGUES, LocalEngine(), "whole")
+    (dialogues.folder / "talking.yaml").write_text(f"latency_seconds: 0.05\n{TALKING}")
+    stopping = StoppingAfterTurns(dialogues.store, "cut")
+    cut = await dialogues.run(DIALOGUES, LocalEngine(), "cut", observer=stopping)
+    (dialogues.folder / "talking.yaml").write_text(TALKING)
+
+    resumed = await dialogues.resume("cut", dialogues.far)
+
+    assert cut["end"].status == "interrupted"
+    assert resumed["end"].status == "completed"
+    assert resumed["texts"] == whole["texts"]
+    assert any("resumed after turn" in note for note in dialogues.notes("cut"))
+    assert not (dialogues.folder / "cut" / ".unfinished").exists()

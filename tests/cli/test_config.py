@@ -2,7 +2,7 @@
 
 import pytest
 
-from proctor.bootstrap import places
+from proctor.bootstrap import locate
 from proctor.config import read_config
 from proctor.errors import UsageError
 from proctor.models.providers import find_endpoint
@@ -100,16 +100,16 @@ def test_the_server_is_told_its_names_and_who_may_sign(tmp_path):
         ("[limits.x]\nconcurrency = 0", "a number of calls: 1 or more"),
         ("[limits.x]\nconcurrency = 2.5", "a number of calls: 1 or more"),
         ("[prices.x]\ninput = inf\noutput = 1", "not negative"),
-        ("prices = 3", "is no section"),
-        ("[prices]\nx = 3", "holds no settings"),
+        ("prices = 3", "is not a section"),
+        ("[prices]\nx = 3", "is not a section of settings"),
         ("[budget]\nusd = -1", "usd = 50"),
         ('[budget]\nusd = "much"', "usd = 50"),
         ("[budget]\nusd = 5\neur = 5", "usd = 50"),
         ("[budgets]\nusd = 5", "Did you mean `budget`"),
         ("[serve]\nregoin = 'x'", "Did you mean `region`"),
         ("[serve]\naccount = 7", "should be text"),
-        ("serve = 3", "is no section"),
-        ("evaluation = 3", "is no section"),
+        ("serve = 3", "is not a section"),
+        ("evaluation = 3", "is not a section"),
         ("[evaluation]\njugde = 'x'", "Did you mean `judge`"),
         ("[evaluation]\njudge = 1", "`provider/model`"),
         ("[evaluation]\nharmful_value = 2", "0 or 1"),
@@ -174,20 +174,20 @@ def test_the_store_is_where_the_option_the_environment_or_the_home_folder_has_it
     home = tmp_path / "home"
     monkeypatch.setenv("PROCTOR_HOME", str(home))
     monkeypatch.delenv("PROCTOR_STORE", raising=False)
-    assert places(None).store == places({}).store == str(home / "proctor.db")
+    assert locate() == (home, str(home / "proctor.db"))
 
     monkeypatch.setenv("PROCTOR_STORE", "postgresql://db/team")
-    assert places({}).store == "postgresql://db/team"
-    assert places({"store": "mine.db"}).store == "mine.db"
+    assert locate()[1] == "postgresql://db/team"
+    assert locate(store="mine.db")[1] == "mine.db"
 
 
 def test_the_home_folder_is_the_option_the_variable_or_the_users_data_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("PROCTOR_HOME", raising=False)
     monkeypatch.delenv("PROCTOR_STORE", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert places({}).home == tmp_path / "data" / "proctor"
-    assert places({}).store == str(tmp_path / "data" / "proctor" / "proctor.db")
+    assert locate()[0] == tmp_path / "data" / "proctor"
+    assert locate()[1] == str(tmp_path / "data" / "proctor" / "proctor.db")
 
     monkeypatch.setenv("PROCTOR_HOME", str(tmp_path / "variable"))
-    assert places({}).home == tmp_path / "variable"
-    assert places({"home": str(tmp_path / "option")}).home == tmp_path / "option"
+    assert locate()[0] == tmp_path / "variable"
+    assert locate(home=str(tmp_path / "option"))[0] == tmp_path / "option"

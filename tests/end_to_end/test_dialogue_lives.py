@@ -129,6 +129,36 @@ def test_proctor_resume_lets_a_dialogue_go_on_too(proctor, talking_desk) -> None
     assert any("resumed after turn" in note for note in read(file)["record"]["notes"])
 
 
+def test_a_run_whose_roles_are_files_of_an_earlier_version_goes_on_with_them(proctor, talking_desk) -> None:
+    (talking_desk / "slow.yaml").write_text("latency_seconds: 0.1\n" + TALKING)
+    words = split("simulate --num-runs 1 --max-turns 4 --seed 3 --model scripted/slow --output-dir out")
+    running = proctor.start(*words)
+    eventually(lambda: (talking_desk / "proctor-home" / "proctor.db").exists())
+    folder = talking_desk / "proctor-home" / "dialogue-roles"
+    assert not folder.exists()
+    with proctor.open_store() as store:
+        eventually(lambda: turns_of(store) >= 2)
+        running.kill()
+        running.communicate(timeout=30)
+        (batch,) = store.read.query('SELECT "runId" FROM "batches"')
+        roles = store.read.query('SELECT "digest", "content" FROM "run_resources"')
+        store._transaction(lambda connection: connection.run('DELETE FROM "run_resources"'))
+    assert len(roles) == 2
+
+    without = proctor("resume", batch["runId"])
+
+    assert without.returncode == 1
+    assert "is not stored with the run" in without.stdout + without.stderr
+    folder.mkdir()
+    for role in roles:
+        (folder / f"{role['digest']}.json").write_text(role["content"])
+
+    assert proctor("resume", batch["runId"], "--retry-errors").returncode == 0
+
+    (file,) = talking_desk.glob("out/*_run0.json")
+    assert any("resumed after turn" in note for note in read(file)["record"]["notes"])
+
+
 def test_more_runs_extend_a_finished_batch(proctor, talking_desk) -> None:
     words = [
         "simulate",

@@ -160,7 +160,7 @@ def test_any_evaluator_of_the_product_judges_a_dialogue(proctor, talking_desk) -
         ("Builtin.Helpfulnes", "Did you mean `Builtin.Helpfulness`?"),
         ("nowhere:judge", "there is no module `nowhere`"),
         ("missing.yaml", "there is no evaluator `missing.yaml`"),
-        ("{name: Builtin.Helpfulness, scale: binary}", "says itself how it judges, and has no `scale`"),
+        ("{name: Builtin.Helpfulness, scale: binary}", "has its own instructions, and no setting `scale`"),
     ],
 )
 def test_an_evaluator_there_is_none_of_is_said_before_anything_starts(

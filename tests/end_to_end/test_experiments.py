@@ -522,17 +522,15 @@ async def test_a_person_can_play_an_actor_at_the_terminal(harbour):
     path = harbour.folder / "scenarios" / "harbour" / "actors" / "ferry.yaml"
     path.write_text("name: Ferry Line\nshort_name: ferry\ncontrol: human\n")
     (path.parent.parent / "scenario.yaml").write_text(SCENARIO.replace("turns: 3", "turns: 2"))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "proctor", "scenario", "run", "scenarios/harbour", "--output", "played",
-        cwd=harbour.folder, env=harbour.proctor.environment,
-        stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    typed = "I sail at dawn.\n.\nACTION: I stay.\n.\n"
 
-    _, shown = await process.communicate(b"I sail at dawn.\n.\nACTION: I stay.\n.\n")
+    done = await asyncio.to_thread(
+        harbour.proctor, "scenario", "run", "scenarios/harbour", "--output", "played", stdin=typed
+    )
 
-    assert process.returncode == 0, shown.decode()
-    assert "Decide what Ferry Line does" in shown.decode()
-    assert "secret of port" not in shown.decode()
+    assert done.returncode == 0, done.stderr
+    assert "Decide what Ferry Line does" in done.stderr
+    assert "secret of port" not in done.stderr
     played = harbour.folder / "played" / "runs" / "var-001-run-001"
     assert "I sail at dawn." in (played / "actor-ferry-001.md").read_text()
     assert "I stay." in (played / "actor-ferry-002.md").read_text()

@@ -71,7 +71,7 @@ def test_equal_seeds_give_byte_equal_worlds(desk):
 def names_in_the_files():
     from proctor.jobs.scenario.reader import FEATURES
     from proctor.jobs.scenario.schema import ExperimentConfig
-    from proctor.plan.fields import names_of as keys_of
+    from proctor.plan.validate import names_of as keys_of
     from proctor.scenario.definition import Actor, Measure, Scenario, Validation, names_of
     from proctor.scenario.prompts import built_in
 

@@ -6,7 +6,7 @@ import pytest
 
 from proctor.jobs.benchmark.models import BatchSettings, ModelEntry
 from proctor.jobs.benchmark.tasks import Header
-from proctor.plan.fields import names_of
+from proctor.plan.validate import names_of
 
 MANUAL = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 

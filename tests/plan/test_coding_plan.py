@@ -14,7 +14,7 @@ from proctor.errors import PlanError, UsageError
 from proctor.item import Item
 from proctor.jobs.coding.plan import CodingPlan, Overrides, read_plan
 from proctor.jobs.coding.schema import Entry, json_schema
-from proctor.plan.fields import names_of
+from proctor.plan.validate import names_of
 
 SCHEMA_EXAMPLE = """
     runId: optional-string        # made up if missing
@@ -380,8 +380,8 @@ def test_a_command_or_a_script_names_the_agent():
         ("agent: command", "no `command`"),
         ("agent: [amp, scripted]", "no `script`"),
         ("system: x", "its own system prompt"),
-        ("expect: {}", "says nothing"),
-        ("expect: {json_schema: {type: nonsense}}", "no JSON schema"),
+        ("expect: {}", "is empty"),
+        ("expect: {json_schema: {type: nonsense}}", "not a valid JSON schema"),
         ("expect: {regex: '('}", "not a valid regular expression"),
         ("command: []", "command line"),
         ("command: [[a], 3]", "command line"),

@@ -6,7 +6,7 @@ import pytest
 from loopback_model import DONE, LoopbackModel
 from wire_answers import TOKENS_CACHED, TOKENS_IN, TOKENS_OUT
 
-from proctor.agent import tells_all
+from proctor.agent import records_transcript
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
 from proctor.models.router import ModelRouter
@@ -24,7 +24,9 @@ async def test_its_calls_are_counted_exactly_and_what_it_did_is_told_once(desk, 
         gateway = Gateway(models)
         await gateway.start()
         try:
-            caller = Caller(record=desk.events.append, model="openai/edit", tell=not tells_all(agent))
+            caller = Caller(
+                record=desk.events.append, model="openai/edit", reads_traffic=not records_transcript(agent)
+            )
             access = gateway.open(caller)
             work = desk.work(agent, gateway.url, "Add a line to hello.txt", token=access.token)
             done = await asyncio.wait_for(work, 180)

@@ -113,8 +113,8 @@ class Attempt:
     def services(self, number=1, environment=None):
         visible = {"PATH": os.environ["PATH"], "HOME": str(self.home / "of-the-user"), **(environment or {})}
         return Services(
-            attempt=self.id,
-            number=number,
+            session_id=self.id,
+            attempt=number,
             record=self.events.append,
             score=lambda score: None,
             models=None,

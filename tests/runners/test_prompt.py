@@ -45,8 +45,8 @@ async def limited(seconds, what):
 async def carried_out(answering, /, events=None, **asked):
     events, scores = [] if events is None else events, []
     services = Services(
-        attempt="a",
-        number=1,
+        session_id="a",
+        attempt=1,
         record=events.append,
         score=scores.append,
         models=answering,

@@ -299,5 +299,5 @@ def test_only_branches_of_sessions_can_be_squashed_or_removed(tmp_path, repo, so
 
 @pytest.mark.parametrize("session", ["", ".", ".."])
 def test_clearing_away_no_session_in_particular_is_refused(tmp_path, session):
-    with pytest.raises(ValueError, match="no session's id"):
+    with pytest.raises(ValueError, match="not a valid session ID"):
         clean_up(tmp_path / "home", session)

@@ -9,7 +9,7 @@ from stocked import NOW, add_batch, items, session
 from proctor.errors import StoreError, UsageError
 from proctor.item import Item
 from proctor.session import Message, ModelCall, ToolCall, Usage
-from proctor.store import RetrySelection, Store, timestamp
+from proctor.store import Resource, RetrySelection, Store, timestamp
 from proctor.store.tables import OF_A_SESSION
 from proctor.store.writer import this_process
 
@@ -17,7 +17,7 @@ LONG = "said by both batches\n" * 1000
 
 
 def everything(store):
-    tables = ("batches", "batch_items", "sessions", *OF_A_SESSION, "ledger", "blobs")
+    tables = ("batches", "batch_items", "sessions", *OF_A_SESSION, "ledger", "run_resources", "blobs")
     return {table: store.read.query(f'SELECT * FROM "{table}" ORDER BY 1, 2') for table in tables}
 
 
@@ -34,6 +34,17 @@ def test_a_batch_is_made_with_all_of_its_items_or_not_at_all(store):
         store.read.query('SELECT * FROM "batches"') == store.read.query('SELECT * FROM "batch_items"') == []
     )
     assert store.create_batch(row, items(1500)) == 1500
+
+
+def test_a_batch_has_the_resources_of_its_items_each_once(store):
+    row = {"runId": "run", "createdAt": timestamp(NOW), "job": "dialogue", "status": "running"}
+    store.create_batch(row, items(1), [Resource("role", "client", "d1", "first")])
+    store.add_resources("run", [Resource("role", "client", "d1", "x"), Resource("role", "client", "d2", "y")])
+
+    assert [store.read.resource("run", digest) for digest in ("d1", "d2", "d3")] == ["first", "y", None]
+    assert store.read.resource("other", "d1") is None
+    store.delete_batch("run")
+    assert store.read.resource_digests("run") == set()
 
 
 def test_two_batches_cannot_have_one_name(store):

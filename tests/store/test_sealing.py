@@ -27,7 +27,7 @@ from proctor.session import (
     TimedEvent,
     ToolCall,
 )
-from proctor.store import ItemFilter, Store
+from proctor.store import ItemFilter, Resource, Store
 from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord, Label
 from proctor.store.intake import LogEvent
@@ -86,6 +86,7 @@ def fill(store):
     )
     store.keep_label(Label(session_id="s1", evaluator="e", who="me", label=SECRET, note=LONG), NOW)
     store.ask_question("run", item.id, "mayor", f"question {SECRET}", NOW)
+    store.add_resources("run", [Resource("role", "client", "d1", LONG)])
     store.logs.create("g", "", NOW)
     store.logs.create("g", "s", NOW)
     store.logs.put("g", "s", [LogEvent(timestamp_ms=1, message=text) for text in (SECRET, LONG)], NOW)

@@ -31,6 +31,7 @@ from proctor.session import (
 )
 from proctor.store import (
     ItemFilter,
+    Resource,
     Scope,
     Store,
     StoreReader,
@@ -157,6 +158,7 @@ def fill(store: Store) -> None:
     store.keep_imported(imported, NOW)
     store.keep_label(Label(session_id="s1", evaluator="tidy", who="me", label="good", note=LONG), NOW)
     store.ask_question("run", ITEM.id, "mayor", "what now?", NOW)
+    store.add_resources("run", [Resource("role", "client", "d1", "{}")])
     store.logs.create("g", "s", NOW)
     store.logs.put("g", "s", [LogEvent(timestamp_ms=1, message=LONG)], NOW)
     definition = {"id": "ev-1", "name": "ev", "level": "SESSION", "kind": "llmAsAJudge"}
@@ -256,6 +258,7 @@ def reader_queries(read: StoreReader) -> tuple[Any, ...]:
         *(read.exact_session("s1"), read.sessions(Scope()), read.session_ids(Scope(run_id="run"))),
         *(read.imported_session_ids(log_group="g", before=NOW + timedelta(days=1)), read.evidence("s1")),
         *(read.recorded("s1"), read.call_figures("s1")),
+        *(read.resource("run", "d1"), read.resource_digests("run")),
         items.listing(read, "run", "", "seconds", descending=True),
         items.listing(read, "run", "", "factor:task", descending=False),
         *(items.rows_at(read, "run", [0]), items.first_rows(read, "run", offset=0, limit=5)),

@@ -8,8 +8,10 @@ import time
 import pytest
 from stocked import NOW, add_batch
 
+from databases import new_store
 from proctor.errors import OwnershipLost
-from proctor.store import MoneyLimits, RetrySelection, Store
+from proctor.store import MoneyLimits, RetrySelection, Store, ledger
+from proctor.store.database import open_database
 from proctor.store.writer import this_process
 from proctor.testing import eventually
 from waiting import while_running
@@ -155,6 +157,44 @@ def test_money_spent_before_there_was_a_shared_budget_counts(store):
     assert draw(0.6)[0] == pytest.approx(0.6)
 
 
+class Interrupted:
+    """A connection on which something happens elsewhere right after the sum of all draws was read."""
+
+    def __init__(self, connection, happens):
+        self._connection, self._happens = connection, happens
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def rows(self, sql, parameters=()):
+        read = self._connection.rows(sql, parameters)
+        if "SUM" in sql and not parameters and self._happens:
+            happens, self._happens = self._happens, None
+            happens()
+        return read
+
+
+def test_money_that_is_returned_while_another_process_asks_is_not_missed(server):
+    """In PostgreSQL each statement sees what others have committed by then."""
+    url, limits, first = new_store(server), MoneyLimits(store_usd=0.25), this_process()
+    with Store(url) as store:
+        add_batch(store, "first", count=1, owner=first)
+        add_batch(store, "second", count=1, owner="second")
+        store.draw_money("first", first, wanted_usd=0.2, least_usd=0.2, limits=limits, now=NOW)
+        connection = open_database(url).connect()
+        connection.begin()
+
+        drawn = ledger.draw(
+            Interrupted(connection, lambda: store.give_money_back("first", first, 0.2, NOW)),
+            "second", "second", wanted_usd=0.2, least_usd=0.2, limits=limits, now=NOW,
+        )  # fmt: skip
+
+        connection.commit()
+        connection.close()
+        assert drawn.usd >= 0.2
+        assert total(store) == pytest.approx(drawn.usd)
+
+
 def test_who_lost_its_batch_draws_nothing_more(store):
     holder = "gone:1:1:x"
     add_batch(store, count=1, owner=holder)
@@ -190,4 +230,4 @@ def test_with_a_budget_for_the_store_a_model_needs_a_known_price(shop):
     ran = shop("batch", "plan.yaml")
 
     assert ran.returncode == 2
-    assert "the price of acme/unheard-of is not known, so the budget of the store" in ran.stderr
+    assert "the price of acme/unheard-of is unknown, so the store-wide budget" in ran.stderr

@@ -23,7 +23,7 @@ class Busy:
         services.record(ModelCall(model="m", usage=Usage(input_tokens=7, output_tokens=3), cost_usd=0.001))
         services.record(ToolCall(name="edit", args={"path": "ü ? % _"}, success=True))
         await asyncio.sleep(0.005)
-        if item.repeat % 10 == 0 and services.number == 1:
+        if item.repeat % 10 == 0 and services.attempt == 1:
             raise ModelError("again")
         return Outcome(status="fail", reason="checks_failed") if item.repeat % 15 == 0 else Outcome()
 

@@ -16,7 +16,8 @@ from app_states import changed_state, make_state
 from calling import Served
 from typed import PATIENCE_SECONDS
 
-from proctor.store import Store
+from command_server import CommandServer
+from commands import Command
 from proctor.testing import eventually
 from proctor.web.app import create_app
 from proctor.web.state import AppState
@@ -48,11 +49,9 @@ class _Servers:
             thread.join(timeout=20)
 
 
-@pytest.fixture
-def site(proctor: Any) -> Iterator[AppState]:
-    """What a server stands on: the store and home of `proctor`, and the command itself."""
-    home: Path = proctor.folder / "proctor-home"
-    store: Store
+@contextmanager
+def _site(proctor: Command) -> Iterator[AppState]:
+    home = proctor.folder / "proctor-home"
     with proctor.open_store() as store:
         yield make_state(
             store,
@@ -63,12 +62,25 @@ def site(proctor: Any) -> Iterator[AppState]:
         )
 
 
-@pytest.fixture
-def serve(site: AppState) -> Iterator[Callable[..., Served]]:
-    """Starts servers over one store; `serve(token="…")` changes what they stand on."""
+@contextmanager
+def _servers(site: AppState) -> Iterator[_Servers]:
     servers = _Servers(site)
     yield servers
     servers.end()
+
+
+@pytest.fixture
+def site(proctor: Command) -> Iterator[AppState]:
+    """What a server stands on: the store and home of `proctor`, and the command itself."""
+    with _site(proctor) as site:
+        yield site
+
+
+@pytest.fixture
+def serve(site: AppState) -> Iterator[Callable[..., Served]]:
+    """Starts servers over one store; `serve(token="…")` changes what they stand on."""
+    with _servers(site) as servers:
+        yield servers
 
 
 @pytest.fixture
@@ -77,10 +89,18 @@ def served(serve: Callable[..., Served]) -> Served:
     return serve()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, command_server: CommandServer) -> Iterator[Served]:
+    """A server over an empty store, for all tests of a module that change nothing."""
+    proctor = Command(tmp_path_factory.mktemp("shared"), command_server)
+    with _site(proctor) as site, _servers(site) as servers:
+        yield servers()
+
+
 @pytest.fixture
-def slow_model(proctor: Any) -> Path:
+def slow_model(proctor: Command) -> Path:
     """The file of a model that takes longer than any test."""
-    path: Path = proctor.folder / "slow.yaml"
+    path = proctor.folder / "slow.yaml"
     path.write_text("rules: [{reply: done}]\nlatency_seconds: 60\n")
     return path
 

@@ -23,6 +23,13 @@ matrix:
 """
 
 
+@pytest.fixture(scope="module")
+def stocked(shared):
+    """A server with a run of sixty items, for tests that change nothing."""
+    stock(shared.site.store)
+    return shared
+
+
 def positions(served, query=""):
     reply = served.get(f"/api/runs/stocked/items?limit=500&{query}")
     assert reply.status == 200, reply.text
@@ -83,14 +90,12 @@ def test_items_come_in_windows_and_say_how_many_there_are(served, site):
 
 @pytest.mark.parametrize("order", ["costUsd", "seconds", "prompt", "model", "factor:temper", "finishedAt"])
 @pytest.mark.parametrize("descending", [False, True])
-def test_items_are_sorted_by_any_column_and_what_is_missing_comes_last(served, site, order, descending):
-    stock(site.store)
-
+def test_items_are_sorted_by_any_column_and_what_is_missing_comes_last(stocked, order, descending):
     asked = f"order={order}&descending={str(descending).lower()}"
     if order.startswith("factor:"):
-        found = [factors["temper"] for factors in values(served, "factors", asked)]
+        found = [factors["temper"] for factors in values(stocked, "factors", asked)]
     else:
-        found = values(served, order, asked)
+        found = values(stocked, order, asked)
 
     known = [value for value in found if value is not None]
     assert len(found) == 60

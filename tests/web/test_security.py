@@ -10,61 +10,61 @@ TOKEN = "seven-horses-and-a-half"
 PAGES = ("/", "/new", "/models", "/settings", "/api/docs", "/compare", "/evaluations", "/nowhere")
 
 
-def test_every_answer_forbids_scripts_that_are_not_files_of_ours(served):
+def test_every_answer_forbids_scripts_that_are_not_files_of_ours(shared):
     for path in (*PAGES, "/api/runs", "/api/openapi.json", "/static/app.js", "/api/nowhere"):
-        policy = served.get(path, accept="text/html").headers["content-security-policy"]
+        policy = shared.get(path, accept="text/html").headers["content-security-policy"]
 
         assert "default-src 'none'" in policy, path
         assert "script-src 'self'" in policy, path
         assert "unsafe" not in policy, path
 
 
-def test_a_page_of_another_site_cannot_make_the_server_act(served):
+def test_a_page_of_another_site_cannot_make_the_server_act(shared):
     typed = {"text": "matrix: [{prompt: hello, model: scripted/echo}]"}
 
     for origin in ("http://evil.example", "http://127.0.0.1:1", "null", "http://[", "https://a"):
-        refused = served.post("/api/runs", typed, origin=origin)
+        refused = shared.post("/api/runs", typed, origin=origin)
 
         assert refused.status == 403
         assert refused.json["error"]["problem"] == "a page of another site asked for this"
-    assert served.get("/api/runs").json["all"] == 0
+    assert shared.get("/api/runs").json["all"] == 0
 
 
-def test_what_a_browser_calls_cross_site_is_refused_even_without_an_origin(served):
-    assert served.ask("DELETE", "/api/runs/x", headers={"sec-fetch-site": "cross-site"}).status == 403
-    assert served.ask("DELETE", "/api/runs/x", headers={"sec-fetch-site": "same-origin"}).status == 404
+def test_what_a_browser_calls_cross_site_is_refused_even_without_an_origin(shared):
+    assert shared.ask("DELETE", "/api/runs/x", headers={"sec-fetch-site": "cross-site"}).status == 403
+    assert shared.ask("DELETE", "/api/runs/x", headers={"sec-fetch-site": "same-origin"}).status == 404
 
 
-def test_the_servers_own_page_may_act(served):
-    reply = served.post("/api/plans/check", {"text": "matrix: []"}, origin=served.url)
+def test_the_servers_own_page_may_act(shared):
+    reply = shared.post("/api/plans/check", {"text": "matrix: []"}, origin=shared.url)
 
     assert reply.status == 200
 
 
-def test_a_name_that_was_pointed_here_opens_nothing(served):
+def test_a_name_that_was_pointed_here_opens_nothing(shared):
     for host in ("evil.example", "evil.example:8765", "localhost.evil.example", "", "[", "2130706433"):
-        refused = served.ask("GET", "/api/settings", headers={"host": host})
+        refused = shared.ask("GET", "/api/settings", headers={"host": host})
 
         assert refused.status in (400, 403), host
         assert b"store" not in refused.body
 
 
-def test_the_names_of_this_machine_are_known(served):
+def test_the_names_of_this_machine_are_known(shared):
     for host in ("localhost", "127.0.0.1:9", "[::1]:8765", "LOCALHOST"):
-        assert served.ask("GET", "/api/runs", headers={"host": host}).status == 200, host
+        assert shared.ask("GET", "/api/runs", headers={"host": host}).status == 200, host
 
 
-def test_the_live_channel_takes_no_page_of_another_site(served):
-    address = f"ws://127.0.0.1:{served.port}/api/live"
+def test_the_live_channel_takes_no_page_of_another_site(shared):
+    address = f"ws://127.0.0.1:{shared.port}/api/live"
 
     with pytest.raises(InvalidStatus) as refused:
         connect(address, origin="http://evil.example")
     assert refused.value.response.status_code == 403
-    with connect(address, origin=served.url):
+    with connect(address, origin=shared.url):
         pass
 
 
-def test_static_files_are_those_of_their_folder(served):
+def test_static_files_are_those_of_their_folder(shared):
     for path in (
         "/static/../app.py",
         "/static/%2e%2e/app.py",
@@ -73,7 +73,7 @@ def test_static_files_are_those_of_their_folder(served):
         "/static/%00",
         "/static/\\..\\app.py",
     ):
-        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", shared.port, timeout=10)
         # As it is: nothing between us and the server tidies the path.
         connection.putrequest("GET", path)
         connection.endheaders()
@@ -138,26 +138,26 @@ def test_whoever_signs_in_with_the_token_comes_to_the_page_they_wanted(serve):
     assert away.headers["location"] == "/"
 
 
-def test_a_body_without_end_is_not_read(served):
-    too_long = served.ask("POST", "/api/plans/check", headers={"content-length": str(10**12)})
-    chunked = served.ask("POST", "/api/plans/check", headers={"transfer-encoding": "chunked"})
+def test_a_body_without_end_is_not_read(shared):
+    too_long = shared.ask("POST", "/api/plans/check", headers={"content-length": str(10**12)})
+    chunked = shared.ask("POST", "/api/plans/check", headers={"transfer-encoding": "chunked"})
 
     assert too_long.status == 413
     assert chunked.status == 411
 
 
-def test_errors_have_one_shape(served):
-    missing = served.get("/api/runs/none")
-    malformed = served.post("/api/plans/check", b"{")
-    no_route = served.get("/api/nowhere")
+def test_errors_have_one_shape(shared):
+    missing = shared.get("/api/runs/none")
+    malformed = shared.post("/api/plans/check", b"{")
+    no_route = shared.get("/api/nowhere")
 
     assert [missing.status, malformed.status, no_route.status] == [404, 422, 404]
     for reply in (missing, malformed, no_route):
         assert reply.json["error"]["problem"]
 
 
-def test_a_page_that_is_not_there_is_told_as_a_page(served):
-    reply = served.get("/nowhere", accept="text/html")
+def test_a_page_that_is_not_there_is_told_as_a_page(shared):
+    reply = shared.get("/nowhere", accept="text/html")
 
     assert reply.status == 404
     assert "Not found" in reply.text
@@ -215,12 +215,12 @@ def test_a_mistake_of_the_server_tells_nothing_of_itself_and_allows_no_script(se
         assert "script-src 'self'" in answer.headers["content-security-policy"]
 
 
-def test_an_address_that_is_none_says_where_all_of_them_are(served):
+def test_an_address_that_is_none_says_where_all_of_them_are(shared):
     for method, path, said in (
         ("GET", "/api/nowhere", "there is nothing at /api/nowhere"),
         ("PUT", "/api/runs", "/api/runs does not take PUT"),
     ):
-        wrong = served.ask(method, path).json["error"]
+        wrong = shared.ask(method, path).json["error"]
 
         assert wrong["problem"] == said
         assert "/api/docs" in wrong["remedy"]

@@ -16,7 +16,7 @@ from proctor.session import Message, Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContext:
-    """What an agent function may use besides its prompt."""
+    """What an agent function may use in addition to its prompt."""
 
     prompt: str
     model: str

@@ -47,30 +47,30 @@ class Installable:
         return f"{self.agent.upper().replace('-', '_')}_BIN"
 
     def find(self, environment: Mapping[str, str]) -> str | None:
-        """Where the program is; None when it is not here."""
+        """The path of the program; None when it is not installed."""
         names = (environment.get(name) for name in (self.variable, *self.also_named_by))
         chosen = next(filter(None, names), self.program)
         return shutil.which(chosen, path=environment.get("PATH", ""))
 
     def require(self, environment: Mapping[str, str]) -> str:
-        """Where the program is; `WorkspaceError` says how to install it."""
-        if found := self.find(environment):
-            return found
+        """The path of the program; `WorkspaceError` says how to install it."""
+        if program := self.find(environment):
+            return program
         raise WorkspaceError(f"`{self.program}` is not on the PATH; install it with: {self.install}")
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
-        """Whether it is here, and in which version."""
-        found = self.find(environment)
-        if found is None:
+        """Whether it is installed, and in which version."""
+        program = self.find(environment)
+        if program is None:
             problem = f"`{self.program}` is not on the PATH"
             return Availability(ready=False, problem=problem, remedy=self.install)
-        return _asked(found, environment, self.install)
+        return _read_version(program, environment, self.install)
 
 
-def _asked(program: str, environment: Mapping[str, str], install: str) -> Availability:
-    """Its version, or what is wrong with it. Only one that cannot even be started is of no use."""
+def _read_version(program: str, environment: Mapping[str, str], install: str) -> Availability:
+    """Its version, or what is wrong with it. Only a program that cannot be started is not ready."""
     try:
-        asked = subprocess.run(
+        process = subprocess.run(
             [program, "--version"],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
@@ -85,22 +85,19 @@ def _asked(program: str, environment: Mapping[str, str], install: str) -> Availa
         return Availability(ready=False, problem=problem, remedy=install)
     except subprocess.TimeoutExpired:
         return Availability(ready=True, problem=f"did not say its version within {VERSION_SECONDS} s")
-    # Most say it on standard output and warn on the other; pi says it on the other.
-    said = (asked.stdout.strip() or asked.stderr.strip()).splitlines()
-    first = said[0][:_VERSION_CHARACTERS] if said else ""
-    if asked.returncode:
-        return Availability(ready=True, problem=f"`--version` failed ({asked.returncode}): {first}")
+    # Most print it on standard output and warnings on standard error; pi prints it on standard error.
+    output_lines = (process.stdout.strip() or process.stderr.strip()).splitlines()
+    first = output_lines[0][:_VERSION_CHARACTERS] if output_lines else ""
+    if process.returncode:
+        return Availability(ready=True, problem=f"`--version` failed ({process.returncode}): {first}")
     return Availability(ready=True, version=first)
 
 
-# What agents that call their models through litellm have in common.
-
-
 LITELLM_VARIABLES: Final = {
-    # It would look for a newer list of prices on the network at every start.
+    # Otherwise it downloads a list of prices at every start.
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOG": "ERROR",
-    # They are written in Python, which would keep what they print to itself until there is much of it.
+    # They are Python programs; their output must not be buffered.
     "PYTHONUNBUFFERED": "1",
 }
 
@@ -111,7 +108,7 @@ _MODEL_ERRORS = frozenset(
         *("BadGatewayError", "BadRequestError", "ContentPolicyViolationError", "ContextWindowExceededError"),
         *("InternalServerError", "NotFoundError", "PermissionDeniedError", "RateLimitError"),
         *("ServiceUnavailableError", "Timeout", "UnprocessableEntityError", "UnsupportedParamsError"),
-        # What OpenHands makes of them.
+        # Names of the same errors in OpenHands.
         *(
             "LLMAuthenticationError",
             "LLMBadRequestError",
@@ -128,7 +125,7 @@ def is_model_error(name: str) -> bool:
     return name in _MODEL_ERRORS
 
 
-# Linux refuses a program with one argument beyond 128 KiB.
+# Linux rejects a single argument beyond 128 KiB.
 LONGEST_ARGUMENT_BYTES = 120_000
 
 
@@ -137,7 +134,7 @@ LARGEST_FILE = 64 * 1024 * 1024
 
 
 UNNAMED_MODEL = "default"
-"""What a program that insists on a name is told when the plan has none."""
+"""Model name for programs that require one when the plan has none."""
 
 
 # The gateway is on loopback; a proxy could not reach it.
@@ -152,12 +149,12 @@ class ProgramCall:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Its own variables, added to the assignment's environment."""
     typed: str | None = None
-    """What stands on standard input; None: nothing does."""
+    """Standard input; None: empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramRun:
-    """One assignment, with what such programs want to know of it."""
+    """One assignment, with the values that command lines need."""
 
     assignment: Assignment
     access: Access
@@ -182,27 +179,27 @@ class ProgramRun:
 
     @property
     def url(self) -> str:
-        """Where Anthropic's and Gemini's wires begin."""
+        """Base URL of Anthropic's and Gemini's APIs."""
         return self.access.url
 
     @property
     def openai_url(self) -> str:
-        """Where OpenAI's wire begins."""
+        """Base URL of OpenAI's API."""
         return f"{self.access.url}/v1"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayProgram(ABC):
-    """A program that is given a base URL and a token, and is watched at work."""
+    """A program that gets a base URL and a token, and whose output is recorded."""
 
     arguments: list[str] = field(default_factory=list)
-    """More arguments for the program, put among ours."""
+    """Additional arguments, placed among those of the adapter."""
     unanswered_seconds: float = UNANSWERED_SECONDS
     """How long it may wait for an answer to a question before it is ended."""
 
     stand_in: ClassVar[bool] = False
     reach: ClassVar[Reach] = "gateway"
-    tells_all: ClassVar[bool] = True
+    records_transcript: ClassVar[bool] = True
     installable: ClassVar[Installable]
 
     @abstractmethod
@@ -211,14 +208,14 @@ class GatewayProgram(ABC):
 
     @abstractmethod
     def reader(self, run: ProgramRun) -> EventReader:
-        """Someone to read what it prints in this run."""
+        """The reader of its output in this run."""
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
-        """Whether the program is here, and in which version."""
+        """Whether the program is installed, and in which version."""
         return self.installable.availability(environment)
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
-        """Hand the program the prompt and record what it says it does."""
+        """Run the program with the prompt and record its events."""
         access = assignment.access
         if access is None:
             raise WorkspaceError(
@@ -241,14 +238,14 @@ class GatewayProgram(ABC):
         return done
 
 
-def with_loopback(given: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """An environment with a program's own variables, in which this machine is reached by no proxy."""
-    unproxied = ",".join(filter(None, [given.get("NO_PROXY") or given.get("no_proxy"), DIRECTLY]))
-    return {**given, "NO_PROXY": unproxied, "no_proxy": unproxied, **variables}
+def with_loopback(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """An environment with the variables of a program, in which loopback addresses bypass the proxy."""
+    unproxied = ",".join(filter(None, [environment.get("NO_PROXY") or environment.get("no_proxy"), DIRECTLY]))
+    return {**environment, "NO_PROXY": unproxied, "no_proxy": unproxied, **variables}
 
 
 def as_argument(prompt: str) -> str:
-    """A prompt that no program takes for an option or a file; too long a one is refused."""
+    """A prompt that is not mistaken for an option or a file; `WorkspaceError` when it is too long."""
     if len(prompt.encode("utf-8", "replace")) > LONGEST_ARGUMENT_BYTES:
         raise WorkspaceError(
             f"the prompt has more than {LONGEST_ARGUMENT_BYTES} bytes, and this agent takes it only as an"
@@ -259,7 +256,7 @@ def as_argument(prompt: str) -> str:
 
 
 def write_file(file: Path, text: str) -> Path:
-    """Put a file into the agent's home, readable to nobody else: it may hold the token."""
+    """Write a file in the agent's home, readable by its owner only: it may contain the token."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch(mode=0o600)
     file.write_text(text, encoding="utf-8")
@@ -272,7 +269,7 @@ def write_json(file: Path, document: Mapping[str, Any]) -> Path:
 
 
 def read_text(file: Path, token: str) -> str:
-    """What the agent wrote into a file, without the token; empty when there is none."""
+    """The text of a file of the agent, without the token; empty when there is none."""
     try:
         with file.open("rb") as opened:
             return opened.read(LARGEST_FILE).decode("utf-8", "replace").replace(token, "[key]")
@@ -281,5 +278,5 @@ def read_text(file: Path, token: str) -> str:
 
 
 def read_json(file: Path, token: str) -> Mapping[str, Any] | None:
-    """The same for a JSON object; None when it is none."""
+    """The JSON object in a file of the agent; None when there is none."""
     return json_object(read_text(file, token))

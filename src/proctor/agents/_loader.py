@@ -58,10 +58,10 @@ def _function(name: str) -> Callable[..., Any] | None:
     """The function that `module:function` names; None when it names something else."""
     module_name, _, attribute = name.partition(":")
     try:
-        found = getattr(import_module(module_name), attribute)
+        function = getattr(import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError):
         return None
-    return found if inspect.isfunction(found) else None
+    return function if inspect.isfunction(function) else None
 
 
 def _named(name: str, module_name: str, class_name: str) -> type:
@@ -96,20 +96,19 @@ def _as_adapter(name: str, loaded: Any) -> type:
 def _check(name: str, adapter: type, settings: Mapping[str, Any]) -> None:
     hints = get_type_hints(adapter)
     known = {each.name: each for each in fields(adapter) if each.init}
-    for given, value in settings.items():
-        if given not in known:
-            raise UsageError(f"agent `{name}` has no setting `{given}`{_near(given, sorted(known))}")
-        if not _fits(value, hints[given]):
-            raise UsageError(
-                f"agent `{name}`: `{given}` must be {_spoken(hints[given])}, not {type(value).__name__}"
-            )
+    for setting, value in settings.items():
+        if setting not in known:
+            raise UsageError(f"agent `{name}` has no setting `{setting}`{_near(setting, sorted(known))}")
+        if not _fits(value, hints[setting]):
+            expected = _type_name(hints[setting])
+            raise UsageError(f"agent `{name}`: `{setting}` must be {expected}, not {type(value).__name__}")
     for each in known.values():
         if each.default is MISSING and each.default_factory is MISSING and each.name not in settings:
             raise UsageError(f"agent `{name}` needs a setting `{each.name}`")
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether plain data from a plan can be what the field's annotation says."""
+    """Whether plain data from a plan fits the annotation of a field."""
     if hint is Any:
         return True
     origin, inner = get_origin(hint), get_args(hint)
@@ -126,13 +125,13 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, origin)
 
 
-def _spoken(hint: Any) -> str:
-    """A type in the words of a plan file."""
+def _type_name(hint: Any) -> str:
+    """The name of a type for users of plan files."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return " or ".join(_spoken(each) for each in inner)
+        return " or ".join(_type_name(each) for each in inner)
     if origin is not None:
-        return "a map" if issubclass(origin, Mapping) else f"a list of {_spoken(inner[0])}"
+        return "a map" if issubclass(origin, Mapping) else f"a list of {_type_name(inner[0])}"
     plain = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
     return plain.get(hint, "nothing" if hint is type(None) else str(getattr(hint, "__name__", hint)))
 
@@ -143,25 +142,22 @@ def _near(name: str, names: Sequence[str]) -> str:
     return f"{hint}There is: {', '.join(names)}." if names else f"{hint}It has none."
 
 
-# Hand an agent the keys it cannot do without, and nobody else.
-
-
 def keys_of(agent: Agent) -> tuple[str, ...]:
-    """The variables this agent must be handed; most need none."""
+    """The environment variables with keys that this agent requires; most require none."""
     return tuple(getattr(agent, "keys", ()))
 
 
 def with_keys(agent: Agent, environment: Mapping[str, str]) -> Agent:
-    """The same agent, handed the keys it declares from the user's whole `environment`."""
+    """The same agent with the keys it declares, from the user's whole `environment`."""
     keys = {name: environment[name] for name in keys_of(agent) if environment.get(name)}
-    # Its `stand_in` is the wrapped agent's, which a class variable cannot say.
+    # `stand_in` is a property of the wrapper, which the protocol declares as a class variable.
     return cast(Agent, _Keyed(agent, keys)) if keys else agent
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Keyed:
     agent: Agent
-    handed: Mapping[str, str]
+    key_variables: Mapping[str, str]
 
     @property
     def stand_in(self) -> bool:
@@ -175,5 +171,5 @@ class _Keyed:
         return self.agent.availability(environment)
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
-        environment = {**assignment.environment, **self.handed}
+        environment = {**assignment.environment, **self.key_variables}
         return await self.agent.work(replace(assignment, environment=environment), record)

@@ -14,9 +14,10 @@ from typing import Any, Literal, Protocol
 
 from proctor.agent import Assignment, WorkDone
 from proctor.errors import ModelError, RateLimited, WorkspaceError
+from proctor.formatting import Clip, clipped
 from proctor.json_values import SHORT, json_object
 from proctor.processes import CouldNotStart, started
-from proctor.processes.streams import Clip, Unfinished, clipped
+from proctor.processes.streams import Unfinished
 from proctor.session import Intervention, Message, Note, Record, ToolCall, Workspace
 
 # Programs write lines at once; only a prompt for input stays unfinished.
@@ -40,13 +41,13 @@ class OutputReader(Protocol):
     def feed(self, line: str) -> bool:
         """Read a line; whether it was one of the agent's events."""
 
-    def rest(self, begun: str) -> None:
+    def feed_partial(self, partial: str) -> None:
         """Read the beginning of an unfinished line; `feed` gets the whole line later."""
 
     def finish(self) -> None:
         """Record what is known only at the end."""
 
-    def hear(self, complaint: str) -> None:
+    def read_stderr(self, stderr: str) -> None:
         """Read standard error, head and tail, after the program has ended."""
 
 
@@ -75,7 +76,7 @@ async def watch(
                 lines = program.lines(rest_seconds=min(REST_SECONDS, unanswered_seconds))
                 while (line := await _next(lines, reader, unanswered_seconds)) is not None:
                     if isinstance(line, Unfinished):
-                        reader.rest(_without(secrets, line))
+                        reader.feed_partial(_without(secrets, line))
                         continue
                     line = _without(secrets, line)
                     if not reader.feed(line) or assignment.keep_events:
@@ -86,19 +87,19 @@ async def watch(
             finally:
                 reader.finish()
             ending = await program.ending()
-            complaint = _without(secrets, program.stderr)
+            stderr = _without(secrets, program.stderr)
     except CouldNotStart as cause:
         raise WorkspaceError(f"the agent's program could not be started: {cause}") from cause
     if ending.leftovers:
         record(Note(text=f"left running by the agent, and ended: {', '.join(ending.leftovers)}"))
-    if complaint:
-        printed.add(complaint)
-        reader.hear(complaint)
+    if stderr:
+        printed.add(stderr)
+        reader.read_stderr(stderr)
     failure = reader.failure
     if unanswered:
         failure = failure or "it waited for an answer from a human, and none is available"
     elif ending.exit_code != 0:
-        failure = failure or f"it exited with {ending.exit_code}{_last_words(complaint, printed.text)}"
+        failure = failure or f"it exited with {ending.exit_code}{_last_lines(stderr, printed.text)}"
     return WorkDone(exit_code=ending.exit_code, output=printed.text, failure=failure)
 
 
@@ -113,7 +114,7 @@ def _without(secrets: Sequence[str], text: str) -> str:
     return text
 
 
-def _last_words(*texts: str) -> str:
+def _last_lines(*texts: str) -> str:
     for text in texts:
         if lines := text.strip().splitlines():
             return f": {lines[-1][:300]}"
@@ -177,37 +178,37 @@ class EventReader(ABC):
     record: Record
     clock: Callable[[], float] = time.monotonic
     awaiting: bool = field(default=False, init=False)
-    """Whether the last thing it said was a question to a human."""
+    """Whether its last output was a question to a human."""
     failure: str = field(default="", init=False)
-    """Why the agent says that it failed; empty when it does not."""
+    """Why the agent failed, as it reports; empty when it did not."""
     model_error: ModelError | None = field(default=None, init=False)
-    """Set when the agent says that it was its model that failed."""
-    said: str = field(default="", init=False)
+    """Set when the agent reports that its model failed."""
+    last_text: str = field(default="", init=False)
     """Last text of the assistant."""
     _pending: dict[str, _PendingTool] = field(default_factory=dict, init=False)
     _thread: str = field(default="", init=False)
-    _rested: str = field(default="", init=False)
+    _partial: str = field(default="", init=False)
 
     @abstractmethod
-    def take(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: Mapping[str, Any]) -> bool:
         """Read one event; whether it is known."""
 
     def feed(self, line: str) -> bool:
-        """Take a line; whether it was one of the agent's events."""
+        """Read a line; whether it was one of the agent's events."""
         event = json_object(line)
         if event is None:
             # A question already recorded from its unfinished line.
-            self.text(line.removeprefix(self._rested))
-            self._rested = ""
+            self.text(line.removeprefix(self._partial))
+            self._partial = ""
             return False
         self.awaiting = False
-        return self.take(event)
+        return self.read_event(event)
 
-    def rest(self, begun: str) -> None:
+    def feed_partial(self, partial: str) -> None:
         """An unfinished line: often a question, never an event."""
-        if len(begun) < SHORT and not begun.lstrip().startswith("{") and WAITING.search(begun):
-            self._rested = begun
-            self.ask("question", begun.strip())
+        if len(partial) < SHORT and not partial.lstrip().startswith("{") and WAITING.search(partial):
+            self._partial = partial
+            self.ask("question", partial.strip())
 
     def text(self, line: str) -> None:
         """A line that is not an event: possibly a question."""
@@ -222,19 +223,19 @@ class EventReader(ABC):
             self.record(ToolCall(name=each.name, args=each.args))
         self._pending.clear()
 
-    def hear(self, complaint: str) -> None:  # noqa: B027 (most have nothing to do here)
+    def read_stderr(self, stderr: str) -> None:  # noqa: B027 (most have nothing to do here)
         """Read standard error; most agents report nothing there."""
 
-    def name_thread(self, thread: str, version: str = "") -> None:
+    def record_thread(self, thread: str, version: str = "") -> None:
         """Record the agent's id of the conversation; only the first counts."""
         if thread and not self._thread:
             self._thread = thread
             self.record(Workspace(thread=thread, agent_version=version))
 
-    def say(self, text: str) -> None:
+    def record_message(self, text: str) -> None:
         """Record a message of the assistant; blank text is ignored."""
         if text.strip():
-            self.said = text
+            self.last_text = text
             self.record(Message(role="assistant", content=text))
 
     def ask(self, kind: Literal["permission", "question"], text: str) -> None:
@@ -267,7 +268,7 @@ class EventReader(ABC):
         )
         return name
 
-    def blame_model(self, report: str, status: int | None = None) -> None:
+    def report_model_failure(self, report: str, status: int | None = None) -> None:
         """The agent reports that its model failed."""
         self.model_error = model_failure(report, status)
         self.failure = report

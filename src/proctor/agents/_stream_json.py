@@ -17,9 +17,9 @@ from proctor.json_values import (
     as_list,
     as_map,
     as_text,
+    as_whole_number,
     content_text,
     short_text,
-    whole_number,
 )
 from proctor.session import Intervention, ModelCall, Usage
 
@@ -33,25 +33,25 @@ ASKING_TYPES = re.compile(r"permission|awaiting|input_required|needs_input", re.
 
 @dataclass(kw_only=True)
 class StreamJson(EventReader):
-    """The state of one stream. Make one for each run of an agent."""
+    """State of one stream. Make one per run of an agent."""
 
     model: str = ""
-    """What was asked for; the stream says what was used."""
+    """The requested model; the stream reports the one in use."""
     input_has_cached: bool = False
-    """Whether the agent's `input_tokens` already hold the cached ones: Qwen's do, Claude's do not."""
+    """Whether the agent's `input_tokens` include cached ones: Qwen's do, Claude's do not."""
     counts_tokens: bool = True
-    """False where every call is counted on its way to the model, and the agent's word is not needed."""
+    """False when the gateway counts all calls."""
     _messages: dict[str, tuple[str, Usage]] = field(default_factory=dict, init=False)
     _totals: list[tuple[str, Usage]] = field(default_factory=list, init=False)
     _asked: set[str] = field(default_factory=set, init=False)
 
-    def take(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: Mapping[str, Any]) -> bool:
         """Read one event; whether it is one of this format."""
         self.awaiting = False
         kind = event.get("type")
         if thread := as_text(event.get("session_id")):
             version = next((as_text(value) for key, value in event.items() if key.endswith("_version")), "")
-            self.name_thread(thread, version)
+            self.record_thread(thread, version)
         if kind == "assistant":
             self._assistant(as_map(event, "message"))
         elif kind == "user":
@@ -67,7 +67,7 @@ class StreamJson(EventReader):
         return True
 
     def finish(self) -> None:
-        """Record the tokens, and the tools that never answered. A second call does nothing."""
+        """Record usage, and tool calls without a result; idempotent."""
         super().finish()
         for model, usage in self._totals or self._messages.values():
             if usage.total_tokens and self.counts_tokens:
@@ -77,11 +77,11 @@ class StreamJson(EventReader):
     def _assistant(self, message: Mapping[str, Any]) -> None:
         for block in _blocks(message):
             if block.get("type") == "text":
-                self.say(as_text(block.get("text")))
+                self.record_message(as_text(block.get("text")))
             elif block.get("type") == "tool_use":
                 self.begin_tool(as_text(block.get("id")), as_text(block.get("name")), as_map(block, "input"))
         if usage := as_map(message, "usage"):
-            # A message comes in several lines, one a block, each with the usage of all: count it once.
+            # A message comes in several lines, one per block, each with the usage of all: count it once.
             name = as_text(message.get("id")) or f"#{len(self._messages)}"
             self._messages[name] = (as_text(message.get("model")), self._usage(usage))
 
@@ -101,8 +101,8 @@ class StreamJson(EventReader):
         text = as_text(event.get("result"))
         if event.get("is_error") is True or as_text(event.get("subtype")).startswith("error"):
             self._fail(event, text)
-        elif text != self.said:
-            self.say(text)
+        elif text != self.last_text:
+            self.record_message(text)
         for denied in as_list(event.get("permission_denials")):
             if (identity := as_text(as_map(denied).get("tool_use_id"))) not in self._asked or not identity:
                 self.record(Intervention(kind="permission", text=short_text(denied)))
@@ -113,10 +113,10 @@ class StreamJson(EventReader):
         reasons += [as_text(event.get("subtype")), "it reported an error"]
         self.failure = next(reason for reason in reasons if reason)
         if (status := as_integer(event.get("api_error_status"))) is not None:
-            self.blame_model(self.failure, status)
+            self.report_model_failure(self.failure, status)
 
     def _totals_of(self, event: Mapping[str, Any]) -> list[tuple[str, Usage]]:
-        """Totals by model where the agent gives them (right even after a broken stream), else one."""
+        """Totals by model where the agent reports them (also after a broken stream), else one total."""
         by_model = as_map(event, "modelUsage")
         totals = [(name, self._usage(_snake(as_map(used)))) for name, used in by_model.items()]
         if any(usage.total_tokens for _, usage in totals):
@@ -126,14 +126,14 @@ class StreamJson(EventReader):
         return [(models[-1] if models else self.model, usage)] if usage.total_tokens else []
 
     def _usage(self, usage: Mapping[str, Any]) -> Usage:
-        cached = whole_number(usage.get("cache_read_input_tokens"))
-        written = whole_number(usage.get("cache_creation_input_tokens"))
-        given = whole_number(usage.get("input_tokens"))
+        cached = as_whole_number(usage.get("cache_read_input_tokens"))
+        written = as_whole_number(usage.get("cache_creation_input_tokens"))
+        input_tokens = as_whole_number(usage.get("input_tokens"))
         return Usage(
-            input_tokens=given if self.input_has_cached else given + cached + written,
+            input_tokens=input_tokens if self.input_has_cached else input_tokens + cached + written,
             cached_tokens=cached,
             cache_write_tokens=written,
-            output_tokens=whole_number(usage.get("output_tokens")),
+            output_tokens=as_whole_number(usage.get("output_tokens")),
         )
 
 

@@ -41,27 +41,27 @@ _LONGEST_COMPLAINT_LINES = 4
 
 
 _LITTER = ".aider*"
-"""What it leaves in the tree: its cache of the repository's map."""
+"""Its cache of the repository map, which it leaves in the tree."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aider(GatewayProgram):
-    """aider, one prompt a run."""
+    """aider, one prompt per run."""
 
     files: list[str] = field(default_factory=list)
-    """Files it has before it from the start; it adds others by itself when the model names them."""
+    """Files in the chat from the start; aider adds others when the model names them."""
     edit_format: str = "diff"
-    """How the model is asked to write edits: `diff`, `whole`, `udiff` and others that aider knows."""
+    """Edit format: `diff`, `whole`, `udiff` or another one of aider's."""
     map_tokens: int = 1024
-    """How long its map of the repository may be; 0: it gets none."""
+    """Maximum tokens of the repository map; 0: no map."""
     auto_commits: bool = True
-    """Whether it commits what it edits, with a message that costs another call."""
+    """Whether it commits its edits; the commit message costs another call."""
     context_tokens: int = 128_000
-    """How much the model can read."""
+    """Context window of the model in tokens."""
     output_tokens: int = 16_000
-    """How much the model may write in one answer."""
+    """Maximum output tokens of one answer."""
 
-    tells_all: ClassVar[bool] = False
+    records_transcript: ClassVar[bool] = False
     installable: ClassVar[Installable] = Installable(
         "aider", "aider", "uv tool install --python 3.11 aider-chat==0.86.2"
     )
@@ -85,7 +85,7 @@ class Aider(GatewayProgram):
             ],
             variables={
                 **LITELLM_VARIABLES,
-                # A `.env` file in the tree beats the plain names, but not these.
+                # A `.env` file in the tree overrides the plain names, but not these.
                 "OPENAI_API_KEY": run.token,
                 "AIDER_OPENAI_API_KEY": run.token,
                 "OPENAI_API_BASE": run.openai_url,
@@ -105,7 +105,7 @@ class Aider(GatewayProgram):
         return _AiderReader(record=run.record, log=_log(run), token=run.token)
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
-        """As any other; its litter is swept up behind it, unless it was there before."""
+        """Run aider, then remove the cache it left in the tree, unless it was there before."""
         before = set(assignment.folder.glob(_LITTER))
         try:
             return await super().work(assignment, record)
@@ -119,7 +119,7 @@ def _log(run: ProgramRun) -> Path:
 
 
 def _no_command(prompt: str) -> str:
-    """It takes what begins so for a command of its own, or of the shell, and never asks its model."""
+    """Escape a prompt that aider would run as one of its commands or in the shell."""
     return f"\n{prompt}" if prompt.startswith(("/", "!")) else prompt
 
 
@@ -132,7 +132,7 @@ def _remove(path: Path) -> None:
 
 @dataclass(kw_only=True)
 class _AiderReader(EventReader):
-    """Lines of text, and a log that says which messages were answered."""
+    """Reads its text output, and the log that shows which messages were answered."""
 
     log: Path
     token: str
@@ -141,7 +141,7 @@ class _AiderReader(EventReader):
 
     def feed(self, line: str) -> bool:
         if _LITELLM_ERROR.match(line):
-            # The message goes on for some lines, as it is broken for the screen.
+            # The message is wrapped over several lines.
             self._complaint, self._complaining = [], _LONGEST_COMPLAINT_LINES
         if self._complaining:
             self._complaining -= 1
@@ -152,11 +152,11 @@ class _AiderReader(EventReader):
             self.end_tool("", success=False, result=line, name="edit")
         return False
 
-    def take(self, event: Mapping[str, Any]) -> bool:
-        """An event of the log: a message was sent, and one was answered."""
+    def read_event(self, event: Mapping[str, Any]) -> bool:
+        """Read an event of the log: a message was sent or answered."""
         if event.get("event") == "message_send_starting":
-            said = " ".join(self._complaint).strip()
-            self.blame_model(said or "its last message was not answered")
+            complaint = " ".join(self._complaint).strip()
+            self.report_model_failure(complaint or "its last message was not answered")
         elif event.get("event") == "message_send":
             self.recover()
         return True
@@ -164,7 +164,7 @@ class _AiderReader(EventReader):
     def finish(self) -> None:
         events = [event for line in self._logged() if (event := json_object(line)) is not None]
         for event in events:
-            self.take(event)
+            self.read_event(event)
         if events and not any(event.get("event") == "message_send_starting" for event in events):
             self.failure = "it asked its model nothing"
 

@@ -18,15 +18,15 @@ PROGRAM = Installable("amp", "amp", "npm install -g @sourcegraph/amp", also_name
 
 
 MODEL_SWITCHES: Mapping[str, tuple[str, ...]] = {"": (), "default": (), "gpt-5": ("--try-gpt5",)}
-"""What Amp can be told about the model. It chooses by itself otherwise."""
+"""Modes of Amp, which decide the model. By default Amp chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Amp:
-    """Sourcegraph's Amp, one prompt a run."""
+    """Sourcegraph's Amp, one prompt per run."""
 
     arguments: list[str] = field(default_factory=list)
-    """More arguments for the program, put before ours."""
+    """Additional arguments, placed before those of the adapter."""
     unanswered_seconds: float = UNANSWERED_SECONDS
     """How long it may wait for an answer to a question before it is ended."""
 
@@ -34,19 +34,19 @@ class Amp:
     keys: ClassVar[tuple[str, ...]] = ("AMP_API_KEY",)
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
-        """Whether the program and its key are there; asks the program for its version."""
-        found = PROGRAM.availability(environment)
-        if not found.ready or environment.get("AMP_API_KEY"):
-            return found
+        """Whether the program and its key are available; runs `--version`."""
+        availability = PROGRAM.availability(environment)
+        if not availability.ready or environment.get("AMP_API_KEY"):
+            return availability
         return replace(
-            found,
+            availability,
             ready=False,
             problem="AMP_API_KEY is not set",
             remedy="Set AMP_API_KEY to an access token from Amp's settings page.",
         )
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
-        """Hand Amp the prompt and record what it says it does."""
+        """Run Amp with the prompt and record its events."""
         environment = assignment.environment
         program = PROGRAM.require(environment)
         if assignment.model not in MODEL_SWITCHES:

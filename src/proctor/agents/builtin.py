@@ -14,14 +14,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from proctor.agent import Assignment, Availability, Reach, WorkDone
 from proctor.errors import ModelError, WorkspaceError
+from proctor.formatting import clipped
 from proctor.json_values import parse_json
 from proctor.model import Answer, Model, Request, ToolRequest
 from proctor.processes import CouldNotStart, run
-from proctor.processes.streams import clipped
 from proctor.session import Message, ModelCall, Record, ToolCall
-
-# The tools of the built-in agent: look, search, change, run, each confined to one folder.
-
 
 LARGEST_FILE_BYTES = 2 * 1024 * 1024
 
@@ -35,17 +32,17 @@ FILES_AT_ONCE = 400
 SEARCH_SECONDS = 30.0
 
 
-# What a model is shown of one result, half from its beginning and half from its end.
+# Maximum length of a result for the model: half from its beginning, half from its end.
 SHOWN_CHARACTERS = 16_000
 
 
 class ToolFailed(Exception):
-    """The tool could not do what was asked; says why, to the model."""
+    """A tool call failed; the message is for the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workbench:
-    """Where the tools work."""
+    """Folder, environment and limits of the tools."""
 
     folder: Path
     environment: Mapping[str, str]
@@ -53,21 +50,21 @@ class Workbench:
     command_seconds: float
 
     def path(self, written: str, *, to_change: bool = False) -> Path:
-        """The file a model means, or `ToolFailed` when it is not in the folder."""
+        """The path that the model wrote; `ToolFailed` when it is outside the folder."""
         root = self.folder.resolve()
         try:
-            found = (root / written).resolve()
+            path = (root / written).resolve()
         except (OSError, ValueError, RuntimeError) as problem:
             raise ToolFailed(f"{written!r} is no path: {problem}") from problem
-        if not found.is_relative_to(root):
+        if not path.is_relative_to(root):
             raise ToolFailed(f"{written} is outside the folder")
-        if to_change and found.relative_to(root).parts[:1] in ((), (".git",)):
+        if to_change and path.relative_to(root).parts[:1] in ((), (".git",)):
             raise ToolFailed(f"{written} may not be changed")
-        return found
+        return path
 
 
 class Tool(NamedTuple):
-    """A tool as the model sees it, and what it does."""
+    """A tool: its definition for the model, and its implementation."""
 
     description: str
     parameters: Mapping[str, str]
@@ -77,12 +74,12 @@ class Tool(NamedTuple):
 
 
 def described() -> list[dict[str, Any]]:
-    """All tools in the shape a model is told of them."""
+    """The definitions of all tools for the model."""
     return [_described(name, tool) for name, tool in TOOLS.items()]
 
 
 async def use(name: str, arguments: Mapping[str, Any], bench: Workbench) -> str:
-    """Use a tool as the model asked; `ToolFailed` says what is wrong with what it asked."""
+    """Run a tool; `ToolFailed` when the request is invalid or the tool fails."""
     tool = TOOLS.get(name)
     if tool is None:
         raise ToolFailed(f"there is no tool `{name}`; there is: {', '.join(TOOLS)}")
@@ -90,13 +87,13 @@ async def use(name: str, arguments: Mapping[str, Any], bench: Workbench) -> str:
     missing = [key for key in tool.parameters if key not in arguments and key not in tool.optional]
     if unknown or missing:
         raise ToolFailed(f"`{name}` takes {', '.join(tool.parameters)}; missing {missing}, unknown {unknown}")
-    given = {key: value if isinstance(value, str) else str(value) for key, value in arguments.items()}
+    texts = {key: value if isinstance(value, str) else str(value) for key, value in arguments.items()}
     try:
-        shown = clipped(await tool.work(bench, given), SHOWN_CHARACTERS // 2)
+        result = clipped(await tool.work(bench, texts), SHOWN_CHARACTERS // 2)
     except (OSError, ValueError, CouldNotStart) as problem:
         raise ToolFailed(str(problem)) from problem
-    # Bytes that are no text are carried through an edit, but no model and no record takes them.
-    return shown.encode("utf-8", "replace").decode()
+    # Invalid UTF-8 survives edits, but models and databases reject it.
+    return result.encode("utf-8", "replace").decode()
 
 
 def _described(name: str, tool: Tool) -> dict[str, Any]:
@@ -109,19 +106,19 @@ def _described(name: str, tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-async def _read_file(bench: Workbench, given: Mapping[str, str]) -> str:
-    lines = _text_of(bench.path(given["path"])).splitlines()
-    first = max(1, int(given.get("first_line", "1")))
-    shown = lines[first - 1 : first - 1 + LINES_AT_ONCE]
-    rest = len(lines) - (first - 1 + len(shown))
-    numbered = "\n".join(f"{number:>5}  {line}" for number, line in enumerate(shown, first))
+async def _read_file(bench: Workbench, arguments: Mapping[str, str]) -> str:
+    lines = _text_of(bench.path(arguments["path"])).splitlines()
+    first = max(1, int(arguments.get("first_line", "1")))
+    page = lines[first - 1 : first - 1 + LINES_AT_ONCE]
+    rest = len(lines) - (first - 1 + len(page))
+    numbered = "\n".join(f"{number:>5}  {line}" for number, line in enumerate(page, first))
     return numbered + (f"\n[{rest} more lines; go on with first_line]" if rest > 0 else "")
 
 
-async def _list_files(bench: Workbench, given: Mapping[str, str]) -> str:
-    found = sorted(_files(bench.path(given.get("path", ".")), bench.folder.resolve()))
-    more = "\n[more files; list a folder below]" if len(found) >= FILES_AT_ONCE else ""
-    return "\n".join(found) + more or "[no files]"
+async def _list_files(bench: Workbench, arguments: Mapping[str, str]) -> str:
+    files = sorted(_files(bench.path(arguments.get("path", ".")), bench.folder.resolve()))
+    more = "\n[more files; list a folder below]" if len(files) >= FILES_AT_ONCE else ""
+    return "\n".join(files) + more or "[no files]"
 
 
 def _files(top: Path, root: Path) -> Iterator[str]:
@@ -137,46 +134,46 @@ def _files(top: Path, root: Path) -> Iterator[str]:
                 return
 
 
-async def _search(bench: Workbench, given: Mapping[str, str]) -> str:
-    # A program of its own, since an expression a model wrote may take for ever.
-    where = bench.path(given.get("path", ".")).relative_to(bench.folder.resolve())
-    found = await run(
-        ["grep", "-rnIE", "--exclude-dir=.git", "-e", given["pattern"], "--", str(where)],
+async def _search(bench: Workbench, arguments: Mapping[str, str]) -> str:
+    # A separate process with a time limit: a model's regular expression may backtrack endlessly.
+    where = bench.path(arguments.get("path", ".")).relative_to(bench.folder.resolve())
+    result = await run(
+        ["grep", "-rnIE", "--exclude-dir=.git", "-e", arguments["pattern"], "--", str(where)],
         folder=bench.folder,
         environment=bench.environment,
         attempt=bench.attempt,
         time_limit=SEARCH_SECONDS,
         keep=SHOWN_CHARACTERS,
     )
-    if found.timed_out:
+    if result.timed_out:
         raise ToolFailed(f"the search took longer than {SEARCH_SECONDS:.0f} s")
-    if found.exit_code > 1:
-        raise ToolFailed(found.output.strip())
-    return re.sub(r"^\./", "", found.output.strip(), flags=re.MULTILINE) or "[nothing found]"
+    if result.exit_code > 1:
+        raise ToolFailed(result.output.strip())
+    return re.sub(r"^\./", "", result.output.strip(), flags=re.MULTILINE) or "[nothing found]"
 
 
-async def _edit_file(bench: Workbench, given: Mapping[str, str]) -> str:
-    path = bench.path(given["path"], to_change=True)
-    text, sought = _text_of(path), given["find"]
+async def _edit_file(bench: Workbench, arguments: Mapping[str, str]) -> str:
+    path = bench.path(arguments["path"], to_change=True)
+    text, sought = _text_of(path), arguments["find"]
     times = text.count(sought) if sought else 0
     if times != 1:
         raise ToolFailed(
-            f"`find` occurs {times} times in {given['path']}; it must be exact and occur exactly once"
+            f"`find` occurs {times} times in {arguments['path']}; it must be exact and occur exactly once"
         )
-    _put(path, text.replace(sought, given["replace"]))
-    return f"changed {given['path']}"
+    _put(path, text.replace(sought, arguments["replace"]))
+    return f"changed {arguments['path']}"
 
 
-async def _write_file(bench: Workbench, given: Mapping[str, str]) -> str:
-    path = bench.path(given["path"], to_change=True)
+async def _write_file(bench: Workbench, arguments: Mapping[str, str]) -> str:
+    path = bench.path(arguments["path"], to_change=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _put(path, given["content"])
-    return f"wrote {given['path']}"
+    _put(path, arguments["content"])
+    return f"wrote {arguments['path']}"
 
 
-async def _run(bench: Workbench, given: Mapping[str, str]) -> str:
+async def _run(bench: Workbench, arguments: Mapping[str, str]) -> str:
     finished = await run(
-        given["command"],
+        arguments["command"],
         folder=bench.folder,
         environment=bench.environment,
         attempt=bench.attempt,
@@ -190,8 +187,8 @@ async def _run(bench: Workbench, given: Mapping[str, str]) -> str:
     return finished.output or "[no output]"
 
 
-async def _finish(bench: Workbench, given: Mapping[str, str]) -> str:  # noqa: ARG001 (needs no place)
-    return given["summary"]
+async def _finish(bench: Workbench, arguments: Mapping[str, str]) -> str:  # noqa: ARG001 (needs no place)
+    return arguments["summary"]
 
 
 def _text_of(path: Path) -> str:
@@ -206,7 +203,7 @@ def _text_of(path: Path) -> str:
 
 
 def _put(path: Path, text: str) -> None:
-    """Line ends and bytes nobody asked to change stay as they were."""
+    """Write a file, keeping line ends and invalid bytes."""
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
 
 
@@ -253,7 +250,7 @@ class BuiltinAgent:
     """A tool-using loop over any model."""
 
     max_steps: int = 50
-    """How often the model is asked at most."""
+    """Maximum number of model calls."""
     max_context_chars: int = 200_000
     """Beyond this the oldest tool results are shortened; about a quarter of it is tokens."""
     command_seconds: float = 120.0
@@ -265,7 +262,7 @@ class BuiltinAgent:
     reach: ClassVar[Reach] = "in_process"
 
     def availability(self, environment: Mapping[str, str]) -> Availability:  # noqa: ARG002 (needs nothing)
-        """It is always there; whether its model is, is asked elsewhere."""
+        """Always ready; its model is checked elsewhere."""
         return Availability(ready=True)
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
@@ -281,15 +278,15 @@ class BuiltinAgent:
         talk = _Conversation(self, assignment, assignment.models, record)
         for _ in range(self.max_steps):
             answer = await talk.ask()
-            for wanted in answer.tool_requests:
-                talk.hear(wanted, await _used(wanted, bench, record))
+            for request in answer.tool_requests:
+                talk.add_result(request, await _run_tool(request, bench, record))
             if (summary := _finished(answer)) is not None:
                 return WorkDone(output=summary)
-        return WorkDone(output=talk.said, failure=f"it had not finished after {self.max_steps} steps")
+        return WorkDone(output=talk.last_text, failure=f"it had not finished after {self.max_steps} steps")
 
 
 class _Conversation:
-    """The conversation with the model, kept within its bound."""
+    """The conversation with the model, shortened to its maximum length."""
 
     def __init__(self, agent: BuiltinAgent, assignment: Assignment, models: Model, record: Record) -> None:
         system = SYSTEM_PROMPT.read_text(encoding="utf-8")
@@ -299,7 +296,7 @@ class _Conversation:
             {"role": "user", "content": assignment.prompt},
         ]
         self._tools = described()
-        self.said = ""
+        self.last_text = ""
         record(Message(role="system", content=system))
 
     async def ask(self) -> Answer:
@@ -319,16 +316,16 @@ class _Conversation:
             raise
         self._record(answer.call)
         if answer.text:
-            self.said = answer.text
+            self.last_text = answer.text
             self._record(Message(role="assistant", content=answer.text))
         self._messages.append(_as_message(answer))
         if _is_cut_off(answer):
             self._messages.append({"role": "user", "content": CUT_OFF})
         return answer
 
-    def hear(self, wanted: ToolRequest, result: str) -> None:
-        """Show the model what came of a tool."""
-        self._messages.append({"role": "tool", "tool_call_id": wanted.id, "content": result})
+    def add_result(self, request: ToolRequest, result: str) -> None:
+        """Add the result of a tool to the conversation."""
+        self._messages.append({"role": "tool", "tool_call_id": request.id, "content": result})
 
 
 def _as_message(answer: Answer) -> dict[str, Any]:
@@ -336,11 +333,11 @@ def _as_message(answer: Answer) -> dict[str, Any]:
     if answer.tool_requests:
         message["tool_calls"] = [
             {
-                "id": wanted.id,
+                "id": request.id,
                 "type": "function",
-                "function": {"name": wanted.name, "arguments": wanted.arguments},
+                "function": {"name": request.name, "arguments": request.arguments},
             }
-            for wanted in answer.tool_requests
+            for request in answer.tool_requests
         ]
     return message
 
@@ -350,39 +347,39 @@ def _is_cut_off(answer: Answer) -> bool:
 
 
 def _finished(answer: Answer) -> str | None:
-    """The model's last words, when these were its last; None when it goes on."""
-    for wanted in answer.tool_requests:
-        if wanted.name == "finish" and "summary" in (given := _arguments(wanted.arguments)):
-            return str(given["summary"])
+    """The final answer; None when the model continues."""
+    for request in answer.tool_requests:
+        if request.name == "finish" and "summary" in (arguments := _arguments(request.arguments)):
+            return str(arguments["summary"])
     if answer.tool_requests or _is_cut_off(answer):
         return None
     return answer.text
 
 
-async def _used(
-    wanted: ToolRequest, bench: Workbench, record: Record, clock: Callable[[], float] = time.perf_counter
+async def _run_tool(
+    request: ToolRequest, bench: Workbench, record: Record, clock: Callable[[], float] = time.perf_counter
 ) -> str:
-    """Use a tool, record it, and return what the model is told: the result, or what went wrong."""
+    """Run a tool, record the call, and return the text for the model: the result, or the error."""
     began = clock()
     arguments: Mapping[str, Any] = {}
     try:
-        arguments = _strict_arguments(wanted.arguments)
-        result, success = await use(wanted.name, arguments, bench), True
+        arguments = _strict_arguments(request.arguments)
+        result, success = await use(request.name, arguments, bench), True
     except ToolFailed as failed:
         result, success = f"error: {failed}", False
     duration = (clock() - began) * 1000
-    record(ToolCall(name=wanted.name, args=arguments, success=success, result=result, duration_ms=duration))
+    record(ToolCall(name=request.name, args=arguments, success=success, result=result, duration_ms=duration))
     return result
 
 
 def _strict_arguments(written: str) -> Mapping[str, Any]:
     try:
-        found = parse_json(written or "{}")
+        arguments = parse_json(written or "{}")
     except (ValueError, TypeError) as problem:
         raise ToolFailed(f"the arguments are no JSON: {problem}") from problem
-    if not isinstance(found, dict):
+    if not isinstance(arguments, dict):
         raise ToolFailed("the arguments are no JSON object")
-    return found
+    return arguments
 
 
 def _arguments(written: str) -> Mapping[str, Any]:

@@ -14,10 +14,10 @@ from proctor.agents._stream_json import StreamJson
 
 @dataclass(frozen=True, kw_only=True)
 class Claude(GatewayProgram):
-    """Anthropic's Claude Code, one prompt a run."""
+    """Anthropic's Claude Code, one prompt per run."""
 
     max_turns: int | None = None
-    """How many turns it may take; None: as many as it likes."""
+    """Maximum number of turns; None: no limit."""
 
     installable: ClassVar[Installable] = Installable(
         "claude", "claude", "npm install -g @anthropic-ai/claude-code@2.1.197"
@@ -41,7 +41,7 @@ class Claude(GatewayProgram):
                 # Ten by default, for more than two minutes; the gateway has waited already.
                 "CLAUDE_CODE_MAX_RETRIES": "2",
                 "DISABLE_AUTOUPDATER": "1",
-                # As root it refuses to go without permissions unless it is told that it is boxed in.
+                # As root it refuses to skip permission checks unless it is told that it runs in a sandbox.
                 "IS_SANDBOX": "1",
             },
             typed=run.prompt,

@@ -24,10 +24,10 @@ _PROVIDER = "openai-compatible"
 
 @dataclass(frozen=True, kw_only=True)
 class Cline(GatewayProgram):
-    """Cline's command line, one prompt a run."""
+    """Cline's command line, one prompt per run."""
 
     max_mistakes: int = 6
-    """How many failures in a row it may have before it gives up."""
+    """Consecutive failures after which it gives up."""
 
     installable: ClassVar[Installable] = Installable("cline", "cline", "npm install -g cline@3.0.65")
 
@@ -42,7 +42,7 @@ class Cline(GatewayProgram):
             "version": 1,
             "lastUsedProvider": _PROVIDER,
             "modes": {},
-            # The date has to be there and means nothing to us.
+            # The date is required; its value does not matter.
             "providers": {_PROVIDER: {"settings": settings, "updatedAt": _LONG_AGO, "tokenSource": "manual"}},
         }
         data = run.home / ".cline" / "data"
@@ -64,14 +64,14 @@ _LONG_AGO = "2000-01-01T00:00:00.000Z"
 
 @dataclass(kw_only=True)
 class _ClineReader(EventReader):
-    """`hook_event`, `agent_event` (which holds the event itself) and `run_result`, one object a line."""
+    """`hook_event`, `agent_event` (which holds the event itself) and `run_result`, one object per line."""
 
     _error: str = ""
 
-    def take(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: Mapping[str, Any]) -> bool:
         kind = event.get("type")
         if kind == "hook_event":
-            self.name_thread(as_text(event.get("taskId")))
+            self.record_thread(as_text(event.get("taskId")))
         elif kind == "agent_event":
             self._agent(as_map(event, "event"))
         elif kind == "run_result":
@@ -90,7 +90,7 @@ class _ClineReader(EventReader):
             duration = as_amount(event.get("durationMs"))
             self.end_tool(identity, success=success, result=result, duration_ms=duration, name=name)
         elif kind == "content_end" and content == "text":
-            self.say(as_text(event.get("text")))
+            self.record_message(as_text(event.get("text")))
         elif kind == "error":
             self._error = (
                 f"{as_text(event.get('errorClass'))}: {as_text(as_map(event, 'error').get('message'))}"
@@ -99,16 +99,16 @@ class _ClineReader(EventReader):
     def _result(self, event: Mapping[str, Any]) -> None:
         text, reason = as_text(event.get("text")), as_text(event.get("finishReason"))
         if reason == "completed":
-            if text != self.said:
-                self.say(text)
+            if text != self.last_text:
+                self.record_message(text)
         elif reason == "error" and self._error:
-            self.blame_model(self._error)
+            self.report_model_failure(self._error)
         else:
             self.failure = text or f"it ended with `{reason}`"
 
 
 def _outcome(event: Mapping[str, Any]) -> tuple[bool, str]:
-    """A tool's outcome: of several commands at once, all have to have succeeded."""
+    """Whether a tool succeeded: for several commands, whether all did."""
     output = event.get("output")
     parts = [as_map(part) for part in as_list(output)]
     failed = bool(event.get("error")) or any(part.get("success") is False for part in parts)

@@ -31,7 +31,7 @@ enabled = false
 
 @dataclass(frozen=True, kw_only=True)
 class Codex(GatewayProgram):
-    """OpenAI's Codex, one prompt a run."""
+    """OpenAI's Codex, one prompt per run."""
 
     installable: ClassVar[Installable] = Installable("codex", "codex", "npm install -g @openai/codex@0.166.0")
 
@@ -54,15 +54,15 @@ class Codex(GatewayProgram):
 
 @dataclass(kw_only=True)
 class _CodexReader(EventReader):
-    """`thread.started`, `turn.*`, `item.started` and `item.completed`, one object a line."""
+    """`thread.started`, `turn.*`, `item.started` and `item.completed`, one object per line."""
 
-    def take(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: Mapping[str, Any]) -> bool:
         kind = event.get("type")
         item = as_map(event, "item")
         if kind == "thread.started":
-            self.name_thread(as_text(event.get("thread_id")))
+            self.record_thread(as_text(event.get("thread_id")))
         elif kind == "turn.failed":
-            self.blame_model(as_text(as_map(event, "error").get("message")))
+            self.report_model_failure(as_text(as_map(event, "error").get("message")))
         elif kind == "turn.completed":
             self.recover()
         elif kind == "item.started" and item.get("type") in _TOOLS:
@@ -77,7 +77,7 @@ class _CodexReader(EventReader):
     def _completed(self, item: Mapping[str, Any]) -> None:
         kind = as_text(item.get("type"))
         if kind == "agent_message":
-            self.say(as_text(item.get("text")))
+            self.record_message(as_text(item.get("text")))
         elif kind in _TOOLS:
             name, args = _TOOLS[kind](item)
             code = as_integer(item.get("exit_code"))
@@ -115,4 +115,4 @@ _TOOLS: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, dict[str, Any]]]] 
     "mcp_tool_call": _mcp,
     "web_search": _web_search,
 }
-"""Kinds of items that are something done, each with how its name and arguments are told."""
+"""Item types that are tool calls, each with the function that reads its name and arguments."""

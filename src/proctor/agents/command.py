@@ -1,4 +1,4 @@
-"""Any program as an agent: it gets the prompt, works in the tree, and prints what it likes.
+"""Any program as an agent: it gets the prompt, works in the tree, and may print events.
 
 The prompt is on standard input and in PROCTOR_PROMPT, the model in PROCTOR_MODEL. Lines of its
 output that are JSON objects of these shapes become events (all members but `type` may be missing):
@@ -8,11 +8,11 @@ output that are JSON objects of these shapes become events (all members but `typ
     {"type": "usage", "model": "…", "input_tokens": 900, "cached_tokens": 100,
      "output_tokens": 40, "cost_usd": 0.01}
 
-So do lines of Claude Code's stream JSON. Everything else is kept as text, and the last paragraph of
-it is the program's answer unless it said one in an event.
+So do lines of Claude Code's stream JSON. Other lines are kept as text; the last paragraph is the program's
+answer unless an event contains one.
 
-A program that takes a base URL may be let through our gateway. Then its traffic tells what was said,
-done and spent, and what it prints is kept as its output and not counted a second time.
+A program that takes a base URL may use the gateway. Then the transcript, the tool calls and the cost are read
+from its traffic, and what it prints is only kept as its output.
 """
 
 import shutil
@@ -25,8 +25,8 @@ from proctor.agents._gateway_program import with_loopback
 from proctor.agents._program import watch
 from proctor.agents._stream_json import StreamJson
 from proctor.errors import UsageError, WorkspaceError
-from proctor.json_values import as_amount, json_object, whole_number
-from proctor.processes.streams import Clip, clipped
+from proctor.formatting import Clip, clipped
+from proctor.json_values import as_amount, as_whole_number, json_object
 from proctor.session import Message, ModelCall, Record, Role, ToolCall, Usage
 
 STREAM_TYPES = frozenset({"system", "assistant", "user", "result"})
@@ -49,20 +49,20 @@ class Command:
 
     @property
     def reach(self) -> Reach:
-        """Its own way to models, if it has any, or ours."""
+        """The gateway, or its own access to models, if any."""
         return "gateway" if self.gateway else "own"
 
     @property
-    def tells_all(self) -> bool:
-        """Of a program on our gateway the traffic tells."""
+    def records_transcript(self) -> bool:
+        """On the gateway, the transcript is read from the traffic."""
         return not self.gateway
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
-        """Whether the program is there. Of a shell's command only the shell can say."""
+        """Whether the program exists; not known for a shell command."""
         if isinstance(self.command, str):
             return Availability(ready=True)
         program = self.command[0]
-        # A path is looked for in the tree, which there is none of yet.
+        # A path is relative to the tree, which does not exist yet.
         if "/" in program or shutil.which(program, path=environment.get("PATH", "")):
             return Availability(ready=True)
         return Availability(
@@ -70,17 +70,20 @@ class Command:
         )
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
-        """Run the program in the tree; its exit code alone says whether it failed."""
-        told = {"PROCTOR_PROMPT": assignment.prompt, "PROCTOR_MODEL": assignment.model}
-        told = {name: value.replace("\0", "") for name, value in told.items() if _fits(value)}
-        given, access = {**assignment.environment, **told}, assignment.access
+        """Run the program in the tree; it failed when its exit code is not 0."""
+        variables = {"PROCTOR_PROMPT": assignment.prompt, "PROCTOR_MODEL": assignment.model}
+        variables = {name: value.replace("\0", "") for name, value in variables.items() if _fits(value)}
+        environment, access = {**assignment.environment, **variables}, assignment.access
         if not self.gateway:
             access = None
         elif access is None:
             raise WorkspaceError("the program is to use the gateway and was given no access to it")
         return await watch(
             self.command,
-            replace(assignment, environment=with_loopback(given, access.variables) if access else given),
+            replace(
+                assignment,
+                environment=with_loopback(environment, access.variables) if access else environment,
+            ),
             _Lines((lambda _: None) if access else record, assignment.model),
             record,
             typed=assignment.prompt,
@@ -89,12 +92,12 @@ class Command:
 
 
 def _fits(value: str) -> bool:
-    """Linux refuses a variable beyond 128 KiB; such a prompt is on standard input alone."""
+    """Linux rejects a variable beyond 128 KiB; such a prompt is on standard input only."""
     return len(value.encode("utf-8", "replace")) < 120_000
 
 
 class _Lines:
-    """Events in our own shape or Claude Code's; other lines gathered as text."""
+    """Parses events in our own format or Claude Code's; other lines are collected as text."""
 
     def __init__(self, record: Record, model: str) -> None:
         self._record = record
@@ -103,7 +106,7 @@ class _Lines:
         self._paragraph = Clip()
         self._paragraph_is_over = False
         self._answered = False
-        # A program's ordinary output may well speak of waiting for input; only an event can ask.
+        # Ordinary output may mention waiting for input; only an event is a question.
         self.awaiting = False
 
     @property
@@ -117,27 +120,27 @@ class _Lines:
             return False
         kind = str(event.get("type"))
         if kind in STREAM_TYPES:
-            return self._stream.take(event)
+            return self._stream.read_event(event)
         own = OWN_EVENTS.get(kind)
         if own is None:
             self._gather(line)
             return False
-        made = own(event, self._model)
-        self._answered = self._answered or (isinstance(made, Message) and made.role == "assistant")
-        self._record(made)
+        parsed = own(event, self._model)
+        self._answered = self._answered or (isinstance(parsed, Message) and parsed.role == "assistant")
+        self._record(parsed)
         return True
 
-    def rest(self, begun: str) -> None:
-        """A program may leave a line open for as long as it likes; only an event can ask."""
+    def feed_partial(self, partial: str) -> None:
+        """Ignored: an unfinished line is not a question here, only an event is."""
 
     def finish(self) -> None:
         self._stream.finish()
         text = self._paragraph.text.strip()
-        if text and not self._answered and not self._stream.said:
+        if text and not self._answered and not self._stream.last_text:
             self._record(Message(role="assistant", content=text))
 
-    def hear(self, complaint: str) -> None:
-        """A program may write anything there; none of it is an event."""
+    def read_stderr(self, stderr: str) -> None:
+        """Ignored: standard error contains no events."""
 
     def _gather(self, line: str) -> None:
         if not line.strip():
@@ -172,9 +175,9 @@ def _usage(event: Mapping[str, Any], model: str) -> ModelCall:
     return ModelCall(
         model=str(event.get("model") or model),
         usage=Usage(
-            input_tokens=whole_number(event.get("input_tokens")),
-            cached_tokens=whole_number(event.get("cached_tokens")),
-            output_tokens=whole_number(event.get("output_tokens")),
+            input_tokens=as_whole_number(event.get("input_tokens")),
+            cached_tokens=as_whole_number(event.get("cached_tokens")),
+            output_tokens=as_whole_number(event.get("output_tokens")),
         ),
         cost_usd=cost,
         price_source="" if cost is None else "agent",

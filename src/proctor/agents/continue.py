@@ -6,7 +6,7 @@ was stopped.
 """
 
 # ruff: noqa: N999
-# A keyword can be no name in an import statement, but the loader imports by name.
+# A keyword cannot be imported by a statement, but the loader imports modules by name.
 
 import json
 import re
@@ -26,17 +26,17 @@ from proctor.agents._program import EventReader
 from proctor.json_values import as_text, json_object, short_text
 
 _FROM_MODEL = re.compile(r"^[45]\d\d\b|connection error|fetch failed|timed out|terminated", re.IGNORECASE)
-"""What its errors look like when a call failed; others are about its configuration or itself."""
+"""Errors of failed model calls; others concern its configuration or the program itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Continue(GatewayProgram):
-    """Continue's command line, one prompt a run."""
+    """Continue's command line, one prompt per run."""
 
     context_tokens: int = 128_000
-    """How much the model can read; it shortens the conversation before that."""
+    """Context window of the model in tokens; the agent shortens the conversation before it is full."""
 
-    tells_all: ClassVar[bool] = False
+    records_transcript: ClassVar[bool] = False
     installable: ClassVar[Installable] = Installable(
         "continue", "cn", "npm install -g @continuedev/cli@1.5.47"
     )
@@ -72,16 +72,16 @@ class Continue(GatewayProgram):
 class _ContinueReader(EventReader):
     """`response` and `status` on standard output, or `status` and `message` on standard error."""
 
-    def take(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: Mapping[str, Any]) -> bool:
         if event.get("status") == "error":
-            said = as_text(event.get("message")) or short_text(event)
-            if _FROM_MODEL.search(said):
-                self.blame_model(said)
+            message = as_text(event.get("message")) or short_text(event)
+            if _FROM_MODEL.search(message):
+                self.report_model_failure(message)
             else:
-                self.failure = said
+                self.failure = message
         return "status" in event
 
-    def hear(self, complaint: str) -> None:
-        for line in complaint.splitlines():
+    def read_stderr(self, stderr: str) -> None:
+        for line in stderr.splitlines():
             if (event := json_object(line)) is not None:
-                self.take(event)
+                self.read_event(event)

@@ -15,12 +15,12 @@ from proctor.json_values import as_integer, as_map, as_text, short_text
 from proctor.session import Intervention
 
 _OWN_ERRORS = ("tool", "hook", "permission", "internal")
-"""Kinds of its errors that are not its model's."""
+"""Error types that are not failures of the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copilot(GatewayProgram):
-    """GitHub's Copilot CLI, one prompt a run."""
+    """GitHub's Copilot CLI, one prompt per run."""
 
     installable: ClassVar[Installable] = Installable(
         "copilot", "copilot", "npm install -g @github/copilot@1.0.102"
@@ -47,13 +47,13 @@ class Copilot(GatewayProgram):
 
 @dataclass(kw_only=True)
 class _CopilotReader(EventReader):
-    """`assistant.message`, `tool.execution_*`, `session.error` and `result`, one object a line."""
+    """`assistant.message`, `tool.execution_*`, `session.error` and `result`, one object per line."""
 
-    def take(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: Mapping[str, Any]) -> bool:
         kind, data = as_text(event.get("type")), as_map(event, "data")
         if kind == "assistant.message":
             self.recover()
-            self.say(as_text(data.get("content")))
+            self.record_message(as_text(data.get("content")))
         elif kind == "tool.execution_start":
             name = as_text(data.get("toolName"))
             self.begin_tool(as_text(data.get("toolCallId")), name, as_map(data, "arguments"))
@@ -62,7 +62,7 @@ class _CopilotReader(EventReader):
         elif kind == "session.error":
             self._error(data)
         elif kind == "result":
-            self.name_thread(as_text(event.get("sessionId")))
+            self.record_thread(as_text(event.get("sessionId")))
         else:
             return "." in kind
         return True
@@ -77,9 +77,9 @@ class _CopilotReader(EventReader):
             self.record(Intervention(kind="permission", text=f"{name}: {short_text(result)}"))
 
     def _error(self, data: Mapping[str, Any]) -> None:
-        said = as_text(data.get("message")) or short_text(data)
+        message = as_text(data.get("message")) or short_text(data)
         status = as_integer(data.get("statusCode"))
         if status is None and data.get("errorType") in _OWN_ERRORS:
-            self.failure = said
+            self.failure = message
         else:
-            self.blame_model(said, status)
+            self.report_model_failure(message, status)

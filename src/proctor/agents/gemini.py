@@ -18,10 +18,10 @@ _SHELL = "run_shell_command"
 
 @dataclass(frozen=True, kw_only=True)
 class Gemini(GatewayProgram):
-    """Google's Gemini CLI, one prompt a run."""
+    """Google's Gemini CLI, one prompt per run."""
 
     max_turns: int | None = None
-    """How many turns it may take; None: as many as it likes."""
+    """Maximum number of turns; None: no limit."""
 
     installable: ClassVar[Installable] = Installable(
         "gemini", "gemini", "npm install -g @google/gemini-cli@0.61.0"
@@ -45,7 +45,7 @@ class Gemini(GatewayProgram):
             variables={
                 "GEMINI_API_KEY": run.token,
                 "GOOGLE_GEMINI_BASE_URL": run.url,
-                # Its launcher ignores signals; without it the program itself is what we start.
+                # Its launcher ignores signals; this starts the program itself.
                 "GEMINI_CLI_NO_RELAUNCH": "true",
                 "GEMINI_TELEMETRY_ENABLED": "false",
             },
@@ -58,18 +58,18 @@ class Gemini(GatewayProgram):
 
 @dataclass(kw_only=True)
 class _GeminiReader(EventReader):
-    """`init`, `message`, `tool_use`, `tool_result`, `error` and `result`, one object a line."""
+    """`init`, `message`, `tool_use`, `tool_result`, `error` and `result`, one object per line."""
 
     _pieces: list[str] = field(default_factory=list, init=False)
 
-    def take(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: Mapping[str, Any]) -> bool:
         kind = event.get("type")
         if kind == "message":
             self._message(event)
             return True
         self._put_together()
         if kind == "init":
-            self.name_thread(as_text(event.get("session_id")))
+            self.record_thread(as_text(event.get("session_id")))
         elif kind == "tool_use":
             name = as_text(event.get("tool_name"))
             self.begin_tool(as_text(event.get("tool_id")), name, as_map(event, "parameters"))
@@ -93,7 +93,7 @@ class _GeminiReader(EventReader):
             self._put_together()
 
     def _put_together(self) -> None:
-        self.say("".join(self._pieces))
+        self.record_message("".join(self._pieces))
         self._pieces.clear()
 
     def _tool_result(self, event: Mapping[str, Any]) -> None:
@@ -101,14 +101,14 @@ class _GeminiReader(EventReader):
         name = self._pending[identity].name if identity in self._pending else ""
         success: bool | None = event.get("status") == "success"
         if success and name == _SHELL:
-            # Said of every command that could be started at all, whatever its exit code.
+            # Reported for every command that could be started, whatever its exit code.
             success = None
         result = as_text(event.get("output")) or short_text(event.get("error") or "")
         self.end_tool(identity, success=success, result=result)
 
     def _error(self, error: Mapping[str, Any]) -> None:
-        said = as_text(error.get("message"))
-        if "[API Error" in said:
-            self.blame_model(said)
+        message = as_text(error.get("message"))
+        if "[API Error" in message:
+            self.report_model_failure(message)
         else:
-            self.failure = said or "it reported an error"
+            self.failure = message or "it reported an error"

@@ -28,12 +28,12 @@ _DONE = "Submitted"
 
 @dataclass(frozen=True, kw_only=True)
 class MiniSweAgent(GatewayProgram):
-    """mini-swe-agent, one prompt a run."""
+    """mini-swe-agent, one prompt per run."""
 
     max_turns: int | None = None
-    """How many steps it may take; None: as many as it likes."""
+    """Maximum number of steps; None: no limit."""
 
-    tells_all: ClassVar[bool] = False
+    records_transcript: ClassVar[bool] = False
     installable: ClassVar[Installable] = Installable(
         # Without mcp its litellm fails at every call and retries for minutes.
         "mini-swe-agent",
@@ -46,7 +46,7 @@ class MiniSweAgent(GatewayProgram):
         return ProgramCall(
             arguments=[
                 *("-m", f"openai/{run.model}", "-t", as_argument(run.prompt)),
-                # Its own limit on cost is off: it does not know the price, and ours is kept elsewhere.
+                # Its own cost limit is off: it does not know the price, and the batch enforces the limit.
                 *("-y", "--exit-immediately", "-l", "0", "-o", str(_trajectory(run))),
                 *(*limit, *self.arguments),
             ],
@@ -72,7 +72,7 @@ def _trajectory(run: ProgramRun) -> Path:
 
 @dataclass(kw_only=True)
 class _MiniSweAgentReader(EventReader):
-    """No events on its output; one file when it has ended."""
+    """Reads its trajectory file at the end; its output contains no events."""
 
     trajectory: Path
     token: str
@@ -80,16 +80,16 @@ class _MiniSweAgentReader(EventReader):
     def feed(self, line: str) -> bool:  # noqa: ARG002 (all of it is text for people)
         return False
 
-    def take(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: Mapping[str, Any]) -> bool:
         status = as_text(as_map(event, "info").get("exit_status"))
         last = next(iter(as_list(event.get("messages"))[-1:]), None)
-        said = as_text(as_map(last).get("content")) or status
+        message = as_text(as_map(last).get("content")) or status
         if is_model_error(status):
-            self.blame_model(f"{status}: {said}")
+            self.report_model_failure(f"{status}: {message}")
         elif status not in ("", _DONE):
-            self.failure = f"{status}: {said}" if said != status else status
+            self.failure = f"{status}: {message}" if message != status else status
         return True
 
     def finish(self) -> None:
-        if (found := read_json(self.trajectory, self.token)) is not None:
-            self.take(found)
+        if (trajectory := read_json(self.trajectory, self.token)) is not None:
+            self.read_event(trajectory)

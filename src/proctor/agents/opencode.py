@@ -15,19 +15,19 @@ from proctor.json_values import as_amount, as_integer, as_map, as_text, short_te
 from proctor.session import Intervention
 
 _MODEL_ERRORS = ("APIError", "ContextOverflowError", "ProviderAuthError")
-"""What it calls a failure of its model. Others are its own: an aborted message, a limit."""
+"""Error names that are failures of the model; others are its own, such as an aborted message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opencode(GatewayProgram):
-    """opencode, one prompt a run."""
+    """opencode, one prompt per run."""
 
     context_tokens: int = 128_000
-    """How much the model can read; it shortens the conversation before that."""
+    """Context window of the model in tokens; the agent shortens the conversation before it is full."""
     output_tokens: int = 16_000
-    """How much the model may write in one answer."""
+    """Maximum output tokens of one answer."""
     max_turns: int | None = None
-    """After how many steps it is told to come to an end; None: it is not."""
+    """Steps after which it is told to finish; None: no limit."""
 
     installable: ClassVar[Installable] = Installable(
         "opencode", "opencode", "npm install -g opencode-ai@1.18.33"
@@ -46,7 +46,7 @@ class Opencode(GatewayProgram):
                 "OPENCODE_DISABLE_AUTOUPDATE": "1",
                 "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
             },
-            # As an argument it would come to the model in quotation marks.
+            # As an argument, the model would get it in quotation marks.
             typed=run.prompt,
         )
 
@@ -63,7 +63,7 @@ class Opencode(GatewayProgram):
             "small_model": f"proctor/{run.model}",
             "autoupdate": False,
             "share": "disabled",
-            # Nobody is there to be asked, and nothing outside the tree is its business.
+            # Nobody can answer questions, and it may not leave the tree.
             "permission": {"edit": "allow", "bash": "allow", "external_directory": "deny"},
             **steps,
         }
@@ -74,13 +74,13 @@ class Opencode(GatewayProgram):
 
 @dataclass(kw_only=True)
 class _OpencodeReader(EventReader):
-    """`step_start`, `tool_use`, `text`, `step_finish` and `error`, one object a line."""
+    """`step_start`, `tool_use`, `text`, `step_finish` and `error`, one object per line."""
 
-    def take(self, event: Mapping[str, Any]) -> bool:
-        self.name_thread(as_text(event.get("sessionID")))
+    def read_event(self, event: Mapping[str, Any]) -> bool:
+        self.record_thread(as_text(event.get("sessionID")))
         kind, part = event.get("type"), as_map(event, "part")
         if kind == "text":
-            self.say(as_text(part.get("text")))
+            self.record_message(as_text(part.get("text")))
         elif kind == "tool_use":
             self._tool(part)
         elif kind == "error":
@@ -105,19 +105,19 @@ class _OpencodeReader(EventReader):
             args=as_map(state, "input"),
         )
         if failed and "rejected permission" in result[:200]:
-            # It goes on by itself: the answer was no.
+            # It continues by itself: permission was denied.
             self.record(
                 Intervention(kind="permission", text=f"{as_text(part.get('tool'))}: {short_text(result)}")
             )
 
     def _error(self, error: Mapping[str, Any]) -> None:
         data = as_map(error, "data")
-        said = as_text(data.get("message")) or short_text(error)
+        message = as_text(data.get("message")) or short_text(error)
         if error.get("name") in _MODEL_ERRORS:
             overflow = "context overflow: " if error.get("name") == "ContextOverflowError" else ""
-            self.blame_model(overflow + said, as_integer(data.get("statusCode")))
+            self.report_model_failure(overflow + message, as_integer(data.get("statusCode")))
         else:
-            self.failure = said
+            self.failure = message
 
 
 def _duration(time: Mapping[str, Any]) -> float | None:

@@ -26,7 +26,7 @@ _CONVERSATION = re.compile(r"^Conversation ID: ([0-9a-f]{32})$")
 
 @dataclass(frozen=True, kw_only=True)
 class Openhands(GatewayProgram):
-    """OpenHands' command line, one prompt a run."""
+    """OpenHands' command line, one prompt per run."""
 
     installable: ClassVar[Installable] = Installable(
         "openhands", "openhands", "uv tool install --python 3.12 openhands==1.16.0"
@@ -35,7 +35,7 @@ class Openhands(GatewayProgram):
     def call(self, run: ProgramRun) -> ProgramCall:
         return ProgramCall(
             arguments=[
-                # From a file it would be told to the model as the contents of one.
+                # From a file, the model would get it as the contents of a file.
                 *("--headless", "--json", "--override-with-envs", *self.arguments),
                 *("-t", as_argument(run.prompt)),
             ],
@@ -54,18 +54,18 @@ class Openhands(GatewayProgram):
 
 @dataclass(kw_only=True)
 class _OpenhandsReader(EventReader):
-    """Events by their `kind`: messages, actions, observations and errors, one object a line."""
+    """Events by their `kind`: messages, actions, observations and errors, one object per line."""
 
     def text(self, line: str) -> None:
-        """Its decorated text repeats what was said, so it is no place to look for questions."""
+        """Its decorated text repeats messages, so it is not searched for questions."""
         if named := _CONVERSATION.match(line.strip()):
-            self.name_thread(named[1])
+            self.record_thread(named[1])
 
-    def take(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: Mapping[str, Any]) -> bool:
         kind = as_text(event.get("kind"))
         identity = as_text(event.get("tool_call_id"))
         if kind == "MessageEvent" and event.get("source") == "agent":
-            self.say(content_text(as_map(event, "llm_message").get("content")))
+            self.record_message(content_text(as_map(event, "llm_message").get("content")))
         elif kind == "ActionEvent":
             self._action(event, identity)
         elif kind == "ObservationEvent":
@@ -79,10 +79,10 @@ class _OpenhandsReader(EventReader):
         return True
 
     def _action(self, event: Mapping[str, Any], identity: str) -> None:
-        self.say(content_text(event.get("thought")))
+        self.record_message(content_text(event.get("thought")))
         action = dict(as_map(event, "action"))
         if action.pop("kind", "") == "FinishAction":
-            self.say(as_text(action.get("message")))
+            self.record_message(as_text(action.get("message")))
         else:
             self.begin_tool(identity, as_text(event.get("tool_name")), action)
 
@@ -94,8 +94,8 @@ class _OpenhandsReader(EventReader):
         self.end_tool(identity, success=success, result=content_text(observation.get("content")))
 
     def _error(self, event: Mapping[str, Any]) -> None:
-        code, said = as_text(event.get("code")), as_text(event.get("detail")) or short_text(event)
-        if is_model_error(code) or "litellm." in said:
-            self.blame_model(f"{code}: {said}")
+        code, message = as_text(event.get("code")), as_text(event.get("detail")) or short_text(event)
+        if is_model_error(code) or "litellm." in message:
+            self.report_model_failure(f"{code}: {message}")
         else:
-            self.failure = said
+            self.failure = message

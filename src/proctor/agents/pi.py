@@ -31,12 +31,12 @@ _KNOWN_STARTS = ("tool_execution_", "auto_retry_", "compaction_")
 
 @dataclass(frozen=True, kw_only=True)
 class Pi(GatewayProgram):
-    """Mario Zechner's pi, one prompt a run."""
+    """Mario Zechner's pi, one prompt per run."""
 
     context_tokens: int = 128_000
-    """How much the model can read; it shortens the conversation before that."""
+    """Context window of the model in tokens; the agent shortens the conversation before it is full."""
     output_tokens: int = 16_000
-    """How much the model may write in one answer."""
+    """Maximum output tokens of one answer."""
 
     installable: ClassVar[Installable] = Installable(
         "pi", "pi", "npm install -g @mariozechner/pi-coding-agent@0.73.1"
@@ -45,7 +45,7 @@ class Pi(GatewayProgram):
     def call(self, run: ProgramRun) -> ProgramCall:
         folder = run.home / ".pi" / "agent"
         write_json(folder / "models.json", {"providers": {"proctor": self._provider(run)}})
-        # Three retries of its own, each of three requests, are 21 seconds; the gateway has waited already.
+        # Its three retries of three requests take 21 seconds; the gateway has retried already.
         write_json(folder / "settings.json", {"retry": {"maxRetries": 1}, "enableInstallTelemetry": False})
         return ProgramCall(
             arguments=[
@@ -70,17 +70,17 @@ class Pi(GatewayProgram):
 
 @dataclass(kw_only=True)
 class _PiReader(EventReader):
-    """`session`, `message_end`, `tool_execution_start` and `_end`, one object a line."""
+    """`session`, `message_end`, `tool_execution_start` and `_end`, one object per line."""
 
     def feed(self, line: str) -> bool:
-        # Each piece of an answer comes with all of it so far, twice: too much to be parsed for nothing.
+        # Each delta repeats the whole answer so far, twice: too much to parse.
         return line.startswith(_PIECE) or super().feed(line)
 
-    def take(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: Mapping[str, Any]) -> bool:
         kind = as_text(event.get("type"))
         identity = as_text(event.get("toolCallId"))
         if kind == "session":
-            self.name_thread(as_text(event.get("id")))
+            self.record_thread(as_text(event.get("id")))
         elif kind == "message_end":
             self._message(as_map(event, "message"))
         elif kind == "tool_execution_start":
@@ -97,8 +97,8 @@ class _PiReader(EventReader):
         if message.get("role") != "assistant":
             return
         self.recover()
-        self.say(content_text(message.get("content")))
+        self.record_message(content_text(message.get("content")))
         if message.get("stopReason") == "error":
-            self.blame_model(as_text(message.get("errorMessage")))
+            self.report_model_failure(as_text(message.get("errorMessage")))
         elif message.get("stopReason") == "aborted":
             self.failure = as_text(message.get("errorMessage")) or "it was interrupted"

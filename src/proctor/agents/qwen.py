@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
 from proctor.agents._stream_json import StreamJson
-from proctor.json_values import as_map, content_text, whole_number
+from proctor.json_values import as_map, as_whole_number, content_text
 
 _API_ERROR = "[API Error"
 
@@ -21,10 +21,10 @@ _EXIT_CODE = re.compile(r"^Exit Code: (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen(GatewayProgram):
-    """Alibaba's Qwen Code, one prompt a run."""
+    """Alibaba's Qwen Code, one prompt per run."""
 
     max_turns: int | None = None
-    """How many turns it may take; None: as many as it likes."""
+    """Maximum number of turns; None: no limit."""
 
     installable: ClassVar[Installable] = Installable(
         "qwen", "qwen", "npm install -g @qwen-code/qwen-code@0.15.10"
@@ -55,26 +55,26 @@ class Qwen(GatewayProgram):
 
 @dataclass(kw_only=True)
 class _QwenReader(StreamJson):
-    """Stream JSON in which a failure of the model looks like an answer."""
+    """Stream JSON in which a model failure has the shape of an answer."""
 
-    def take(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: Mapping[str, Any]) -> bool:
         if event.get("type") == "assistant" and _is_api_error(as_map(event, "message")):
-            self.blame_model(content_text(as_map(event, "message").get("content")))
+            self.report_model_failure(content_text(as_map(event, "message").get("content")))
             return True
         if self.model_error and event.get("type") == "result" and event.get("result") == self.failure:
             return True
-        return super().take(event)
+        return super().read_event(event)
 
     def end_tool(self, identity: str, *, success: bool | None, result: str, **more: Any) -> str:
-        """A command's exit code decides where it is told; where it is not, nobody knows."""
+        """End a tool call. A shell command succeeded by its exit code; unknown when it reports none."""
         use = self._pending.get(identity)
         if success and use and use.name == "run_shell_command":
-            told_code = _EXIT_CODE.search(result)
-            success = int(told_code[1]) == 0 if told_code else None
+            exit_code = _EXIT_CODE.search(result)
+            success = int(exit_code[1]) == 0 if exit_code else None
         return super().end_tool(identity, success=success, result=result, **more)
 
 
 def _is_api_error(message: Mapping[str, Any]) -> bool:
-    """A model may say these words too, but then it has written them: it has tokens."""
-    written = whole_number(as_map(message, "usage").get("output_tokens"))
+    """Whether a text is an error message. A model could write it too, but then there are output tokens."""
+    written = as_whole_number(as_map(message, "usage").get("output_tokens"))
     return not written and content_text(message.get("content")).startswith(_API_ERROR)

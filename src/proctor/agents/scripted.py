@@ -41,13 +41,13 @@ def seconds(value: Any) -> str:
 
 
 def exit_code(value: Any) -> str:
-    """For the way a program ends."""
+    """For an exit code."""
     fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 256
     return "" if fits else "takes an exit code from 0 to 255"
 
 
 def chance(value: Any) -> str:
-    """For a step that may not be taken; its own steps are checked as any others."""
+    """For a step that runs with a probability; its own steps are validated like any others."""
     fits = isinstance(value, Mapping) and set(value) == {"p", "steps"} and isinstance(value["p"], int | float)
     return "" if fits and 0 <= value["p"] <= 1 else "takes `p`, from 0 to 1, and `steps`"
 
@@ -66,7 +66,7 @@ def members(required: str, optional: str = "") -> Callable[[Any], str]:
 
 
 def usage(value: Any) -> str:
-    """For a claimed model call."""
+    """For a reported model call."""
     if problem := members("", "model input cached output cost")(value):
         return problem
     numbers = [count for name, count in value.items() if name not in ("model", "cost")]
@@ -106,24 +106,24 @@ class Stage:
     def __init__(self, assignment: Assignment, record: Record) -> None:
         self.assignment = assignment
         self.record = record
-        self.said = ""
+        self.last_message = ""
         self.random = random.Random(digest_of([assignment.seed, assignment.prompt]))
 
     def filled(self, text: str) -> str:
-        """The text with the assignment's values put in; other braces stay as they are."""
+        """The text with its placeholders replaced; other braces stay as they are."""
         holes = {"prompt": self.assignment.prompt, "model": self.assignment.model}
         holes["seed"] = str(self.assignment.seed or 0)
-        # The prompt last: what it holds is not looked at again.
+        # The prompt last: placeholders in it are not replaced.
         for name in ("seed", "model", "prompt"):
             text = text.replace(f"{{{name}}}", holes[name])
         return text
 
     def path(self, written: str, step: ScriptStep) -> Path:
         """Where a step's path leads."""
-        found = (self.assignment.folder / self.filled(written)).resolve()
-        if not step.outside and not found.is_relative_to(self.assignment.folder.resolve()):
+        path = (self.assignment.folder / self.filled(written)).resolve()
+        if not step.outside and not path.is_relative_to(self.assignment.folder.resolve()):
             raise ScriptEnd(WorkDone(exit_code=1, failure=f"{written} is outside the tree"))
-        return found
+        return path
 
 
 async def perform(steps: Sequence[ScriptStep], stage: Stage) -> None:
@@ -160,8 +160,8 @@ def _parsed(step: Any, where: str) -> ScriptStep:
 
 
 async def _say(step: ScriptStep, stage: Stage) -> None:
-    stage.said = stage.filled(step.value)
-    stage.record(Message(role="assistant", content=stage.said))
+    stage.last_message = stage.filled(step.value)
+    stage.record(Message(role="assistant", content=stage.last_message))
 
 
 async def _write(step: ScriptStep, stage: Stage) -> None:
@@ -185,7 +185,7 @@ async def _edit(step: ScriptStep, stage: Stage) -> None:
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     sought = stage.filled(step.value["find"])
     if sought not in text:
-        # As with a real agent's tool: it failed, and the agent goes on.
+        # As with a real agent: a failed tool does not end the run.
         _did(step, stage, success=False, result=f"{step.value['path']} does not hold the text to replace")
         return
     path.write_text(text.replace(sought, stage.filled(step.value["replace"]), 1), encoding="utf-8")
@@ -274,12 +274,12 @@ async def _ask(step: ScriptStep, stage: Stage) -> None:
 
 
 async def _fail(step: ScriptStep, stage: Stage) -> None:
-    raise ScriptEnd(WorkDone(exit_code=1, output=stage.said, failure=stage.filled(step.value)))
+    raise ScriptEnd(WorkDone(exit_code=1, output=stage.last_message, failure=stage.filled(step.value)))
 
 
 async def _exit(step: ScriptStep, stage: Stage) -> None:
     failure = f"it exited with {step.value}" if step.value else ""
-    raise ScriptEnd(WorkDone(exit_code=step.value, output=stage.said, failure=failure))
+    raise ScriptEnd(WorkDone(exit_code=step.value, output=stage.last_message, failure=failure))
 
 
 async def _raise(step: ScriptStep, stage: Stage) -> None:  # noqa: ARG001 (one shape for all steps)
@@ -350,11 +350,11 @@ class ScriptedAgent:
             await perform(self._chosen(assignment.prompt), stage)
         except ScriptEnd as ended:
             return ended.how
-        return WorkDone(exit_code=0, output=stage.said)
+        return WorkDone(exit_code=0, output=stage.last_message)
 
     def _chosen(self, prompt: str) -> tuple[ScriptStep, ...]:
-        found = (rule.steps for rule in self._rules if rule.match.search(prompt))
-        return next(found, self._steps)
+        matching = (rule.steps for rule in self._rules if rule.match.search(prompt))
+        return next(matching, self._steps)
 
     @cached_property
     def _steps(self) -> tuple[ScriptStep, ...]:

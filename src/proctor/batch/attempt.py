@@ -5,27 +5,29 @@ while it grows, so that a killed attempt leaves its transcript.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proctor import secrets
-from proctor.agent import Access, Agent, reach_of, tells_all
 from proctor.batch.queue import WorkItem
 from proctor.budget.budgeted_model import BudgetedModel, spend_guard
 from proctor.budget.reservation import Reservation
 from proctor.context import AttemptContext
 from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError, TimeLimit
-from proctor.evaluator import Evaluator
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import ItemFinished
 from proctor.model import Model
 from proctor.model_client import ModelClient
-from proctor.runner import LoadSession, Outcome, Runner, Services, no_sessions
+from proctor.runner import LoadSession, Outcome, Runner, Services, no_resource, no_sessions
 from proctor.session import Event, Message, ModelCall, Note
 from proctor.store import Recorder, Totals, timestamp
 from proctor.store.recorder import Rows
+
+if TYPE_CHECKING:
+    from proctor.agent import Access, Agent
+    from proctor.evaluator import Evaluator
 
 
 class WorkClock:
@@ -81,6 +83,7 @@ class AttemptSupport:
     """Receives what attempts record."""
     find_runner: Callable[[str], Runner]
     load_session: LoadSession = no_sessions
+    load_resource: Callable[[str], Awaitable[str]] = no_resource
     redact: Callable[[str], str] = str
     stop_reason: AttemptError | None = None
     """Why running attempts are being cancelled; set before cancelling."""
@@ -188,8 +191,8 @@ class Attempt:
 
     def _services(self) -> Services:
         return Services(
-            attempt=self._session_id,
-            number=self._work.attempts,
+            session_id=self._session_id,
+            attempt=self._work.attempts,
             record=self._record,
             score=self._recorder.score,
             models=self._models(),
@@ -200,10 +203,12 @@ class Attempt:
             now=self._context.now,
             time_limit=self._clock.time_limit,
             evaluator=self._evaluator,
-            evidence=self._support.load_session,
+            sessions=self._support.load_session,
+            resource=self._support.load_resource,
+            checkpoint=self._work.checkpoint,
         )
 
-    def _evaluator(self, name: str, settings: Mapping[str, Any]) -> Evaluator:
+    def _evaluator(self, name: str, settings: Mapping[str, Any]) -> "Evaluator":
         return self._context.find_evaluator(name, settings, ModelClient(self._models(), self._record))
 
     def _models(self) -> Model:
@@ -222,8 +227,10 @@ class Attempt:
     def _volatile_texts(self) -> tuple[str, ...]:
         return (str(self._context.home), self._session_id)
 
-    async def _access(self, agent: Agent) -> Access | None:
-        if reach_of(agent) != "gateway":
+    async def _access(self, agent: "Agent") -> "Access | None":
+        from proctor.agent import model_access_of, records_transcript
+
+        if model_access_of(agent) != "gateway":
             return None
         # Loaded for agents that use the gateway.
         from proctor.models.gateway.access import Caller
@@ -233,7 +240,7 @@ class Attempt:
             model=self._work.item.model,
             waited=self._clock.waited,
             spend=spend_guard(self._reservation, self._cut_off),
-            tell=not tells_all(agent),
+            reads_traffic=not records_transcript(agent),
             item_id=self._work.id,
             volatile=self._volatile_texts(),
         )
@@ -246,10 +253,13 @@ class Attempt:
             self._limit_reached = limit
             self._task.cancel()
 
-    def _agent(self, name: str, settings: Mapping[str, Any]) -> Agent:
+    def _agent(self, name: str, settings: Mapping[str, Any]) -> "Agent":
+        # Loaded with the first agent; runs of plain prompts have none.
+        from proctor.agent import model_access_of
+
         self._agent_was_called = True
         agent = self._context.find_agent(name, settings)
-        self._reservation.is_blind = reach_of(agent) == "own"
+        self._reservation.is_blind = model_access_of(agent) == "own"
         if agent.stand_in and not self._stand_in:
             self._stand_in = True
             self._support.rows.change("sessions", (self._session_id,), {"standIn": 1})

@@ -14,7 +14,7 @@ from typing import Any
 
 from proctor.formatting import plural
 from proctor.item import QUEUED, RUNNING, Item
-from proctor.store import Store, StoreReader, timestamp
+from proctor.store import Resource, Store, StoreReader, timestamp
 
 _ABSENT = object()
 
@@ -77,12 +77,13 @@ def create(
     columns: Mapping[str, Any],
     items: Iterable[Item],
     *,
+    resources: Iterable[Resource] = (),
     run_id: str,
     owner: str,
     version: str,
     now: datetime,
 ) -> int:
-    """Write a new batch with all its items; how many those are.
+    """Write a new batch with all its items and their resources; how many items those are.
 
     `columns` record what was asked for: the plan's text and path, the options.
     """
@@ -96,7 +97,7 @@ def create(
         "proctorVersion": version,
         **columns,
     }
-    return store.create_batch(row, items)
+    return store.create_batch(row, items, resources)
 
 
 def extend(
@@ -127,7 +128,7 @@ def diff(
 
 @dataclass(frozen=True, slots=True)
 class _BatchDiff:
-    """The items of a batch beside those of a plan."""
+    """The items of a batch, paired with those of a plan."""
 
     earlier: Mapping[str, Mapping[str, Any]]
     new: list[Item]
@@ -165,7 +166,7 @@ def _compare(read: StoreReader, run_id: str, items: Iterable[Item]) -> _BatchDif
 def _reasons(
     new: list[Item], earlier: Iterable[Mapping[str, Any]], derived_fields: frozenset[str]
 ) -> Iterator[str]:
-    # Comparing each with each would take minutes for large plans; the first ones tell the story.
+    # Comparing each with each would take minutes for large plans; the first ones suffice.
     sample = [
         {"runner": row["runner"], "agent": row["agent"], "model": row["model"], "prompt": row["prompt"]}
         | json.loads(row["details"])

@@ -1,6 +1,6 @@
-"""Take away sessions that came from elsewhere: by name, by log group, or because they are old.
+"""Delete imported sessions by id, log group or age, and runs with their sessions.
 
-What was carried out here belongs to a run and goes with it.
+A session of a run is deleted only with its run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from proctor.workspace.source_repository import SESSION_REFS
 from proctor.workspace.worktree import remove_folder, session_folder
 
 AT_ONCE = 200
-"""Sessions that go in one transaction: others who want to write wait for so long."""
+"""Sessions per transaction: other writers wait that long."""
 
 
 def imported_sessions(
@@ -27,11 +27,11 @@ def imported_sessions(
     log_group: str = "",
     before: datetime | None = None,
 ) -> list[str]:
-    """The imported sessions that are meant, in the store's words; all of what is given must hold.
+    """Ids in the store of the imported sessions that match all conditions.
 
-    `session_ids` may be the names their sources have for them; `before`: nothing happened since.
+    `session_ids` may be external ids; `before`: without activity since then.
     """
-    # What has arrived and is not told yet would come back as a session after all was deleted.
+    # Spans that are not built into sessions yet would reappear as a session after the deletion.
     build_sessions(store, now)
     ids = store.read.imported_session_ids(log_group=log_group, before=before)
     if not session_ids:
@@ -41,7 +41,7 @@ def imported_sessions(
 
 
 def forget_sessions(store: Store, session_ids: Sequence[str]) -> None:
-    """Delete imported sessions with all that was kept of them. What was judged about them stays."""
+    """Delete imported sessions with their documents. Scores of them in evaluation runs stay."""
     for start in range(0, len(session_ids), AT_ONCE):
         store.forget_imported(session_ids[start : start + AT_ONCE])
 
@@ -87,7 +87,7 @@ def delete_run(
 
 
 def _delete_branch(repo: Path, branch: str, environment: Mapping[str, str]) -> bool:
-    """Remove a session's branch; only ever one of ours, and never one that is checked out."""
+    """Remove a branch of a session; never another branch, and never one that is checked out."""
     reference = f"refs/heads/{branch}"
     git = Git(repo, environment)
     if not repo.is_dir() or not reference.startswith(SESSION_REFS) or not git.commit_of(reference):

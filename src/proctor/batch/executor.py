@@ -5,25 +5,27 @@ and items that have not started are still queued.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 from proctor.batch.engines import Engine, LocalEngine
 from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
-from proctor.batch.events import CommitNotifier, call_on_loop
 from proctor.batch.queue import PAGE_SIZE, WorkQueue
 from proctor.batch.rate_limit_sync import pool_row, pool_state
 from proctor.context import AttemptContext, ModelOptions, Settings
-from proctor.errors import Aborted, AttemptError, Interrupted, StoreError
-from proctor.evaluator import Evidence, FindReference
+from proctor.errors import Aborted, AttemptError, Interrupted, NotFound, StoreError
 from proctor.job import BatchEnd, ItemFinished
 from proctor.models.rate_limits import PoolState
 from proctor.store import Drawn, MoneyLimits, Ownership, Store, Writer, ledger
 from proctor.store.batches import end_items, finish
 from proctor.store.database import Connection
+
+if TYPE_CHECKING:
+    from proctor.cache import LruCache
+    from proctor.evaluator import Evidence, FindReference
 
 MAX_BACKLOG = 10_000
 """Rows that may wait for the writer before new items wait too: some 10 MB."""
@@ -34,25 +36,29 @@ CACHED_SESSIONS = 8
 class SessionCache:
     """Loads recorded sessions for evaluators with their ground truth, and keeps the most recent ones."""
 
-    def __init__(self, store: Store, find_reference: FindReference | None = None) -> None:
+    def __init__(self, store: Store, find_reference: "FindReference | None" = None) -> None:
         self._store = store
         self._find_reference = find_reference
-        self._kept: OrderedDict[str, Evidence] = OrderedDict()
 
-    async def load(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> Evidence:
+    @cached_property
+    def _sessions(self) -> "LruCache[str, Evidence]":
+        # Loaded with the first session; few batches load any.
+        from proctor.cache import LruCache
+
+        return LruCache(CACHED_SESSIONS)
+
+    async def load(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> "Evidence":
         """A session with its ground truth; with `traces`, only these are targets."""
-        evidence = self._kept.get(session_id)
+        evidence = self._sessions.get(session_id)
         if evidence is None:
             evidence = await asyncio.to_thread(self._store.read.evidence, session_id)
-            self._kept[session_id] = evidence
-            while len(self._kept) > CACHED_SESSIONS:
-                self._kept.popitem(last=False)
+            self._sessions.put(session_id, evidence)
         if self._find_reference:
             evidence = replace(evidence, reference=self._find_reference(evidence.session_id, scenario))
         return narrowed(evidence, traces) if traces else evidence
 
 
-def narrowed(evidence: Evidence, traces: Sequence[str]) -> Evidence:
+def narrowed(evidence: "Evidence", traces: Sequence[str]) -> "Evidence":
     """The same session with these traces, and the tool calls in them, as its only targets."""
     targets = set(traces)
     calls = {
@@ -138,10 +144,72 @@ class StoreHost:
         exchanged = self.writer.ask(partial(ledger.exchange, owner=holder, rows=rows, now=now))
         return [pool_state(row, now) for row in await asyncio.wrap_future(exchanged)]
 
+    async def resource(self, digest: str) -> str:
+        """The text of a resource of the run."""
+        content = await asyncio.to_thread(self._store.read.resource, self._run_id, digest)
+        if content is None:
+            raise NotFound(f"run {self._run_id} has no resource {digest}")
+        return content
+
     def withdraw_limits(self) -> None:
         """Remove the published rate limits of all workers."""
         for holder in self._limit_holders:
             self.writer.ask(partial(ledger.withdraw, owner=holder))
+
+
+class CommitNotifier:
+    """Collects finished items and passes them on after their commit, many at a time."""
+
+    def __init__(self, watch: Callable[[ItemFinished], None], writer: Writer) -> None:
+        self._watch = watch
+        self._writer = writer
+        self._loop = asyncio.get_running_loop()
+        self._pending: list[ItemFinished] = []
+        self.idle = asyncio.Event()
+        """Set while there is nothing left to pass on."""
+        self.idle.set()
+
+    def announce(self, item: ItemFinished) -> None:
+        """Pass an item on as soon as its rows are committed."""
+        self._pending.append(item)
+        if self.idle.is_set():
+            self.idle.clear()
+            self._flush()
+
+    def _flush(self) -> None:
+        items, self._pending = self._pending, []
+        committed = self._writer.flush()
+        committed.add_done_callback(
+            lambda future: call_on_loop(self._loop, lambda: self._deliver(future, items))
+        )
+
+    def _deliver(self, committed: "Future[None]", items: list[ItemFinished]) -> None:
+        if committed.exception():
+            # The commit failed: do not notify. The executor receives the error too.
+            self._pending.clear()
+            items = []
+        try:
+            for item in items:
+                self._watch(item)
+        except Exception:
+            # The run continues without its observer: a closed terminal is no reason to stop.
+            self._watch = _ignore
+        if self._pending:
+            self._flush()
+        else:
+            self.idle.set()
+
+
+def _ignore(_: ItemFinished) -> None:
+    return None
+
+
+def call_on_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """Call a function on a loop from another thread, unless the loop has ended."""
+    try:
+        loop.call_soon_threadsafe(function)
+    except RuntimeError:
+        pass
 
 
 class Executor:
@@ -158,10 +226,12 @@ class Executor:
         watch: Callable[[ItemFinished], None] | None = None,
         settings: Settings | None = None,
         models: ModelOptions | None = None,
-        find_reference: FindReference | None = None,
+        find_reference: "FindReference | None" = None,
+        load_checkpoint: Callable[[str], object | None] | None = None,
     ) -> None:
         """`watch` is called with each finished item after its commit. Workers in other processes build their
-        context from `settings` and `models`. `find_reference` adds the ground truth to evaluated sessions."""
+        context from `settings` and `models`. `find_reference` adds the ground truth to evaluated sessions,
+        `load_checkpoint(item_id)` says where an item that was attempted before goes on."""
         self._store = store
         self._run_id = run_id
         self._owner = owner
@@ -169,6 +239,7 @@ class Executor:
         self._engine = engine or LocalEngine()
         self._watch = watch
         self._find_reference = find_reference
+        self._load_checkpoint = load_checkpoint
         self._settings = settings
         self._models = models or ModelOptions()
         self._stop_reason: AttemptError | None = None
@@ -207,7 +278,7 @@ class Executor:
     async def _run_items(self, writer: Writer) -> None:
         batch = self._store.read.batch(self._run_id, self._context.now())
         notifier = CommitNotifier(self._watch, writer) if self._watch else None
-        queue = WorkQueue(lambda after: self._load_page(after, writer))
+        queue = WorkQueue(lambda after: self._load_page(after, writer), self._checkpoint)
         limits = MoneyLimits(run_usd=batch["budgetUsd"], store_usd=self._context.store_budget_usd)
         self._host = StoreHost(
             self._store,
@@ -257,6 +328,10 @@ class Executor:
         if writer.backlog > MAX_BACKLOG:
             await asyncio.wrap_future(writer.flush())
         return await asyncio.to_thread(self._store.read.queued, self._run_id, after=after, limit=PAGE_SIZE)
+
+    async def _checkpoint(self, item_id: str) -> object | None:
+        load = self._load_checkpoint
+        return await asyncio.to_thread(load, item_id) if load else None
 
     def _stop(self, reason: AttemptError) -> None:
         if self._stop_reason is None:

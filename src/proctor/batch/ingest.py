@@ -1,6 +1,6 @@
-"""Bring in sessions that were recorded elsewhere: files and folders of any kind, and log groups.
+"""Import sessions that other tools recorded: from files and folders, log groups and telemetry.
 
-What cannot be read is named, counted and left out; everything else is kept. Importing again replaces.
+Unreadable records are reported and skipped; everything else is stored. Importing again replaces.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +48,7 @@ def _priced(timed: TimedEvent, at: datetime) -> TimedEvent:
     call = timed.event
     if not isinstance(call, ModelCall) or not _is_open(timed):
         return timed
-    # Lists change by the day; asked by the second, no price would be found in memory twice.
+    # Prices change by the day at most; a lookup per second would never hit the cache.
     day = datetime(at.year, at.month, at.day, tzinfo=UTC)
     price = listed_price(call.provider, call.model, at=day)
     if price is None:
@@ -64,7 +64,7 @@ LONGEST_ERROR = 500
 
 
 DOCUMENTS_AT_ONCE = 2_000
-"""That are written in one transaction. A span takes some 4 kB until it is compressed."""
+"""Documents per transaction. A span takes some 4 kB until it is compressed."""
 
 
 def keep_arrivals(
@@ -76,10 +76,9 @@ def keep_arrivals(
     fallback: str = "",
     service: str = "",
 ) -> int:
-    """Keep documents; all are committed when this returns. How many they were.
+    """Store documents and return their number; all are committed on return.
 
-    `log_group` is where their sender says they belong, `fallback` where they go if nobody says;
-    `service` is for documents that name none.
+    `log_group` is the one the sender named, `fallback` the default; `service` is the default service.
     """
     count, waiting = 0, iter(documents)
     while some := list(islice(waiting, DOCUMENTS_AT_ONCE)):
@@ -93,7 +92,7 @@ def keep_arrivals(
 
 
 def build_sessions(store: Store, now: datetime) -> BuiltSessions:
-    """Bring the sessions up to what has arrived. Costs one small query when they are."""
+    """Build sessions from the spans that have arrived. One small query when there are none."""
     if not store.arrivals.has_new():
         return BuiltSessions()
 
@@ -114,8 +113,8 @@ def _session_of(name: SessionName, documents: Sequence[Document], left_out: int)
             left_out=left_out,
         )
     except Exception as error:
-        # Anyone may send anything. What nobody can read is one bad session; raised, it would come up again
-        # each time and keep every other session from being built.
+        # Senders are untrusted. An unreadable session is stored as failed: raised, the error would recur each
+        # time and prevent all other sessions from being built.
         return _unreadable(name, error)
 
 
@@ -136,40 +135,40 @@ OTLP, AUTO = "otlp", "auto"
 
 
 MOST_NAMED = 1_000
-"""Things that could not be read which are named; all are counted."""
+"""Unreadable records that are listed; all are counted."""
 
 
 @dataclass(slots=True)
 class ImportResult:
-    """What came of an import."""
+    """The result of an import."""
 
     session_ids: list[str] = field(default_factory=list)
-    """In the store, in the order of the files; also of sessions that were there already."""
+    """Ids in the store, in the order of the files; also of sessions that were imported before."""
     unreadable: list[Unreadable] = field(default_factory=list)
-    """The first of them."""
+    """The first ones."""
     unreadable_count: int = 0
     documents: int = 0
     """Spans and event records."""
     traces: dict[str, None] = field(default_factory=dict)
     passed_over: list[str] = field(default_factory=list)
-    """The first files in a folder that are called like nothing anybody reads: notes, pictures, programs."""
+    """The first files in folders whose names no reader recognizes, such as notes and images."""
     passed_over_count: int = 0
 
-    def name(self, unreadable: Unreadable) -> None:
-        """Note something that could not be read."""
+    def add_unreadable(self, unreadable: Unreadable) -> None:
+        """Add an unreadable record."""
         self.unreadable_count += 1
         if len(self.unreadable) < MOST_NAMED:
             self.unreadable.append(unreadable)
 
     def pass_over(self, path: Path) -> None:
-        """Note a file that nobody would take for a record."""
+        """Add a file that is not a record."""
         self.passed_over_count += 1
         if len(self.passed_over) < MOST_NAMED:
             self.passed_over.append(str(path))
 
 
 def import_kinds() -> list[str]:
-    """What `import_paths` knows."""
+    """The kinds of `import_paths`."""
     return [AUTO, OTLP, *kind_names()]
 
 
@@ -182,9 +181,9 @@ def import_paths(
     service: str = "",
     log_group: str = "",
 ) -> ImportResult:
-    """Import every session in files and folders; `auto` finds out what each of them is.
+    """Import every session in files and folders; `auto` detects the kind of each.
 
-    `service` and `log_group` are for sessions that do not name theirs.
+    `service` and `log_group` are defaults for sessions without one.
     """
     for path in paths:
         if not path.exists():
@@ -193,16 +192,16 @@ def import_paths(
     done = ImportResult()
     for path in paths:
         if known is not None:
-            _keep_records(store, known, _each(path, known), done, now, service, log_group)
+            _import_records(store, known, _each(path, known), done, now, service, log_group)
         elif kind == OTLP:
-            _keep_spans(store, sources.files_in(path), done, now, service, log_group)
+            _import_spans(store, sources.files_in(path), done, now, service, log_group)
         else:
-            _keep_whatever(store, path, done, now, service, log_group)
+            _import_detected(store, path, done, now, service, log_group)
     return _build_and_count(store, done, now)
 
 
 def import_log_groups(store: Store, client: Any, query: LogGroupQuery, now: datetime) -> ImportResult:
-    """Import what CloudWatch Logs holds of these groups; `client` comes from `logs_client`."""
+    """Import log groups from CloudWatch Logs; `client` comes from `logs_client`."""
     done = ImportResult()
     for log_group, group in groupby(read_log_groups(client, query), key=lambda each: each[0]):
         documents = _counted((document for _, document in group), done)
@@ -217,7 +216,7 @@ def _build_and_count(store: Store, done: ImportResult, now: datetime) -> ImportR
     return done
 
 
-def _keep_spans(
+def _import_spans(
     store: Store, paths: Iterable[Path], done: ImportResult, now: datetime, service: str, log_group: str
 ) -> None:
     for path in paths:
@@ -228,7 +227,7 @@ def _keep_spans(
 def _readable(documents: Iterable[Document | Unreadable], done: ImportResult) -> Iterator[Document]:
     for each in documents:
         if isinstance(each, Unreadable):
-            done.name(each)
+            done.add_unreadable(each)
         else:
             yield each
 
@@ -240,7 +239,7 @@ def _counted(documents: Iterable[Document], done: ImportResult) -> Iterator[Docu
         yield document
 
 
-def _keep_records(
+def _import_records(
     store: Store,
     kind: Kind,
     paths: Iterable[Path],
@@ -252,7 +251,7 @@ def _keep_records(
     for path in paths:
         for record in kind.read(path):
             if isinstance(record, Unreadable):
-                done.name(record)
+                done.add_unreadable(record)
                 continue
             session = replace(
                 record, service=record.service or service, log_group=record.log_group or log_group
@@ -261,34 +260,34 @@ def _keep_records(
 
 
 def _each(path: Path, kind: Kind) -> list[Path]:
-    """What a kind reads at a path: the path itself, or what it recognises in a folder."""
+    """The paths that a kind reads: the path itself, or those it recognizes in a folder."""
     if not path.is_dir() or kind.recognises(path):
         return [path]
     return [
         file
         for file in sorted(path.rglob("*"))
-        # Also one that is called like a record and is broken: reading it says why.
+        # Also broken ones with the right name: reading them reports why.
         if kind.recognises(file) or (file.is_file() and file.name.endswith(endings_of(kind)))
     ]
 
 
-def _keep_whatever(
+def _import_detected(
     store: Store, path: Path, done: ImportResult, now: datetime, service: str, log_group: str
 ) -> None:
     kind = recognised(path)
     if kind is not None:
-        _keep_records(store, kind, [path], done, now, service, log_group)
+        _import_records(store, kind, [path], done, now, service, log_group)
     elif path.is_dir():
         looked_at = (*sources.SUFFIXES, *all_endings())
         for inner in sorted(path.iterdir()):
-            # A link to a folder may lead back up, to what is read already.
+            # A link to a folder may lead to a parent that is being read.
             if inner.is_dir() and inner.is_symlink():
                 done.pass_over(inner)
             elif inner.is_dir() or inner.name.endswith(looked_at) or recognised(inner):
-                _keep_whatever(store, inner, done, now, service, log_group)
+                _import_detected(store, inner, done, now, service, log_group)
             else:
                 done.pass_over(inner)
     elif sources.recognises(path):
-        _keep_spans(store, [path], done, now, service, log_group)
+        _import_spans(store, [path], done, now, service, log_group)
     else:
-        done.name(Unreadable(path=str(path), problem="nothing here knows what this is"))
+        done.add_unreadable(Unreadable(path=str(path), problem="nothing here knows what this is"))

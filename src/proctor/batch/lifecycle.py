@@ -96,6 +96,7 @@ async def start(
         job.name,
         plan.columns(),
         plan.items(),
+        resources=plan.resources(),
         run_id=run_id,
         owner=ctx.owner,
         version=__version__,
@@ -124,6 +125,7 @@ async def resume(
     if job.retries_errors:
         retry = replace(retry, errors=True)
     clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
+    ctx.store.add_resources(run_id, restored.resources())
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
         extension = extend(
             ctx.store, run_id, plan.columns(), plan.items(), derived_fields=plan.derived_fields
@@ -141,8 +143,8 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
         remarks = plan.check(models, ctx)
     finally:
         models.close_files()
-        if models.tape:
-            models.tape.close()
+        if models.recording:
+            models.recording.close()
     extension = None
     if run_id:
         plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
@@ -150,10 +152,10 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     return Preview(remarks=remarks, extension=extension)
 
 
-def find_earlier(job: Job, plan: JobPlan, ctx: RunContext, wanted: str = "") -> str:
-    """The run that a plan resumes: `wanted`, or the latest run of the plan when that is empty."""
-    if wanted:
-        return str(ctx.store.read.batch(wanted, ctx.now())["runId"])
+def find_earlier(job: Job, plan: JobPlan, ctx: RunContext, requested: str = "") -> str:
+    """The run that a plan resumes: `requested`, or the latest run of the plan when that is empty."""
+    if requested:
+        return str(ctx.store.read.batch(requested, ctx.now())["runId"])
     run_id = job.earlier(plan, ctx)
     if run_id is None:
         raise UsageError(
@@ -222,6 +224,7 @@ async def _run_items(
         settings=ctx.settings_for(models.folders),
         models=plan.model_options(),
         find_reference=job.ground_truth(run_id, ctx.store),
+        load_checkpoint=lambda item_id: job.checkpoint(run_id, item_id, ctx.store),
     )
     try:
         async with observer.watch(run_id, executor):
@@ -229,8 +232,8 @@ async def _run_items(
     finally:
         await attempts.gateway.close()
         await models.close()
-        if models.tape:
-            models.tape.close()
+        if models.recording:
+            models.recording.close()
 
 
 def summarize(store: Store, batch: Mapping[str, Any], now: datetime) -> dict[str, Any]:

@@ -9,12 +9,14 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proctor import secrets
-from proctor.agent import Agent, reach_of
 from proctor.errors import UsageError
 from proctor.model import ModelDirectory
+
+if TYPE_CHECKING:
+    from proctor.agent import Agent
 
 Missing = tuple[str, str]
 """What is wrong, and the remedy (may be empty)."""
@@ -51,7 +53,7 @@ class PreflightContext:
     """Where names are looked up."""
 
     environment: Mapping[str, str]
-    find_agent: Callable[[str, Mapping[str, Any]], Agent]
+    find_agent: "Callable[[str, Mapping[str, Any]], Agent]"
     models: ModelDirectory
 
 
@@ -104,8 +106,11 @@ def mock_model_remark(name: str) -> str:
 
 def has_own_models(name: str, settings: Mapping[str, Any], context: PreflightContext) -> bool:
     """Whether an agent reaches models by itself, so that its model cannot be checked here."""
+    # Loaded with the first agent.
+    from proctor.agent import model_access_of
+
     try:
-        return reach_of(context.find_agent(name, settings)) == "own"
+        return model_access_of(context.find_agent(name, settings)) == "own"
     except UsageError:
         return True
 

@@ -26,6 +26,8 @@ class WorkItem:
     tool_calls: int = 0
     cost_usd: float | None = None
     started_at: str | None = None
+    checkpoint: object | None = None
+    """Where its earlier attempts were interrupted, for its runner; None: it starts over."""
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "WorkItem":
@@ -43,11 +45,19 @@ class WorkItem:
 
 
 class WorkQueue:
-    """Hands out items until none is left and none can come back for another attempt."""
+    """Returns items until none is left and none can be queued for another attempt."""
 
-    def __init__(self, load: Callable[[int], Awaitable[Sequence[Mapping[str, Any]]]]) -> None:
-        """`load(after)` returns the next page of queued rows after a position."""
+    def __init__(
+        self,
+        load: Callable[[int], Awaitable[Sequence[Mapping[str, Any]]]],
+        load_checkpoint: Callable[[str], Awaitable[object | None]] | None = None,
+    ) -> None:
+        """`load(after)` returns the next page of queued rows after a position, `load_checkpoint(item_id)`
+        where an item that was attempted in an earlier process goes on."""
         self._load_page = load
+        self._load_checkpoint = load_checkpoint
+        self._attempted_before: set[str] = set()
+        """Items with earlier attempts whose checkpoint is not loaded yet."""
         self._after = -1
         self._ready: deque[WorkItem] = deque()
         self._exhausted = False
@@ -62,7 +72,7 @@ class WorkQueue:
         while not self._stopped:
             if self._ready:
                 self._away += 1
-                return self._ready.popleft()
+                return await self._with_checkpoint(self._ready.popleft())
             if not self._exhausted:
                 await self._load()
             elif self._away:
@@ -72,17 +82,17 @@ class WorkQueue:
         return None
 
     def done(self) -> None:
-        """An item that was handed out is finished."""
+        """Mark an item that `next` returned as finished."""
         self._away -= 1
         if not self._away and self._exhausted:
             self._wake_all()
 
     def retry(self, work: WorkItem, delay_seconds: float) -> None:
-        """An item that was handed out needs another attempt after a delay."""
+        """Queue an item again for another attempt after a delay."""
         asyncio.get_running_loop().call_later(delay_seconds, self._return, work)
 
     def stop(self) -> None:
-        """Hand out no more items; those in the store stay queued."""
+        """Return no more items; those in the store stay queued."""
         self._stopped = True
         self._wake_all()
 
@@ -98,12 +108,21 @@ class WorkQueue:
                 return
             rows = await self._load_page(self._after)
             self._ready.extend(map(WorkItem.of, rows))
+            if self._load_checkpoint:
+                self._attempted_before.update(row["id"] for row in rows if row["attempts"])
             if rows:
                 self._after = rows[-1]["position"]
             else:
                 self._exhausted = True
                 if not self._away:
                     self._wake_all()
+
+    async def _with_checkpoint(self, work: WorkItem) -> WorkItem:
+        # One at a time, not with the page: a checkpoint may be large.
+        if self._load_checkpoint and work.id in self._attempted_before:
+            self._attempted_before.remove(work.id)
+            work.checkpoint = await self._load_checkpoint(work.id)
+        return work
 
     async def _wait(self) -> None:
         # One future per waiter, so that an item that comes back wakes one task and not a thousand.

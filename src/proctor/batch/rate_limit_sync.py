@@ -69,7 +69,7 @@ def _latest_limit(limit: float, state: PoolState, rest: Sequence[PoolState]) -> 
 
 def pool_row(state: PoolState, run_id: str, now: datetime) -> dict[str, Any]:
     """The row of a pool in the store."""
-    held = timestamp(now + timedelta(seconds=state.held_seconds)) if state.held_seconds else None
+    held_until = timestamp(now + timedelta(seconds=state.held_seconds)) if state.held_seconds else None
     ago = state.cut_seconds_ago
     return {
         "name": state.name,
@@ -80,7 +80,7 @@ def pool_row(state: PoolState, run_id: str, now: datetime) -> dict[str, Any]:
         "calls": state.calls,
         "limited": state.limited,
         "waitedSeconds": state.waited_seconds,
-        "heldUntil": held,
+        "heldUntil": held_until,
         "cutAt": None if ago is None else timestamp(now - timedelta(seconds=ago)),
     }
 

@@ -9,23 +9,97 @@ Each reservation and settlement is a row of the ledger, from which the next proc
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
-from proctor.budget.ledger_client import RETRY_SECONDS, LedgerClient
 from proctor.budget.reservation import Reservation
 from proctor.errors import CostLimit, StoreError
-from proctor.store import timestamp
+from proctor.store import Drawn, timestamp
 from proctor.store.ledger import ROUNDING_USD
 
 SLICE_SECONDS = 1.0
 """A wait of unknown length is reported in slices, and corrected when it is over."""
+RETRY_SECONDS = 0.25
+"""Pause after a refused draw: many attempts wait at once, and each draw is a transaction."""
 SHORTAGE = {
     "budget": "the budget is spent",
     "store_budget": "the budget of the store is spent ([budget] in proctor.toml)",
 }
+
+
+class Ledger(Protocol):
+    """The ledger of a batch, as its processes see it."""
+
+    async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
+        """Draw about `wanted_usd`; nothing when not even `least_usd` is left."""
+
+    async def give_back(self, holder: str, usd: float) -> None:
+        """Return drawn money that was not spent."""
+
+
+class LedgerClient:
+    """The money that one process has drawn for a batch. Use it on one event loop."""
+
+    def __init__(self, ledger: Ledger, holder: str, *, is_limited: bool) -> None:
+        """`holder` names the process; no two processes have the same. `is_limited`: there is a budget."""
+        self.holder = holder
+        self.is_limited = is_limited
+        self.drawn_usd = 0.0
+        """Total drawn by this process, including what it has spent."""
+        self.refusal = Drawn(usd=0.0, short_of="budget")
+        """The last draw that got nothing."""
+        self._ledger = ledger
+        self._lock = asyncio.Lock()
+        self._refused_usd = 0.0
+        self._refused_until = 0.0
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def draw(self, missing: Callable[[], float], *, takes_less: bool = False) -> bool:
+        """Draw what is missing, or with `takes_less` what is left of it; whether there is any now.
+
+        `missing` is called while no other draw is running: that draw may have brought enough for both.
+        """
+        async with self._lock:
+            missing_usd, before = missing(), self.drawn_usd
+            if missing_usd <= 0:
+                return True
+            if not takes_less and missing_usd >= self._refused_usd and self._time() < self._refused_until:
+                return False
+            await self._to_the_end(self._draw(missing_usd, 0.0 if takes_less else missing_usd))
+            return self.drawn_usd > before
+
+    async def give_back(self, free: Callable[[], float]) -> None:
+        """Return what is free, for other processes."""
+        async with self._lock:
+            usd = free()
+            if usd > 0:
+                self.drawn_usd -= usd
+                await self._to_the_end(self._ledger.give_back(self.holder, usd))
+
+    async def idle(self) -> None:
+        """Wait for running transactions, so that closing the ledger does not overtake them."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _draw(self, usd: float, least: float) -> None:
+        drawn = await self._ledger.draw(self.holder, wanted_usd=usd, least_usd=least)
+        self.drawn_usd += drawn.usd
+        if not drawn.usd:
+            self.refusal = drawn
+            self._refused_usd, self._refused_until = usd, self._time() + RETRY_SECONDS
+
+    async def _to_the_end(self, transaction: Coroutine[Any, Any, None]) -> None:
+        # The transaction commits even when the attempt that needs the money is cancelled meanwhile; without
+        # the shield this process would not know of the money it has drawn.
+        task = asyncio.create_task(transaction)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        await asyncio.shield(task)
+
+    def _time(self) -> float:
+        return asyncio.get_running_loop().time()
 
 
 class LedgerRows(Protocol):
@@ -107,21 +181,21 @@ class BatchBudget:
         """
         reservation = Reservation(self, session_id, item_id, kind, cap_usd, is_blind=not asks_first)
         while self.is_limited:
-            seen = self._changes
+            changes = self._changes
             if self._may_start(reservation):
                 if self._reserve(reservation, self._opening_usd(reservation)):
                     break
                 drawn = await self._ledger.draw(lambda: self._missing_usd(self._opening_usd(reservation)))
                 if drawn or self._reclaim():
                     continue
-            if self._open or self._changes > seen:
-                await self._wait(seen)
+            if self._open or self._changes > changes:
+                await self._wait(changes)
             elif self._ledger.refusal.others_hold:
                 await self._ledger.give_back(lambda: self.free_usd)
                 await asyncio.sleep(RETRY_SECONDS)
             elif await self._open_with_less(reservation):
                 break
-            elif not self._open and self._changes == seen and not self._ledger.refusal.others_hold:
+            elif not self._open and self._changes == changes and not self._ledger.refusal.others_hold:
                 return None
         return reservation
 
@@ -146,14 +220,14 @@ class BatchBudget:
             return missing() - self.free_usd
 
         while usd := missing():
-            seen = self._changes
+            changes = self._changes
             if usd <= self.free_usd + ROUNDING_USD:
                 reservation.reserve(usd, "extend")
             elif await self._ledger.draw(undrawn) or self._reclaim():
                 continue
             elif self._may_return_money(reservation):
-                await self._wait(seen, reservation.waited)
-            elif self._changes == seen:
+                await self._wait(changes, reservation.waited)
+            elif self._changes == changes:
                 await self._ledger.draw(undrawn, takes_less=True)
                 if self._may_return_money(reservation):
                     continue
@@ -204,7 +278,7 @@ class BatchBudget:
         self._rows.append("ledger", (*row, timestamp(self._now()), *amounts))
 
     def notify(self) -> None:
-        """Wake everyone who waits for money."""
+        """Wake all calls that wait for money."""
         self._changes += 1
         self._changed.set()
 
@@ -246,12 +320,12 @@ class BatchBudget:
             self._calls_waiting -= 1
             self.notify()
 
-    async def _wait(self, seen: int, waited: Callable[[float], None] | None = None) -> None:
+    async def _wait(self, changes: int, waited: Callable[[float], None] | None = None) -> None:
         """Wait until money was returned more often than `seen`."""
         loop = asyncio.get_running_loop()
         started, reported = loop.time(), 0.0
         try:
-            while self._changes == seen:
+            while self._changes == changes:
                 if waited:
                     waited(SLICE_SECONDS)
                     reported += SLICE_SECONDS
@@ -275,7 +349,7 @@ class BatchBudget:
         return all(other.kind != reservation.kind for other in self._open)
 
     async def _open_with_less(self, reservation: Reservation) -> bool:
-        """Nobody will return anything: let it have the rest, if that is what its kind usually costs."""
+        """No money will be returned: grant the rest if that covers the usual cost of its kind."""
         if reservation.cap_usd is not None:
             return False
         expected = self.past_costs(reservation.kind).expected_usd
@@ -289,16 +363,16 @@ class BatchBudget:
         past = self.past_costs(reservation.kind)
         return max(past.expected_usd, past.worst_case_usd)
 
-    def _missing_usd(self, wanted: float) -> float:
+    def _missing_usd(self, usd: float) -> float:
         # Something has to be left, even for a kind that has cost nothing so far.
-        return max(wanted, 2 * ROUNDING_USD) - self.free_usd
+        return max(usd, 2 * ROUNDING_USD) - self.free_usd
 
-    def _reserve(self, reservation: Reservation, wanted: float) -> bool:
+    def _reserve(self, reservation: Reservation, usd: float) -> bool:
         free = self.free_usd
-        if free <= ROUNDING_USD or free < wanted - ROUNDING_USD:
+        if free <= ROUNDING_USD or free < usd - ROUNDING_USD:
             return False
         if reservation.is_blind and reservation.cap_usd is None:
-            wanted = min(free, max(free / max(1, self._concurrency - len(self._open)), 2 * wanted))
+            usd = min(free, max(free / max(1, self._concurrency - len(self._open)), 2 * usd))
         self._open.add(reservation)
-        reservation.reserve(wanted, "reserve")
+        reservation.reserve(usd, "reserve")
         return True

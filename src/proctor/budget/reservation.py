@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from proctor.budget.allocation import BatchBudget
 
 MIN_OUTPUT_TOKENS = 256
-"""An agent can do nothing with a shorter answer, and would only be asked to continue."""
+"""Shorter answers are useless to agents, which would only request a continuation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Reservation:
         return Hold(usd, tokens)
 
     def settle(self, hold: Hold, cost_usd: float | None, *, is_recorded: bool = True) -> None:
-        """Release the hold of a call that has ended. None: it cost nothing, or nobody knows.
+        """Release the hold of a call that has ended. None: it cost nothing, or the cost is unknown.
 
         `is_recorded`: its cost is part of what was charged; otherwise it counts until it is charged.
         """
@@ -192,7 +192,7 @@ class Reservation:
 
     @property
     def _committed_usd(self) -> float:
-        """What is spent, or may still be spent by calls that were let through."""
+        """Money spent, or reserved by running calls."""
         return self._cost + self._unrecorded + self._held + self._lost
 
     async def _hold_up_to(self, most_usd: float) -> float:

@@ -37,8 +37,6 @@ from proctor.jobs.benchmark.plan import BenchmarkOverrides
 from proctor.jobs.benchmark.results import find_earlier
 
 bench_app = typer.Typer(add_completion=False)
-
-
 apps = {"bench": bench_app}
 
 

@@ -57,8 +57,8 @@ class EvaluatorWorkbench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._models.tape:
-            self._models.tape.close()
+        if self._models.recording:
+            self._models.recording.close()
 
     def evaluator(self, name: str) -> Evaluator:
         """The evaluator of this name; its judge exists."""
@@ -142,12 +142,8 @@ COLUMNS = {
     "value": ("value", "score"),
 }
 """What a file of labels may call its columns."""
-
-
 Thing = tuple[str, str]
 """A session, by the name it was labelled under, and a target in it."""
-
-
 Labels = dict[str, dict[Thing, dict[str, LabelValue]]]
 """By dimension, thing, and who said it."""
 
@@ -168,16 +164,16 @@ def _renamed(path: Path, number: int, row: Mapping[Any, Any]) -> dict[str, Any]:
         for key, value in row.items()
         if isinstance(value, str)
     }
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         name: next((bare[each] for each in known if bare.get(each)), "") for name, known in COLUMNS.items()
     }
-    if not found["session"] or not (found["label"] or found["value"]):
+    if not document["session"] or not (document["label"] or document["value"]):
         raise UsageError(f"{path}:{number}: a label needs a session, and a label or a value")
     try:
-        found["value"] = float(found["value"]) if found["value"] else None
+        document["value"] = float(document["value"]) if document["value"] else None
     except ValueError:
-        raise UsageError(f"{path}:{number}: `{found['value']}` is no number") from None
-    return found
+        raise UsageError(f"{path}:{number}: `{document['value']}` is no number") from None
+    return document
 
 
 def kept_labels(store: Store, evaluator: str) -> Labels:
@@ -187,11 +183,11 @@ def kept_labels(store: Store, evaluator: str) -> Labels:
 
 
 def _gathered(rows: Iterable[Mapping[str, Any]]) -> Labels:
-    told: Labels = defaultdict(lambda: defaultdict(dict))
+    labels: Labels = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         opinion = LabelValue(label=row["label"], value=row["value"])
-        told[row["dimension"]][row["session"], row["target"]][row["who"] or "someone"] = opinion
-    return told
+        labels[row["dimension"]][row["session"], row["target"]][row["who"] or "someone"] = opinion
+    return labels
 
 
 def calibrate(
@@ -228,7 +224,7 @@ def calibrate(
         sessions = _sessions(ctx.store, told)
         results = asyncio.run(workbench.judged(evaluator, [*sessions.values()] * repeats))
     scores = _by_session(list(sessions), results)
-    found = {
+    calibrations = {
         dimension: calibrated(
             _things(things, sessions, scores, dimension, scale), order=_order(scale), seed=seed
         )
@@ -241,15 +237,15 @@ def calibrate(
         if not isinstance(judged, AttemptError)
     }
     remarks = list(dict.fromkeys(_lost(evaluator, told, looked_at)))
-    return _told(evaluator, found, results, remarks, as_json=as_json)
+    return _told(evaluator, calibrations, results, remarks, as_json=as_json)
 
 
-def _lost(evaluator: Evaluator, told: Labels, looked_at: Mapping[str, Collection[str]]) -> Iterator[str]:
+def _lost(evaluator: Evaluator, labels: Labels, looked_at: Mapping[str, Collection[str]]) -> Iterator[str]:
     """Of labels that could not count, or can never agree: a slip of the pen would make a judge look bad."""
-    for dimension, things in told.items():
+    for dimension, things in labels.items():
         known = {label.casefold() for label in _scale(evaluator, dimension)}
-        said = {opinion.label.strip() for human in things.values() for opinion in human.values()}
-        strange = sorted(label for label in said if known and label and label.casefold() not in known)
+        used_labels = {opinion.label.strip() for human in things.values() for opinion in human.values()}
+        strange = sorted(label for label in used_labels if known and label and label.casefold() not in known)
         if strange:
             yield f"Not on the judge's scale, so that it can never say the same: {', '.join(strange[:5])}."
         alone = [(name, target) for name, target in things if target not in looked_at.get(name, {target})]
@@ -260,10 +256,10 @@ def _lost(evaluator: Evaluator, told: Labels, looked_at: Mapping[str, Collection
             yield f"Left out: {lost} that {evaluator.name} does not judge, such as {named}."
 
 
-def _sessions(store: Store, told: Labels) -> dict[str, Evidence]:
+def _sessions(store: Store, labels: Labels) -> dict[str, Evidence]:
     """What was labelled, each session with only the targets that were."""
     targets: dict[str, set[str]] = defaultdict(set)
-    for things in told.values():
+    for things in labels.values():
         for session, target in things:
             targets[session] |= {target} if target else set()
     return {
@@ -276,13 +272,13 @@ def _by_session(
     names: Sequence[str], results: Sequence[list[Score] | AttemptError]
 ) -> dict[tuple[str, str, str], list[Score]]:
     """The scores of each session, target and dimension, in the order they were given."""
-    found: dict[tuple[str, str, str], list[Score]] = defaultdict(list)
+    target_scores: dict[tuple[str, str, str], list[Score]] = defaultdict(list)
     for place, scores in enumerate(results):
         if not isinstance(scores, AttemptError):
             for score in scores:
                 if not score.error:
-                    found[names[place % len(names)], score.target, score.dimension].append(score)
-    return found
+                    target_scores[names[place % len(names)], score.target, score.dimension].append(score)
+    return target_scores
 
 
 def _scale(evaluator: Evaluator, dimension: str) -> dict[str, float | None]:
@@ -324,8 +320,8 @@ def _things(
 
 def _on(scale: Mapping[str, float | None], opinion: LabelValue) -> LabelValue:
     """What a person said, in the words of the scale, with what that is worth."""
-    words = {label.casefold(): label for label in scale}
-    label = words.get(opinion.label.strip().casefold(), opinion.label)
+    spellings = {label.casefold(): label for label in scale}
+    label = spellings.get(opinion.label.strip().casefold(), opinion.label)
     if not label and opinion.value is not None:
         label = next((each for each, value in scale.items() if value == opinion.value), "")
     value = scale.get(label) if opinion.value is None else opinion.value
@@ -347,7 +343,7 @@ def _length(evidence: Evidence, target: str) -> int:
 
 def _told(
     evaluator: Evaluator,
-    found: Mapping[str, Calibration],
+    calibrations: Mapping[str, Calibration],
     results: Sequence[list[Score] | AttemptError],
     lost: Sequence[str],
     *,
@@ -369,14 +365,17 @@ def _told(
         print_json(
             {
                 **about,
-                "dimensions": {name or "": _document(each) for name, each in found.items()},
+                "dimensions": {name or "": _document(each) for name, each in calibrations.items()},
             }
         )
     else:
-        for dimension, each in found.items():
+        for dimension, each in calibrations.items():
             _print(f"{evaluator.name} {dimension}".strip(), each)
-    for words in (*lost, *dict.fromkeys(remark for each in found.values() for remark in each.remarks)):
-        print_note(f"note: {printable(words)}")
+    for remark_text in (
+        *lost,
+        *dict.fromkeys(remark for each in calibrations.values() for remark in each.remarks),
+    ):
+        print_note(f"note: {printable(remark_text)}")
     if errors:
         lost = count(len(errors), "judgement")
         print_note(f"note: {lost} failed and are left out: {printable(errors[0], width=200)}")
@@ -386,27 +385,30 @@ def _told(
     return output.SOME_DID_NOT if errors else output.SUCCEEDED
 
 
-def _print(title: str, found: Calibration) -> None:
-    counted = [count(found.things, "thing"), "in", count(found.sessions, "session") + ","]
-    print(f"{printable(title)}: {' '.join(counted)} {count(found.people, 'person', 'people')}")
+def _print(title: str, calibration: Calibration) -> None:
+    counted = [count(calibration.things, "thing"), "in", count(calibration.sessions, "session") + ","]
+    print(f"{printable(title)}: {' '.join(counted)} {count(calibration.people, 'person', 'people')}")
     rows = [
-        ("agreement", *_rate(found.agreement)),
-        ("kappa, weighted" if found.weighted else "kappa", *_estimate(found.kappa)),
-        ("alpha, humans and judge", *_estimate(found.alpha)),
-        ("alpha, humans only", *_estimate(Estimate(value=found.human_alpha))),
-        ("judge mean", *_estimate(found.mean.mean)),
-        ("bias (judge − human)", *_estimate(found.bias)),
-        *((f"error correlation with {each.by}", *_estimate(each.correlation)) for each in found.leanings),
-        ("test–retest agreement", *_rate(found.retest)),
-        ("judge noise (SD)", *_estimate(Estimate(value=_root(found.noise_variance)))),
+        ("agreement", *_rate(calibration.agreement)),
+        ("kappa, weighted" if calibration.weighted else "kappa", *_estimate(calibration.kappa)),
+        ("alpha, humans and judge", *_estimate(calibration.alpha)),
+        ("alpha, humans only", *_estimate(Estimate(value=calibration.human_alpha))),
+        ("judge mean", *_estimate(calibration.mean.mean)),
+        ("bias (judge − human)", *_estimate(calibration.bias)),
+        *(
+            (f"error correlation with {each.by}", *_estimate(each.correlation))
+            for each in calibration.leanings
+        ),
+        ("test–retest agreement", *_rate(calibration.retest)),
+        ("judge noise (SD)", *_estimate(Estimate(value=_root(calibration.noise_variance)))),
     ]
     print_table(("", "VALUE", "95% CI"), rows)
     print("\nHuman labels (rows) by judge labels (columns):")
     cells = [
-        [human, *(found.confusion.get((human, machine), 0) or "·" for machine in found.words)]
-        for human in found.words
+        [human, *(calibration.confusion.get((human, machine), 0) or "·" for machine in calibration.words)]
+        for human in calibration.words
     ]
-    print_table(("", *found.words), cells)
+    print_table(("", *calibration.words), cells)
 
 
 def _rate(rate: Rate) -> tuple[str, str]:
@@ -422,28 +424,28 @@ def _root(variance: float | None) -> float | None:
     return None if variance is None else variance**0.5
 
 
-def _document(found: Calibration) -> dict[str, Any]:
+def _document(calibration: Calibration) -> dict[str, Any]:
     def around(each: Estimate | Rate) -> dict[str, Any]:
         return {"value": each.value, "low": each.low, "high": each.high}
 
     return {
-        "things": found.things,
-        "sessions": found.sessions,
-        "people": found.people,
-        "agreement": around(found.agreement),
-        "kappa": around(found.kappa) | {"weighted": found.weighted},
-        "alpha": around(found.alpha),
-        "humanAlpha": found.human_alpha,
-        "bias": around(found.bias),
-        "leanings": {each.by: around(each.correlation) for each in found.leanings},
+        "things": calibration.things,
+        "sessions": calibration.sessions,
+        "people": calibration.people,
+        "agreement": around(calibration.agreement),
+        "kappa": around(calibration.kappa) | {"weighted": calibration.weighted},
+        "alpha": around(calibration.alpha),
+        "humanAlpha": calibration.human_alpha,
+        "bias": around(calibration.bias),
+        "leanings": {each.by: around(each.correlation) for each in calibration.leanings},
         "confusion": [
             {"human": human, "judge": machine, "count": number}
-            for (human, machine), number in found.confusion.items()
+            for (human, machine), number in calibration.confusion.items()
         ],
-        "repeats": found.repeats,
-        "retest": around(found.retest),
-        "mean": around(found.mean.mean),
-        "noiseVariance": found.noise_variance,
-        "noiseShare": found.mean.noise_share,
-        "remarks": list(found.remarks),
+        "repeats": calibration.repeats,
+        "retest": around(calibration.retest),
+        "mean": around(calibration.mean.mean),
+        "noiseVariance": calibration.noise_variance,
+        "noiseShare": calibration.mean.noise_share,
+        "remarks": list(calibration.remarks),
     }

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.bootstrap import now, places
 from proctor.cli import output
 from proctor.cli.output import Json, count, print_json, print_note, print_table, printable
+from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.stats.comparison import (
     FAIL,
@@ -78,11 +78,11 @@ def compare(
         "pair": pair,
         "mixed": mixed,
     }
-    with places(context.obj).open_store() as store:
+    with terminal_context(context.obj) as ctx:
         if by:
-            comparison = compare_within(store.read, runs[0], by, now(), **options)
+            comparison = compare_within(ctx.store.read, runs[0], by, ctx.now(), **options)
         else:
-            comparison = compare_runs(store.read, runs, now(), **options)
+            comparison = compare_runs(ctx.store.read, runs, ctx.now(), **options)
     for path, kind in ((html, "html"), (markdown, "md")):
         if path is not None:
             _write(path, comparison, kind)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.agent import Agent, Availability, Reach, reach_of
+from proctor.agent import Agent, Availability, Reach, model_access_of
 from proctor.agents import agent_names, find_agent
 from proctor.batch import lifecycle
 from proctor.bootstrap import ignore_notice, load_settings, now
@@ -130,11 +130,11 @@ def _store(settings: Settings) -> CheckResult:
                 writer.ask(lambda connection: withdraw(connection, "doctor")).result(timeout=30)
             finally:
                 writer.close()
-            shown = store.url
+            location = store.url
     except (ProctorError, OSError, TimeoutError) as error:
         remedy = "Repair it, or choose another with --store or PROCTOR_STORE."
         return CheckResult(name="store", well=False, said=str(error), remedy=remedy)
-    return CheckResult(name="store", well=True, said=f"{shown} can be read and written")
+    return CheckResult(name="store", well=True, said=f"{location} can be read and written")
 
 
 def _disk(home: Path) -> CheckResult:
@@ -190,7 +190,6 @@ def all_passed(results: Sequence[CheckResult]) -> bool:
 # An agent: one small task, run for real.
 
 TASK = "Create a file named hello.txt in the current folder that holds the word hello. Do nothing else."
-
 CHECK = "test -f hello.txt"
 MOST_SECONDS = 120
 MOST_SHOWN = 300
@@ -207,7 +206,7 @@ def try_agent(
             _work(folder, store, settings, name, model)
             outcome = _outcome_of(store)
     document = {"name": name, "model": model, "version": availability.version} | outcome
-    reach = reach_of(agent)
+    reach = model_access_of(agent)
     parts = [f"{availability.version or 'installed'}; {_outcome(outcome)}", _calls(outcome, reach)]
     if outcome["said"]:
         parts.append(f"last message: {printable(outcome['said'], width=MOST_SHOWN)}")
@@ -224,8 +223,12 @@ def _work(folder: Path, store: Store, settings: Settings, name: str, model: str)
     repository.mkdir()
     (repository / "README.md").write_text("A repository to test an agent on.\n")
     git = Git(repository, settings.environment)
-    for words in (("init", "--quiet", "-b", "main"), ("add", "."), ("commit", "--quiet", "-m", "a start")):
-        git(*words)
+    for arguments in (
+        ("init", "--quiet", "-b", "main"),
+        ("add", "."),
+        ("commit", "--quiet", "-m", "a start"),
+    ):
+        git(*arguments)
     entry: dict[str, Any] = {"repo": str(repository), "prompt": TASK, "agent": name, "scriptCommand": CHECK}
     entry |= {"timeoutSec": MOST_SECONDS} | ({"model": model} if model else {})
     own = replace(settings, home=folder / "home", store_url=store.url, store_budget_usd=None)
@@ -424,8 +427,7 @@ def doctor(
 
     Example:  proctor doctor --agent claude --model anthropic/claude-sonnet-4-5
     """
-    given = context.obj or {}
-    settings = load_settings([Path.cwd()], home=given.get("home", ""), store=given.get("store", ""))
+    settings = load_settings([Path.cwd()], **(context.obj or {}))
     trials = _Trials(settings, agent, model)
     checks = list(check_machine(settings))
     if not (agent or model):
@@ -445,7 +447,7 @@ class _Trials:
     def __init__(self, settings: Settings, agent: str, model: str) -> None:
         self._settings, self._model, self._name = settings, model, agent
         self._agent = find_agent(agent, {}) if agent else None
-        self._has_own_model = self._agent is not None and reach_of(self._agent) == "own"
+        self._has_own_model = self._agent is not None and model_access_of(self._agent) == "own"
         if model and not self._has_own_model:
             ModelRouter(settings.environment, folders=settings.folders, prices=settings.prices).check(model)
         if self._agent and not model and not self._has_own_model:

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.bootstrap import StorePlaces, environment, keys_of, places
+from proctor.bootstrap import load_settings, locate
 from proctor.cli import output
 from proctor.cli.output import Json, count, print_json, print_note, print_table, printable
 from proctor.errors import KeyMissing, UsageError
 from proctor.store import Store
-from proctor.store.keys import KEY_BYTES, KmsKey, MasterKey, key_in, new_key_text, read_keys
+from proctor.store.keys import KEY_BYTES, Keys, KmsKey, MasterKey, key_in, new_key_text, read_keys
 
 encryption_app = typer.Typer(add_completion=False, no_args_is_help=True)
 apps = {"encryption": encryption_app}
@@ -37,10 +37,10 @@ def new_key(
     path = file.expanduser()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise UsageError(f"no key was written: {error}\nUse a file that does not exist yet.") from error
-    with os.fdopen(made, "w") as opened:
+    with os.fdopen(descriptor, "w") as opened:
         opened.write(new_key_text(os.urandom(KEY_BYTES)))
     key = key_in(path)
     if as_json:
@@ -59,11 +59,12 @@ def status(context: typer.Context, as_json: Json = False) -> int:
 
     Example:  proctor encryption status --json
     """
-    where = places(context.obj)
-    problem = _problem(where)
+    options = context.obj or {}
+    keys, problem = _keys(options)
+    _, url = locate(**options)
     # Without keys: the status needs none, and must be shown when the wrong one is configured.
-    with Store(where.store) as store:
-        document = _status(store, where, problem)
+    with Store(url) as store:
+        document = _status(store, keys, problem)
     if as_json:
         print_json(document)
     else:
@@ -98,14 +99,14 @@ def rotate(
     new = _new_key(new_key_file, new_key_env, new_kms_key)
     if new is None and not again:
         raise UsageError("nothing to rotate\nPass --new-key-file FILE, --new-kms-key ARN, or --again.")
-    where = places(context.obj)
-    keys = keys_of(where)
+    settings = load_settings(**(context.obj or {}))
+    keys = read_keys(settings.encryption, os.environ)
     if keys.own is None:
         raise UsageError(
             "no key is configured\nSet key_file under [encryption] in proctor.toml; see docs/encryption.md."
         )
     document: dict[str, Any] = {"keyId": keys.own.id}
-    with Store(where.store, keys) as store:
+    with Store(settings.store_url, keys) as store:
         if again:
             document["rows"] = store.seal_anew(_print_progress)
             print_note(f"re-encrypted {count(document['rows'], 'row')}")
@@ -124,28 +125,29 @@ def _new_key(file: Path | None, variable: str, arn: str) -> MasterKey | None:
     if file:
         return key_in(file)
     if variable:
-        return read_keys({"key_env": variable}, environment()).own
+        return read_keys({"key_env": variable}, os.environ).own
     return KmsKey(arn=arn) if arn else None
 
 
-def _problem(where: StorePlaces) -> str:
-    """Why encrypted data cannot be read here; empty when it can."""
+def _keys(options: dict[str, Any]) -> tuple[Keys | None, str]:
+    """The configured keys, or None and why encrypted data cannot be read with them."""
     try:
-        Store(where.store, keys_of(where)).close()
+        settings = load_settings(**options)
+        keys = read_keys(settings.encryption, os.environ)
+        Store(settings.store_url, keys).close()
     except (KeyMissing, UsageError) as error:
-        return str(error)
-    return ""
+        return None, str(error)
+    return keys, ""
 
 
-def _status(store: Store, where: StorePlaces, problem: str) -> dict[str, Any]:
+def _status(store: Store, keys: Keys | None, problem: str) -> dict[str, Any]:
     counts = store.count_sealed()
     mine = [row for row in store.data_keys.rows if not row["scope"]]
     living = [row for row in mine if not row["retiredAt"]]
-    own = None if problem else keys_of(where).own
     return {
         "sealed": bool(living),
         "keyId": living[-1]["masterKeyId"] if living else None,
-        "isHere": bool(living) and own is not None and not problem,
+        "isHere": bool(living) and keys is not None and keys.own is not None,
         "problem": problem,
         "dataKeys": [
             {name: row[name] for name in ("id", "masterKeyId", "createdAt", "retiredAt", "emptiedAt")}
@@ -154,8 +156,13 @@ def _status(store: Store, where: StorePlaces, problem: str) -> dict[str, Any]:
         "ownKeys": len(store.data_keys.rows) - len(mine),
         "unfinished": store.data_keys.unfinished,
         "tables": {
-            table: {"sealed": found.current, "retired": found.retired, "own": found.own, "plain": found.plain}
-            for table, found in counts.items()
+            table: {
+                "sealed": counted.current,
+                "retired": counted.retired,
+                "own": counted.own,
+                "plain": counted.plain,
+            }
+            for table, counted in counts.items()
         },
     }
 
@@ -171,14 +178,14 @@ def _print_status(document: dict[str, Any]) -> None:
     if document["unfinished"]:
         print("Re-encryption has not finished. Resume it:  proctor encryption rotate --again")
     rows = [
-        (table, found["sealed"], found["retired"], found["own"], found["plain"])
-        for table, found in document["tables"].items()
-        if any(found.values())
+        (table, counts["sealed"], counts["retired"], counts["own"], counts["plain"])
+        for table, counts in document["tables"].items()
+        if any(counts.values())
     ]
     if rows:
         print()
         print_table(("TABLE", "ENCRYPTED", "OLD KEY", "OWN KEY", "PLAIN"), rows)
-    if document["sealed"] and any(found["plain"] for found in document["tables"].values()):
+    if document["sealed"] and any(counts["plain"] for counts in document["tables"].values()):
         print(
             "\nPlain text was written before there was a key. Encrypt it:  proctor encryption rotate --again"
         )

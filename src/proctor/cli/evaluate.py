@@ -51,13 +51,10 @@ from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight
 
 evaluate_app = typer.Typer(add_completion=False, no_args_is_help=True)
 apps = {"evaluate": evaluate_app}
-
 Texts = list[str] | None
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="Evaluation ID, its ARN, or an unambiguous prefix of the ID.")
 ]
-
-
 PATIENCE_SECONDS = 30
 """How long `watch` waits for the process of a pending evaluation."""
 
@@ -69,19 +66,19 @@ def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
     Example:  proctor evaluate get nightly-a1B2c3D4e5 --json
     """
     with terminal_context(context.obj) as ctx:
-        found = evaluation_of(ctx.store, evaluation, ctx.now())
-        results = results_of(ctx.store, found.id)
+        row = evaluation_of(ctx.store, evaluation, ctx.now())
+        results = results_of(ctx.store, row.id)
         insights = insights_found(ctx.store, results)
     if as_json:
-        print_json(evaluation_document(found, results) | _insight_members(insights))
+        print_json(evaluation_document(row, results) | _insight_members(insights))
         return codes.SUCCEEDED
-    print(f"{printable(found.id)}  {found.state}  {found.created_at:%Y-%m-%d %H:%M} UTC")
+    print(f"{printable(row.id)}  {row.state}  {row.created_at:%Y-%m-%d %H:%M} UTC")
     parts = [f"{results.total} sessions", f"{results.completed} completed", f"{results.failed} failed"]
-    waiting = "not evaluated" if found.is_finished else "in progress"
+    waiting = "not evaluated" if row.is_finished else "in progress"
     parts += [f"{results.in_progress} {waiting}"] if results.in_progress else []
     parts += [f"{results.ignored} ignored"] if results.ignored else []
     print("  ".join(parts))
-    for text in (*found.error_details, *results.remarks):
+    for text in (*row.error_details, *results.remarks):
         print(printable(text))
     if results.summaries:
         print()
@@ -104,15 +101,15 @@ def list_jobs(
     """
     with terminal_context(context.obj) as ctx:
         page = evaluations_page(ctx.store, ctx.now(), limit=limit)
-        found = [(each, results_of(ctx.store, each.id)) for each in page]
+        rows = [(each, results_of(ctx.store, each.id)) for each in page]
     if as_json:
-        print_json({"batchEvaluations": [evaluation_document(*each) for each in found]})
-    elif not found:
+        print_json({"batchEvaluations": [evaluation_document(*each) for each in rows]})
+    elif not rows:
         print_note("There are no evaluations yet. Start one:  proctor evaluate start --help")
     else:
         print_table(
             ("ID", "STATE", "CREATED", "SESSIONS", "FAILED", "EVALUATORS", "COST"),
-            [_listed(each, results) for each, results in found],
+            [_listed(each, results) for each, results in rows],
         )
     return codes.SUCCEEDED
 
@@ -124,12 +121,12 @@ def watch(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
     Example:  proctor evaluate watch nightly-a1B2c3D4e5
     """
     with terminal_context(context.obj) as ctx:
-        found = evaluation_of(ctx.store, evaluation, ctx.now())
+        row = evaluation_of(ctx.store, evaluation, ctx.now())
         deadline = ctx.monotonic() + PATIENCE_SECONDS
-        while found.state == PENDING and ctx.monotonic() < deadline:
+        while row.state == PENDING and ctx.monotonic() < deadline:
             time.sleep(0.1)
-            found = evaluation_of(ctx.store, found.id, ctx.now())
-    return watch_run(context, found.run_id, as_json)
+            row = evaluation_of(ctx.store, row.id, ctx.now())
+    return watch_run(context, row.run_id, as_json)
 
 
 @evaluate_app.command("results")
@@ -146,12 +143,12 @@ def results(
     Example:  proctor evaluate results nightly-a1B2c3D4e5 --output results
     """
     with terminal_context(context.obj) as ctx:
-        found = evaluation_of(ctx.store, evaluation, ctx.now())
-        outcome = results_of(ctx.store, found.id)
+        row = evaluation_of(ctx.store, evaluation, ctx.now())
+        outcome = results_of(ctx.store, row.id)
         insights = insights_found(ctx.store, outcome)
-        written = write_results(ctx.store, found.id, outcome, output) if output else []
+        written = write_results(ctx.store, row.id, outcome, output) if output else []
     if as_json:
-        document = evaluation_document(found, outcome) | _insight_members(insights)
+        document = evaluation_document(row, outcome) | _insight_members(insights)
         print_json(document | ({"files": [str(path) for path in written]} if written else {}))
     else:
         print_results(outcome)
@@ -302,11 +299,11 @@ def run_job(context: typer.Context, evaluation: Id, as_json: Json = False) -> in
     Example:  proctor evaluate run nightly-a1B2c3D4e5
     """
     with terminal_context(context.obj) as ctx:
-        found = evaluation_of(ctx.store, evaluation, ctx.now())
-        if found.is_finished:
-            print_note(f"{printable(found.id)} is {found.state}; `proctor resume` resumes it")
-            return codes.SUCCEEDED if found.state == COMPLETED else codes.SOME_DID_NOT
-        return _execute(ctx, found, OutputOptions(as_json=as_json))
+        row = evaluation_of(ctx.store, evaluation, ctx.now())
+        if row.is_finished:
+            print_note(f"{printable(row.id)} is {row.state}; `proctor resume` resumes it")
+            return codes.SUCCEEDED if row.state == COMPLETED else codes.SOME_DID_NOT
+        return _execute(ctx, row, OutputOptions(as_json=as_json))
 
 
 @evaluate_app.command()
@@ -375,17 +372,17 @@ def _print_state(evaluation: EvaluationState, as_json: bool) -> int:
     return codes.SUCCEEDED
 
 
-def _print_estimate(found: EvaluationEstimate, *, as_json: bool) -> int:
+def _print_estimate(estimate: EvaluationEstimate, *, as_json: bool) -> int:
     if as_json:
-        print_json(found.document)
+        print_json(estimate.document)
         return codes.SUCCEEDED
-    for each in found.evaluators:
+    for each in estimate.evaluators:
         calls = f"{count(each.calls, 'call')} of {each.model}" if each.model else "no model calls"
         cost = f", about {each.tokens:,} tokens, {money(each.cost_usd)}" if each.model else ""
         print(printable(f"{each.evaluator}: {count(each.targets, 'result')}, {calls}{cost}"))
-    ignored = f" ({found.ignored:,} older ones ignored)" if found.ignored else ""
-    items = count(found.item_count, "item")
-    print_note(f"{count(found.sessions, 'session')}{ignored}, {items}. Dry run: nothing was started.")
+    ignored = f" ({estimate.ignored:,} older ones ignored)" if estimate.ignored else ""
+    items = count(estimate.item_count, "item")
+    print_note(f"{count(estimate.sessions, 'session')}{ignored}, {items}. Dry run: nothing was started.")
     return codes.SUCCEEDED
 
 
@@ -473,9 +470,9 @@ def _extension(
     if plan is None:
         metadata = ctx.store.evaluations.metadata(evaluation.id)
         before = {**evaluation.document, "evaluationMetadata": {"sessionMetadata": metadata}}
-        given = {name: value for name, value in flags.top.items() if value is not None}
+        settings = {name: value for name, value in flags.top.items() if value is not None}
         names = list(dict.fromkeys([*evaluation.evaluators, *flags.evaluators]))
-        pending = read_request(None, replace(flags, top={**before, **given}, evaluators=names))
+        pending = read_request(None, replace(flags, top={**before, **settings}, evaluators=names))
     else:
         pending = read_request(plan, flags)
     return replace(pending, folder=JOB.restore(ctx.store.read.batch(evaluation.id, ctx.now()), ctx).folder)

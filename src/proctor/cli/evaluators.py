@@ -31,11 +31,7 @@ from proctor.score import Level, Score
 from proctor.store.evaluations import Label
 
 evaluators_app = typer.Typer(add_completion=False)
-
-
 apps = {"evaluators": evaluators_app}
-
-
 Name = Annotated[str, typer.Argument(help="Builtin.X, a file, module:function, or a name from the list.")]
 
 
@@ -153,25 +149,30 @@ def label(
     Example:  proctor evaluators label 4f2a --evaluator Builtin.Refusal --target turn-1 --label No
     """
     with terminal_context(context.obj) as ctx:
-        found = ctx.store.read.evidence(session)
-        target = _target_in(found, target)
-        said = Label(
-            session_id=found.attributes["id"],
+        evidence = ctx.store.read.evidence(session)
+        target = _target_in(evidence, target)
+        human_label = Label(
+            session_id=evidence.attributes["id"],
             evaluator=evaluator,
             who=who or ctx.settings.user_environment.get("USER") or "someone",
             label=label,
             value=value,
-            level=_level_of(found, target),
+            level=_level_of(evidence, target),
             target=target,
             dimension=dimension,
             note=note,
         )
-        ctx.store.keep_label(said, ctx.now())
-    kept = {"sessionId": said.session_id, "target": target, "evaluator": evaluator, "who": said.who}
+        ctx.store.keep_label(human_label, ctx.now())
+    document = {
+        "sessionId": human_label.session_id,
+        "target": target,
+        "evaluator": evaluator,
+        "who": human_label.who,
+    }
     if as_json:
-        print_json({**kept, "label": label, "value": value})
-    about = f"{said.session_id[:8]} {printable(target)}".strip()
-    print_note(f"saved: {printable(label or value)} for {about} by {printable(said.who)}")
+        print_json({**document, "label": label, "value": value})
+    about = f"{human_label.session_id[:8]} {printable(target)}".strip()
+    print_note(f"saved: {printable(label or value)} for {about} by {printable(human_label.who)}")
     return output.SUCCEEDED
 
 
@@ -181,11 +182,13 @@ evaluators_app.command("calibrate")(calibrate)
 def _list(context: typer.Context, as_json: bool) -> int:
     with terminal_context(context.obj) as ctx:
         stored = ctx.store.definitions.all_evaluators()
-        found = list(list_evaluators(_folders(ctx), stored))
+        definitions = list(list_evaluators(_folders(ctx), stored))
     if as_json:
-        print_json({"evaluators": [_listing_document(each) for each in found]})
+        print_json({"evaluators": [_listing_document(each) for each in definitions]})
         return output.SUCCEEDED
-    print_table(("EVALUATOR", "LEVEL", "KIND", "FROM", "WHAT IT JUDGES"), [_cells(each) for each in found])
+    print_table(
+        ("EVALUATOR", "LEVEL", "KIND", "FROM", "WHAT IT JUDGES"), [_cells(each) for each in definitions]
+    )
     return output.SUCCEEDED
 
 
@@ -216,7 +219,7 @@ def _cells(listing: EvaluatorListing) -> tuple[str, ...]:
 def _describe(ctx: RunContext, name: str) -> dict[str, Any]:
     """Everything known about an evaluator, without calling a model."""
     if name in MATCHINGS:
-        document = _listing_document(builtin_listing(name)) | {"judges": MATCHINGS[name].words}
+        document = _listing_document(builtin_listing(name)) | {"judges": MATCHINGS[name].description}
         return document | {"ratings": YES_NO, "texts": {}, "uses": ["expectedTrajectory"]}
     if name.startswith(PREFIX) and name.removeprefix(PREFIX) in JUDGED:
         return _describe_builtin(name)
@@ -293,8 +296,8 @@ def _print_scores(evaluator: Evaluator, scores: list[Score]) -> None:
     for score in scores:
         about = " ".join(filter(None, (score.target or "session", score.dimension)))
         value = "" if score.value is None else f" = {score.value:g}"
-        said = f"error {score.error_code}: {score.error}" if score.error else f"{score.label}{value}"
-        print(f"{printable(about)}: {printable(said)}")
+        verdict = f"error {score.error_code}: {score.error}" if score.error else f"{score.label}{value}"
+        print(f"{printable(about)}: {printable(verdict)}")
         if score.explanation:
             print(f"  {printable(score.explanation)}")
         if score.ignored:

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from proctor.bootstrap import places
 from proctor.cli import output as codes
 from proctor.cli.output import (
     Json,
@@ -18,17 +17,14 @@ from proctor.cli.output import (
     printable,
     scope_of,
 )
+from proctor.cli.run import terminal_context
 from proctor.cli.simulate import export_dialogues
 from proctor.errors import UsageError
 from proctor.export import SESSION_FORMATS, export_sessions, export_tables
 from proctor.store import Scope
 
 FORMATS_HELP = f"Tables: json, ndjson, csv, or parquet. Sessions: {', '.join(SESSION_FORMATS)}."
-
-
 export_app = typer.Typer(add_completion=False)
-
-
 apps = {"export": export_app}
 
 
@@ -73,14 +69,14 @@ def export(
         return export_dialogues(input_dir, output, level=level, stats=stats, as_json=as_json)
     if out is None:
         raise UsageError("--out is required\nPass --out DIR.")
-    with places(context.obj).open_store() as store:
-        scope = Scope() if everything else scope_of(store, run, sessions, start_date, end_date)
+    with terminal_context(context.obj) as ctx:
+        scope = Scope() if everything else scope_of(ctx.store, run, sessions, start_date, end_date)
         names = [name.strip() for name in tables.split(",") if name.strip()] or None
         label = scope.run_id or "export"
         if format_ in SESSION_FORMATS:
-            written = export_sessions(store.read, scope, out=out, form=format_, label=label)
+            written = export_sessions(ctx.store.read, scope, out=out, form=format_, label=label)
         else:
-            written = export_tables(store.read, scope, out=out, format=format_, tables=names, label=label)
+            written = export_tables(ctx.store.read, scope, out=out, format=format_, tables=names, label=label)
     if as_json:
         print_json({"files": [str(path) for path in written]})
     for path in written:

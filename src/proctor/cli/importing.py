@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from proctor.batch.ingest import AUTO, OTLP, ImportResult, import_log_groups, import_paths
-from proctor.bootstrap import now, places
 from proctor.cli import output
 from proctor.cli.output import Json, count, moment_of, print_json, print_note, printable
+from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.records import find_kind, kind_names
 from proctor.session import DEFAULT_LOG_GROUP
@@ -19,7 +19,6 @@ apps = {"import": import_app}
 MOST_PRINTED = 20
 """Unreadable records that are printed; `--json` has more."""
 MOST_SKIPPED = 5
-
 Paths = Annotated[list[Path], typer.Argument(help="Files or folders.", metavar="PATH…")]
 Service = Annotated[str, typer.Option(help="Service of sessions that don't name one.", metavar="NAME")]
 LogGroup = Annotated[
@@ -45,8 +44,8 @@ def _command(kind: str, summary: str) -> None:
         log_group: LogGroup = DEFAULT_LOG_GROUP,
         as_json: Json = False,
     ) -> int:
-        with places(context.obj).open_store() as store:
-            done = import_paths(store, paths, kind, now(), service=service, log_group=log_group)
+        with terminal_context(context.obj) as ctx:
+            done = import_paths(ctx.store, paths, kind, ctx.now(), service=service, log_group=log_group)
         return _print_result(done, as_json=as_json)
 
     command.__doc__ = f"{summary}\n\n    Example:  proctor import {kind} recorded/"
@@ -100,8 +99,8 @@ def cloudwatch(
         end=moment_of(end),
     )
     client = logs_client(region=region, endpoint_url=endpoint_url)
-    with places(context.obj).open_store() as store:
-        done = import_log_groups(store, client, query, now())
+    with terminal_context(context.obj) as ctx:
+        done = import_log_groups(ctx.store, client, query, ctx.now())
     return _print_result(done, as_json=as_json)
 
 

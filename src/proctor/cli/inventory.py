@@ -1,5 +1,6 @@
 """`proctor agents`, `models` and `roles`: what is installed and available."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ import typer
 from proctor import secrets
 from proctor.agent import Availability
 from proctor.agents import agent_names, find_agent
-from proctor.bootstrap import environment, load_settings, now, places
+from proctor.bootstrap import load_settings, locate, now
 from proctor.cli import output
 from proctor.cli.output import Json, print_json, print_note, print_table, printable
 from proctor.errors import PlanError, UsageError
@@ -22,7 +23,6 @@ from proctor.models.router import is_stand_in
 
 agents_app = typer.Typer(add_completion=False)
 
-
 # Required settings, which a plan would have.
 NEEDED: dict[str, dict[str, Any]] = {"command": {"command": "true"}, "scripted": {"script": []}}
 
@@ -33,11 +33,11 @@ def agents(as_json: Json = False) -> int:
 
     Example:  proctor agents
     """
-    found = [(name, *look(name)) for name in agent_names()]
+    rows = [(name, *look(name)) for name in agent_names()]
     if as_json:
-        print_json({"agents": [_agents_document(*row) for row in found]})
+        print_json({"agents": [_agents_document(*row) for row in rows]})
     else:
-        print_table(("AGENT", "READY", "VERSION", "REMARK", "REMEDY"), (_agent_cells(*row) for row in found))
+        print_table(("AGENT", "READY", "VERSION", "REMARK", "REMEDY"), (_agent_cells(*row) for row in rows))
     return output.SUCCEEDED
 
 
@@ -47,25 +47,31 @@ def look(name: str) -> tuple[Availability, bool]:
         agent = find_agent(name, NEEDED.get(name, {}))
     except UsageError as error:
         return Availability(ready=False, problem=str(error)), False
-    seen = secrets.visible(environment(), named={"HOME", *getattr(agent, "keys", ())})
-    return agent.availability(seen), agent.stand_in
+    variables = secrets.visible(os.environ, named={"HOME", *getattr(agent, "keys", ())})
+    return agent.availability(variables), agent.stand_in
 
 
-def _agents_document(name: str, found: Availability, stand_in: bool) -> dict[str, Any]:
+def _agents_document(name: str, availability: Availability, stand_in: bool) -> dict[str, Any]:
     return {
         "name": name,
-        "ready": found.ready,
-        "version": found.version,
+        "ready": availability.ready,
+        "version": availability.version,
         "standIn": stand_in,
-        "problem": found.problem,
-        "remedy": found.remedy,
+        "problem": availability.problem,
+        "remedy": availability.remedy,
     }
 
 
-def _agent_cells(name: str, found: Availability, stand_in: bool) -> tuple[str, ...]:
+def _agent_cells(name: str, availability: Availability, stand_in: bool) -> tuple[str, ...]:
     # The remedy has its own column: a command to paste must not be cut off.
-    remark = "mock agent, for tests and demos" if stand_in else found.problem
-    return name, "yes" if found.ready else "no", found.version, remark, "" if found.ready else found.remedy
+    remark = "mock agent, for tests and demos" if stand_in else availability.problem
+    return (
+        name,
+        "yes" if availability.ready else "no",
+        availability.version,
+        remark,
+        "" if availability.ready else availability.remedy,
+    )
 
 
 models_app = typer.Typer(add_completion=False)
@@ -82,19 +88,18 @@ def models(
 
     Example:  proctor models --search llama
     """
-    options = context.obj or {}
     folders = [Path.cwd()]
-    settings = load_settings(folders, home=options.get("home", ""), store=options.get("store", ""))
+    settings = load_settings(folders, **(context.obj or {}))
     supply = with_discovered(read_supply(settings, folders, None))
     prices = {**settings.prices, **supply.prices}
-    listed = [_Listed(each.name, each.source, True) for each in _found(supply)]
-    wanted = [each for each in (*_configured(supply), *listed) if search.lower() in each.name.lower()]
+    listed = [_Listed(each.name, each.source, True) for each in _discovered(supply)]
+    matching = [each for each in (*_configured(supply), *listed) if search.lower() in each.name.lower()]
     if as_json:
-        rows = [_models_document(model, price_of(model.name, prices, at=now())) for model in wanted]
+        rows = [_models_document(model, price_of(model.name, prices, at=now())) for model in matching]
         print_json({"models": rows, "silent": dict(_silent(supply))})
     else:
         heads = ("MODEL", "FROM", "INPUT $/M", "OUTPUT $/M", "ANSWERS", "REMARK")
-        print_table(heads, (_model_cells(model, prices, now()) for model in wanted))
+        print_table(heads, (_model_cells(model, prices, now()) for model in matching))
     for name, why in _silent(supply).items():
         print_note(f"note: {printable(name)} did not list its models: {printable(why)}")
     return output.SUCCEEDED
@@ -107,7 +112,7 @@ class _Listed(NamedTuple):
     remark: str = ""
 
 
-def _found(supply: ModelSupply) -> Sequence[DiscoveredModel]:
+def _discovered(supply: ModelSupply) -> Sequence[DiscoveredModel]:
     return supply.found.models if supply.found else ()
 
 
@@ -117,7 +122,7 @@ def _silent(supply: ModelSupply) -> Mapping[str, str]:
 
 def _configured(supply: ModelSupply) -> Iterator[_Listed]:
     """Models of models_config.yaml that no provider lists, and why they may not answer."""
-    known = {each.name for each in _found(supply)}
+    known = {each.name for each in _discovered(supply)}
     for one in supply.config.models:
         if not {one.model, f"{one.model}:latest"} & known:
             remark = "" if one.enabled else "not enabled"
@@ -159,12 +164,12 @@ def roles(context: typer.Context, as_json: Json = False) -> int:
     if context.invoked_subcommand:
         return output.SUCCEEDED
     there = _roles(context)
-    found = [(name, _read(there, name)) for name in there.names()]
+    entries = [(name, _read(there, name)) for name in there.names()]
     if as_json:
-        print_json({"roles": [_roles_document(name, role) for name, role in found]})
+        print_json({"roles": [_roles_document(name, role) for name, role in entries]})
     else:
         print_table(
-            ("ROLE", "PLAYS", "PROFILES", "LANGUAGES", "DESCRIPTION"), [_role_cells(n, r) for n, r in found]
+            ("ROLE", "PLAYS", "PROFILES", "LANGUAGES", "DESCRIPTION"), [_role_cells(n, r) for n, r in entries]
         )
     return output.SUCCEEDED
 
@@ -223,7 +228,8 @@ def new(
 
 
 def _roles(context: typer.Context) -> Roles:
-    return Roles([Path.cwd() / "roles", places(context.obj).home / "roles"])
+    home, _ = locate(**(context.obj or {}))
+    return Roles([Path.cwd() / "roles", home / "roles"])
 
 
 def _read(there: Roles, name: str) -> RoleFolder | str:

@@ -26,7 +26,6 @@ from proctor.stats.progress import PoolUse, Progress, progress
 from proctor.store import Store
 
 REFRESH_SECONDS = 0.25
-
 COLORS = {SUCCESS: "green", FAIL: "red", TIMEOUT: "yellow", ERROR: "magenta", RUNNING: "cyan", QUEUED: "dim"}
 
 
@@ -79,33 +78,33 @@ class LiveView:
             await asyncio.sleep(REFRESH_SECONDS)
 
 
-def picture(seen: Progress) -> Group:
+def picture(progress: Progress) -> Group:
     """The progress bar, figures, calls of providers, and running items of a run."""
     bar = Table.grid(expand=True, padding=(0, 1))
     bar.add_column(ratio=1)
     bar.add_column(justify="right", no_wrap=True)
     bar.add_row(
-        ProgressBar(total=max(1, seen.total), completed=seen.finished),
-        f"{seen.finished:,} of {count(seen.total, 'item')}",
+        ProgressBar(total=max(1, progress.total), completed=progress.finished),
+        f"{progress.finished:,} of {count(progress.total, 'item')}",
     )
-    head = Text(f"{printable(seen.run_id)} · {seen.status}", style="bold")
-    return Group(head, bar, _figures(seen), *map(_pool, seen.pools), _running(seen))
+    head = Text(f"{printable(progress.run_id)} · {progress.status}", style="bold")
+    return Group(head, bar, _figures(progress), *map(_pool, progress.pools), _running(progress))
 
 
-def _figures(seen: Progress) -> Text:
-    words = Text()
-    for status, number in seen.counts.items():
+def _figures(progress: Progress) -> Text:
+    text = Text()
+    for status, number in progress.counts.items():
         if number:
-            words.append(f"{number:,} {status}", style=COLORS[status]).append("  ")
-    parts = [seconds(seen.elapsed_seconds)]
-    if seen.eta_seconds is not None:
-        parts.append(f"about {seconds(seen.eta_seconds)} remaining")
-    if seen.tokens:
-        parts.append(f"{seen.tokens:,} tokens")
-    if seen.cost_usd is not None:
-        limit = "" if seen.budget_usd is None else f" of {money(seen.budget_usd)}"
-        parts.append(money(seen.cost_usd) + limit)
-    return words.append(" · ".join(parts), style="dim")
+            text.append(f"{number:,} {status}", style=COLORS[status]).append("  ")
+    parts = [seconds(progress.elapsed_seconds)]
+    if progress.eta_seconds is not None:
+        parts.append(f"about {seconds(progress.eta_seconds)} remaining")
+    if progress.tokens:
+        parts.append(f"{progress.tokens:,} tokens")
+    if progress.cost_usd is not None:
+        limit = "" if progress.budget_usd is None else f" of {money(progress.budget_usd)}"
+        parts.append(money(progress.cost_usd) + limit)
+    return text.append(" · ".join(parts), style="dim")
 
 
 def _pool(pool: PoolUse) -> Text:
@@ -122,12 +121,12 @@ def _pool(pool: PoolUse) -> Text:
     return Text(f"{printable(pool.name)}: {', '.join(parts)}", style="yellow" if pool.held_seconds else "dim")
 
 
-def _running(seen: Progress) -> Table:
+def _running(progress: Progress) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", style="cyan", no_wrap=True)
     for _ in range(4):
         table.add_column(no_wrap=True, overflow="ellipsis")
-    for item in seen.running:
+    for item in progress.running:
         where = item.repo.rstrip("/").rpartition("/")[2]
         who = " ".join(part for part in (item.agent, item.model) if part)
         tokens = f"{item.tokens:,} tokens" if item.tokens else ""

@@ -59,34 +59,36 @@ GLOBALS = {"--store": "store", "--home": "home"}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    words = _normalized(list(sys.argv[1:] if arguments is None else arguments))
-    if not words or words[0] in ("--help", "-h", "help"):
+    tokens = _normalized(list(sys.argv[1:] if arguments is None else arguments))
+    if not tokens or tokens[0] in ("--help", "-h", "help"):
         print(_help())
-        return 0 if words else 2
-    if words[0] == "--version":
+        return 0 if tokens else 2
+    if tokens[0] == "--version":
         from proctor import __version__
 
         print(f"proctor {__version__}")
         return 0
-    return _run(words)
+    return _run(tokens)
 
 
-def _run(words: list[str]) -> int:
+def _run(arguments: list[str]) -> int:
     # Loaded here, not above: it imports typer, which the help does not need.
     from proctor.cli import output
 
-    options, words = _globals(words)
-    with output.exit_on_error(as_json="--json" in words or "--jsonl" in words) as end:
-        name = words[0] if words else ""
+    options, arguments = _globals(arguments)
+    with output.exit_on_error(as_json="--json" in arguments or "--jsonl" in arguments) as end:
+        name = arguments[0] if arguments else ""
         if name not in COMMANDS and name not in INTERNAL:
             raise output.unknown_command(name, COMMANDS)
         module: Any = load(f"proctor.cli.{INTERNAL.get(name) or COMMANDS[name][0]}")
         # Modules live to the end: the garbage collector need not scan them.
         gc.freeze()
         command = module.apps[name]
-        if "--help" in words:
+        if "--help" in arguments:
             command = output.with_placeholders(command)
-        end.code = command(args=words[1:], prog_name=f"proctor {name}", standalone_mode=False, obj=options)
+        end.code = command(
+            args=arguments[1:], prog_name=f"proctor {name}", standalone_mode=False, obj=options
+        )
     return end.code or 0
 
 
@@ -113,27 +115,27 @@ def _help() -> str:
     )
 
 
-def _normalized(words: list[str]) -> list[str]:
+def _normalized(arguments: list[str]) -> list[str]:
     """Write `--num_runs` as `--num-runs`, and add the values that were left out."""
     result: list[str] = []
-    for position, word in enumerate(words):
+    for position, word in enumerate(arguments):
         if word == "--":
-            return result + words[position:]
+            return result + arguments[position:]
         if word.startswith("--"):
             name, equals, value = word.partition("=")
             word = name.replace("_", "-") + equals + value
-        default = OPTIONAL_VALUES.get((words[0], word))
-        following = words[position + 1] if position + 1 < len(words) else "-"
+        default = OPTIONAL_VALUES.get((arguments[0], word))
+        following = arguments[position + 1] if position + 1 < len(arguments) else "-"
         if default and (following.startswith("-") or following.endswith((".yaml", ".yml"))):
             word = f"{word}={default}"
         result.append(word)
     return result
 
 
-def _globals(words: list[str]) -> tuple[dict[str, str], list[str]]:
+def _globals(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     """Split off the global options, which may stand anywhere."""
     options, rest, waiting = {}, list[str](), ""
-    for word in words:
+    for word in arguments:
         name, equals, value = word.partition("=")
         if waiting:
             options[waiting], waiting = word, ""

@@ -148,19 +148,14 @@ def _print_error(message: str, code: int, *, as_json: bool, **more: Any) -> int:
 
 Run = Annotated[str, typer.Argument(help="Run ID, or an unambiguous prefix.", metavar="RUN")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-
 JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")]
-
 Jsonl = Annotated[
     bool, typer.Option("--jsonl", help="Print a JSON record for the launch, each item, and the end.")
 ]
-
 RetryErrors = Annotated[bool, typer.Option("--retry-errors", help="Also retry items that ended in `error`.")]
-
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Also retry items that ended in `fail` or `timeout`.")
 ]
-
 
 # Which sessions a command selects: a run, some sessions, or some days
 

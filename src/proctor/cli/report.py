@@ -28,8 +28,6 @@ from proctor.report import html, markdown
 from proctor.stats.summary import summarise
 
 report_app = typer.Typer(add_completion=False)
-
-
 FORMATS = {"md": markdown, "markdown": markdown, "html": html}
 
 
@@ -102,7 +100,7 @@ class AnalysisOutput:
 
     document: Any
     """All of it, for `--json`."""
-    words: str
+    text: str
     """The summary that is printed."""
     files: Sequence[Path] = ()
 
@@ -110,7 +108,7 @@ class AnalysisOutput:
 Analyze = Callable[[Path, AnalyzeRequest], AnalysisOutput]
 ANALYSES: dict[str, tuple[Sequence[str], str]] = {
     "experiment": (("runs/var-*", "batch-state.json"), "proctor.cli.scenario:analyze_experiment"),
-    "simulation": (("batch_summary.json", "*_run[0-9]*.json"), "proctor.cli.analyze_dialogues:analyse"),
+    "simulation": (("batch_summary.json", "*_run[0-9]*.json"), "proctor.cli.simulate:analyze_simulation"),
 }
 """Each kind of folder: files that only such a folder has, and the function that analyzes it."""
 
@@ -134,7 +132,7 @@ def analyze(
     if as_json:
         print_json(analysis.document)
     else:
-        print(printable(analysis.words, lines=True))
+        print(printable(analysis.text, lines=True))
     for path in analysis.files:
         print_note(f"wrote {printable(path)}")
     return output.SUCCEEDED
@@ -145,8 +143,8 @@ def _find_analysis(folder: Path) -> Analyze:
         if any(next(folder.glob(pattern), None) for pattern in patterns):
             # Each kind needs libraries of its own; only the one in use is loaded.
             module, _, name = function.partition(":")
-            found: Analyze = getattr(import_module(module), name)
-            return found
+            analysis: Analyze = getattr(import_module(module), name)
+            return analysis
     raise UsageError(f"{folder} holds nothing to analyze\nIt must be the folder of: {', '.join(ANALYSES)}.")
 
 

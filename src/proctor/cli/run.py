@@ -207,14 +207,9 @@ def print_notice(notice: Notice) -> None:
 @contextmanager
 def terminal_context(options: Mapping[str, str] | None, folders: Sequence[Path] = ()) -> Iterator[RunContext]:
     """The context of a command: its global options, and its messages on standard error."""
-    given = options or {}
-    with open_context(
-        folders,
-        home=given.get("home", ""),
-        store=given.get("store", ""),
-        notice=print_notice,
-        people=TerminalPeople(),
-    ) as ctx:
+    options = options or {}
+    home, store = options.get("home", ""), options.get("store", "")
+    with open_context(folders, home=home, store=store, notice=print_notice, people=TerminalPeople()) as ctx:
         yield ctx
 
 

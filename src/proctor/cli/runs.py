@@ -11,7 +11,7 @@ import typer
 
 from proctor.batch.deletion import delete_run
 from proctor.batch.lifecycle import abort_run, summarize
-from proctor.bootstrap import environment, now, places
+from proctor.bootstrap import now
 from proctor.cli import output
 from proctor.cli.live import REFRESH_SECONDS, LiveView
 from proctor.cli.output import (
@@ -26,6 +26,7 @@ from proctor.cli.output import (
     printable,
     seconds,
 )
+from proctor.cli.run import terminal_context
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES, SUCCESS
 from proctor.store import ItemFilter, Store
@@ -51,8 +52,8 @@ def runs(
 
     Example:  proctor runs --limit 10
     """
-    with places(context.obj).open_store() as store:
-        rows = store.read.batches(now(), limit=limit)
+    with terminal_context(context.obj) as ctx:
+        rows = ctx.store.read.batches(ctx.now(), limit=limit)
     if as_json:
         print_json({"runs": [_run_document(row) for row in rows]})
     elif not rows:
@@ -70,9 +71,9 @@ def abort(context: typer.Context, run: Run, as_json: Json = False) -> int:
 
     Example:  proctor abort-run nightly-42
     """
-    with places(context.obj).open_store() as store:
-        run_id = store.read.batch(run, now())["runId"]
-        status = abort_run(store, run_id, now=now, pause=time.sleep)
+    with terminal_context(context.obj) as ctx:
+        run_id = ctx.store.read.batch(run, ctx.now())["runId"]
+        status = abort_run(ctx.store, run_id, now=ctx.now, pause=time.sleep)
     if as_json:
         print_json({"runId": run_id, "status": status})
     print_note(f"{printable(run_id)} {status}")
@@ -91,16 +92,17 @@ def delete(
 
     Example:  proctor delete nightly-42
     """
-    where = places(context.obj)
-    with where.open_store() as store:
-        batch = store.read.batch(run, now())
+    with terminal_context(context.obj) as ctx:
+        batch = ctx.store.read.batch(run, ctx.now())
         run_id = batch["runId"]
         if batch["status"] == RUNNING:
             raise UsageError(f"run {run_id} is still running\nStop it first:  proctor abort-run {run_id}")
-        items = store.read.totals(run_id)["items"]
+        items = ctx.store.read.totals(run_id)["items"]
         if not yes and not is_sure(f"Delete {printable(run_id)} with {count(items, 'item')}?"):
             return output.SOME_DID_NOT
-        deletion = delete_run(store, run_id, where.home, environment(), branches=not keep_branches)
+        deletion = delete_run(
+            ctx.store, run_id, ctx.home, ctx.settings.user_environment, branches=not keep_branches
+        )
     if as_json:
         print_json(
             {"runId": run_id, "status": "deleted", "branches": deletion.branches, "kept": deletion.kept}
@@ -161,14 +163,14 @@ def show(
 
     Example:  proctor show nightly-42 --status fail,timeout
     """
-    with places(context.obj).open_store() as store:
-        kind, row = _find(store, thing)
+    with terminal_context(context.obj) as ctx:
+        kind, row = _find(ctx.store, thing)
         if kind == "run":
-            _show_run(store, row, ItemFilter(statuses=_statuses(status), search=search), limit, as_json)
+            _show_run(ctx.store, row, ItemFilter(statuses=_statuses(status), search=search), limit, as_json)
         elif kind == "item":
-            _show_item(store, row, as_json)
+            _show_item(ctx.store, row, as_json)
         else:
-            show_session(store, row, full, as_json)
+            show_session(ctx.store, row, full, as_json)
     return output.SUCCEEDED
 
 
@@ -193,8 +195,10 @@ def _statuses(text: str) -> list[str]:
     return statuses
 
 
-def _show_run(store: Store, batch: Mapping[str, Any], wanted: ItemFilter, limit: int, as_json: bool) -> None:
-    items = store.read.items(batch["runId"], wanted, limit=limit)
+def _show_run(
+    store: Store, batch: Mapping[str, Any], item_filter: ItemFilter, limit: int, as_json: bool
+) -> None:
+    items = store.read.items(batch["runId"], item_filter, limit=limit)
     document = summarize(store, batch, now())
     if as_json:
         print_json(document | {"items": [_item_document(row) for row in items]})
@@ -209,9 +213,9 @@ def _show_run(store: Store, batch: Mapping[str, Any], wanted: ItemFilter, limit:
         print_table(
             ("ITEM", "STATUS", "REASON", "WHAT", "AGENT", "MODEL", "PROMPT", "ERROR"), map(_cells, items)
         )
-    shown = store.read.count_items(batch["runId"], wanted)
-    if shown > len(items):
-        print(f"… and {shown - len(items):,} more (--limit)")
+    total = store.read.count_items(batch["runId"], item_filter)
+    if total > len(items):
+        print(f"… and {total - len(items):,} more (--limit)")
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -334,11 +338,11 @@ def watch(context: typer.Context, run: Run, as_json: Json = False) -> int:
 
     Example:  proctor watch nightly-42
     """
-    with places(context.obj).open_store() as store:
-        run_id = store.read.batch(run, now())["runId"]
-        asyncio.run(_watch(store, run_id, as_json=as_json))
-        batch = store.read.batch(run_id, now())
-        document = summarize(store, batch, now())
+    with terminal_context(context.obj) as ctx:
+        run_id = ctx.store.read.batch(run, ctx.now())["runId"]
+        asyncio.run(_watch(ctx.store, run_id, as_json=as_json))
+        batch = ctx.store.read.batch(run_id, ctx.now())
+        document = summarize(ctx.store, batch, ctx.now())
     if as_json:
         print_json(document)
     print_note(

@@ -49,11 +49,9 @@ from proctor.store import RetrySelection
 LISTED = 200
 """Variations that a dry run lists; `--json` has them all."""
 RETRY_ERRORS = RetrySelection(errors=True)
-
 experiment_app = typer.Typer(add_completion=False)
 scenario_app = typer.Typer(add_completion=False)
 apps = {"experiment": experiment_app, "scenario": scenario_app}
-
 Human = Annotated[
     Literal["terminal", "web"] | None,
     typer.Option(help="Where people who play an actor answer: at this terminal, or in another process."),
@@ -242,8 +240,8 @@ def run(
             changed = parse_changes(changes) | ({"turns": max_turns} if max_turns else {})
             text = config_of(folder.resolve(), target, changed, runs=runs, seed=seed, timeout=timeout)
         plan = JOB.read(PlanText(text=text, path=path, folder=Path.cwd()), overrides, ctx)
-        shown = OutputOptions(as_json=as_json)
-        return _resume(plan, ctx, shown) if resume else _start(plan, ctx, shown)
+        output_options = OutputOptions(as_json=as_json)
+        return _resume(plan, ctx, output_options) if resume else _start(plan, ctx, output_options)
 
 
 @scenario_app.command()
@@ -369,8 +367,8 @@ def answer(
     """
     with terminal_context(context.obj) as ctx:
         run_id = str(ctx.store.read.batch(run, ctx.now())["runId"])
-        words = sys.stdin.read() if text == "-" else text
-        ctx.store.answer_question(run_id, question, words, ctx.now())
+        content = sys.stdin.read() if text == "-" else text
+        ctx.store.answer_question(run_id, question, content, ctx.now())
     print_note(f"Answered {printable(question)}.")
     return codes.SUCCEEDED
 
@@ -432,7 +430,7 @@ def analyze_experiment(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
     document = {
         name.removesuffix(".json").replace("-", "_"): part for name, part in analyzer.documents().items()
     }
-    return AnalysisOutput(document=document, words="\n".join(_analysis_lines(document)), files=files)
+    return AnalysisOutput(document=document, text="\n".join(_analysis_lines(document)), files=files)
 
 
 def _analysis_lines(document: dict[str, Any]) -> list[str]:

@@ -31,7 +31,7 @@ from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
 from proctor.models.providers import is_loopback
 from proctor.models.rate_limits import RatePools
-from proctor.models.recording import Recording, Replay, Tape
+from proctor.models.recording import Recording, RecordingOrReplay, Replay
 from proctor.secrets import redactor
 from proctor.session import Event, ModelCall, Note
 from proctor.store import Recorder, Store, timestamp
@@ -42,7 +42,6 @@ from proctor.web.state import AppState
 serve_app = typer.Typer(add_completion=False)
 gateway_app = typer.Typer(add_completion=False)
 apps = {"serve": serve_app, "gateway": gateway_app}
-
 ACCESS_KEYS = "PROCTOR_ACCESS_KEYS"
 # Pages that are loading may finish; live connections are closed and reconnect later.
 GRACE_SECONDS = 2
@@ -80,10 +79,8 @@ def serve(
             f"without a token, {host} accepts every caller that can reach this machine\n"
             "Set one:  --token, or the environment variable PROCTOR_TOKEN."
         )
-    given = context.obj or {}
     # Messages of the library about a plan are part of the response, not of the terminal.
-    opened = open_context([Path.cwd()], home=given.get("home", ""), store=given.get("store", ""))
-    with opened as ctx, _listening(host, port) as listener:
+    with open_context([Path.cwd()], **(context.obj or {})) as ctx, _listening(host, port) as listener:
         settings = ctx.settings
         # Opened now: a store that cannot be opened is an error of the command.
         ctx.store  # noqa: B018
@@ -251,33 +248,35 @@ def gateway(
     with terminal_context(context.obj, [Path.cwd()]) as ctx:
         settings = ctx.settings
         redact = redactor(settings.environment)
-        with _tape(record, replay, redact) as tape:
+        with _recording(record, replay, redact) as recording:
             # Without the budget of the store: the gateway reserves nothing, so that prices are optional.
             models = ModelRouter(
                 settings.environment,
                 folders=settings.folders,
                 prices=settings.prices,
-                tape=tape,
+                recording=recording,
                 pools=RatePools(most=settings.call_limits),
             )
             if model:
                 models.check(model)
-            session = _GatewaySession(ctx.store, model, tape, redact)
+            session = _GatewaySession(ctx.store, model, recording, redact)
             return asyncio.run(_serve(models, session, port, as_json=as_json))
 
 
 @contextmanager
-def _tape(record: Path | None, replay: Path | None, redact: Callable[[str], str]) -> Iterator[Tape | None]:
-    tape: Tape | None = None
+def _recording(
+    record: Path | None, replay: Path | None, redact: Callable[[str], str]
+) -> Iterator[RecordingOrReplay | None]:
+    recording: RecordingOrReplay | None = None
     if record:
-        tape = Recording(record, redact)
+        recording = Recording(record, redact)
     elif replay:
-        tape = Replay(replay)
+        recording = Replay(replay)
     try:
-        yield tape
+        yield recording
     finally:
-        if tape:
-            tape.close()
+        if recording:
+            recording.close()
 
 
 async def _serve(models: ModelRouter, session: "_GatewaySession", port: int, *, as_json: bool) -> int:
@@ -300,10 +299,12 @@ async def _serve(models: ModelRouter, session: "_GatewaySession", port: int, *, 
 class _GatewaySession:
     """The session that all calls are recorded in; prints a line for each."""
 
-    def __init__(self, store: Store, model: str, tape: Tape | None, redact: Callable[[str], str]) -> None:
+    def __init__(
+        self, store: Store, model: str, recording: RecordingOrReplay | None, redact: Callable[[str], str]
+    ) -> None:
         self.session_id = f"{int(now().timestamp() * 1000):012x}{secrets.token_hex(4)}"
         self.model = model
-        self._stand_in = is_stand_in(model) or isinstance(tape, Replay)
+        self._stand_in = is_stand_in(model) or isinstance(recording, Replay)
         self._redact = redact
         self._writer = store.writer()
         self._started = now()

@@ -12,7 +12,6 @@ import typer
 
 from proctor import secrets
 from proctor.batch.deletion import forget_sessions, imported_sessions
-from proctor.bootstrap import StorePlaces, environment, now, places
 from proctor.cli import output
 from proctor.cli.output import (
     Json,
@@ -25,10 +24,12 @@ from proctor.cli.output import (
     print_table,
     printable,
 )
+from proctor.cli.run import terminal_context
 from proctor.cli.runs import show_session
+from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.item import RUNNING
-from proctor.store import Scope, Store
+from proctor.store import Scope
 from proctor.workspace import merge_queue
 from proctor.workspace.source_repository import SourceRepository, open_source
 
@@ -54,24 +55,22 @@ def delete(
     """
     if not (sessions or log_group or before):
         raise UsageError("no sessions selected\nPass session IDs, --log-group NAME, or --before DATE.")
-    with places(context.obj).open_store() as store:
-        found = imported_sessions(
-            store, now(), session_ids=sessions or (), log_group=log_group, before=moment_of(before)
+    with terminal_context(context.obj) as ctx:
+        session_ids = imported_sessions(
+            ctx.store, ctx.now(), session_ids=sessions or (), log_group=log_group, before=moment_of(before)
         )
-        imported = count(len(found), "imported session")
-        if found and not yes and not is_sure(f"Delete {imported}?"):
+        imported = count(len(session_ids), "imported session")
+        if session_ids and not yes and not is_sure(f"Delete {imported}?"):
             return output.SOME_DID_NOT
-        forget_sessions(store, found)
+        forget_sessions(ctx.store, session_ids)
     if as_json:
-        print_json({"sessions": found})
+        print_json({"sessions": session_ids})
     print_note(f"deleted {imported}")
     return output.SUCCEEDED
 
 
 sessions_app = typer.Typer(add_completion=False, help="Inspect, merge, and clean up sessions.")
-
 apps = {"sessions": sessions_app}
-
 Session = Annotated[
     str, typer.Argument(help="Session ID, an unambiguous prefix, its name, or its branch.", metavar="SESSION")
 ]
@@ -116,9 +115,9 @@ def list_sessions(
 
     Example:  proctor sessions list --run nightly-42
     """
-    with places(context.obj).open_store() as store:
-        run_id = store.read.batch(run, now())["runId"] if run else ""
-        rows = store.read.sessions(Scope(run_id=run_id), limit=limit)
+    with terminal_context(context.obj) as ctx:
+        run_id = ctx.store.read.batch(run, ctx.now())["runId"] if run else ""
+        rows = ctx.store.read.sessions(Scope(run_id=run_id), limit=limit)
     if as_json:
         print_json({"sessions": rows})
     else:
@@ -138,8 +137,8 @@ def show(
 
     Example:  proctor sessions show 019a8c --full
     """
-    with places(context.obj).open_store() as store:
-        show_session(store, store.read.session(session), full, as_json)
+    with terminal_context(context.obj) as ctx:
+        show_session(ctx.store, ctx.store.read.session(session), full, as_json)
     return output.SUCCEEDED
 
 
@@ -155,11 +154,11 @@ def diff(
 
     Example:  proctor sessions diff 019a8c | git apply
     """
-    flags = [flag for flag, wanted in (("--name-only", name_only), ("--stat", stat)) if wanted]
-    with places(context.obj).open_store() as store:
-        found = _find(store, session)
-        text = merge_queue.diff(found.source, found.branch, found.base_branch, *flags)
-    _print_text(text, {"sessionId": found.row["id"], "branch": found.branch, "diff": text}, as_json)
+    flags = [flag for flag, enabled in (("--name-only", name_only), ("--stat", stat)) if enabled]
+    with terminal_context(context.obj) as ctx:
+        match = _find(ctx, session)
+        text = merge_queue.diff(match.source, match.branch, match.base_branch, *flags)
+    _print_text(text, {"sessionId": match.row["id"], "branch": match.branch, "diff": text}, as_json)
     return output.SUCCEEDED
 
 
@@ -169,10 +168,10 @@ def log(context: typer.Context, session: Session, as_json: Json = False) -> int:
 
     Example:  proctor sessions log 019a8c
     """
-    with places(context.obj).open_store() as store:
-        found = _find(store, session)
-        text = merge_queue.log(found.source, found.branch, found.base_branch)
-    _print_text(text, {"sessionId": found.row["id"], "branch": found.branch, "log": text}, as_json)
+    with terminal_context(context.obj) as ctx:
+        match = _find(ctx, session)
+        text = merge_queue.log(match.source, match.branch, match.base_branch)
+    _print_text(text, {"sessionId": match.row["id"], "branch": match.branch, "log": text}, as_json)
     return output.SUCCEEDED
 
 
@@ -182,10 +181,10 @@ def squash(context: typer.Context, session: Session, message: Message = "", as_j
 
     Example:  proctor sessions squash 019a8c -m "Fix the parser"
     """
-    with places(context.obj).open_store() as store:
-        found = _find(store, session)
-        sha = merge_queue.squash(found.source, found.branch, found.base_branch, message or found.title)
-    return _print_result(found, {"commitSha": sha}, f"{found.branch} is now one commit, {sha[:12]}", as_json)
+    with terminal_context(context.obj) as ctx:
+        match = _find(ctx, session)
+        sha = merge_queue.squash(match.source, match.branch, match.base_branch, message or match.title)
+    return _print_result(match, {"commitSha": sha}, f"{match.branch} is now one commit, {sha[:12]}", as_json)
 
 
 @sessions_app.command()
@@ -201,17 +200,16 @@ def rebase(
 
     Example:  proctor sessions rebase 019a8c
     """
-    where = places(context.obj)
-    with where.open_store() as store:
-        found = _find(store, session)
-    base = onto or found.base_branch
-    sha, conflicts = asyncio.run(merge_queue.rebase(found.source, found.branch, base, where.home))
+    with terminal_context(context.obj) as ctx:
+        match = _find(ctx, session)
+    base = onto or match.base_branch
+    sha, conflicts = asyncio.run(merge_queue.rebase(match.source, match.branch, base, ctx.home))
     if conflicts:
-        message = f"{found.branch} conflicts with {base} in {', '.join(conflicts)}; nothing was changed"
-        _print_result(found, {"conflictFiles": list(conflicts)}, message, as_json)
+        message = f"{match.branch} conflicts with {base} in {', '.join(conflicts)}; nothing was changed"
+        _print_result(match, {"conflictFiles": list(conflicts)}, message, as_json)
         return output.SOME_DID_NOT
     return _print_result(
-        found, {"commitSha": sha}, f"{found.branch} is rebased onto {base}, at {sha[:12]}", as_json
+        match, {"commitSha": sha}, f"{match.branch} is rebased onto {base}, at {sha[:12]}", as_json
     )
 
 
@@ -230,27 +228,26 @@ def merge(
 
     Example:  proctor sessions merge 019a8c
     """
-    where = places(context.obj)
-    with where.open_store() as store:
-        found = _find(store, session)
+    with terminal_context(context.obj) as ctx:
+        match = _find(ctx, session)
         request = merge_queue.MergeRequest(
-            source=found.source,
-            branch=found.branch,
-            base_branch=onto or found.base_branch,
-            message=message or found.title,
-            home=where.home,
+            source=match.source,
+            branch=match.branch,
+            base_branch=onto or match.base_branch,
+            message=message or match.title,
+            home=ctx.home,
         )
-        merged = asyncio.run(merge_queue.merge(request, _check(found) if check else None))
+        merged = asyncio.run(merge_queue.merge(request, _check(ctx, match) if check else None))
         for tried in merged.merges:
-            store.keep_merge(found.row["id"], tried, now())
+            ctx.store.keep_merge(match.row["id"], tried, ctx.now())
     end = merged.result
     document = {"result": end.result, "conflictFiles": list(end.conflict_files), "commitSha": end.after_sha}
     if end.result == "success":
         return _print_result(
-            found, document, f"{found.branch} is merged to {end.base_branch}, {end.after_sha[:12]}", as_json
+            match, document, f"{match.branch} is merged to {end.base_branch}, {end.after_sha[:12]}", as_json
         )
     why = f"conflicts in {', '.join(end.conflict_files)}" if end.conflict_files else end.error
-    _print_result(found, document | {"error": why}, f"{found.branch} is not merged: {why}", as_json)
+    _print_result(match, document | {"error": why}, f"{match.branch} is not merged: {why}", as_json)
     return output.SOME_DID_NOT
 
 
@@ -269,16 +266,15 @@ def cleanup(
     """
     if bool(session) == bool(run):
         raise UsageError("nothing selected to clean up\nPass a session, or --run RUN.")
-    where = places(context.obj)
-    with where.open_store() as store:
-        rows = _to_clean(store, session, run)
+    with terminal_context(context.obj) as ctx:
+        rows = _to_clean(ctx, session, run)
         if branches and not yes and not is_sure(f"Remove the branches of {len(rows)} sessions?"):
             return output.SOME_DID_NOT
-        kept = [problem for row in rows if (problem := _clean(where, row, branches))]
+        problems = [problem for row in rows if (problem := _clean(ctx, row, branches))]
     if as_json:
-        print_json({"sessions": [row["id"] for row in rows], "kept": kept})
+        print_json({"sessions": [row["id"] for row in rows], "kept": problems})
     print_note(f"cleaned up {len(rows)} sessions")
-    for problem in kept:
+    for problem in problems:
         print_note(f"note: {printable(problem)}")
     return output.SUCCEEDED
 
@@ -286,47 +282,54 @@ def cleanup(
 sessions_app.command("delete")(delete)
 
 
-def _find(store: Store, session: str) -> _SessionMatch:
-    row = store.read.session(session)
+def _find(ctx: RunContext, session: str) -> _SessionMatch:
+    row = ctx.store.read.session(session)
     if not row["branch"]:
         raise UsageError(f"session {row['id']} has no branch\nOnly sessions of a repository have one.")
-    items = store.read.item(row["itemId"] or "", row["runId"] or "") if row["itemId"] else []
-    return _SessionMatch(row, items[0] if items else {}, open_source(Path(row["repo"]), environment()))
+    items = ctx.store.read.item(row["itemId"] or "", row["runId"] or "") if row["itemId"] else []
+    return _SessionMatch(
+        row, items[0] if items else {}, open_source(Path(row["repo"]), ctx.settings.user_environment)
+    )
 
 
-def _check(found: _SessionMatch) -> merge_queue.Check | None:
-    details = json.loads(found.item.get("details", "{}"))
+def _check(ctx: RunContext, match: _SessionMatch) -> merge_queue.Check | None:
+    details = json.loads(match.item.get("details", "{}"))
     command = details.get("scriptCommand")
     if not command:
         return None
-    seen = secrets.visible(environment(), named=secrets.referenced(map(str, details.get("env", {}).values())))
-    limit = json.loads(found.item["settings"]).get("timeoutSec")
-    return merge_queue.checker(command, seen, f"merge-{found.row['id']}", limit)
+    visible = secrets.visible(
+        ctx.settings.user_environment, named=secrets.referenced(map(str, details.get("env", {}).values()))
+    )
+    limit = json.loads(match.item["settings"]).get("timeoutSec")
+    return merge_queue.checker(command, visible, f"merge-{match.row['id']}", limit)
 
 
-def _to_clean(store: Store, session: str, run: str) -> Sequence[Mapping[str, Any]]:
+def _to_clean(ctx: RunContext, session: str, run: str) -> Sequence[Mapping[str, Any]]:
     rows: Sequence[Mapping[str, Any]]
     if session:
-        rows = [store.read.session(session)]
+        rows = [ctx.store.read.session(session)]
     else:
-        rows = list(store.read.table("sessions", Scope(run_id=store.read.batch(run, now())["runId"])))
-    if any(row["status"] == RUNNING for row in rows) and _is_running(store, rows):
+        rows = list(
+            ctx.store.read.table("sessions", Scope(run_id=ctx.store.read.batch(run, ctx.now())["runId"]))
+        )
+    if any(row["status"] == RUNNING for row in rows) and _is_running(ctx, rows):
         raise UsageError("the run is still running\nWait for it, or stop it:  proctor abort-run RUN")
     return rows
 
 
-def _is_running(store: Store, rows: Sequence[Mapping[str, Any]]) -> bool:
+def _is_running(ctx: RunContext, rows: Sequence[Mapping[str, Any]]) -> bool:
     return any(
-        row["runId"] and store.read.batch(row["runId"], now())["status"] == RUNNING for row in rows[:1]
+        row["runId"] and ctx.store.read.batch(row["runId"], ctx.now())["status"] == RUNNING
+        for row in rows[:1]
     )
 
 
-def _clean(where: StorePlaces, row: Mapping[str, Any], branches: bool) -> str:
+def _clean(ctx: RunContext, row: Mapping[str, Any], branches: bool) -> str:
     if branches and row["branch"] and Path(row["repo"]).is_dir():
-        source = open_source(Path(row["repo"]), environment())
+        source = open_source(Path(row["repo"]), ctx.settings.user_environment)
         if source.git.commit_of(f"refs/heads/{row['branch']}"):
-            return merge_queue.clean_up(where.home, row["id"], source, row["branch"])
-    return merge_queue.clean_up(where.home, row["id"])
+            return merge_queue.clean_up(ctx.home, row["id"], source, row["branch"])
+    return merge_queue.clean_up(ctx.home, row["id"])
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -337,9 +340,9 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return row["id"], *ended, row["agent"], row["model"], started, row["branch"], named
 
 
-def _print_result(found: _SessionMatch, document: dict[str, Any], message: str, as_json: bool) -> int:
+def _print_result(match: _SessionMatch, document: dict[str, Any], message: str, as_json: bool) -> int:
     if as_json:
-        print_json({"sessionId": found.row["id"], "branch": found.branch, **document})
+        print_json({"sessionId": match.row["id"], "branch": match.branch, **document})
     print_note(printable(message))
     return output.SUCCEEDED
 

@@ -1,4 +1,4 @@
-"""`proctor simulate`: run dialogues of every client with every therapist; and tables of their files."""
+"""`proctor simulate`: dialogues of every client with every therapist; tables and analysis of their files."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +19,7 @@ from proctor.cli.output import (
     print_table,
     printable,
 )
+from proctor.cli.report import AnalysisOutput, AnalyzeRequest
 from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
@@ -34,15 +35,15 @@ from proctor.errors import UsageError
 from proctor.formatting import figure
 from proctor.item import Item
 from proctor.job import JobPlan, PlanText
+from proctor.jobs.dialogue.files import dialogue_html, dialogue_markdown, dialogue_words, write_json
 from proctor.jobs.dialogue.job import JOB, DialogueOverrides
 from proctor.jobs.dialogue.tables import Skipped, each_session, session_row, write_session_csv, write_turn_csv
+from proctor.jobs.scenario.analysis import analysis_folder, write_pages
 from proctor.plan.source import bytes_of
-from proctor.stats.dialogue import crossing, measures_of
+from proctor.stats.dialogue import analysis, crossing, measures_of, told_apart
 from proctor.store import RetrySelection
 
 simulate_app = typer.Typer(add_completion=False)
-
-
 apps = {"simulate": simulate_app}
 
 
@@ -178,8 +179,6 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
 
 
 LEVELS = ("session", "turn")
-
-
 NAMED = 10
 """Unreadable files that are named; the others are only counted."""
 
@@ -221,11 +220,11 @@ def print_skipped(skipped: Skipped) -> None:
 
 
 def _statistics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    found = []
+    figures = []
     for name in measures_of(rows):
         values = [row[name] for row in rows if row.get(name) is not None]
         whole = crossing([{**row, "client": "", "therapist": ""} for row in rows], name)
-        found.append(
+        figures.append(
             {
                 "column": name,
                 "n": whole.overall.n,
@@ -237,10 +236,47 @@ def _statistics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "high": whole.overall.high,
             }
         )
-    return found
+    return figures
 
 
 def _cells(each: Mapping[str, Any]) -> tuple[str, ...]:
     around = "–" if each["low"] is None else f"{figure(each['low'])} to {figure(each['high'])}"
-    shown = (figure(each[name]) for name in ("mean", "std", "min", "max"))
-    return (each["column"], str(each["n"]), *shown, around)
+    figures = (figure(each[name]) for name in ("mean", "std", "min", "max"))
+    return (each["column"], str(each["n"]), *figures, around)
+
+
+def analyze_simulation(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
+    """Analyze a simulation and write its files."""
+    skipped = Skipped()
+    document = _analysis_document(folder, request.metric, skipped)
+    print_skipped(skipped)
+    target = analysis_folder(folder, request.metric)
+    files = [target / "variance.json"]
+    write_json(files[0], document)
+    if request.report:
+        markdown, plots = dialogue_markdown(document)
+        pages = {"analysis-report.md": markdown, "analysis-report.html": dialogue_html(document)}
+        files += write_pages(target, pages | plots)
+    return AnalysisOutput(document=document, text=dialogue_words(document), files=files)
+
+
+def _analysis_document(folder: Path, measure: str = "", skipped: Skipped | None = None) -> dict[str, Any]:
+    """The analysis of the files of a simulation, of one measure or of all."""
+    rows, excluded, mocks = list[dict[str, Any]](), 0, set[str]()
+    for session in each_session(folder, failed=True, skipped=skipped):
+        if session.get("status", "success") not in ("success", "fail"):
+            excluded += 1
+            continue
+        rows.append(session_row(session))
+        if session.get("stand_in"):
+            mocks |= {role["model"] for role in session["roles"].values() if role["model"]}
+    if not rows:
+        raise UsageError(f"there is no finished session in {folder}\nFinish it first, with --resume.")
+    return {
+        "name": folder.resolve().name,
+        "sessions": len(rows),
+        "left_out": excluded,
+        "unreadable": sorted(skipped.files) if skipped is not None else [],
+        "stand_ins": sorted(mocks),
+        "measures": analysis(told_apart(rows), measure),
+    }

@@ -62,31 +62,11 @@ class ConversationCheckpoint:
 class Checkpoint:
     """Everything that an interrupted conversation resumes from."""
 
-    item_id: str
     conversation: ConversationCheckpoint
     messages: Sequence[Mapping[str, str]]
     """All messages so far with role and name, the moderator's and instructions included."""
     metrics: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     """Metrics of each turn: name, value, step."""
-
-    def document(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "item_id": self.item_id,
-            "conversation": self.conversation.to_json(),
-            "messages": list(self.messages),
-            "metrics": list(self.metrics),
-        }
-
-
-def parse_checkpoint(document: Mapping[str, Any]) -> Checkpoint:
-    """Read `Checkpoint.document`. Raises `ValueError`, `KeyError` or `TypeError` for anything else."""
-    return Checkpoint(
-        item_id=document["item_id"],
-        conversation=parse_conversation(document["conversation"]),
-        messages=document["messages"],
-        metrics=document["metrics"],
-    )
 
 
 def parse_conversation(text: str) -> ConversationCheckpoint:
@@ -261,7 +241,7 @@ def _opening_message(settings: ConversationSettings, observer: ConversationObser
 def _next_message(
     settings: ConversationSettings, observer: ConversationObserver, conversation: Conversation
 ) -> str:
-    """What the side that opens hears after a finished turn."""
+    """The last message for the side that opens, after a finished turn."""
     if not conversation.end_reason:
         _moderate(settings, conversation)
     heard = conversation.history[-1].text

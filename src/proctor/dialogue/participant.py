@@ -212,9 +212,9 @@ class Participant:
         # The last utterance is in `heard`, with the moderator's message.
         if history and history[-1].side != self.side:
             history.pop()
-        kept = history if last is None else history[-last:]
+        recent = history if last is None else history[-last:]
         roles = {self.side: "assistant"}
-        messages = [{"role": roles.get(each.side, "user"), "content": each.text} for each in kept]
+        messages = [{"role": roles.get(each.side, "user"), "content": each.text} for each in recent]
         return [*messages, {"role": "user", "content": moment.heard}]
 
 

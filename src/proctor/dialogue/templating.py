@@ -26,14 +26,14 @@ def distance(graph: Mapping[str, Mapping[str, float]], start: str, goal: str) ->
         for other, length in neighbors.items():
             edges.setdefault(topic, {})[other] = length
             edges.setdefault(other, {}).setdefault(topic, length)
-    reached, seen = [(0.0, start)], set[str]()
+    reached, visited = [(0.0, start)], set[str]()
     while reached:
         length, topic = heapq.heappop(reached)
         if topic == goal:
             return length
-        if topic in seen:
+        if topic in visited:
             continue
-        seen.add(topic)
+        visited.add(topic)
         for other, step in edges.get(topic, {}).items():
             heapq.heappush(reached, (length + step, other))
     return math.inf
@@ -44,23 +44,26 @@ def nearest(text: str, passages: Mapping[str, str]) -> str:
 
     Words are weighted by inverse document frequency.
     """
-    words = {topic: set(_words(f"{topic} {passage}")) for topic, passage in passages.items()}
-    spoken = set(_words(text))
-    if not spoken or not words:
+    words_by_topic = {topic: set(_tokens(f"{topic} {passage}")) for topic, passage in passages.items()}
+    text_words = set(_tokens(text))
+    if not text_words or not words_by_topic:
         return ""
-    rare = {word: math.log(1 + len(words) / sum(word in of for of in words.values())) for word in _all(words)}
-    scores = {topic: sum(rare[word] for word in of & spoken) for topic, of in words.items()}
+    rare = {
+        word: math.log(1 + len(words_by_topic) / sum(word in of for of in words_by_topic.values()))
+        for word in _all(words_by_topic)
+    }
+    scores = {topic: sum(rare[word] for word in of & text_words) for topic, of in words_by_topic.items()}
     best = max(scores, key=lambda topic: scores[topic])
     return best if scores[best] > 0 else ""
 
 
-def _words(text: str) -> list[str]:
+def _tokens(text: str) -> list[str]:
     # Crude stems: "smoking" and "smoke", "drinks" and "drink" are about the same thing.
     return [re.sub(r"(ing|ed|es|s|e)$", "", word) for word in _WORD.findall(text.casefold())]
 
 
-def _all(words: Mapping[str, set[str]]) -> set[str]:
-    return {word for of in words.values() for word in of}
+def _all(words_by_topic: Mapping[str, set[str]]) -> set[str]:
+    return {word for of in words_by_topic.values() for word in of}
 
 
 LONGEST_TEXT = 200_000

@@ -116,8 +116,8 @@ def _read(about: Score, output: str) -> Score:
                 return scored(about, parse_json(text))
             except ValueError:
                 continue
-    shown = output.strip()[:200]
-    return failed(about, f"it did not print JSON: {shown}" if shown else "it printed nothing", INVALID)
+    excerpt = output.strip()[:200]
+    return failed(about, f"it did not print JSON: {excerpt}" if excerpt else "it printed nothing", INVALID)
 
 
 def _is_installed(file: Path) -> bool:

@@ -241,10 +241,10 @@ def _score_from_map(about: Score, outcome: Mapping[str, Any]) -> Score:
     if label is not None and not isinstance(label, str | bool | int | float):
         return _invalid(about, "its label is not text")
     explanation = str(outcome.get("explanation") or "")
-    words = "" if label is None else str(label)
+    label_text = "" if label is None else str(label)
     if value is None:
-        return replace(about, label=words[:LONGEST_LABEL], explanation=explanation[:LONGEST_EXPLANATION])
-    return _with_value(about, value, words, explanation)
+        return replace(about, label=label_text[:LONGEST_LABEL], explanation=explanation[:LONGEST_EXPLANATION])
+    return _with_value(about, value, label_text, explanation)
 
 
 def _with_value(about: Score, value: Any, label: str, explanation: str) -> Score:

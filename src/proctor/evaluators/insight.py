@@ -155,14 +155,14 @@ class InsightJudge:
         )
         if not values.get(LABELS[self.name]):
             return [_billed(self._failed("the judge gave no finding that could be read", UNREADABLE), usage)]
-        return [self._found(evidence, values, usage)]
+        return [self._insight_score(evidence, values, usage)]
 
     def _messages(self, evidence: Evidence) -> list[dict[str, str]]:
         instructions = _instructions(self.name).replace("{context}", fenced("context", numbered(evidence)))
         prompt = f"{instructions.strip()}\n\n{instructions_for(FIELDS[self.name])}"
         return [{"role": "system", "content": RULES}, {"role": "user", "content": prompt}]
 
-    def _found(self, evidence: Evidence, values: Mapping[str, Any], usage: JudgeUsage) -> Score:
+    def _insight_score(self, evidence: Evidence, values: Mapping[str, Any], usage: JudgeUsage) -> Score:
         details = {name: value for name, value in values.items() if name != LABELS[self.name]}
         if self.name == FAILURES:
             details |= _place(evidence, values)

@@ -87,7 +87,7 @@ def any_order(expected: Sequence[str], actual: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Matching:
-    words: str
+    description: str
     differs: Callable[[Sequence[str], Sequence[str]], str]
 
 
@@ -139,13 +139,13 @@ class TrajectoryMatcher:
                 evaluator_digest=self.digest,
                 value=0.0 if difference else 1.0,
                 label="No" if difference else "Yes",
-                explanation=f"{matching.words}: {result}. {compared}",
+                explanation=f"{matching.description}: {result}. {compared}",
                 ignored=ignored,
             )
         ]
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(name[:100] for name in names[:MOST_SHOWN])
+    listed_names = ", ".join(name[:100] for name in names[:MOST_SHOWN])
     more = f", … {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
-    return f"[{shown}{more}]"
+    return f"[{listed_names}{more}]"

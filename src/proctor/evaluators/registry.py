@@ -68,19 +68,19 @@ class EvaluatorRegistry:
         def find(name: str, settings: Mapping[str, Any], models: Model) -> Evaluator:
             if name in self.objects:
                 return self.objects[name]
-            asked = self._settings(settings)
+            options = self._settings(settings)
             if name in copies:
-                return evaluator_of(copies[name], models=models, settings=asked, definitions=definitions)
-            return find_evaluator(name, models=models, settings=asked, definitions=definitions)
+                return evaluator_of(copies[name], models=models, settings=options, definitions=definitions)
+            return find_evaluator(name, models=models, settings=options, definitions=definitions)
 
         return find
 
     def _document(self, name: str) -> Mapping[str, Any] | None:
         if name.endswith(SUFFIXES) and (path := self.folder / name).is_file():
             return read_definition(path)
-        kept = self.definitions(name)
-        if kept is not None:
-            return kept
+        document = self.definitions(name)
+        if document is not None:
+            return document
         files = definition_files(self.folders)
         return next((read_definition(path) for path in files if path.stem == name), None)
 
@@ -169,7 +169,7 @@ def builtin_listing(name: str) -> EvaluatorListing:
             id=name,
             level="session",
             kind="program",
-            judges=f"{MATCHINGS[name].words} of tool names",
+            judges=f"{MATCHINGS[name].description} of tool names",
             reference="expectedTrajectory",
             ratings=YES_NO,
         )

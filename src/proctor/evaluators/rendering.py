@@ -108,16 +108,16 @@ def targets_of(evidence: Evidence, level: Level) -> list[EvaluationTarget]:
         return [EvaluationTarget(level=level)]
     turns = list(enumerate(turns_of(evidence)))
     if level == "trace":
-        found = [EvaluationTarget(level=level, id=trace.id, turn=number) for number, trace in turns]
+        targets = [EvaluationTarget(level=level, id=trace.id, turn=number) for number, trace in turns]
     else:
-        found = [
+        targets = [
             EvaluationTarget(
                 level=level, id=call.call_id or f"call-{number + 1}.{place + 1}", turn=number, call=place
             )
             for number, trace in turns
             for place, call in enumerate(trace.tool_calls)
         ]
-    return [target for target in found if not evidence.targets or target.id in evidence.targets]
+    return [target for target in targets if not evidence.targets or target.id in evidence.targets]
 
 
 def ignored_of(evidence: Evidence, used: Sequence[str]) -> tuple[str, ...]:
@@ -125,12 +125,12 @@ def ignored_of(evidence: Evidence, used: Sequence[str]) -> tuple[str, ...]:
     reference = evidence.reference
     if reference is None:
         return ()
-    given = {
+    supplied = {
         "assertions": bool(reference.assertions),
         "expectedTrajectory": reference.trajectory is not None,
         "expectedResponse": bool(reference.responses),
     }
-    return tuple(name for name, is_given in given.items() if is_given and name not in used)
+    return tuple(name for name, is_given in supplied.items() if is_given and name not in used)
 
 
 NOTHING = "(nothing)"
@@ -169,51 +169,51 @@ def pieces_of(
 
 
 def context(evidence: Evidence, target: EvaluationTarget) -> str:
-    """What led to the target: the whole session, or all that came before what is judged.
+    """The context of the target: the whole session, or everything before the target.
 
     Before a turn's answer: the earlier turns, and this one up to its answer. Before a tool call: the
     same, up to the call.
     """
     turns = turns_of(evidence)
     if target.level == "session":
-        shown = [line for trace in turns for line in _lines(happened(trace))]
+        lines = [line for trace in turns for line in _lines(happened(trace))]
     else:
         before = [line for trace in turns[: target.turn] for line in _lines(happened(trace))]
-        shown = before + _lines(_leading_to(turns[target.turn], target))
-    return "\n".join(shown) or NOTHING
+        lines = before + _lines(_leading_to(turns[target.turn], target))
+    return "\n".join(lines) or NOTHING
 
 
 def numbered(evidence: Evidence) -> str:
     """The whole session with the number of each turn before it, for a judge that has to name one."""
-    shown = [
+    lines = [
         line
         for number, trace in enumerate(turns_of(evidence), 1)
         for line in (f"Turn {number}", *_lines(happened(trace)))
     ]
-    return "\n".join(shown) or NOTHING
+    return "\n".join(lines) or NOTHING
 
 
 def happened(trace: Trace) -> Sequence[Message | ToolCall]:
-    """What was said and done in a turn; where its order is not known, in the usual one."""
+    """Messages and tool calls of a turn; in the usual order when the order is unknown."""
     if trace.happened:
         return trace.happened
     if trace.messages:
-        said = list(trace.messages)
-        answers = [place for place, each in enumerate(said) if each.role == "assistant"]
-        at = answers[-1] if answers else len(said)
-        return [*said[:at], *trace.tool_calls, *said[at:]]
-    asked = [Message(role="user", content=trace.prompt)] if trace.prompt else []
+        messages = list(trace.messages)
+        answers = [place for place, each in enumerate(messages) if each.role == "assistant"]
+        at = answers[-1] if answers else len(messages)
+        return [*messages[:at], *trace.tool_calls, *messages[at:]]
+    prompt = [Message(role="user", content=trace.prompt)] if trace.prompt else []
     answered = [Message(role="assistant", content=trace.answer)] if trace.answer else []
-    return [*asked, *trace.tool_calls, *answered]
+    return [*prompt, *trace.tool_calls, *answered]
 
 
 def tools(offered: Sequence[Mapping[str, Any]]) -> str:
     """What the agent could have used, a line each."""
     lines = []
     for tool in offered:
-        told = f"{tool.get('name', '')}: {tool.get('description') or 'not described'}"
+        description = f"{tool.get('name', '')}: {tool.get('description') or 'not described'}"
         parameters = tool.get("parameters")
-        lines.append(f"- {told}" + (f" Parameters: {_json(parameters)}" if parameters else ""))
+        lines.append(f"- {description}" + (f" Parameters: {_json(parameters)}" if parameters else ""))
     return "\n".join(lines) or "(it is not known which tools there were)"
 
 
@@ -241,7 +241,7 @@ def _lines(events: Iterable[Message | ToolCall]) -> list[str]:
             lines.append(f"User: {event.content}")
         elif event.role == "assistant":
             lines.append(f"Assistant: {event.content}")
-        # A result that came as a message is already told with its call.
+        # A result that is a message is already shown with its call.
         elif event.role == "tool" and not has_calls:
             lines.append(f"Tool: {event.content}")
     return lines

@@ -31,8 +31,8 @@ def find_job(name: str) -> Job:
     if name not in job_names():
         raise NotFound(f"there is no job {name}\nThere are: {', '.join(job_names())}.")
     module = import_module(f"{__name__}.{name}.job")
-    found: Job = module.JOB
-    return found
+    implementation: Job = module.JOB
+    return implementation
 
 
 def jobs() -> Iterator[Job]:

@@ -49,7 +49,7 @@ class Scale:
         return [[rating.label, rating.value, rating.definition] for rating in self.ratings]
 
     @property
-    def words(self) -> str:
+    def label_list(self) -> str:
         """The scale as the prompt describes it."""
         return "\n".join(
             f"- {rating.label}" + (f": {rating.definition}" if rating.definition else "")
@@ -219,9 +219,9 @@ def fields_of(dimension: ScoreDimension) -> tuple[str, str]:
 
 def _scales(dimensions: Sequence[ScoreDimension]) -> list[str]:
     if len(dimensions) == 1 and not dimensions[0].name:
-        return [f"Rate with exactly one of these labels:\n{dimensions[0].scale.words}"]
+        return [f"Rate with exactly one of these labels:\n{dimensions[0].scale.label_list}"]
     return [
-        f"{each.name}: {each.instruction}\nRate it with exactly one of these labels:\n{each.scale.words}"
+        f"{each.name}: {each.instruction}\nRate it with exactly one of these labels:\n{each.scale.label_list}"
         for each in dimensions
     ]
 

@@ -4,10 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proctor.json_values import whole_number
-from proctor.model import Request, ToolRequest
+from proctor.json_values import as_whole_number, tool_arguments
+from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models.providers import Endpoint
-from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 API_VERSION = "2023-06-01"
@@ -132,7 +131,7 @@ def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     blocks += _images(message.get("content"))
     for call in message.get("tool_calls") or ():
         function = call["function"]
-        arguments = _arguments(function.get("arguments"))
+        arguments = tool_arguments(function.get("arguments"))
         blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments})
     return blocks
 
@@ -150,15 +149,6 @@ def _image_source(address: str) -> dict[str, str]:
     if comma and head.startswith("data:"):
         return {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}
     return {"type": "url", "url": address}
-
-
-def _arguments(written: Any) -> Any:
-    """A model's own arguments, sent back to it; unparsable ones verbatim."""
-    try:
-        parsed = json.loads(written or "{}")
-    except ValueError:
-        return {"unreadable": written}
-    return parsed if isinstance(parsed, dict) else {"unreadable": written}
 
 
 def _tool_choice(choice: Any) -> Any:
@@ -185,11 +175,11 @@ def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    cached = whole_number(usage.get("cache_read_input_tokens"))
-    written = whole_number(usage.get("cache_creation_input_tokens"))
+    cached = as_whole_number(usage.get("cache_read_input_tokens"))
+    written = as_whole_number(usage.get("cache_creation_input_tokens"))
     return Usage(
-        input_tokens=whole_number(usage.get("input_tokens")) + cached + written,
+        input_tokens=as_whole_number(usage.get("input_tokens")) + cached + written,
         cached_tokens=cached,
         cache_write_tokens=written,
-        output_tokens=whole_number(usage.get("output_tokens")),
+        output_tokens=as_whole_number(usage.get("output_tokens")),
     )

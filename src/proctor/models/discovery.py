@@ -76,7 +76,7 @@ def _worth_asking(name: str, environment: Mapping[str, str]) -> Endpoint | None:
     try:
         endpoint = find_endpoint(f"{name}/any", environment)
     except NotFound:
-        # A provider without an address, such as Azure's before anyone has said where theirs is.
+        # A provider without a URL, such as Azure before its endpoint is configured.
         return None
     return None if endpoint.missing_key else endpoint
 
@@ -104,7 +104,7 @@ async def _list(
     except (OSError, ValueError, LookupError, TypeError) as error:
         return (str(error) or type(error).__name__).replace(endpoint.key or "\0", "[key]")
     except Exception as error:
-        # aiohttp's own family; its words may repeat headers, so only its name is told.
+        # An error of aiohttp: its message may contain headers, so only its name is shown.
         return type(error).__name__
 
 
@@ -127,11 +127,11 @@ def _ollama_program(base_url: str, environment: Mapping[str, str]) -> list[str]:
     program = shutil.which("ollama", path=environment.get("PATH", ""))
     if program is None:
         return []
-    seen = {name: environment[name] for name in ("PATH", "HOME") if name in environment}
+    visible = {name: environment[name] for name in ("PATH", "HOME") if name in environment}
     try:
         done = subprocess.run(
             [program, "list"],
-            env={**seen, "OLLAMA_HOST": base_url},
+            env={**visible, "OLLAMA_HOST": base_url},
             capture_output=True,
             text=True,
             timeout=PATIENCE_SECONDS,

@@ -102,7 +102,7 @@ class LocalServer:
         except TimeoutError:
             address = ""
         if not address.startswith("http://"):
-            raise ModelError(f"the server of {MODEL} did not start: {_last_words(program)}")
+            raise ModelError(f"the server of {MODEL} did not start: {_last_lines(program)}")
         return f"{address}/v1"
 
 
@@ -113,10 +113,10 @@ def _missing() -> list[str]:
 def _weights() -> Path:
     spec = find_spec(WEIGHTS)
     assert spec is not None and spec.submodule_search_locations
-    (found,) = Path(spec.submodule_search_locations[0]).glob("*.gguf")
-    return found
+    (weights,) = Path(spec.submodule_search_locations[0]).glob("*.gguf")
+    return weights
 
 
-def _last_words(program: "Program") -> str:
+def _last_lines(program: "Program") -> str:
     lines = program.stderr.strip().splitlines()
     return lines[-1][:300] if lines else f"it said nothing within {START_SECONDS:g} s"

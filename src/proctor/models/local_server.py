@@ -15,7 +15,7 @@ CONTEXT_TOKENS = 8192
 
 
 def main(weights: str) -> None:
-    """Load, tell the address, and wait."""
+    """Load the model, print the address, and wait."""
     # An extra, and only this program loads it.
     import xllamacpp
 
@@ -25,7 +25,7 @@ def main(weights: str) -> None:
     parameters.hostnames = ["127.0.0.1"]
     parameters.port = 0
     parameters.n_ctx = CONTEXT_TOKENS
-    # One answer at a time: others wait, and what else runs beside it does not change what is said.
+    # One answer at a time: concurrent requests wait, so that they do not affect each other's answers.
     parameters.n_parallel = 1
     # Two threads on two cores that anything else uses fell from 94 tokens a second to 2.
     parameters.cpuparams.n_threads = 1

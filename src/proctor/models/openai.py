@@ -5,10 +5,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from proctor.json_values import whole_number
-from proctor.model import Request, ToolRequest
+from proctor.json_values import as_whole_number
+from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models.providers import Endpoint
-from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 RENAMED_LIMIT = re.compile(r"o[1-9]|gpt-5")
@@ -106,16 +105,16 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
     prompt, completion = (
-        whole_number(usage.get("prompt_tokens")),
-        whole_number(usage.get("completion_tokens")),
+        as_whole_number(usage.get("prompt_tokens")),
+        as_whole_number(usage.get("completion_tokens")),
     )
     # Gemini and xAI count reasoning in the total only; it is billed nevertheless. An answer cut off while
     # reasoning has no completion tokens.
-    hidden = max(0, whole_number(usage.get("total_tokens")) - prompt - completion) if prompt else 0
+    hidden = max(0, as_whole_number(usage.get("total_tokens")) - prompt - completion) if prompt else 0
     return Usage(
         input_tokens=prompt,
         # DeepSeek's own name of it.
-        cached_tokens=whole_number(usage.get("prompt_cache_hit_tokens") if cached is None else cached),
+        cached_tokens=as_whole_number(usage.get("prompt_cache_hit_tokens") if cached is None else cached),
         output_tokens=completion + hidden,
-        reasoning_tokens=whole_number(reasoning) or hidden,
+        reasoning_tokens=as_whole_number(reasoning) or hidden,
     )

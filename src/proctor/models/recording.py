@@ -73,9 +73,9 @@ def first_difference(recorded: Any, now: Any, where: str = "") -> str:
         for key in sorted({*recorded, *now}, key=str):
             below = f"{where}.{key}" if where else str(key)
             if key not in recorded:
-                return f"{below} is new: {_shown(now[key])}"
+                return f"{below} is new: {_excerpt(now[key])}"
             if key not in now:
-                return f"{below} is gone: it was {_shown(recorded[key])}"
+                return f"{below} is gone: it was {_excerpt(recorded[key])}"
             if difference := first_difference(recorded[key], now[key], below):
                 return difference
         return ""
@@ -90,7 +90,7 @@ def first_difference(recorded: Any, now: Any, where: str = "") -> str:
         return ""
     if isinstance(recorded, str) and isinstance(now, str):
         return f"{where}: {_around(recorded, now)}"
-    return f"{where}: recorded {_shown(recorded)}, now {_shown(now)}"
+    return f"{where}: recorded {_excerpt(recorded)}, now {_excerpt(now)}"
 
 
 def _mask(value: Any, own: re.Pattern[str] | None) -> Any:
@@ -121,12 +121,11 @@ def _around(recorded: str, now: str) -> str:
         min(len(recorded), len(now)),
     )
     start = max(0, position - SHOWN_CHARACTERS // 4)
-    return (
-        f"recorded {_shown(recorded[start:])}, now {_shown(now[start:])} (from character {position + 1} on)"
-    )
+    before, after = _excerpt(recorded[start:]), _excerpt(now[start:])
+    return f"recorded {before}, now {after} (from character {position + 1} on)"
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
 
@@ -168,10 +167,10 @@ class Recording:
 
     replays: Literal[False] = False
 
-    def __init__(self, file: Path, blot: Callable[[str], str] = str) -> None:
-        """Appends to an existing file; `blot` removes secrets from what is written."""
+    def __init__(self, file: Path, redact: Callable[[str], str] = str) -> None:
+        """Appends to an existing file; `redact` removes secrets from what is written."""
         self.file = file
-        self._redact = blot
+        self._redact = redact
         self._takes: Counter[tuple[str, str]] = Counter()
         if file.exists():
             for line in lines_of(file):
@@ -233,7 +232,7 @@ class RecordedTake:
         self._open.add(self._started)
         return self._started
 
-    def keep(self, number: int, exchange: Exchange) -> None:
+    def write(self, number: int, exchange: Exchange) -> None:
         """Write the exchange with that number."""
         self._open.discard(number)
         body = canonical_request(exchange.request, self._volatile)
@@ -495,5 +494,5 @@ def find_recording(model: str, folders: Iterable[Path]) -> Replay:
     raise NotFound(f"there is no recording `{name}` in {places}")
 
 
-Tape = Recording | Replay
+RecordingOrReplay = Recording | Replay
 """A file that traffic is recorded to or replayed from."""

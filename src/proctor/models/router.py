@@ -1,4 +1,4 @@
-"""Ask any model by name: find its provider, send the request, price and record the call.
+"""Call any model by name: find its provider, send the request, price and record the call.
 
 Keys come in with the environment and leave in request headers only; no record contains one.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from proctor.models.gateway.server import Gateway
     from proctor.models.local import LocalServer
     from proctor.models.providers import Endpoint
-    from proctor.models.recording import RecordedTake, ReplayedTake, Tape
+    from proctor.models.recording import RecordedTake, RecordingOrReplay, ReplayedTake
     from proctor.models.wire import WireFormat
 
     Take = RecordedTake | ReplayedTake
@@ -67,12 +67,12 @@ class ModelRouter:
         client: Client | None = None,
         pools: RatePools | None = None,
         keep_bodies: bool = False,
-        tape: Tape | None = None,
+        recording: RecordingOrReplay | None = None,
         needs_prices: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`folders` are searched for scripts; `prices` are declared prices; `keep_bodies` records the bodies
-        of requests and responses; `tape` records or replays all traffic and is closed by the caller; with
+        of requests and responses; `recording` records or replays all traffic; the caller closes it. With
         `needs_prices`, `check` rejects models without a known price.
         """
         self._environment = environment
@@ -84,7 +84,7 @@ class ModelRouter:
         """Limits on concurrent calls, by provider and model."""
         self._client = client
         self._given_pools = pools
-        self.tape = tape
+        self.recording = recording
         self._keep_bodies = keep_bodies
         # Prices depend on the date; a batch uses those of its start.
         self._priced_at = now()
@@ -105,7 +105,7 @@ class ModelRouter:
     @property
     def is_replayed(self) -> bool:
         """Whether a recording answers in place of the models."""
-        return self.tape is not None and self.tape.replays
+        return self.recording is not None and self.recording.replays
 
     async def answer(self, request: Request) -> Answer:
         """Answer, or raise a `ModelError`. When cancelled, close the connection."""
@@ -125,7 +125,7 @@ class ModelRouter:
         calls are filed under `item_id`; `volatile` are the folders and ids of this attempt. `say` receives
         recording mismatches and parameters that the provider does not support.
         """
-        take = self.tape.take(item_id, "process", volatile) if self.tape else None
+        take = self.recording.take(item_id, "process", volatile) if self.recording else None
         return _AttemptModel(self, waited, take, say)
 
     def route(self, model: str) -> Route:

@@ -15,9 +15,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.errors import ModelError, RateLimited, UsageError
-from proctor.model import Answer, Request, ToolRequest
+from proctor.model import Answer, Request, ToolRequest, WireAnswer
 from proctor.models.prices import FREE, Price
-from proctor.models.wire import WireAnswer
 from proctor.session import ModelCall, Usage
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ async def _call_litellm(library: Any, request: Request) -> WireAnswer:
     except Exception as failure:
         raise _attributed(failure) from failure
     try:
-        # Loaded here, as everything that speaks to providers: a run on scripted models needs none of it.
+        # Loaded here, as everything that calls providers: a run on scripted models needs none of it.
         from proctor.models import openai
 
         return openai.read(answer.model_dump())
@@ -154,14 +153,14 @@ def imported_function(name: str) -> Callable[[Request], Any]:
     """The function that `python/module:function` names."""
     module, colon, path = name.removeprefix(PYTHON_PREFIX).partition(":")
     try:
-        found: Any = import_module(module)
+        attribute: Any = import_module(module)
         for part in path.split("."):
-            found = getattr(found, part)
+            attribute = getattr(attribute, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"there is no model {name}: {error}\nWrite python/module:function.") from error
-    if not colon or not callable(found):
+    if not colon or not callable(attribute):
         raise UsageError(f"{name} is not a function\nWrite python/module:function.")
-    function: Callable[[Request], Any] = found
+    function: Callable[[Request], Any] = attribute
     return function
 
 
@@ -338,7 +337,7 @@ async def answer_recorded(
         outcome = {"error": "it was cancelled", "reason": "cancelled"}
         raise
     finally:
-        take.keep(
+        take.write(
             number,
             Exchange(
                 wire=IN_PROCESS,

@@ -26,9 +26,8 @@ from typing import Any
 
 from proctor.errors import ModelError, NotFound, RateLimited, UsageError
 from proctor.item import digest_of
-from proctor.json_values import whole_number
-from proctor.model import Request, ToolRequest
-from proctor.models.wire import WireAnswer
+from proctor.json_values import as_whole_number
+from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.session import Usage
 
 PREFIX = "scripted/"
@@ -218,6 +217,6 @@ def _fill(template: str, request: Request, prompt: str, match: re.Match[str] | N
     return PLACEHOLDER.sub(lambda hole: str(values.get(hole[1], hole[0])), template)
 
 
-def _usage(given: Mapping[str, Any]) -> Usage:
-    _check_keys("usage", given, ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"))
-    return Usage(**{name: whole_number(value) for name, value in given.items()})
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    _check_keys("usage", usage, ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"))
+    return Usage(**{name: as_whole_number(value) for name, value in usage.items()})

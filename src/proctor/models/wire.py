@@ -1,22 +1,12 @@
 """The contract of wire formats, kept by the modules `openai` and `anthropic`: plain functions, no state."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from proctor.model import Request, ToolRequest
+from proctor.model import Request, WireAnswer
 
 if TYPE_CHECKING:
     from proctor.models.providers import Endpoint
-from proctor.session import Usage
-
-
-class WireAnswer(NamedTuple):
-    """A parsed answer, independent of wire formats."""
-
-    text: str
-    usage: Usage
-    tool_requests: tuple[ToolRequest, ...] = ()
-    finish_reason: str = "stop"
 
 
 class WireFormat(Protocol):

@@ -37,28 +37,21 @@ def read_data(path: Path) -> Any:
 
 
 def read_yaml_source(path: Path) -> PlanSource:
+    """A YAML file with positions; its problems are in the source."""
     return read_source(bytes_of(path), file=str(path))
 
 
 def read_text_file(path: Path) -> str:
+    """A UTF-8 file; raises `UsageError` when it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
 
 
-# Criteria: written in a config, or built-in rubrics.
-
-
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(@(session|trace|tool_call))?")
-
-
 _DEFINITIONS = (".yaml", ".yml", ".json")
-
-
 SCALES = ("binary", "scalar", "categorical", "extraction")
-
-
 RUBRICS = Path(str(files("proctor").joinpath("rubrics")))
 
 
@@ -87,9 +80,9 @@ def is_evaluator(entry: Mapping[str, Any]) -> bool:
 
 def evaluator_of(entry: Mapping[str, Any], judge: str) -> dict[str, Any]:
     """An evaluator as runners need it."""
-    given = {key: value for key, value in entry.items() if value is not None}
-    if odd := set(given) - {"name", "model", "passes_at"}:
-        problem = f"the evaluator `{entry['name']}` says itself how it judges, and has no `{min(odd)}`"
+    values = {key: value for key, value in entry.items() if value is not None}
+    if odd := set(values) - {"name", "model", "passes_at"}:
+        problem = f"the evaluator `{entry['name']}` has its own instructions, and no setting `{min(odd)}`"
         raise UsageError(f"{problem}\nIt may have: name, model, passes_at.")
     return {
         "name": entry["name"],
@@ -121,9 +114,7 @@ def _shipped(name: str) -> dict[str, Any]:
     if Path(name).name != name or not path.is_file():
         known = rubric_names()
         remedy = did_you_mean(name, known) or f"There are: {', '.join(known)}."
-        raise UsageError(
-            f"there is no rubric called `{name}`\n{remedy} Or write `instructions` for one of your own."
-        )
+        raise UsageError(f"there is no rubric called `{name}`\n{remedy} Or write your own `instructions`.")
     data: dict[str, Any] = read_data(path)
     return data
 
@@ -134,7 +125,7 @@ def _criteria(written: Mapping[str, Any]) -> Iterator[Criterion]:
         yield _criterion(written, written["name"], "")
         return
     for aspect in aspects:
-        # What the whole says holds for its parts, unless they say otherwise.
+        # Aspects inherit the settings of the entry.
         joined = {**written, **{name: value for name, value in aspect.items() if value is not None}}
         above = written.get("instructions") or written.get("description") or ""
         yield _criterion(joined, f"{written['name']}.{aspect['name']}", above)
@@ -173,7 +164,7 @@ def _check_mark(name: str, scale: str, high: float, passes_at: float | None) -> 
         return
     if scale == "categorical":
         raise UsageError(
-            f"the evaluator `{name}` is categorical and has no number to hold against `passes_at`\n"
+            f"the evaluator `{name}` is categorical and has no number to compare with `passes_at`\n"
             "Remove it, or choose another scale."
         )
     most = {"scalar": high, "binary": 1}.get(scale)
@@ -184,20 +175,17 @@ def _check_mark(name: str, scale: str, high: float, passes_at: float | None) -> 
         )
 
 
-# Evaluators of experiments, by name.
-
-
 def judges_of(source: PlanSource, narrator: str) -> tuple[list[dict[str, Any]], list[Problem]]:
     """Evaluators as runners need them, and problems. The default judge is the narrator."""
-    found, problems = list[dict[str, Any]](), list[Problem]()
+    criteria, problems = list[dict[str, Any]](), list[Problem]()
     for number, written in enumerate(source.data.get("evaluators") or ()):
         entry = {"name": written} if isinstance(written, str) else written
         try:
-            found.append(_judge(entry, source.data.get("judge_model") or narrator))
+            criteria.append(_judge(entry, source.data.get("judge_model") or narrator))
         except UsageError as error:
             problem, _, remedy = str(error).partition("\n")
             problems.append(source.problem(("evaluators", number), problem, remedy))
-    return found, problems
+    return criteria, problems
 
 
 def judge_models(judges: Sequence[Mapping[str, Any]]) -> list[str]:

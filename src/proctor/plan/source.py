@@ -1,10 +1,7 @@
-"""A text the user wrote, as plain data that still knows where each part of it stands.
+"""Data of a user's file with the position of each part, so that problems are shown at line and column.
 
-Every file of the product that people write in YAML comes through here, so that whatever is wrong
-with it can be shown at its line and column. A value that may be a secret is never part of what is
-shown: anything below `env`, and anything whose name speaks of keys, tokens or passwords.
-
-Knows nothing of YAML, of what the data means, or of disks.
+Messages never show values that may be secret: anything below `env`, and values whose name contains key,
+token, password or the like.
 """
 
 import os
@@ -19,27 +16,17 @@ from typing import Any, NamedTuple, NoReturn
 from proctor.errors import Place, PlanError, Problem, UsageError
 
 KeyPath = tuple[str | int, ...]
-"""How to get from the whole to a part: names in mappings, indices in lists."""
-
-
+"""Path of a value: keys of mappings, indices of lists."""
 MOST_PROBLEMS = 100
-"""Nobody reads more at once, and one wrong name in 10,000 items would make 10,000."""
-
-
+"""Problems reported at once: one wrong name in 10,000 items would make 10,000."""
 LONGEST_EXCERPT = 160
-
-
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
-
-
 _SECRET = re.compile(r"key|token|secret|passw|passphrase|credential|^env$", re.IGNORECASE)
-
-
 _COUNT_OF_TOKENS = re.compile(r"(max|min)[a-z_-]*tokens", re.IGNORECASE)
 
 
 class ValuePlace(NamedTuple):
-    """Where a value stands, and where the parts of it do. Lines and columns count from 1."""
+    """Position of a value and of its parts. Lines and columns count from 1."""
 
     line: int
     column: int
@@ -47,7 +34,7 @@ class ValuePlace(NamedTuple):
 
 
 class KeyPlace(NamedTuple):
-    """Where a mapping's key stands, and its value."""
+    """Position of a key and of its value."""
 
     line: int
     column: int
@@ -55,7 +42,7 @@ class KeyPlace(NamedTuple):
 
 
 class TextSpan(NamedTuple):
-    """From one character of the text up to another, which is not part of it."""
+    """A range of the text; its end is exclusive."""
 
     line: int
     column: int
@@ -79,7 +66,7 @@ class PlanSource:
     spot: ValuePlace = field(repr=False)
     secrets: Sequence[TextSpan] = field(repr=False, default=())
     problems: Sequence[Problem] = ()
-    """What is wrong already, though the data could be read: a key given twice, an unknown tag."""
+    """Problems that did not prevent reading: a duplicate key, an unknown tag."""
 
     def place(self, path: KeyPath, *, of_key: bool = False) -> Place:
         """Position of the value at `path`, or of its key; of the nearest enclosing part if there is none."""
@@ -130,14 +117,14 @@ class PlanSource:
     def _excerpt(self, line: int) -> str:
         if line > len(self._lines):
             return ""
-        shown = self._lines[line - 1]
-        # From right to left, so that the columns of the spans still to be hidden stay true.
+        excerpt = self._lines[line - 1]
+        # From right to left, so that the columns of the remaining spans stay valid.
         for span in sorted(self._secrets_of_line.get(line, ()), reverse=True):
             start = span.column - 1 if span.line == line else 0
-            end = span.end_column - 1 if span.end_line == line else len(shown)
+            end = span.end_column - 1 if span.end_line == line else len(excerpt)
             if start < end:
-                shown = f"{shown[:start]}…{shown[end:]}"
-        return shortened(shown.rstrip(), LONGEST_EXCERPT)
+                excerpt = f"{excerpt[:start]}…{excerpt[end:]}"
+        return shortened(excerpt.rstrip(), LONGEST_EXCERPT)
 
 
 def is_secret(path: KeyPath) -> bool:
@@ -153,13 +140,13 @@ def shortened(text: str, length: int) -> str:
 def refuse(problems: Sequence[Problem]) -> NoReturn:
     """Raise all problems together, in order of lines."""
     ordered = sorted(problems, key=lambda problem: (problem.at.file, problem.at.line, problem.at.column))
-    shown = list(dict.fromkeys(ordered))
-    left_out = len(shown) - MOST_PROBLEMS
+    unique = list(dict.fromkeys(ordered))
+    left_out = len(unique) - MOST_PROBLEMS
     if left_out > 0:
-        last = shown[MOST_PROBLEMS - 1].at
+        last = unique[MOST_PROBLEMS - 1].at
         more = "1 more problem" if left_out == 1 else f"{left_out:,} more problems"
-        shown[MOST_PROBLEMS:] = [Problem(at=last, problem=f"and {more} after this one")]
-    raise PlanError(shown)
+        unique[MOST_PROBLEMS:] = [Problem(at=last, problem=f"and {more} after this one")]
+    raise PlanError(unique)
 
 
 def _below(spot: ValuePlace, step: str | int) -> KeyPlace | None:
@@ -172,20 +159,14 @@ def _below(spot: ValuePlace, step: str | int) -> KeyPlace | None:
     return None
 
 
-# Read YAML text into a `Source`.
-
-
 MOST_BYTES = 16 * 1024 * 1024
 
 
-# Files that users name, as bytes to be read as YAML.
-
-
 def bytes_of(path: Path, what: str = "", *, remedy: str = "") -> bytes:
-    """What a file holds; raises `UsageError` where it cannot be had.
+    """The contents of a file; raises `UsageError` when it cannot be read.
 
-    `what` is what the file should be: `the plan`. A byte more than may be read is enough to know that it
-    is too large, which whoever reads it says.
+    `what` names the file in messages: `the plan`. Reads at most one byte more than is allowed: enough for
+    the parser to report that it is too large.
     """
     try:
         with path.open("rb") as file:
@@ -195,14 +176,11 @@ def bytes_of(path: Path, what: str = "", *, remedy: str = "") -> bytes:
         raise UsageError(f"cannot read {named}: {error.strerror}\n{remedy}".rstrip()) from error
 
 
-# Find the path that is meant, and a name for it that is the same on every machine.
-
-
 @lru_cache(maxsize=10_000)
 def resolved(written: str, *, folder: Path, home: Path) -> str:
-    """The absolute path meant by `written`: `~` is `home`, and the rest is relative to `folder`.
+    """The absolute path of `written`, relative to `folder`; `~` is `home`.
 
-    Links are not followed: the name a user gives a repository is the one that counts.
+    Links are not followed: a repository keeps the name that the user gives it.
     """
     if written == "~" or written.startswith("~/"):
         written = str(home / written[2:])
@@ -210,7 +188,7 @@ def resolved(written: str, *, folder: Path, home: Path) -> str:
 
 
 def repository_names(paths: Iterable[str]) -> dict[str, str]:
-    """Each path's shortest tail that no other path shares: `api`, or `a/api` beside `b/api`."""
+    """The shortest unique suffix of each path: `api`, or `a/api` beside `b/api`."""
     names: dict[str, str] = {}
     unnamed = {path: PurePath(path).parts for path in paths}
     length = 1

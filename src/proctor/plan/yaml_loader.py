@@ -1,10 +1,8 @@
-"""Build data from the events of a YAML parser, noting where each part stands.
+"""YAML loader that records the position of each value.
 
-Refuses keys given twice, unknown tags and endless aliases, and counts what aliases amount to before
-they are followed, so that a few lines cannot become a billion values. Keys are always text, as
-written. What is wrong is collected; only what makes going on pointless stops the walk.
-
-Knows nothing of text encodings, files or what the data means.
+Rejects duplicate keys, unknown tags and recursive aliases, and counts expanded aliases before they are
+followed, so that a few lines cannot become a billion values. Keys are always text, as written. Problems are
+collected; only those that make the rest meaningless stop the loader.
 """
 
 import math
@@ -40,15 +38,9 @@ from proctor.plan.source import (
 
 
 CORE = "tag:yaml.org,2002:"
-
-
 Scalar = str | int | float | bool | None
-
-
 MOST_DIGITS = 400
-"""Longer than any number that means something, shorter than what Python refuses to print (4,300)."""
-
-
+"""Longer than any meaningful number, shorter than what Python refuses to print (4,300)."""
 _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -57,27 +49,13 @@ _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
 }
-
-
 _NUMBER_STARTS = frozenset("0123456789+-.")
-
-
 _INTEGER = re.compile(r"[-+]?[0-9]+")
-
-
 _OCTAL = re.compile(r"0o[0-7]+")
-
-
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
-
-
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-
-
 _UNSAYABLE = re.compile("[\x00\ud800-\udfff]")
-"""What no program takes as an argument, and no file as UTF-8. Only an escape can write it."""
-
-
+"""NUL and surrogates: not valid in arguments or UTF-8. Only an escape can write them."""
 _KINDS: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
     "bool": (bool,),
@@ -87,28 +65,28 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def plain_scalar(text: str) -> Scalar:
-    """What unquoted `text` means. Raises ValueError, in words for people, when it means too much."""
+    """The value of an unquoted scalar. Raises ValueError, with a message for users, when it is too large."""
     if text in _WORDS:
         return _WORDS[text]
     return _number(text) if text[0] in _NUMBER_STARTS else text
 
 
 def tagged_scalar(text: str, tag: str) -> Scalar:
-    """What `text` means under an explicit tag such as `!!str`. Raises ValueError when it cannot."""
+    """The value of `text` under an explicit tag such as `!!str`. Raises ValueError when it is invalid."""
     name = tag.removeprefix(CORE)
     if tag == "!" or name == "str":
         return text
     if not tag.startswith(CORE) or name not in _KINDS:
         raise ValueError(f"the tag `{tag}` is not known here")
     value = plain_scalar(text)
-    # `True` is an `int` to Python and not to anybody else.
+    # In Python, `True` is an `int`.
     if not isinstance(value, _KINDS[name]) or (name != "bool" and isinstance(value, bool)):
         raise ValueError(f"the text is no `!!{name}`")
     return float(value) if name == "float" and isinstance(value, int) else value
 
 
 def check_sayable(text: str) -> None:
-    """Raise ValueError for text that no program, file or database would take."""
+    """Raise ValueError for text that is not valid in arguments, files or databases."""
     if _UNSAYABLE.search(text):
         raise ValueError("the text holds a character that cannot be passed on (NUL, or half of a pair)")
 
@@ -131,17 +109,13 @@ def _short(digits: str) -> str:
 
 MOST_VALUES = 1_000_000
 """Counted as if every alias were written out."""
-
-
 MOST_LEVELS = 64
-
-
 _MERGE = "<<"
 
 
 @dataclass(slots=True)
 class _OpenCollection:
-    """A mapping or a list whose end has not been seen yet."""
+    """A mapping or list that is not closed yet."""
 
     line: int
     column: int
@@ -158,30 +132,30 @@ class _OpenCollection:
     key_column: int = 0
     key_merges: bool = False
     refused: bool = False
-    """The key was given before: its value is read and dropped."""
+    """The key is a duplicate: its value is read and dropped."""
     merged: list[tuple[Any, ValuePlace]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Anchored:
-    """What an alias stands for."""
+    """The value of an anchor."""
 
     value: Any
     spot: ValuePlace
     size: int
     height: int
     span: TextSpan
-    """Where it is written, from its first character to its last."""
+    """Its position in the text."""
 
 
 class YamlLoader:
-    """Builds data from events, from the first to the last."""
+    """Builds data from the events of the parser."""
 
     def __init__(self, file: str, text: str) -> None:
         self.file, self.text = file, text
         self.open: list[_OpenCollection] = []
         self.anchors: dict[str, _Anchored | None] = {}
-        """None: the anchor's own value is still open, and an alias to it would have no end."""
+        """None: the value of the anchor is still open; an alias to it would be recursive."""
         self.counted = 0
         self.documents = 0
         self.data: Any = None
@@ -190,7 +164,7 @@ class YamlLoader:
         self.wrong: list[tuple[int, int, str, str]] = []
 
     def take(self, event: yaml.Event) -> None:
-        """Go one event further."""
+        """Process one event."""
         if isinstance(event, ScalarEvent):
             self._scalar(event)
         elif isinstance(event, (MappingStartEvent, SequenceStartEvent)):
@@ -206,17 +180,17 @@ class YamlLoader:
                 self.stop(line, column, "a second document starts here", "Put each into a file of its own.")
 
     def source(self) -> PlanSource:
-        """All that was read, with what was wrong on the way."""
+        """The data, with the problems found."""
         read = PlanSource(self.file, self.text, self.data, self.spot, tuple(self.secrets))
         return replace(read, problems=tuple(read.problem_at(*wrong) for wrong in self.wrong))
 
     def stop(self, line: int, column: int, problem: str, remedy: str = "") -> NoReturn:
-        """Give up: raise this with all that was wrong before it."""
+        """Raise this problem together with the earlier ones."""
         self.wrong.append((line, column, problem, remedy))
         refuse(self.source().problems)
 
     def is_inside_secret(self) -> bool:
-        """Whether what comes next belongs to something that must not be shown."""
+        """Whether the next value is part of a secret."""
         return bool(self.open) and self._is_secret(self.open[-1])
 
     def _scalar(self, event: ScalarEvent) -> None:
@@ -295,23 +269,23 @@ class YamlLoader:
         if event.anchor not in self.anchors:
             remedy = f"Put `&{event.anchor}` in front of what it should stand for, further up."
             self.stop(line, column, f"`*{event.anchor}` stands for nothing", remedy)
-        found = self.anchors[event.anchor]
-        if found is None:
+        anchor = self.anchors[event.anchor]
+        if anchor is None:
             self.stop(line, column, f"`*{event.anchor}` stands inside of what it stands for")
         top = self.open[-1] if self.open else None
         if top is not None and top.key is None and isinstance(top.values, dict):
-            if not isinstance(found.value, str):
+            if not isinstance(anchor.value, str):
                 self.stop(line, column, "only text can be a name", "Write the name out.")
-            self._key(top, found.value, line, column)
+            self._key(top, anchor.value, line, column)
             return
-        self._count(found.size, line, column)
-        self._check_depth(len(self.open) + found.height - 1, line, column)
+        self._count(anchor.size, line, column)
+        self._check_depth(len(self.open) + anchor.height - 1, line, column)
         if self.is_inside_secret():
-            self.secrets.append(found.span)
-        self._put(found.value, found.spot, found.height)
+            self.secrets.append(anchor.span)
+        self._put(anchor.value, anchor.spot, anchor.height)
 
     def _put(self, value: Any, spot: ValuePlace, height: int) -> None:
-        """Give a finished value to the mapping or list it stands in."""
+        """Add a finished value to the mapping or list that contains it."""
         if not self.open:
             self.data, self.spot = value, spot
             return
@@ -329,7 +303,7 @@ class YamlLoader:
         top.key = None
 
     def _merge(self, into: _OpenCollection, value: Any, spot: ValuePlace) -> None:
-        """`<<`: what a mapping has not itself, it takes from others, the first of them first."""
+        """`<<`: add keys of other mappings that this one lacks; the first mapping takes precedence."""
         others: Iterable[tuple[Any, ValuePlace]] = [(value, spot)]
         if isinstance(value, list) and isinstance(spot.inside, list):
             others = zip(value, spot.inside, strict=True)
@@ -368,16 +342,9 @@ def _span_of(event: Any) -> TextSpan:
     return TextSpan(*_start_of(event), *_event_end(event))
 
 
-# Read YAML text into a `Source`.
-
-
-# libyaml where PyYAML was built with it; the same events, ten times slower, where it was not.
+# libyaml if PyYAML was built with it; otherwise the same events, ten times slower.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
 _REMEDIES = {
     "mapping values are not allowed": "Put text that holds a colon and a space in quotes.",
     "cannot start any token": "Indent with spaces, not tabs; put text that starts with @, ` or % in quotes.",
@@ -390,10 +357,10 @@ _REMEDIES = {
 
 
 def read_source(text: str | bytes, *, file: str, loader: Any = LOADER) -> PlanSource:
-    """The data of a YAML text with the place of each part.
+    """The data of a YAML text with the position of each part.
 
-    Raises `PlanError` when it is no YAML, or more of it than anyone means. What is wrong but could
-    be read past is in the source's `problems`, to be reported with whatever else is found.
+    Raises `PlanError` when it is not YAML, or too large. Problems that do not prevent reading are in the
+    source's `problems`, to be reported with those found later.
     """
     written = _printable(_decoded(text, file), file)
     walk = YamlLoader(file, written)
@@ -403,7 +370,7 @@ def read_source(text: str | bytes, *, file: str, loader: Any = LOADER) -> PlanSo
     except yaml.MarkedYAMLError as error:
         _stop_at_syntax(walk, error)
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        # The parser gives no place for these: a character or an escape it cannot take.
+        # The parser gives no position for an invalid character or escape.
         walk.stop(1, 1, f"this cannot be read as YAML: {type(error).__name__}")
     return walk.source()
 
@@ -430,10 +397,10 @@ def _decoded(text: str | bytes, file: str) -> str:
 
 
 def _printable(text: str, file: str) -> str:
-    found = _UNPRINTABLE.search(text)
-    if found:
-        line, column = _end_of(text[: found.start()])
-        problem = f"the character U+{ord(found[0]):04X} may not stand in YAML"
+    match = _UNPRINTABLE.search(text)
+    if match:
+        line, column = _end_of(text[: match.start()])
+        problem = f"the character U+{ord(match[0]):04X} may not stand in YAML"
         remedy = 'Remove it, or write it as an escape in double quotes, such as "\\x1b".'
         refuse([PlanSource(file, "", None, ValuePlace(1, 1)).problem_at(line, column, problem, remedy)])
     return text
@@ -445,18 +412,18 @@ def _end_of(text: str) -> tuple[int, int]:
 
 
 def _stop_at_syntax(walk: YamlLoader, error: yaml.MarkedYAMLError) -> NoReturn:
-    # A quote that is never closed is found at the end of the file, and mended where it was opened.
+    # An unclosed quote is detected at the end of the file; report it where it was opened.
     opened = error.context_mark if "quoted" in str(error.context) else None
     mark = opened or error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    said = str(error.problem or error.context or "it breaks off")
-    remedy = next((words for part, words in _REMEDIES.items() if part in said), "")
-    # What stands there was not read, so nobody knows which part of the line is a secret.
+    problem = str(error.problem or error.context or "it breaks off")
+    remedy = next((hint for part, hint in _REMEDIES.items() if part in problem), "")
+    # The line was not parsed, so any part of it may be secret.
     if walk.is_inside_secret() or _speaks_of_secrets(walk.text, line):
         walk.secrets.append(TextSpan(line, 1, line + 1, 1))
-    walk.stop(line, column, f"this is not YAML: {said}", remedy)
+    walk.stop(line, column, f"this is not YAML: {problem}", remedy)
 
 
 def _speaks_of_secrets(text: str, line: int) -> bool:
-    words = re.findall(r"[\w-]+", "".join(LINE_BREAK.split(text)[line - 1 : line]))
-    return any(map(is_secret_name, words))
+    names = re.findall(r"[\w-]+", "".join(LINE_BREAK.split(text)[line - 1 : line]))
+    return any(map(is_secret_name, names))

@@ -1,9 +1,11 @@
 """Run programs so that everything they start can be ended, under a supervisor process (`warden.py`).
 
-Names are loaded when they are first used: a run without programs loads none of it.
+Names of `program.py` are loaded when they are first used: a run without programs loads none of it.
 """
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from proctor.processes.program import (
@@ -16,16 +18,13 @@ if TYPE_CHECKING:
         run,
         started,
     )
-    from proctor.processes.streams import Clip, clipped, undisturbed
 
 __all__ = [
     "ATTEMPT_MARKER",
-    "Clip",
     "CouldNotStart",
     "Program",
     "ProgramEnd",
     "ProgramResult",
-    "clipped",
     "end_attempt",
     "run",
     "started",
@@ -35,10 +34,26 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """Load a name from the module that defines it."""
+        """Load a name of `program.py`."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        home = "streams" if name in ("Clip", "clipped", "undisturbed") else "program"
-        return getattr(import_module(f"{__name__}.{home}"), name)
+        return getattr(import_module(f"{__name__}.program"), name)
+
+
+T = TypeVar("T")
+
+
+async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
+    """Finish `work` even when cancelled meanwhile; the cancellation is raised afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as late:
+            cancelled = late
+    if cancelled is not None:
+        raise cancelled
+    return task.result()

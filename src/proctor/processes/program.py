@@ -20,15 +20,13 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from proctor.errors import ProctorError
-from proctor.processes import warden
+from proctor.formatting import KEPT_CHARACTERS, Clip
+from proctor.processes import undisturbed, warden
 from proctor.processes.streams import (
-    KEPT_CHARACTERS,
-    Clip,
     ClippedStreamReader,
     LineSplitter,
     StreamReader,
     text_decoder,
-    undisturbed,
 )
 
 T = TypeVar("T")
@@ -232,13 +230,13 @@ async def start(launch: Launch) -> Program:
 
 def _start_warden(launch: Launch, far: socket.socket, marker: str) -> "subprocess.Popen[bytes]":
     command = launch.command
-    words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-    if not words:
+    arguments = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+    if not arguments:
         raise ValueError("the command is empty")
     about = [str(far.fileno()), str(launch.grace_seconds), marker]
     with _standard_input(launch.typed) as stdin:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", warden.__file__, *about, *words],
+            [sys.executable, "-I", "-S", warden.__file__, *about, *arguments],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if launch.together else subprocess.PIPE,
@@ -281,11 +279,11 @@ def _same(protocol: asyncio.Protocol) -> asyncio.Protocol:
 
 
 def _end_of(messages: Sequence[str]) -> ProgramEnd:
-    words = [line.partition(" ") for line in messages]
-    statuses = [int(rest) for word, _, rest in words if word == "status"]
+    reports = [line.partition(" ") for line in messages]
+    statuses = [int(rest) for word, _, rest in reports if word == "status"]
     # Without a status the warden was killed, and then the program.
     code = os.waitstatus_to_exitcode(statuses[0]) if statuses else -9
-    left = tuple(rest for word, _, rest in words if word == "left")
+    left = tuple(rest for word, _, rest in reports if word == "left")
     if code >= 0:
         return ProgramEnd(exit_code=code, leftovers=left)
     return ProgramEnd(exit_code=128 - code, signal=-code, leftovers=left)

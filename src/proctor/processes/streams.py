@@ -7,65 +7,16 @@ buffered, and a slow reader makes the program wait.
 import asyncio
 from codecs import getincrementaldecoder
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+
+from proctor.formatting import Clip
 
 LINE_LIMIT = 8 * 1024 * 1024
 """Bytes of one line that are kept; a model's answer with everything in it has been seen at 3 MB."""
 
 
-KEPT_CHARACTERS = 64 * 1024
-"""Of a long output, this much of its beginning and this much of its end are kept."""
-
-
 HELD_BYTES = 1024 * 1024
 """Output that may be buffered before the program has to wait for the reader."""
-
-
-class Clip:
-    """The beginning and the end of a text of any length, in little memory."""
-
-    def __init__(self, keep: int = KEPT_CHARACTERS) -> None:
-        self._keep = keep
-        self._head: list[str] = []
-        self._head_size = 0
-        self._tail: deque[str] = deque()
-        self._tail_size = 0
-        self._gone = 0
-
-    def add(self, text: str) -> None:
-        """Add the next chunk."""
-        room = self._keep - self._head_size
-        if room > 0:
-            self._head.append(text[:room])
-            self._head_size += len(self._head[-1])
-            text = text[room:]
-        if text:
-            self._tail.append(text)
-            self._tail_size += len(text)
-            self._trim()
-
-    def _trim(self) -> None:
-        while self._tail_size - len(self._tail[0]) >= self._keep:
-            gone = len(self._tail.popleft())
-            self._tail_size -= gone
-            self._gone += gone
-
-    @property
-    def text(self) -> str:
-        """The whole text, or head and tail with a line between them that counts what is missing."""
-        tail = "".join(self._tail)
-        cut = max(0, len(tail) - self._keep)
-        missing = self._gone + cut
-        between = f"\n[… {missing} characters left out …]\n" if missing else ""
-        return "".join(self._head) + between + tail[cut:]
-
-
-def clipped(text: str, keep: int = KEPT_CHARACTERS) -> str:
-    """The head and tail of a text."""
-    clip = Clip(keep)
-    clip.add(text)
-    return clip.text
 
 
 def text_decoder() -> Callable[[bytes], str]:
@@ -117,10 +68,10 @@ class LineSplitter:
             self._parts.append(part[:room])
 
     def _line(self) -> str:
-        kept = b"".join(self._parts)
-        dropped = self._size - len(kept)
+        line = b"".join(self._parts)
+        dropped = self._size - len(line)
         self._parts, self._size = [], 0
-        text = kept.decode("utf-8", "replace").replace("\0", "\ufffd").removesuffix("\r")
+        text = line.decode("utf-8", "replace").replace("\0", "\ufffd").removesuffix("\r")
         return f"{text}[… {dropped} bytes left out …]" if dropped else text
 
 
@@ -200,20 +151,3 @@ class ClippedStreamReader(asyncio.Protocol):
         """Close the pipe, read to the end or not."""
         if self._transport is not None:
             self._transport.close()
-
-
-T = TypeVar("T")
-
-
-async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
-    """Finish `work` even when cancelled meanwhile; the cancellation is raised afterwards."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as late:
-            cancelled = late
-    if cancelled is not None:
-        raise cancelled
-    return task.result()

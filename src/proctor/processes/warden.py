@@ -36,28 +36,28 @@ KILLING_SECONDS = 10.0
 
 def children_of(pid: int) -> list[int]:
     """The processes this one has started or adopted; none when it has ended."""
-    found: list[int] = []
+    children: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as children:
-                found.extend(map(int, children.read().split()))
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                children.extend(map(int, file.read().split()))
     except OSError:
         pass
-    return found
+    return children
 
 
 def descendants_of(pid: int) -> list[int]:
     """All running descendants of a process, parents before their children."""
-    found = [pid]
-    for parent in found:
-        found.extend(child for child in children_of(parent) if child not in found)
-    return [pid for pid in found[1:] if is_alive(pid)]
+    descendants = [pid]
+    for parent in descendants:
+        descendants.extend(child for child in children_of(parent) if child not in descendants)
+    return [pid for pid in descendants[1:] if is_alive(pid)]
 
 
 def marked_with(marker: str) -> list[int]:
     """All running processes that were started with `NAME=value` in their environment."""
     pattern = b"\0" + marker.encode() + b"\0"
-    found = []
+    marked = []
     for pid in sorted(every_process()):
         try:
             with open(f"/proc/{pid}/environ", "rb") as environment:
@@ -65,8 +65,8 @@ def marked_with(marker: str) -> list[int]:
         except OSError:
             continue
         if matches and is_alive(pid):
-            found.append(pid)
-    return found
+            marked.append(pid)
+    return marked
 
 
 def every_process() -> list[int]:
@@ -84,12 +84,12 @@ def is_alive(pid: int) -> bool:
 
 def ancestors_of(pid: int) -> set[int]:
     """The parent of a process, its parent, and so on."""
-    found: set[int] = set()
+    ancestors: set[int] = set()
     parent = state_and_parent(pid)[1]
-    while parent > 0 and parent not in found:
-        found.add(parent)
+    while parent > 0 and parent not in ancestors:
+        ancestors.add(parent)
         parent = state_and_parent(parent)[1]
-    return found
+    return ancestors
 
 
 def state_and_parent(pid: int) -> tuple[str, int]:
@@ -99,7 +99,7 @@ def state_and_parent(pid: int) -> tuple[str, int]:
 
 
 def birth_of(pid: int) -> bytes:
-    """Start time of a process in clock ticks: tells processes apart that reuse an id."""
+    """Start time of a process in clock ticks: distinguishes processes that reuse an id."""
     fields = _stat(pid)
     return fields[19] if fields else b""
 
@@ -117,11 +117,11 @@ def name_of(pid: int) -> str:
     """The command a process was started with, short enough to be read."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as command:
-            words = command.read(400).replace(b"\0", b" ").decode("utf-8", "replace")
+            command_line = command.read(400).replace(b"\0", b" ").decode("utf-8", "replace")
     except OSError:
-        words = ""
-    shown = "".join(c if c.isprintable() else " " for c in words).strip()
-    return shown[:80] or f"process {pid}"
+        command_line = ""
+    printable = "".join(c if c.isprintable() else " " for c in command_line).strip()
+    return printable[:80] or f"process {pid}"
 
 
 def send(pids: Iterable[int], *signals: signal.Signals) -> None:

@@ -12,9 +12,9 @@ from proctor.json_values import (
     as_name,
     as_number,
     as_text,
+    as_whole_number,
     maps_in,
     message_text,
-    whole_number,
 )
 from proctor.score import Level, Score
 from proctor.session import Event, Message, ModelCall, Role, Step, TimedEvent, ToolCall
@@ -233,6 +233,6 @@ def exported_score(said: Any) -> Score:
         cost_usd=as_cost(said.get("cost_usd")),
         dimension=as_text(said.get("dimension")),
         error_code=as_text(said.get("error_code")),
-        input_tokens=whole_number(said.get("input_tokens")),
-        output_tokens=whole_number(said.get("output_tokens")),
+        input_tokens=as_whole_number(said.get("input_tokens")),
+        output_tokens=as_whole_number(said.get("output_tokens")),
     )

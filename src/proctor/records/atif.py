@@ -18,10 +18,10 @@ from proctor.json_values import (
     as_name,
     as_number,
     as_text,
+    as_whole_number,
     maps_in,
     message_text,
     tools_of,
-    whole_number,
 )
 from proctor.records._files import Read, head_of, load_json, place_of, read_session, unreadable
 from proctor.records._transcript import TranscriptBuilder, exported_scores
@@ -152,10 +152,10 @@ def _model_calls(step: Mapping[str, Any], ours: Mapping[str, Any], default_model
         ModelCall(
             model=as_text(step.get("model_name")) or default_model,
             usage=Usage(
-                input_tokens=whole_number(metrics.get("prompt_tokens")),
-                cached_tokens=whole_number(metrics.get("cached_tokens")),
-                output_tokens=whole_number(metrics.get("completion_tokens")),
-                reasoning_tokens=whole_number(extra.get("reasoning_tokens")),
+                input_tokens=as_whole_number(metrics.get("prompt_tokens")),
+                cached_tokens=as_whole_number(metrics.get("cached_tokens")),
+                output_tokens=as_whole_number(metrics.get("completion_tokens")),
+                reasoning_tokens=as_whole_number(extra.get("reasoning_tokens")),
             ),
             cost_usd=cost,
             price_source="" if cost is None else "agent",
@@ -168,10 +168,10 @@ def _our_call(call: Mapping[str, Any]) -> ModelCall:
         model=as_text(call.get("model")),
         provider=as_text(call.get("provider")),
         usage=Usage(
-            input_tokens=whole_number(call.get("input_tokens")),
-            cached_tokens=whole_number(call.get("cached_tokens")),
-            output_tokens=whole_number(call.get("output_tokens")),
-            reasoning_tokens=whole_number(call.get("reasoning_tokens")),
+            input_tokens=as_whole_number(call.get("input_tokens")),
+            cached_tokens=as_whole_number(call.get("cached_tokens")),
+            output_tokens=as_whole_number(call.get("output_tokens")),
+            reasoning_tokens=as_whole_number(call.get("reasoning_tokens")),
         ),
         cost_usd=as_cost(call.get("cost_usd")),
         price_source=as_text(call.get("price_source")),

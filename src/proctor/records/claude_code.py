@@ -16,9 +16,9 @@ from proctor.json_values import (
     as_datetime,
     as_map,
     as_text,
+    as_whole_number,
     maps_in,
     message_text,
-    whole_number,
 )
 from proctor.records._files import Read, head_of, json_lines, unreadable
 from proctor.records._transcript import TranscriptBuilder
@@ -184,17 +184,17 @@ class _ClaudeCodeSession:
         at: datetime | None,
     ) -> None:
         used, cost = as_map(message, "usage"), as_cost(entry.get("costUSD"))
-        written = whole_number(used.get("cache_creation_input_tokens"))
-        cached = whole_number(used.get("cache_read_input_tokens"))
+        written = as_whole_number(used.get("cache_creation_input_tokens"))
+        cached = as_whole_number(used.get("cache_read_input_tokens"))
         call_id = as_text(message.get("id")) or f"line-{len(self._calls) + 1}"
         call = ModelCall(
             model=model,
             provider="anthropic",
             usage=Usage(
-                input_tokens=whole_number(used.get("input_tokens")) + cached + written,
+                input_tokens=as_whole_number(used.get("input_tokens")) + cached + written,
                 cached_tokens=cached,
                 cache_write_tokens=written,
-                output_tokens=whole_number(used.get("output_tokens")),
+                output_tokens=as_whole_number(used.get("output_tokens")),
             ),
             cost_usd=cost,
             price_source="" if cost is None else "agent",

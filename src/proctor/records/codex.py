@@ -16,10 +16,10 @@ from proctor.json_values import (
     as_map,
     as_number,
     as_text,
+    as_whole_number,
     maps_in,
     message_text,
     parse_json,
-    whole_number,
 )
 from proctor.records._files import Read, head_of, json_lines, unreadable
 from proctor.records._transcript import TranscriptBuilder
@@ -226,11 +226,11 @@ class _CodexSession:
             model=self._model,
             provider=as_text(self._about.get("model_provider")),
             usage=Usage(
-                input_tokens=whole_number(used.get("input_tokens")),
-                cached_tokens=whole_number(used.get("cached_input_tokens")),
-                cache_write_tokens=whole_number(used.get("cache_write_input_tokens")),
-                output_tokens=whole_number(used.get("output_tokens")),
-                reasoning_tokens=whole_number(used.get("reasoning_output_tokens")),
+                input_tokens=as_whole_number(used.get("input_tokens")),
+                cached_tokens=as_whole_number(used.get("cached_input_tokens")),
+                cache_write_tokens=as_whole_number(used.get("cache_write_input_tokens")),
+                output_tokens=as_whole_number(used.get("output_tokens")),
+                reasoning_tokens=as_whole_number(used.get("reasoning_output_tokens")),
             ),
         )
         self._told_apart += told_apart

@@ -19,10 +19,10 @@ from proctor.json_values import (
     as_name,
     as_number,
     as_text,
+    as_whole_number,
     maps_in,
     message_text,
     tools_of,
-    whole_number,
 )
 from proctor.records._files import Read, ZipMembers, head_of, load_json, open_zip, read_session, unreadable
 from proctor.records._transcript import TranscriptBuilder, exported_score, exported_scores
@@ -172,10 +172,10 @@ def _milliseconds(ours: Any, seconds: Any) -> float | None:
 
 
 def _usage(used: Mapping[str, Any]) -> Usage:
-    cached = whole_number(used.get("input_tokens_cache_read"))
-    written = whole_number(used.get("input_tokens_cache_write"))
-    counted, total = whole_number(used.get("input_tokens")), whole_number(used.get("total_tokens"))
-    output = whole_number(used.get("output_tokens"))
+    cached = as_whole_number(used.get("input_tokens_cache_read"))
+    written = as_whole_number(used.get("input_tokens_cache_write"))
+    counted, total = as_whole_number(used.get("input_tokens")), as_whole_number(used.get("total_tokens"))
+    output = as_whole_number(used.get("output_tokens"))
     # Some providers' prompts are counted without what came from the cache; the total tells.
     is_apart = total and counted + cached + written + output <= total
     return Usage(
@@ -183,7 +183,7 @@ def _usage(used: Mapping[str, Any]) -> Usage:
         cached_tokens=cached,
         cache_write_tokens=written,
         output_tokens=output,
-        reasoning_tokens=whole_number(used.get("reasoning_tokens")),
+        reasoning_tokens=as_whole_number(used.get("reasoning_tokens")),
     )
 
 

@@ -15,9 +15,9 @@ from proctor.json_values import (
     as_map,
     as_name,
     as_text,
+    as_whole_number,
     maps_in,
     message_text,
-    whole_number,
 )
 from proctor.records._files import Read, head_of, load_json, place_of, read_session, unreadable
 from proctor.records._transcript import TranscriptBuilder, exported_scores
@@ -117,8 +117,8 @@ def _spend(transcript: TranscriptBuilder, session: Mapping[str, Any], roles: Map
     for side in (CLIENT, THERAPIST):
         own = as_map(used, side)
         usage = Usage(
-            input_tokens=whole_number(own.get("prompt_tokens")),
-            output_tokens=whole_number(own.get("completion_tokens")),
+            input_tokens=as_whole_number(own.get("prompt_tokens")),
+            output_tokens=as_whole_number(own.get("completion_tokens")),
         )
         cost = as_cost(own.get("total_cost"))
         if usage.total_tokens or cost:

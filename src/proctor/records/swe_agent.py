@@ -17,10 +17,10 @@ from proctor.json_values import (
     as_name,
     as_number,
     as_text,
+    as_whole_number,
     maps_in,
     message_text,
     parse_json,
-    whole_number,
 )
 from proctor.records._files import Read, head_of, load_json, place_of, read_session
 from proctor.records._transcript import TranscriptBuilder, add_message
@@ -170,8 +170,8 @@ def _tool_of(action: str) -> str:
 def _spend(transcript: TranscriptBuilder, info: Mapping[str, Any], model: str) -> list[str]:
     spent = as_map(info, "model_stats")
     usage = Usage(
-        input_tokens=whole_number(spent.get("tokens_sent")),
-        output_tokens=whole_number(spent.get("tokens_received")),
+        input_tokens=as_whole_number(spent.get("tokens_sent")),
+        output_tokens=as_whole_number(spent.get("tokens_received")),
     )
     # It writes 0 for a price it does not know.
     cost = as_cost(spent.get("instance_cost")) or None
@@ -184,7 +184,7 @@ def _spend(transcript: TranscriptBuilder, info: Mapping[str, Any], model: str) -
         price_source="" if cost is None else "agent",
     )
     transcript.spend(call, before=(0, 0))
-    calls = whole_number(spent.get("api_calls"))
+    calls = as_whole_number(spent.get("api_calls"))
     return (
         [f"{calls} model calls, told as one: their tokens and cost are known in sum only"]
         if calls > 1

@@ -1,11 +1,9 @@
-"""One task given to one model: a fresh copy of the task's files, an agent, and every check by itself.
+"""Runner of benchmark items: one task for one model, in a fresh copy of the task's files.
 
     starting files → work tree → agent → commit → checks, expectations → outcome
 
-Each success criterion that has a check becomes a score of its own; all must hold. A task that can be
-checked by nothing is judged by whether anything changed, and its score says that it is unchecked.
-
-Knows nothing of other models, rankings or where records go.
+Each check becomes a score; all must pass. A task without checks passes if the agent changed anything, and
+has the score `unchecked`.
 """
 
 import asyncio
@@ -17,30 +15,31 @@ from typing import Any
 from proctor.agent import WorkDone
 from proctor.errors import WorkspaceError, blame
 from proctor.expect import scores_of
+from proctor.formatting import clipped
 from proctor.item import FAIL, TIMEOUT, Item, digest_of
-from proctor.processes import ProgramResult, clipped, undisturbed
+from proctor.processes import ProgramResult, undisturbed
 from proctor.runner import Outcome, Services
 from proctor.runners.worktree import iteration_of, run_command, run_session
 from proctor.score import Score
 from proctor.session import Event, Message
 from proctor.workspace.commit import Committed
 from proctor.workspace.setup import WorkSession
-from proctor.workspace.starting_files import kept_files, lay_over, starting_repository
+from proctor.workspace.starting_files import copy_over, starting_repository, stored_files
 
 UNCHECKED = "unchecked"
-"""The name of the score of a task that nothing checks."""
+"""Score name of a task without checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRunner:
-    """Carries out items that are one task for one model."""
+    """Runs benchmark items."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
         """One attempt: see the top of this module."""
-        listening = _AnswerCapture(services)
+        capture = _AnswerCapture(services)
         repo = item.settings.get("repo") or await _repository(item, services)
-        placed = replace(item, settings={**item.settings, "repo": str(repo)})
-        return await run_session(placed, replace(services, record=listening.record), listening.judge)
+        item = replace(item, settings={**item.settings, "repo": str(repo)})
+        return await run_session(item, replace(services, record=capture.record), capture.judge)
 
 
 async def _repository(item: Item, services: Services) -> Path:
@@ -51,27 +50,27 @@ async def _repository(item: Item, services: Services) -> Path:
 
 
 class _AnswerCapture:
-    """Hears what the agent says last, which is the answer that is checked."""
+    """Captures the agent's last message: the answer that is checked."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._said = ""
+        self._last_message = ""
 
     def record(self, event: Event) -> None:
         if isinstance(event, Message) and event.role == "assistant" and event.content.strip():
-            self._said = event.content
+            self._last_message = event.content
         self._services.record(event)
 
-    async def judge(self, session: WorkSession, done: WorkDone, kept: Committed) -> Outcome:
-        """Make every check, record each as a score, and say what they come to."""
-        details, result = session.item.details, {"iterSha": kept.sha}
+    async def judge(self, session: WorkSession, done: WorkDone, committed: Committed) -> Outcome:
+        """Run every check, record each as a score, and return the outcome."""
+        details, result = session.item.details, {"iterSha": committed.sha}
         ran = list[_CheckRun]()
-        gave_up = bool(done.failure) and not kept.sha
+        gave_up = bool(done.failure) and not committed.sha
         try:
             if not gave_up:
                 ran += await _check(session)
         finally:
-            session.services.record(iteration_of(session, done, kept, _together(ran)))
+            session.services.record(iteration_of(session, done, committed, _combined(ran)))
         if gave_up:
             return Outcome(
                 status=FAIL, reason="agent_failed", error=clipped(done.failure, 2000), result=result
@@ -84,18 +83,18 @@ class _AnswerCapture:
         if broken:
             return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken), result=result)
         if not ran and not expect:
-            return _unchecked(session, done, kept, result)
+            return _unchecked(session, done, committed, result)
         return Outcome(result=result)
 
     def _answer(self, done: WorkDone) -> str:
-        # An agent in this process reports its last words; what a program printed is more than that.
-        own_words = done.output if done.exit_code is None else ""
-        return own_words or self._said or done.output
+        # An agent in this process returns its last message; the output of a program contains more.
+        returned = done.output if done.exit_code is None else ""
+        return returned or self._last_message or done.output
 
 
 @dataclass(frozen=True, slots=True)
 class _CheckRun:
-    """A check that was made."""
+    """A finished check."""
 
     criterion: str
     command: str
@@ -103,7 +102,7 @@ class _CheckRun:
 
     @property
     def problem(self) -> str:
-        """What did not pass, in a line; empty when it did."""
+        """Why it failed, in one line; empty: it passed."""
         finished, name = self.finished, self.criterion or f"`{clipped(self.command, 80)}`"
         if finished.timed_out:
             return f"{name}: still running when its time was over"
@@ -136,15 +135,15 @@ async def _check(session: WorkSession) -> list[_CheckRun]:
 
 
 async def _lay_out_check_files(session: WorkSession, digest: str) -> None:
-    """Over whatever the agent made of them: a check that its subject may rewrite checks nothing."""
+    """Replace the agent's versions: a check that the agent can rewrite proves nothing."""
     home, folder = session.services.home, Path(session.item.settings["checkFiles"])
     with blame(WorkspaceError, "putting the check's files into the tree"):
-        files = await kept_files(home, folder, digest)
-        await undisturbed(asyncio.to_thread(lay_over, files, session.tree.folder))
+        files = await stored_files(home, folder, digest)
+        await undisturbed(asyncio.to_thread(copy_over, files, session.tree.folder))
 
 
-def _together(ran: Sequence[_CheckRun]) -> ProgramResult | None:
-    """All checks as one, for the iteration: the first that did not pass gives the exit code."""
+def _combined(ran: Sequence[_CheckRun]) -> ProgramResult | None:
+    """All checks as one, for the iteration: the exit code is that of the first failed one."""
     if not ran:
         return None
     first = next((one.finished for one in ran if one.problem), ran[0].finished)
@@ -162,8 +161,8 @@ def _expected(expect: Any, answer: str, services: Services) -> list[str]:
     return [score.explanation for score in scores if not score.value]
 
 
-def _unchecked(session: WorkSession, done: WorkDone, kept: Committed, result: Any) -> Outcome:
-    changed = bool(kept.sha)
+def _unchecked(session: WorkSession, done: WorkDone, committed: Committed, result: Any) -> Outcome:
+    changed = bool(committed.sha)
     session.services.score(
         Score(
             evaluator=UNCHECKED,

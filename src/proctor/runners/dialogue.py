@@ -1,15 +1,14 @@
 """Runs one dialogue: a client and a therapist, any two roles, and the evaluators of the session.
 
-The item names its roles by digest; the roles are stored below the home folder, so that later changes of their
-folders have no effect. Messages, turns, model calls and state are recorded as they happen. An interrupted
-dialogue resumes after its last completed turn, from the checkpoint that the job writes beside its file.
+The item names its roles by digest; the roles are resources of the run, so that later changes of their folders
+have no effect. Messages, turns, model calls and state are recorded as they happen. An interrupted dialogue
+resumes after its last completed turn.
 """
 
 import json
 import random
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from proctor.dialogue.conversation import (
@@ -20,7 +19,6 @@ from proctor.dialogue.conversation import (
     ConversationObserver,
     ConversationSettings,
     Side,
-    parse_checkpoint,
     survives_json,
 )
 from proctor.dialogue.conversation import converse as run_conversation
@@ -35,19 +33,12 @@ from proctor.dialogue.participant import (
 )
 from proctor.dialogue.participant import Role as DialogueRole
 from proctor.dialogue.steps import BrokenRole
-from proctor.errors import AttemptError, CostLimit, TimeLimit, UsageError, WorkspaceError
+from proctor.errors import AttemptError, CostLimit, NotFound, TimeLimit, UsageError, WorkspaceError
 from proctor.item import FAIL, Item, digest_of
 from proctor.judging.engine import criterion_of
 from proctor.runner import Outcome, Services
 from proctor.runners.judging import Judges, dialogue_evidence_of
 from proctor.session import Iteration, Message, Metric, Note, Role
-
-UNFINISHED = ".unfinished"
-"""Folder beside the session files with the checkpoints of interrupted dialogues."""
-
-
-ROLES = "dialogue-roles"
-"""Folder below home with the roles, by digest."""
 
 
 class DialogueRunner:
@@ -75,8 +66,9 @@ class DialogueRunner:
 class _Dialogue:
     def __init__(self, item: Item, services: Services) -> None:
         self.item, self.services = item, services
-        self.checkpoint = _checkpoint(item)
-        self.seed = seed_of(item, services.attempt)
+        checkpoint = services.checkpoint
+        self.checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else None
+        self.seed = seed_of(item, services.session_id)
         if self.checkpoint:
             self.seed = self.checkpoint.conversation.seed
         self.conversation = Conversation()
@@ -86,7 +78,8 @@ class _Dialogue:
 
     async def converse(self) -> None:
         details = self.item.details
-        participants = {side: self._participant(side) for side in SIDES}
+        roles = {side: await self._role(side) for side in SIDES}
+        participants = {side: self._participant(side, roles) for side in SIDES}
         settings = ConversationSettings(
             max_turns=details["maxTurns"],
             reminder_turns=details["reminderTurns"],
@@ -152,9 +145,8 @@ class _Dialogue:
         side_details = self.item.details[side]
         return SideClient(side, side_details["model"], side_details["parameters"], self.services, self.seed)
 
-    def _participant(self, side: str) -> Participant:
+    def _participant(self, side: str, roles: Mapping[str, DialogueRole]) -> Participant:
         side_details = self.item.details[side]
-        roles = {each: self._role(each) for each in SIDES}
         return Participant(
             roles[side],
             side,
@@ -166,14 +158,13 @@ class _Dialogue:
             titles={each: role.title or each.capitalize() for each, role in roles.items()},
         )
 
-    def _role(self, side: str) -> DialogueRole:
+    async def _role(self, side: str) -> DialogueRole:
         side_details = self.item.details[side]
-        path = self.services.home / ROLES / f"{side_details['digest']}.json"
         try:
-            return load_role(path)
-        except OSError as error:
+            return _parse_role(await self.services.resource(side_details["digest"]))
+        except NotFound as error:
             raise WorkspaceError(
-                f"the role {side_details['role']} ({side_details['digest']}) is not in {path.parent}: "
+                f"the role {side_details['role']} ({side_details['digest']}) is not stored with the run: "
                 "run the same command with --resume, which stores it again"
             ) from error
 
@@ -277,20 +268,9 @@ def seed_of(item: Item, attempt: str) -> int:
     return int(digest_of(where)[:8], 16) & 0x7FFFFFFF
 
 
-def _checkpoint(item: Item) -> Checkpoint | None:
-    path = Path(item.settings["outputDir"]) / UNFINISHED / item.settings["file"]
-    try:
-        checkpoint = parse_checkpoint(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
-        # None, or unreadable: the dialogue starts over.
-        return None
-    return checkpoint if checkpoint.item_id == item.id else None
-
-
 @lru_cache(maxsize=64)
-def load_role(path: Path) -> DialogueRole:
-    """Read a stored role. Files are named by content, so they never change."""
-    return role_of(json.loads(path.read_text(encoding="utf-8")))
+def _parse_role(text: str) -> DialogueRole:
+    return role_of(json.loads(text))
 
 
 def _cause(error: AttemptError, item: Item) -> str:

@@ -45,7 +45,7 @@ class EvaluationRunner:
 
     async def _judge(self, item: Item, services: Services, evaluator: Evaluator) -> list[Score]:
         with blame(EvaluatorError, "reading the session"):
-            evidence = await services.evidence(
+            evidence = await services.sessions(
                 item.settings["session"], item.details.get("traces", ()), item.settings.get("scenario", "")
             )
         async with services.time_limit(item.settings.get("timeoutSec"), evaluator.name):

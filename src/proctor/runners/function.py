@@ -26,7 +26,7 @@ class FunctionRunner:
                 folder=Path(folder),
                 home=Path(folder),
                 environment=services.environment,
-                attempt=services.attempt,
+                attempt=services.session_id,
                 model=item.model,
                 seed=None if seed is None else seed + item.repeat - 1,
                 models=services.models,

@@ -18,15 +18,13 @@ from proctor.scenario.state import ScenarioCall, ScenarioRun, ScenarioTurn, Valu
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Usage
 
-# Any evaluator of the product, at the end of an attempt: found by name, asked once, its scores kept.
 
-
-async def judged_by(wanted: Mapping[str, Any], evidence: Evidence, services: Services) -> Sequence[Score]:
-    """The scores of one evaluator, which are kept: `name`, and `judging`, whom it asks and how."""
-    name = str(wanted["name"])
+async def evaluate(settings: Mapping[str, Any], evidence: Evidence, services: Services) -> Sequence[Score]:
+    """Apply one evaluator (`name`, `judging`: its judge and parameters) and record its scores."""
+    name = str(settings["name"])
     try:
         with blame(EvaluatorError, name):
-            evaluator = services.evaluator(name, wanted["judging"])
+            evaluator = services.evaluator(name, settings["judging"])
             scores = await evaluator.judge(evidence)
     except CostLimit:
         raise
@@ -38,7 +36,7 @@ async def judged_by(wanted: Mapping[str, Any], evidence: Evidence, services: Ser
 
 
 def below(mark: float | None, scores: Sequence[Score]) -> list[str]:
-    """What to say of scores that did not reach a pass mark. None: there is no mark."""
+    """A message for each score below the pass mark. None: no mark."""
     if mark is None:
         return []
     return [
@@ -53,12 +51,12 @@ PARAMETERS = {"temperature": 0.0}
 
 
 class Judges:
-    """Scores one dialogue, and sums up what that used."""
+    """Scores one dialogue and sums up the usage."""
 
     def __init__(self, services: Services, seed: int) -> None:
         self.client = ModelClient(services.models, services.record, keep="bodies")
         self._services, self._seed = services, seed
-        self._keep_score = services.score
+        self._record_score = services.score
 
     async def judge(
         self,
@@ -67,25 +65,27 @@ class Judges:
         lines: Sequence[tuple[str, str]],
         profile: Mapping[str, Any],
     ) -> list[str]:
-        """Keep the verdicts; what to say of those below the pass mark."""
+        """Record the scores of a criterion; returns messages about those below the pass mark."""
         judge = Judge(models=self.client, model=model, parameters=PARAMETERS, structured=False)
-        shown = json.dumps(dict(profile), ensure_ascii=False, indent=1)
+        profile_text = json.dumps(dict(profile), ensure_ascii=False, indent=1)
         transcript = [TranscriptLine(speaker=speaker, text=text) for speaker, text in lines]
         try:
-            scores = await score_criterion(criterion, transcript, judge, seed=self._seed, profile=shown)
+            scores = await score_criterion(
+                criterion, transcript, judge, seed=self._seed, profile=profile_text
+            )
         except (EvaluatorError, ModelError) as error:
-            # The dialogue is what it is, whether or not it could be judged.
+            # A failed judge does not fail the dialogue.
             scores = [Score(evaluator=criterion.name, evaluator_digest=criterion.digest, error=str(error))]
         for score in scores:
-            self._keep_score(score)
+            self._record_score(score)
         return below(criterion.passes_at, scores)
 
-    async def ask(self, wanted: Mapping[str, Any], evidence: Evidence) -> list[str]:
-        """Keep what an evaluator of the product says; what to say of scores below the pass mark."""
-        scores = await judged_by(wanted, evidence, self._services)
+    async def ask(self, settings: Mapping[str, Any], evidence: Evidence) -> list[str]:
+        """Record the scores of an evaluator; returns messages about those below the pass mark."""
+        scores = await evaluate(settings, evidence, self._services)
         for score in scores:
             self._count_score(score)
-        return below(wanted["passes_at"], scores)
+        return below(settings["passes_at"], scores)
 
     def _count_score(self, score: Score) -> None:
         if score.input_tokens or score.output_tokens:
@@ -93,42 +93,45 @@ class Judges:
             self.client.count(ModelCall(model="", usage=usage, cost_usd=score.cost_usd))
 
     def check(self, expectation: Mapping[str, Any], lines: Sequence[tuple[str, str]]) -> list[str]:
-        """Keep whether what one side said holds what was expected; no model is asked."""
+        """Check the texts of one side without a model; returns messages about scores below the pass mark."""
         target = expectation["target"]
-        said = [text for speaker, text in lines if speaker == target]
-        parts = {"": "\n".join(said)}
+        texts = [text for speaker, text in lines if speaker == target]
+        parts = {"": "\n".join(texts)}
         if expectation["level"] == "turn":
-            parts = {f"{target}.turn_{number}": text for number, text in enumerate(said)}
+            parts = {f"{target}.turn_{number}": text for number, text in enumerate(texts)}
         scores = [_checked(expectation, text, where) for where, text in parts.items()]
         for score in scores:
-            self._keep_score(score)
+            self._record_score(score)
         return below(expectation["passes_at"], scores)
 
 
 def dialogue_evidence_of(
     history: Sequence[Utterance], under_test: str, profiles: Mapping[str, Any], services: Services
 ) -> Evidence:
-    """A dialogue as evaluators look at sessions: whoever is under test is the assistant."""
-    said = [
+    """A dialogue as evidence: the side under test is the assistant."""
+    messages = [
         Message(role="assistant" if one.side == under_test else "user", content=one.text, name=one.side)
         for one in history
     ]
     traces, before = list[Trace](), list[Message]()
-    for message in said:
+    for message in messages:
         before.append(message)
         if message.role == "assistant":
-            asked = [each.content for each in before if each.role == "user"]
+            prompts = [each.content for each in before if each.role == "user"]
             traces.append(
                 Trace(
                     id=f"{under_test}.turn_{len(traces)}",
-                    prompt=asked[-1] if asked else "",
+                    prompt=prompts[-1] if prompts else "",
                     answer=message.content,
                     messages=tuple(before),
                 )
             )
             before = []
     return Evidence(
-        session_id=services.attempt, messages=said, traces=traces, attributes={"profiles": dict(profiles)}
+        session_id=services.session_id,
+        messages=messages,
+        traces=traces,
+        attributes={"profiles": dict(profiles)},
     )
 
 
@@ -146,44 +149,41 @@ def _checked(expectation: Mapping[str, Any], text: str, target: str) -> Score:
     )
 
 
-# Judge a run of a scenario as soon as its last turn is over, in the same attempt.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerdicts:
-    """What those who were asked said of a run."""
+    """Scores of a scenario run."""
 
     scores: Mapping[str, Value]
     calls: tuple[ScenarioCall, ...]
     broken: Sequence[str]
-    """Of scores below their pass mark, what to say of them."""
+    """Messages about scores below their pass mark."""
 
 
 async def judge_scenario(
-    wanted: Sequence[Mapping[str, Any]], scenario: Scenario, run: ScenarioRun, services: Services
+    evaluators: Sequence[Mapping[str, Any]], scenario: Scenario, run: ScenarioRun, services: Services
 ) -> RunVerdicts:
-    """Ask each evaluator about a finished run; its scores are kept."""
-    evidence = scenario_evidence_of(scenario, run, services.attempt)
+    """Apply each evaluator to a finished run and record its scores."""
+    evidence = scenario_evidence_of(scenario, run, services.session_id)
     scores, calls, broken = dict[str, Value](), list[ScenarioCall](), list[str]()
-    for each in wanted:
-        said = await judged_by(each, evidence, services)
-        scores |= verdicts_of(said)
-        calls += [_call(score, each["judging"]["judge"]) for score in said if score.input_tokens]
-        broken += below(each["passes_at"], said)
+    for each in evaluators:
+        run_scores = await evaluate(each, evidence, services)
+        scores |= verdicts_of(run_scores)
+        calls += [_call(score, each["judging"]["judge"]) for score in run_scores if score.input_tokens]
+        broken += below(each["passes_at"], run_scores)
     return RunVerdicts(scores=scores, calls=tuple(calls), broken=broken)
 
 
 def scenario_evidence_of(scenario: Scenario, run: ScenarioRun, session_id: str) -> Evidence:
-    """A run as evaluators look at sessions."""
+    """A scenario run as evidence."""
     world, traces = scenario.initial_world_state, list[Trace]()
     for turn in run.turns:
-        asked = Message(role="user", content=world, name="the world")
+        prompt = Message(role="user", content=world, name="the world")
         done = [
             *_decisions(scenario, turn),
             Message(role="assistant", content=turn.world_state, name="narrator"),
         ]
         answer = "\n\n".join(f"{message.name}: {message.content}" for message in done)
-        traces.append(Trace(id=f"turn-{turn.number}", prompt=world, answer=answer, messages=(asked, *done)))
+        traces.append(Trace(id=f"turn-{turn.number}", prompt=world, answer=answer, messages=(prompt, *done)))
         world = turn.world_state
     return Evidence(
         session_id=session_id,

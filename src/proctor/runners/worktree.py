@@ -12,14 +12,15 @@ from typing import Any
 
 from proctor.agent import Assignment, WorkDone
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
+from proctor.formatting import clipped
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
-from proctor.processes import ProgramResult, clipped, run, undisturbed
+from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import Outcome, Services, agent_settings
 from proctor.session import Iteration, Message
-from proctor.workspace.commit import Committed, keep
+from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.merge_queue import MergeRequest, MergeResult, checker, merge
-from proctor.workspace.setup import WorkSession, in_thread, prepare, tidy
-from proctor.workspace.worktree import leave_out, publish
+from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
+from proctor.workspace.worktree import ignore_untracked, publish
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +46,19 @@ async def run_session(item: Item, services: Services, judge: Judge) -> Outcome:
         succeeded = outcome.status == SUCCESS
         return outcome
     finally:
-        await undisturbed(tidy(session, succeeded))
+        await undisturbed(clean_up(session, succeeded))
 
 
 async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
     await _set_up(session)
     try:
         done = await _run_agent(session)
-        kept = await undisturbed(_keep_and_publish(session))
+        committed = await undisturbed(_commit_and_publish(session))
     except BaseException:
         await undisturbed(_rescue(session))
         raise
-    outcome = await judge(session, done, kept)
-    if outcome.status == SUCCESS and session.item.settings.get("mergeOnPass") and kept.sha:
+    outcome = await judge(session, done, committed)
+    if outcome.status == SUCCESS and session.item.settings.get("mergeOnPass") and committed.sha:
         outcome = await _merge_to_base(session, outcome)
     return outcome
 
@@ -73,7 +74,7 @@ async def _set_up(session: WorkSession) -> None:
         tail = finished.output.strip()[-2000:]
         raise WorkspaceError(f"`{command}` exited with {finished.exit_code}:\n{tail}")
     with blame(WorkspaceError, "listing the files that setup made"):
-        left = await in_thread(leave_out, session.tree)
+        left = await in_thread(ignore_untracked, session.tree)
     if left:
         session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
 
@@ -87,7 +88,7 @@ async def _run_agent(session: WorkSession) -> WorkDone:
         folder=session.tree.folder,
         home=session.home,
         environment=session.environment,
-        attempt=services.attempt,
+        attempt=services.session_id,
         model=item.model,
         seed=_seed(item),
         models=services.models,
@@ -107,35 +108,35 @@ def _seed(item: Item) -> int | None:
     return None if seed is None else int(seed) + item.repeat - 1
 
 
-async def _keep_and_publish(session: WorkSession) -> Committed:
-    kept = await in_thread(keep, session.tree, session.message)
-    for text in kept.notes:
+async def _commit_and_publish(session: WorkSession) -> Committed:
+    committed = await in_thread(commit_changes, session.tree, session.message)
+    for text in committed.notes:
         session.note(text)
     await in_thread(publish, session.tree)
-    return kept
+    return committed
 
 
 async def _rescue(session: WorkSession) -> None:
     """Save the work of an attempt that was cut off; the reason of that stays the outcome."""
     try:
-        kept = await _keep_and_publish(session)
+        committed = await _commit_and_publish(session)
     except ProctorError as error:
         session.note(f"the agent's changes could not be committed: {error}")
         session.services.record(Iteration(model=session.item.model))
         return
-    session.services.record(iteration_of(session, WorkDone(), kept, None))
+    session.services.record(iteration_of(session, WorkDone(), committed, None))
 
 
 def iteration_of(
-    session: WorkSession, done: WorkDone, kept: Committed, checked: ProgramResult | None
+    session: WorkSession, done: WorkDone, committed: Committed, checked: ProgramResult | None
 ) -> Iteration:
     """The record of an agent's run, with the result of its check if there was one."""
     passed = checked is not None and checked.exit_code == 0 and not checked.timed_out
     return Iteration(
-        commit_sha=kept.sha,
-        changed_files=kept.changes.files,
-        lines_added=kept.changes.lines_added,
-        lines_removed=kept.changes.lines_removed,
+        commit_sha=committed.sha,
+        changed_files=committed.changes.files,
+        lines_added=committed.changes.lines_added,
+        lines_removed=committed.changes.lines_removed,
         test_result="" if checked is None else "pass" if passed else "fail",
         test_exit_code=None if checked is None else checked.exit_code,
         test_duration_ms=None if checked is None else checked.duration_ms,
@@ -146,15 +147,15 @@ def iteration_of(
     )
 
 
-async def _judge(session: WorkSession, done: WorkDone, kept: Committed) -> Outcome:
-    unchanged = not kept.sha
+async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> Outcome:
+    unchanged = not committed.sha
     checked = None
     try:
         if session.check and not (done.failure and unchanged):
             checked = await run_command(session, session.check)
     finally:
-        session.services.record(iteration_of(session, done, kept, checked))
-    result = {"iterSha": kept.sha}
+        session.services.record(iteration_of(session, done, committed, checked))
+    result = {"iterSha": committed.sha}
     if checked is not None:
         return _verdict(session, checked, result)
     if done.failure:
@@ -188,7 +189,7 @@ async def _merge_to_base(session: WorkSession, passed: Outcome) -> Outcome:
         message=session.message,
         home=session.services.home,
     )
-    attempt, limit = session.services.attempt, session.time_limit
+    attempt, limit = session.services.session_id, session.time_limit
     check = checker(session.check, session.environment, attempt, limit) if session.check else None
     merged = await merge(request, check)
     for attempted in merged.merges:
@@ -215,7 +216,7 @@ async def run_command(session: WorkSession, command: str) -> ProgramResult:
             command,
             folder=session.tree.folder,
             environment=session.environment,
-            attempt=session.services.attempt,
+            attempt=session.services.session_id,
             time_limit=session.time_limit,
         )
     if finished.leftovers:

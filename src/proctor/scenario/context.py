@@ -76,9 +76,9 @@ class TurnState:
     def _talks_of(self, short: str) -> list[dict[str, Any]]:
         dated = [(past.number, talk) for past in self.recent for talk in past.talks]
         dated += [(self.turn, talk) for talk in self.talks]
-        return [self._seen_by(short, number, talk) for number, talk in dated if short in talk.participants]
+        return [self._talk_for(short, number, talk) for number, talk in dated if short in talk.participants]
 
-    def _seen_by(self, short: str, number: int, talk: PrivateTalk) -> dict[str, Any]:
+    def _talk_for(self, short: str, number: int, talk: PrivateTalk) -> dict[str, Any]:
         names = {other.short_name: other.name for other in self.scenario.actors.values()}
         return {
             "turn": number,
@@ -92,9 +92,9 @@ class TurnState:
 
     def _goals_of(self, short: str) -> list[tuple[int, Decision]]:
         own = [(past.number, past.decisions[short]) for past in self.past if short in past.decisions]
-        return [(n, made) for n, made in own if made.long_term_goals or made.short_term_priorities][
-            -REMEMBERED_GOALS:
-        ]
+        return [
+            (n, decision) for n, decision in own if decision.long_term_goals or decision.short_term_priorities
+        ][-REMEMBERED_GOALS:]
 
 
 CHARACTERS_PER_TOKEN = 4

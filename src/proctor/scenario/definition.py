@@ -293,28 +293,28 @@ def _known(name: str, names: list[str], where: str) -> None:
 
 def changed(plain: Plain, changes: Mapping[str, Any]) -> Plain:
     """A copy of a scenario with these values at these paths."""
-    made = copy.deepcopy(plain)
+    copied = copy.deepcopy(plain)
     for path, value in changes.items():
         *outer, last = path.split(".")
-        part = made
+        part = copied
         for step in outer:
             part = part.setdefault(step, {})
         part[last] = value
-    return made
+    return copied
 
 
 def flattened(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Each value of a scenario by its path; long ones as their digest. Without the metadata in `about`."""
-    found: dict[str, Any] = {}
-    _flatten({name: value for name, value in plain.items() if name != "about"}, "", found)
-    return found
+    values: dict[str, Any] = {}
+    _flatten({name: value for name, value in plain.items() if name != "about"}, "", values)
+    return values
 
 
-def _flatten(part: Mapping[str, Any], above: str, found: dict[str, Any]) -> None:
+def _flatten(part: Mapping[str, Any], above: str, values: dict[str, Any]) -> None:
     for name, value in part.items():
         if isinstance(value, Mapping):
-            _flatten(value, f"{above}{name}.", found)
+            _flatten(value, f"{above}{name}.", values)
         elif (isinstance(value, str) and len(value) > LONGEST_LEVEL) or isinstance(value, list):
-            found[f"{above}{name}"] = f"sha256:{digest_of(value)[:16]}"
+            values[f"{above}{name}"] = f"sha256:{digest_of(value)[:16]}"
         else:
-            found[f"{above}{name}"] = value
+            values[f"{above}{name}"] = value

@@ -51,7 +51,7 @@ async def measure(
                 values[key] = await reader.read(name, rule, [decisions[short].action], about=short)
         else:
             # The world state takes precedence; actions count only where it has no value.
-            texts = [world_state, besides, *reversed([made.action for made in decisions.values()])]
+            texts = [world_state, besides, *reversed([decision.action for decision in decisions.values()])]
             values[name] = await reader.read(name, rule, texts)
     return values
 
@@ -72,7 +72,7 @@ def read_text(rule: Measure, text: str) -> Value:
         return _within(rule, _by_keywords(rule, text))
     if rule.method != "regex" or not rule.pattern:
         return None
-    groups = [_group(found) for found in re.finditer(rule.pattern, text, re.IGNORECASE)]
+    groups = [_group(match) for match in re.finditer(rule.pattern, text, re.IGNORECASE)]
     if rule.type == "boolean" and not _reads_yes_or_no(rule.pattern):
         # The pattern captures no value; it tests for presence.
         return bool(groups)
@@ -122,27 +122,27 @@ class _MetricReader:
 
 
 def _actors_of(rule: Measure, scenario: Scenario) -> list[str]:
-    wanted = rule.actor.lower()
+    name = rule.actor.lower()
     return [
         short
         for short, actor in scenario.actors.items()
-        if not wanted or wanted in (short.lower(), actor.name.lower())
+        if not name or name in (short.lower(), actor.name.lower())
     ]
 
 
-def _group(found: re.Match[str]) -> str:
-    return next((group for group in found.groups() if group), found[0])
+def _group(match: re.Match[str]) -> str:
+    return next((group for group in match.groups() if group), match[0])
 
 
 def _reads_yes_or_no(pattern: str) -> bool:
     """Whether a group of a pattern can capture a yes or a no."""
-    return any(_ANY_WORD.search(found[1] or found[2] or "") for found in _GROUPS.finditer(pattern))
+    return any(_ANY_WORD.search(match[1] or match[2] or "") for match in _GROUPS.finditer(pattern))
 
 
 def _by_keywords(rule: Measure, text: str) -> Value:
-    words = [word for word in rule.keywords if word]
-    pattern = "|".join(map(_as_word, words))
-    count = len(re.findall(pattern, text, re.IGNORECASE)) if words else 0
+    keywords = [word for word in rule.keywords if word]
+    pattern = "|".join(map(_as_word, keywords))
+    count = len(re.findall(pattern, text, re.IGNORECASE)) if keywords else 0
     if rule.scoring == "presence" or rule.type == "boolean":
         return bool(count) if rule.type == "boolean" else int(bool(count))
     if rule.scoring == "density":
@@ -190,10 +190,10 @@ def _number(text: str) -> float | None:
         if power:
             value = float(power[1]) ** float(power[2])
         else:
-            found = _NUMBER.search(text)
-            if found is None or found["more"]:
+            match = _NUMBER.search(text)
+            if match is None or match["more"]:
                 return None
-            value = float(re.sub(r"[,_\s]", "", found[0]).replace("−", "-"))
+            value = float(re.sub(r"[,_\s]", "", match[0]).replace("−", "-"))
     except (ValueError, OverflowError, ZeroDivisionError):
         return None
     return value if isinstance(value, float) and abs(value) < float("inf") else None

@@ -83,14 +83,14 @@ def sections(text: str, labels: Sequence[str]) -> dict[str, str]:
     if as_json:
         return as_json
     marks = _all_marks(text, labels)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for index, (_, end, label) in enumerate(marks):
         until = marks[index + 1][0] if index + 1 < len(marks) else len(text)
         content = text[end:until].strip().strip("*").strip()
         # A repeated label usually corrects the first; an empty one does not.
-        if content or label not in found:
-            found[label] = content
-    return found
+        if content or label not in texts:
+            texts[label] = content
+    return texts
 
 
 def unlabelled(text: str, labels: Sequence[str]) -> str:
@@ -106,24 +106,24 @@ def unlabelled(text: str, labels: Sequence[str]) -> str:
 
 
 def _all_marks(text: str, labels: Sequence[str]) -> list[tuple[int, int, str]]:
-    return sorted((found.start(), found.end(), label) for label in labels for found in _marks(label, text))
+    return sorted((match.start(), match.end(), label) for label in labels for match in _marks(label, text))
 
 
 def _marks(label: str, text: str) -> list[re.Match[str]]:
-    words = r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", label)))
+    label_pattern = r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", label)))
     # At the start of a line, with any heading markup; then a colon or the end of the line.
     before = r"^[ \t]*(?:[#>*\-\d.)]*[ \t]*)(?:\*\*|__)?"
     behind = r"(?:\*\*|__)?[ \t]*(?:[:：](?:\*\*|__)?|[ \t]*$|[ \t]+[-–—][ \t])"
-    pattern = before + words + behind
+    pattern = before + label_pattern + behind
     return list(re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE))
 
 
 def _from_json(text: str, labels: Sequence[str]) -> dict[str, str]:
-    found = read_object(text)
-    if not isinstance(found, dict):
+    document = read_object(text)
+    if not isinstance(document, dict):
         return {}
     flat: dict[str, str] = {}
-    _flatten(found, flat)
+    _flatten(document, flat)
     return {label: flat[_bare(label)] for label in labels if _bare(label) in flat}
 
 

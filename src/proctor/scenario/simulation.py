@@ -34,12 +34,12 @@ def all_hold(conditions: Mapping[str, str], values: Mapping[str, Value]) -> bool
 
 def holds(condition: str, value: Value) -> bool:
     """Whether a value satisfies a comparison such as `>= 7`, `== true` or `!= war`."""
-    found = CONDITION.fullmatch(condition.strip())
-    if found is None or value is None:
+    match = CONDITION.fullmatch(condition.strip())
+    if match is None or value is None:
         return False
-    compare, bound = _COMPARED[found[1]], _parsed(found[2].strip().strip("\"'"))
+    compare, bound = _COMPARED[match[1]], _parsed(match[2].strip().strip("\"'"))
     if isinstance(value, str) or isinstance(bound, str):
-        return found[1] in ("==", "!=") and compare(str(value).lower(), str(bound).lower())
+        return match[1] in ("==", "!=") and compare(str(value).lower(), str(bound).lower())
     return compare(float(value), float(bound))
 
 
@@ -188,7 +188,7 @@ class ScenarioSimulation:
         self, state: TurnState, decisions: dict[str, Decision], events: Sequence[str]
     ) -> dict[str, str]:
         scenario = self._scenario
-        wanted = [
+        expected = [
             f"{name} ({measure.description})" if measure.description else name
             for name, measure in scenario.metrics.items()
             if measure.method == "regex" and not measure.actor_specific and not measure.actor
@@ -206,7 +206,7 @@ class ScenarioSimulation:
                 world_state=state.world_state,
                 decisions=decisions,
                 events=[(name, scenario.events[name]) for name in events],
-                wanted=", ".join(wanted),
+                wanted=", ".join(expected),
             ),
             turn=state.turn,
         )

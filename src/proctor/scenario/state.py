@@ -147,9 +147,9 @@ class ScenarioRun:
 
     def until(self, number: int) -> "ScenarioRun":
         """The run as it was after turn `number`."""
-        kept = tuple(turn for turn in self.turns if turn.number <= number)
+        turns = tuple(turn for turn in self.turns if turn.number <= number)
         return replace(
-            self, turns=kept, lost_calls=(), judge_calls=(), scores={}, status=RUNNING, reason="", error="",
+            self, turns=turns, lost_calls=(), judge_calls=(), scores={}, status=RUNNING, reason="", error="",
             ended_at="",
         )  # fmt: skip
 
@@ -165,7 +165,7 @@ def turn_of(plain: Mapping[str, Any]) -> ScenarioTurn:
     return ScenarioTurn(
         **parts
         | {
-            "decisions": {short: Decision(**made) for short, made in parts["decisions"].items()},
+            "decisions": {short: Decision(**values) for short, values in parts["decisions"].items()},
             "talks": tuple(_talk(talk) for talk in parts.get("talks", ())),
             "events": tuple(parts.get("events", ())),
             "issues": tuple(Issue(**issue) for issue in parts.get("issues", ())),

@@ -77,9 +77,9 @@ async def _open_talk(state: TurnState, models: ScenarioModels, actor: Actor, num
 
 
 async def _propose(state: TurnState, models: ScenarioModels, actor: Actor) -> None:
-    taken = {who for talk in state.talks if talk.outcome == "formed" for who in talk.participants}
-    others = [other for other in _others(state, actor) if other.short_name not in taken]
-    if actor.short_name in taken or len(others) < 2:
+    members = {who for talk in state.talks if talk.outcome == "formed" for who in talk.participants}
+    others = [other for other in _others(state, actor) if other.short_name not in members]
+    if actor.short_name in members or len(others) < 2:
         return
     answer = await models.ask(
         actor.short_name,

@@ -52,9 +52,9 @@ async def check_turn(
         )
         for actor in about:
             material = _material(scenario, turn, before, actor)
-            found = await _check(scenario, prompts, models, turn.number, name, check, actor, material)
-            issues += found or ()
-            run, unread = run + 1, unread + (found is None)
+            check_issues = await _check(scenario, prompts, models, turn.number, name, check, actor, material)
+            issues += check_issues or ()
+            run, unread = run + 1, unread + (check_issues is None)
     return ValidationResult(issues=tuple(issues), run=run, unread=unread)
 
 
@@ -87,11 +87,11 @@ async def _check(
     if check.prompt_template:
         question = _filled(check.prompt_template, material)
     else:
-        shown = "\n\n".join(
+        excerpt = "\n\n".join(
             f"# {title.replace('_', ' ')}\n{text}" for title, text in material.items() if text
         )
         description = check.description or DESCRIPTIONS.get(name, name.replace("_", " "))
-        question = prompts.render("check", description=description, material=shown)
+        question = prompts.render("check", description=description, material=excerpt)
     rules = scenario.validation
     answer = await models.ask(
         "validation",
@@ -107,27 +107,27 @@ async def _check(
         return []
     if not verdict.startswith(_FAILED):
         return None
-    found = listed(fields.get("ISSUES", "")) or ["the check did not pass"]
-    return [Issue(check=name, severity=check.severity, actor=who, text=text) for text in found]
+    issues = listed(fields.get("ISSUES", "")) or ["the check did not pass"]
+    return [Issue(check=name, severity=check.severity, actor=who, text=text) for text in issues]
 
 
 def _material(scenario: Scenario, turn: ScenarioTurn, before: str, actor: Actor | None) -> dict[str, str]:
     names = {short: each.name for short, each in scenario.actors.items()}
-    actions = "\n".join(f"- {names[short]}: {made.action}" for short, made in turn.decisions.items())
+    actions = "\n".join(f"- {names[short]}: {decision.action}" for short, decision in turn.decisions.items())
     if actor is None:
         return {"previous_world_state": before, "actor_actions": actions, "new_world_state": turn.world_state}
-    short, made = actor.short_name, turn.decisions[actor.short_name]
+    short, decision = actor.short_name, turn.decisions[actor.short_name]
     mine = [talk for talk in turn.talks if short in talk.participants]
-    said = "\n".join(f"{names[who]}: {text}" for talk in mine for who, text in talk.messages)
+    messages = "\n".join(f"{names[who]}: {text}" for talk in mine for who, text in talk.messages)
     hidden = [other.private_information for other in scenario.actors.values() if other is not actor]
     return {
         "actor_name": actor.name,
         "actor_profile": _profile(actor),
         "world_state": before,
         "public_world_state": before,
-        "actor_reasoning": made.reasoning,
-        "actor_action": made.action,
-        "private_communications": said,
+        "actor_reasoning": decision.reasoning,
+        "actor_action": decision.action,
+        "private_communications": messages,
         "restricted_information": "\n".join(filter(None, hidden)),
     }
 

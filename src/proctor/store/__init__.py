@@ -1,6 +1,6 @@
 """The only code that writes what a batch produced."""
 
-from proctor.store.batches import RetrySelection
+from proctor.store.batches import Resource, RetrySelection
 from proctor.store.items import ItemFilter, Scope, StoreReader
 from proctor.store.ledger import Drawn, MoneyLimits
 from proctor.store.recorder import Recorder, Totals
@@ -14,6 +14,7 @@ __all__ = [
     "MoneyLimits",
     "Ownership",
     "Recorder",
+    "Resource",
     "RetrySelection",
     "Scope",
     "Store",

@@ -56,8 +56,24 @@ class ClaimedBatch:
     """When that process still lived, which is the last that is known of what it did."""
 
 
-def create(connection: Connection, batch: Mapping[str, Any], items: Iterable[Item]) -> int:
-    """Make a batch with its items, all or nothing; the number of items."""
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A text that items of a run refer to by its digest, so that a runner needs no files."""
+
+    kind: str
+    """`role` or `scenario`."""
+    name: str
+    digest: str
+    content: str
+
+
+def create(
+    connection: Connection,
+    batch: Mapping[str, Any],
+    items: Iterable[Item],
+    resources: Iterable[Resource] = (),
+) -> int:
+    """Make a batch with its items and their resources, all or nothing; the number of items."""
     if connection.rows('SELECT 1 FROM "batches" WHERE "runId" = ?', (batch["runId"],)):
         raise UsageError(
             f"there is already a run called {batch['runId']}\n"
@@ -65,7 +81,17 @@ def create(connection: Connection, batch: Mapping[str, Any], items: Iterable[Ite
         )
     connection.seal_for(batch["runId"])
     connection.run(insertion("batches", batch), tuple(batch.values()))
+    add_resources(connection, batch["runId"], resources)
     return add_items(connection, batch["runId"], items)
+
+
+def add_resources(connection: Connection, run_id: str, resources: Iterable[Resource]) -> None:
+    """Store the resources of a batch that it does not have yet."""
+    connection.seal_for(run_id)
+    connection.run_many(
+        f"{insertion('run_resources', COLUMNS['run_resources'])} ON CONFLICT DO NOTHING",
+        [(run_id, each.kind, each.name, each.digest, each.content) for each in resources],
+    )
 
 
 def add_items(connection: Connection, run_id: str, items: Iterable[Item], *, first: int = 0) -> int:
@@ -226,7 +252,7 @@ def delete(connection: Connection, run_id: str) -> None:
     mine = 'SELECT "id" FROM "sessions" WHERE "runId" = ?'
     for table in (*OF_A_SESSION, "labels"):
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', (run_id,))
-    for table in ("questions", "ledger", "sessions", "batch_items", "batches"):
+    for table in ("questions", "run_resources", "ledger", "sessions", "batch_items", "batches"):
         connection.run(f'DELETE FROM "{table}" WHERE "runId" = ?', (run_id,))
     connection.run('DELETE FROM "evaluations" WHERE "id" = ?', (run_id,))
     # Whatever of it is left in copies of the store cannot be read any more.

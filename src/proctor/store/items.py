@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, cast, overload
 
 from proctor.errors import NotFound
-from proctor.evaluator import Evidence, Reference
 from proctor.item import QUEUED, RUNNING, STATUSES
 from proctor.store.batches import UNFINISHED_REASONS, with_true_status
 from proctor.store.database import Connection, R, Readers, Row, beginning, containing, extended, places
@@ -31,6 +30,7 @@ from proctor.store.tables import (
     MetricRow,
     ModelCallRow,
     PoolRow,
+    ResourceRow,
     ScoreRow,
     SessionRow,
     ToolCallRow,
@@ -38,6 +38,7 @@ from proctor.store.tables import (
 from proctor.store.writer import timestamp
 
 if TYPE_CHECKING:
+    from proctor.evaluator import Evidence, Reference
     from proctor.session import Session
 
 SEARCHED = ("id", "repo", "prompt", "model", "agent", "error")
@@ -315,6 +316,18 @@ class StoreReader:
             (run_id, item_id),
         )
 
+    def resource(self, run_id: str, digest: str) -> str | None:
+        """The content of a batch's resource; None: it has none with this digest."""
+        rows = self.rows(
+            ResourceRow, 'SELECT * FROM "run_resources" WHERE "runId" = ? AND "digest" = ?', (run_id, digest)
+        )
+        return rows[0]["content"] if rows else None
+
+    def resource_digests(self, run_id: str) -> set[str]:
+        """The digests of a batch's resources."""
+        rows = self._connection.rows('SELECT "digest" FROM "run_resources" WHERE "runId" = ?', (run_id,))
+        return {row["digest"] for row in rows}
+
     def session(self, session_id: str) -> SessionRow:
         """One session, by its id or an unambiguous beginning, its name, its branch, or its source's id."""
         names = ("id", "name", "branch", "externalId")
@@ -398,7 +411,7 @@ class StoreReader:
         )
         return list(self.whole(rows))
 
-    def evidence(self, session_id: str, reference: Reference | None = None) -> Evidence:
+    def evidence(self, session_id: str, reference: "Reference | None" = None) -> "Evidence":
         """A session as evaluators see it, by its id or an unambiguous beginning of it."""
         # Late, here and below: only evaluation and export need it, and every batch reads.
         from proctor.store.sessions import evidence_of

@@ -27,6 +27,7 @@ ROW_IDS: Mapping[str, tuple[str, ...]] = {
     "iterations": ("sessionId", "step"),
     "labels": ("sessionId", "evaluator", "target", "dimension", "who"),
     "questions": ("runId", "id"),
+    "run_resources": ("runId", "digest"),
     "evaluations": ("id",),
     "evaluator_definitions": ("id",),
     "online_configs": ("id",),

@@ -81,11 +81,20 @@ def draw(
     left, short_of = _left(connection, run_id, limits)
     if left < least_usd - ROUNDING_USD and _release_the_dead(connection, holder, now):
         left, short_of = _left(connection, run_id, limits)
-    if left <= ROUNDING_USD or left < least_usd - ROUNDING_USD:
-        return Drawn(usd=0.0, short_of=short_of, others_hold=_others_hold(connection, holder))
+    if _is_short(left, least_usd):
+        # Others return money without taking a turn, and each statement sees what is committed by then. A
+        # holder that returns its money between the two is counted in both; in the other order, in neither.
+        others_hold = _others_hold(connection, holder)
+        left, short_of = _left(connection, run_id, limits)
+        if _is_short(left, least_usd):
+            return Drawn(usd=0.0, short_of=short_of, others_hold=others_hold)
     usd = min(left, max(wanted_usd, left / PIECES))
     _enter(connection, run_id, holder, "draw", usd, now)
     return Drawn(usd=usd)
+
+
+def _is_short(left_usd: float, least_usd: float) -> bool:
+    return left_usd <= ROUNDING_USD or left_usd < least_usd - ROUNDING_USD
 
 
 def give_back(connection: Connection, run_id: str, holder: str, usd: float, now: datetime) -> None:

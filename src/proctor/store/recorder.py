@@ -13,9 +13,8 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from proctor.score import Score
 from proctor.session import (
     Event,
     Intervention,
@@ -31,6 +30,9 @@ from proctor.session import (
 )
 from proctor.store.tables import amount, clean, finite, merge_row, short, whole
 from proctor.store.writer import timestamp
+
+if TYPE_CHECKING:
+    from proctor.score import Score
 
 # Long texts, kept once: under their digest, compressed.
 
@@ -123,7 +125,7 @@ class Recorder:
         """Keep one event, now."""
         _KEEPERS[type(event)](self, event)
 
-    def score(self, score: Score) -> None:
+    def score(self, score: "Score") -> None:
         """Keep one judgement of this session."""
         head = (
             self.session_id,

@@ -40,6 +40,7 @@ SEALED: dict[str, tuple[str, ...]] = {
     "merge_history": ("squashMessage", "error"),
     "blobs": ("data",),
     "questions": ("prompt", "answer"),
+    "run_resources": ("content",),
     "evaluations": ("requestJson", "metadataJson", "definitionsJson", "failure"),
     "evaluator_definitions": ("description", "configJson"),
     "online_configs": ("description", "documentJson", "failure"),
@@ -79,6 +80,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("client_tokens.operation", "client_tokens.token", "client_tokens.resourceId", "arrivals.traceId"),
         *("arrivals.spanId", "arrivals.part", "arrivals.parentId", "arrivals.sessionKey"),
         *("arrivals.sessionId", "data_keys.id", "data_keys.scope", "data_keys.masterKeyId"),
+        "run_resources.runId",
     ),
     "a moment": (
         *("batches.createdAt", "batches.finishedAt", "batches.heartbeatAt", "batches.abortRequestedAt"),
@@ -106,6 +108,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("model_calls.status", "model_calls.priceSource", "scores.level", "scores.errorCode"),
         *("scores.ignored", "labels.level", "merge_history.mode", "merge_history.result", "ledger.kind"),
         *("evaluator_definitions.level", "evaluator_definitions.kind", "online_sessions.decision"),
+        "run_resources.kind",
     ),
     "a name that tables are grouped, filtered or sorted by": (
         *("batch_items.agent", "batch_items.model", "sessions.agent"),
@@ -116,7 +119,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("evaluations.name", "evaluations.outputGroup", "evaluations.outputStream"),
         *("evaluator_definitions.name", "online_configs.name", "resource_tags.key", "resource_tags.value"),
         *("arrivals.service", "arrivals.logGroup", "log_streams.logGroup", "log_streams.logStream"),
-        *("log_events.logGroup", "log_events.logStream"),
+        *("log_events.logGroup", "log_events.logStream", "run_resources.name"),
     ),
     "where something is on this machine, which lies open there": (
         *("batches.planPath", "batches.owner", "batch_items.repo", "sessions.repo", "sessions.branch"),
@@ -127,6 +130,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("batches.planDigest", "batch_items.digest", "batch_items.iterSha", "sessions.baseSha"),
         *("iterations.commitSha", "scores.evaluatorDigest", "merge_history.beforeSha"),
         *("merge_history.afterSha", "evaluations.requestDigest", "client_tokens.digest"),
+        "run_resources.digest",
     ),
     "keyed: no text can be recognised by it": (
         *("blobs.digest", "sessions.toolsJsonBlob", "iterations.testOutputBlob", "iterations.outputBlob"),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from proctor.item import Item
 from proctor.session import Merge
 from proctor.store import batches, ledger
-from proctor.store.batches import RetrySelection
+from proctor.store.batches import Resource, RetrySelection
 from proctor.store.database import Connection, Readers, migrate, open_database
 from proctor.store.items import StoreReader
 from proctor.store.keys import Keys
@@ -88,9 +88,15 @@ class Store:
         """Begin to write; with an ownership, for as long as the batch is ours."""
         return Writer(self._database, COLUMNS, ownership)
 
-    def create_batch(self, batch: Mapping[str, object], items: Iterable[Item]) -> int:
-        """Make a batch with its items, all or nothing; the number of items."""
-        return self._transaction(lambda connection: batches.create(connection, batch, items))
+    def create_batch(
+        self, batch: Mapping[str, object], items: Iterable[Item], resources: Iterable[Resource] = ()
+    ) -> int:
+        """Make a batch with its items and their resources, all or nothing; the number of items."""
+        return self._transaction(lambda connection: batches.create(connection, batch, items, resources))
+
+    def add_resources(self, run_id: str, resources: Iterable[Resource]) -> None:
+        """Store the resources of a batch that it does not have yet."""
+        self._transaction(lambda connection: batches.add_resources(connection, run_id, resources))
 
     def resume_batch(self, run_id: str, owner: str, again: RetrySelection, now: datetime) -> list[SessionRow]:
         """Take a batch over and queue what is unfinished; the sessions that were cut off."""

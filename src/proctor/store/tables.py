@@ -7,13 +7,15 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
+from proctor.formatting import clipped
 from proctor.item import QUEUED, Item, id_of
 from proctor.json_values import MOST
-from proctor.processes.streams import clipped
-from proctor.score import Level
 from proctor.session import Merge, Role
+
+if TYPE_CHECKING:
+    from proctor.score import Level
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "batches": (
@@ -83,6 +85,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("runId", "id", "itemId", "sessionId", "position", "actor", "prompt", "askedAt", "answer"),
         "answeredAt",
     ),
+    "run_resources": ("runId", "kind", "name", "digest", "content"),
     "pools": (
         *("name", "owner", "runId", "limit", "inUse", "waiting", "calls", "limited", "waitedSeconds"),
         *("heldUntil", "cutAt", "heartbeatAt"),
@@ -324,7 +327,7 @@ class ScoreRow(TypedDict):
     timestamp: str | None
     evaluator: str
     evaluatorDigest: str
-    level: Level
+    level: "Level"
     target: str
     value: float | None
     label: str
@@ -349,7 +352,7 @@ class LabelRow(TypedDict):
     target: str
     dimension: str
     who: str
-    level: Level
+    level: "Level"
     at: str
     value: float | None
     label: str
@@ -409,6 +412,16 @@ class QuestionRow(TypedDict):
     askedAt: str
     answer: str | None
     answeredAt: str | None
+
+
+class ResourceRow(TypedDict):
+    """A text that items of a run refer to by its digest."""
+
+    runId: str
+    kind: str
+    name: str
+    digest: str
+    content: str
 
 
 class PoolRow(TypedDict):
@@ -575,6 +588,7 @@ ROWS: dict[str, type] = {
     "ledger": LedgerRow,
     "blobs": BlobRow,
     "questions": QuestionRow,
+    "run_resources": ResourceRow,
     "pools": PoolRow,
     "evaluations": EvaluationRow,
     "evaluator_definitions": EvaluatorDefinitionRow,

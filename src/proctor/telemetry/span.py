@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from proctor.json_values import whole_number
+from proctor.json_values import as_whole_number
 from proctor.session import ModelCall, ToolCall, Usage
 from proctor.telemetry.documents import Document
 from proctor.telemetry.messages import ParsedMessage
@@ -133,7 +133,7 @@ def _error(document: Document) -> str:
 
 def _count(value: Any) -> int:
     try:
-        return whole_number(int(value))
+        return as_whole_number(int(value))
     except (TypeError, ValueError, OverflowError):
         return 0
 

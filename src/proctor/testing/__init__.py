@@ -67,6 +67,6 @@ def make_git_repository(folder: Path, files: Mapping[str, str]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     settings = [word for setting in GIT_SETTINGS for word in ("-c", setting)]
-    for words in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "first")):
-        subprocess.run(["git", *settings, *words], cwd=folder, check=True)
+    for arguments in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "first")):
+        subprocess.run(["git", *settings, *arguments], cwd=folder, check=True)
     return folder

@@ -1,4 +1,4 @@
-"""A provider on loopback: the OpenAI chat completions interface, answering as it is told.
+"""A provider on loopback: the OpenAI chat completions interface, with configured answers.
 
     async with ModelServer([reply("Paris."), failure(429, retry_after=1), reply("Rome.")]) as server:
         environment = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "any"}
@@ -60,7 +60,7 @@ def reply(
 
 
 def failure(status: int, message: str = "no", *, retry_after: float | None = None) -> ServerReply:
-    """A refusal, with how long to wait when the provider would say so."""
+    """An error response, with `retry-after` where the provider would send it."""
     headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
     return ServerReply(
         status=status, body={"error": {"message": message, "type": "server_error"}}, headers=headers
@@ -81,7 +81,7 @@ class ModelServer:
     def __init__(self, answers: Answering = (), *, names: Sequence[str] = ()) -> None:
         """`answers` are given in turn, "OK." when there are none; `names` are the models it lists."""
         self.answers = answers
-        """May be set at any time; answers given in turn then begin anew."""
+        """May be set at any time; a list of answers then starts over."""
         self.requests: list[dict[str, Any]] = []
         """The bodies of all requests, first one first."""
         self.headers: list[dict[str, str]] = []

@@ -1,1 +1,1 @@
-"""A place for an agent to work in: trees of the user's repositories, what becomes of them, merging."""
+"""Worktrees of coding sessions: setup, commit, merge queue and cleanup."""

@@ -1,8 +1,8 @@
-"""Keep what an agent left in its tree, on the session's branch.
+"""Commit the changes of an agent to the session's branch.
 
-An agent may commit or not, change branches, stop in the middle of a rebase, leave repositories in
-the tree, or remove the tree's link to its own. Whatever it did: every file it left that is not
-ignored is committed, its own commits stay, and the session's branch ends at the result.
+An agent may commit or not, change branches, stop in the middle of a rebase, leave repositories in the
+worktree, or remove the worktree's `.git` link. In every case, all files that are not ignored are committed,
+the agent's own commits stay, and the session's branch points to the result.
 """
 
 import shutil
@@ -16,30 +16,28 @@ from proctor.git import Changes, GitError
 from proctor.workspace.worktree import Worktree, add_tree, make_repository
 
 _IN_PROGRESS = ("*_HEAD", "MERGE_*", "SQUASH_MSG", "AUTO_MERGE", "BISECT_*")
-
-
 _IN_PROGRESS_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """What came of an agent's work."""
+    """The committed changes of an agent."""
 
     sha: str
-    """The session branch's last commit; empty when it is still the base commit."""
+    """Last commit of the session branch; empty when nothing changed."""
     changes: Changes
     notes: tuple[str, ...] = ()
-    """What a reader of the session should know about the state the tree was in."""
+    """Remarks on the state of the worktree, for the session's record."""
 
 
-def keep(tree: Worktree, message: str) -> Committed:
-    """Commit everything the agent left, and leave the tree clean on the session's branch."""
+def commit_changes(tree: Worktree, message: str) -> Committed:
+    """Commit all changes; the worktree is then clean and on the session's branch."""
     notes = _repair(tree)
     try:
         sha, more = _commit(tree, message)
         changes = tree.git.changes(tree.base_sha, sha)
     except (GitError, OSError) as error:
-        raise WorkspaceError(f"keeping what the agent left: {error}", reason="workspace_broken") from error
+        raise WorkspaceError(f"committing the agent's changes: {error}", reason="workspace_broken") from error
     return Committed(
         sha="" if sha == tree.base_sha else sha,
         changes=changes,
@@ -48,31 +46,31 @@ def keep(tree: Worktree, message: str) -> Committed:
 
 
 def _repair(tree: Worktree) -> list[str]:
-    """Give the tree back what an agent may have taken from it."""
+    """Restore what the agent may have removed or broken."""
     notes = []
     if not tree.folder.is_dir():
         tree.folder.mkdir(parents=True)
         notes.append("the agent removed its work tree")
-    if not _is_whole(tree):
+    if not _is_intact(tree):
         _rebuild(tree)
         notes.append("the agent broke its repository; its own commits are lost, its files are not")
     notes += _restore_link(tree)
     _remove_locks(tree)
-    # Settings the agent made are its own; they must not decide what we commit, or run anything.
+    # The agent's git settings must not affect our commit or run programs.
     (tree.repository / "config").write_text(tree.settings)
     (tree.admin / "config.worktree").unlink(missing_ok=True)
     return notes
 
 
-def _is_whole(tree: Worktree) -> bool:
+def _is_intact(tree: Worktree) -> bool:
     return tree.git.commit_of(tree.base_sha) != "" and (tree.admin / "HEAD").is_file()
 
 
 def _rebuild(tree: Worktree) -> None:
-    """Make the session's repository anew around the files as they are."""
+    """Recreate the session's repository around the existing files."""
     aside = tree.repository.with_name("tree-aside")
     shutil.rmtree(tree.repository, ignore_errors=True)
-    _set_aside(tree.folder / ".git", tree.repository.with_name("removed-link"))
+    _move_away(tree.folder / ".git", tree.repository.with_name("removed-link"))
     tree.folder.rename(aside)
     make_repository(tree)
     add_tree(tree)
@@ -86,12 +84,12 @@ def _restore_link(tree: Worktree) -> list[str]:
     link, right = tree.folder / ".git", f"gitdir: {tree.admin}\n"
     if link.is_file() and not link.is_symlink() and link.read_text(errors="replace") == right:
         return []
-    _set_aside(link, tree.repository.with_name("agents-git"))
+    _move_away(link, tree.repository.with_name("agents-git"))
     link.write_text(right)
     return ["the agent removed or replaced the tree's link to its repository; it was restored"]
 
 
-def _set_aside(path: Path, where: Path) -> None:
+def _move_away(path: Path, where: Path) -> None:
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():
@@ -100,7 +98,7 @@ def _set_aside(path: Path, where: Path) -> None:
 
 
 def _remove_locks(tree: Worktree) -> None:
-    """Everything has ended, so a lock that is still there belongs to a git that was killed."""
+    """Remove stale locks: all processes have ended, so they belong to a git that was killed."""
     for lock in (*tree.repository.glob("*.lock"), *tree.admin.glob("*.lock")):
         lock.unlink(missing_ok=True)
     for lock in (tree.repository / "refs").rglob("*.lock"):
@@ -109,7 +107,7 @@ def _remove_locks(tree: Worktree) -> None:
 
 def _commit(tree: Worktree, message: str) -> tuple[str, list[str]]:
     git, branch = tree.git, f"refs/heads/{tree.branch}"
-    interrupted = _end_what_is_in_progress(tree)
+    interrupted = _abort_operation(tree)
     notes = ["the agent stopped in the middle of a merge or rebase"] if interrupted else []
     tip = git.commit_of(branch) or tree.base_sha
     head = git.commit_of("HEAD") or tip
@@ -120,7 +118,7 @@ def _commit(tree: Worktree, message: str) -> tuple[str, list[str]]:
         where = git.line("symbolic-ref", "--short", "-q", "HEAD") or "no branch"
         notes.append(f"the agent left its tree on {where}, not on the session's branch")
     if behind and clean and not interrupted:
-        # It committed its work on the session's branch and then only looked elsewhere.
+        # It committed to the session's branch and then checked out another commit.
         sha = tip
     else:
         loose = dict.fromkeys((*interrupted, tip))
@@ -132,8 +130,8 @@ def _commit(tree: Worktree, message: str) -> tuple[str, list[str]]:
     return sha, notes
 
 
-def _end_what_is_in_progress(tree: Worktree) -> list[str]:
-    """Forget a merge, rebase or the like without touching a file; the commits it was about."""
+def _abort_operation(tree: Worktree) -> list[str]:
+    """Abort a merge or rebase without changing files; returns the commits that took part in it."""
     about = [_first_line(tree.admin / name) for name in ("MERGE_HEAD", "rebase-merge/orig-head")]
     commits = [sha for line in about if (sha := tree.git.commit_of(line) if line else "")]
     for pattern in _IN_PROGRESS:
@@ -152,13 +150,13 @@ def _first_line(file: Path) -> str:
 
 
 def _write_tree(tree: Worktree) -> str:
-    """Everything in the tree that is not ignored, as a tree object."""
+    """Write all files that are not ignored as a tree object."""
     try:
         if _hides_files(tree):
             raise GitError(("ls-files",), 1, "the index hides changes")
         return _stage(tree)
     except GitError:
-        # The index is the agent's and may be broken; files may be unreadable. Start from the commit.
+        # The agent may have broken the index or made files unreadable: start from the commit.
         (tree.admin / "index").unlink(missing_ok=True)
         _make_readable(tree.folder)
         tree.git("read-tree", tree.git.commit_of("HEAD") or tree.base_sha)
@@ -166,25 +164,25 @@ def _write_tree(tree: Worktree) -> str:
 
 
 def _hides_files(tree: Worktree) -> bool:
-    """Whether files are marked as not to be looked at (`assume-unchanged`, `skip-worktree`)."""
+    """Whether the index hides changes (`assume-unchanged`, `skip-worktree`)."""
     marks = (line[:1] for line in tree.git("ls-files", "-v").splitlines())
     return any(mark == "S" or mark.islower() for mark in marks)
 
 
 def _stage(tree: Worktree) -> str:
-    with _nested_repositories_opened(tree):
+    with _nested_repositories_hidden(tree):
         tree.git("add", "--all", "--", ":/")
     return tree.git("write-tree").strip()
 
 
 @contextmanager
-def _nested_repositories_opened(tree: Worktree) -> Iterator[None]:
-    """Let git see the files of repositories inside the tree, which it would pass over or refuse."""
+def _nested_repositories_hidden(tree: Worktree) -> Iterator[None]:
+    """Move nested `.git` folders away, so that git adds the files of nested repositories."""
     moved: list[tuple[Path, Path]] = []
     shelter = tree.repository.with_name("nested")
     try:
-        while found := _nested(tree):
-            for link in found:
+        while links := _nested(tree):
+            for link in links:
                 shelter.mkdir(exist_ok=True)
                 moved.append((link, shelter / str(len(moved))))
                 link.rename(moved[-1][1])
@@ -195,7 +193,7 @@ def _nested_repositories_opened(tree: Worktree) -> Iterator[None]:
 
 
 def _nested(tree: Worktree) -> Sequence[Path]:
-    # Of untracked folders git lists the files; only of repositories, the folder.
+    # git lists the files of untracked folders, but nested repositories as folders.
     listed = tree.git("ls-files", "--others", "--exclude-standard", "-z").split("\0")
     links = [tree.folder / name / ".git" for name in listed if name.endswith("/")]
     return [link for link in links if link.exists() or link.is_symlink()]
@@ -208,7 +206,7 @@ def _make_readable(folder: Path) -> None:
 
 
 def _other_branches(tree: Worktree) -> list[str]:
-    """Work that would go unseen: commits on branches of the agent's own."""
+    """A note on commits that the agent left on other branches."""
     listed = tree.git("for-each-ref", "--format=%(refname:short)", "refs/heads", "--no-merged", tree.branch)
     names = [name for name in listed.splitlines() if name != tree.branch][:10]
     return [f"the agent left commits on other branches: {', '.join(names)}"] if names else []

@@ -1,7 +1,7 @@
-"""The environment a coding session's programs see: their own HOME, port and temporary folder.
+"""Environment variables of a coding session: its own HOME, port and temporary folder.
 
-Starts from what the user lets agents see and replaces everything that would lead to the user's own
-files. The prompt and the model are there by name, for programs that take them that way.
+Starts from the variables that agents may see and replaces those that lead to the user's own files. The
+prompt and the model are passed as variables too.
 """
 
 import re
@@ -12,17 +12,12 @@ from pathlib import Path
 from proctor.errors import WorkspaceError
 from proctor.item import Item
 
-# The system refuses a program with one variable beyond 128 KiB. Agents get the prompt otherwise too.
+# Linux limits a variable to 128 KiB. Agents also get the prompt in other ways.
 PROMPT_LIMIT_BYTES = 100_000
 
-
-# Below the ports that the system itself hands out to connections, above those of known services.
+# Below the ephemeral ports, above those of known services.
 FIRST_PORT, PORT_COUNT = 20_000, 10_000
-
-
-_OUT_OF_BOUNDS = ("GIT_", "SSH_", "PROCTOR_", "XDG_")
-
-
+_HIDDEN_PREFIXES = ("GIT_", "SSH_", "PROCTOR_", "XDG_")
 _GIT_IDENTITY = """[user]
 	name = Proctor agent
 	email = agent@proctor.localhost
@@ -33,23 +28,21 @@ _GIT_IDENTITY = """[user]
 [advice]
 	detachedHead = false
 """
-
-
 _ports_in_use: set[int] = set()
 
 
 def make_home(home: Path) -> None:
-    """Make a HOME in which git knows who commits."""
+    """Create a HOME with a git identity."""
     for folder in ("", ".config", ".local/share", ".local/state", ".cache", "tmp"):
         (home / folder).mkdir(parents=True, exist_ok=True)
     (home / ".gitconfig").write_text(_GIT_IDENTITY)
 
 
-def surroundings(
+def session_environment(
     item: Item, visible: Mapping[str, str], home: Path, folder: Path, port: int
 ) -> dict[str, str]:
-    """The whole environment for setup, agent and check of one attempt."""
-    inherited = {name: value for name, value in visible.items() if not name.startswith(_OUT_OF_BOUNDS)}
+    """All environment variables of the setup, agent and check of one attempt."""
+    inherited = {name: value for name, value in visible.items() if not name.startswith(_HIDDEN_PREFIXES)}
     own = {
         "HOME": str(home),
         "XDG_CONFIG_HOME": str(home / ".config"),
@@ -60,16 +53,16 @@ def surroundings(
         "PWD": str(folder),
         "PORT": str(port),
         "PROCTOR_PORT": str(port),
-        "PROCTOR_PROMPT": _short_enough(item.prompt),
+        "PROCTOR_PROMPT": _shortened(item.prompt),
         "PROCTOR_MODEL": item.model,
     }
-    asked = item.details.get("env") or {}
-    asked = {name: _resolved(name, str(value), visible) for name, value in asked.items()}
-    return inherited | own | asked
+    overrides = item.details.get("env") or {}
+    overrides = {name: _resolved(name, str(value), visible) for name, value in overrides.items()}
+    return inherited | own | overrides
 
 
-def take_port(session: str) -> int:
-    """A port nobody listens on, not given to another session of this process; `free_port` returns it."""
+def reserve_port(session: str) -> int:
+    """Reserve a free port for a session of this process; `release_port` releases it."""
     start = sum(session.encode()) * 7919
     for step in range(PORT_COUNT):
         port = FIRST_PORT + (start + step) % PORT_COUNT
@@ -79,8 +72,8 @@ def take_port(session: str) -> int:
     raise WorkspaceError(f"no port between {FIRST_PORT} and {FIRST_PORT + PORT_COUNT} is free")
 
 
-def free_port(port: int) -> None:
-    """Let another session have a port."""
+def release_port(port: int) -> None:
+    """Release a reserved port."""
     _ports_in_use.discard(port)
 
 
@@ -94,17 +87,17 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _short_enough(prompt: str) -> str:
+def _shortened(prompt: str) -> str:
     return prompt.replace("\0", "").encode("utf-8", "replace")[:PROMPT_LIMIT_BYTES].decode("utf-8", "ignore")
 
 
 def _resolved(name: str, value: str, visible: Mapping[str, str]) -> str:
-    """A variable of the plan, with each `${NAME}` in it replaced."""
+    """The value of a variable, with each `${NAME}` replaced."""
 
     def replacement(reference: re.Match[str]) -> str:
         if reference[1] not in visible:
             raise WorkspaceError(
-                f"env.{name} refers to ${{{reference[1]}}}, which is not set or not shown to agents"
+                f"env.{name} refers to ${{{reference[1]}}}, which is not set or not visible to agents"
             )
         return visible[reference[1]]
 

@@ -1,8 +1,7 @@
-"""One at a time, among all processes of this machine.
+"""File locks between processes of this machine.
 
-A lock is a file that the system locks for whoever has it open, so a process that dies lets go of it.
-Within one event loop those who wait are served in the order they came; no thread waits for it, since
-the few threads there are must stay free for the one who holds it.
+A process that dies releases its locks. Within one event loop, waiting tasks get the lock in order; waiting
+blocks no thread, because the holder may need one.
 """
 
 import asyncio
@@ -13,18 +12,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 
-# How often a lock held by another process is tried again; the longer the wait, the less often.
+# Polling interval for a lock of another process; doubles up to the limit.
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.005, 0.25
-
-
 _queues: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]]" = (
     weakref.WeakKeyDictionary()
 )
 
 
 @asynccontextmanager
-async def held(path: Path) -> AsyncIterator[None]:
-    """Hold the lock `path` while inside; wait for it as long as it takes."""
+async def file_lock(path: Path) -> AsyncIterator[None]:
+    """Hold the lock `path` in the body; waits without a limit."""
     path.parent.mkdir(parents=True, exist_ok=True)
     queues = _queues.setdefault(asyncio.get_running_loop(), {})
     async with queues.setdefault(str(path), asyncio.Lock()):

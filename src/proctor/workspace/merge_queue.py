@@ -1,9 +1,8 @@
-"""Bring a session's work onto its base branch, one at a time, as a merge queue does.
+"""Merge queue: merge sessions to their base branch, one at a time. Also squash, rebase and diff them.
 
-The session's commits become one commit on top of the base branch as it is now. If that has moved
-since the session began, the check runs again on the result. Only then is the user's base branch
-moved, forwards, never by force; nothing is ever pushed. Whatever stands in the way, the session's
-branch stays as it is.
+The session's commits become one commit on top of the current base branch. If the base has moved since the
+session began, the check runs again on the result. Then the base branch is fast-forwarded, never forced;
+nothing is pushed. If merging fails, the session's branch stays unchanged.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from proctor.git import Git, GitError
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.session import Merge
 from proctor.workspace.environment import make_home
-from proctor.workspace.locks import held
+from proctor.workspace.locks import file_lock
 from proctor.workspace.source_repository import SESSION_REFS, SourceRepository
 from proctor.workspace.worktree import Worktree, fill, make_tree, remove_folder, session_folder
 
@@ -69,10 +68,8 @@ def fetch_objects(tree: Worktree, reference: str) -> None:
     tree.source.git("fetch", *quietly, "--no-recurse-submodules", str(tree.repository), reference)
 
 
-# The user may commit to the base branch while we check; after so many times it is theirs to merge.
+# The user may commit to the base branch during the check; after this many tries, merging fails.
 TRIES = 3
-
-
 Check = Callable[[Path, Path], Awaitable[ProgramResult]]
 """Runs the check in a tree (first), with a HOME (second)."""
 
@@ -84,7 +81,7 @@ class MergeResult:
     merges: tuple[Merge, ...]
     """Every attempt; the last one is the result."""
     recheck: ProgramResult | None = None
-    """The check on the moved base, when there was one."""
+    """The failed check on the moved base, if any."""
 
     @property
     def result(self) -> Merge:
@@ -111,9 +108,9 @@ class _CheckFailed(Exception):
 
 
 async def merge(request: MergeRequest, check: Check | None) -> MergeResult:
-    """Merge one session, after those that came before it."""
+    """Merge one session, after earlier requests."""
     tries: list[Merge] = []
-    async with held(request.home / "repos" / f"{request.source.key}.merge.lock"):
+    async with file_lock(request.home / "repos" / f"{request.source.key}.merge.lock"):
         while True:
             tried, recheck, again = await _try(request, check)
             tries.append(tried)
@@ -122,7 +119,7 @@ async def merge(request: MergeRequest, check: Check | None) -> MergeResult:
 
 
 async def _try(request: MergeRequest, check: Check | None) -> tuple[Merge, ProgramResult | None, bool]:
-    """One try: how it ended, the check that failed if one did, and whether to try again."""
+    """One try: its result, the failed check if any, and whether to retry."""
     git, base = request.source.git, f"refs/heads/{request.base_branch}"
     before = await asyncio.to_thread(git.commit_of, base)
     if not before:
@@ -164,39 +161,39 @@ def _merge(
 
 
 async def _combine(request: MergeRequest, before: str, check: Check | None) -> str:
-    """The one commit that is to be the base branch's next, in the user's repository, on no branch."""
+    """Create the next commit of the base branch in the user's repository; on no branch yet."""
     git = request.source.git
     tip = await asyncio.to_thread(git.commit_of, f"refs/heads/{request.branch}")
     if not tip:
         raise GitError(("merge",), 1, f"there is no branch {request.branch}")
     if await asyncio.to_thread(git.is_ancestor, before, tip):
-        # The base has not moved: this is the very state that was checked.
-        return await asyncio.to_thread(squashed, git, tip, before, request.message)
+        # The base has not moved: this state was checked already.
+        return await asyncio.to_thread(squash_commit, git, tip, before, request.message)
     async with ScratchClone(request.home, request.source, before) as tree:
         await asyncio.to_thread(_apply, tree, tip)
         if check is not None:
             finished = await check(tree.folder, tree.repository.with_name("home"))
             if finished.exit_code != 0 or finished.timed_out:
                 raise _CheckFailed(finished)
-        return await asyncio.to_thread(_bring, tree, before, request.message)
+        return await asyncio.to_thread(_commit_combined, tree, before, request.message)
 
 
-def squashed(git: Git, tip: str, parent: str, message: str) -> str:
+def squash_commit(git: Git, tip: str, parent: str, message: str) -> str:
     """One commit on `parent` with everything `tip` has; on no branch."""
     return git.commit_tree(git("rev-parse", f"{tip}^{{tree}}").strip(), [parent], message)
 
 
 def _apply(tree: Worktree, tip: str) -> None:
-    """Put a session's changes on top of the scratch tree and stage them."""
-    exit_code, stdout, stderr = tree.git.ask("merge", "--squash", tip)
+    """Apply a session's changes to the scratch worktree and stage them."""
+    exit_code, stdout, stderr = tree.git.run("merge", "--squash", tip)
     if exit_code != 0:
         raise_conflict(tree.git, ("merge", "--squash", tip), stdout + stderr)
-    # The index is what counts: a check may leave files of its own in the tree.
+    # Recorded now: a check may leave files in the worktree.
     (tree.repository / "combined").write_text(tree.git("write-tree"))
 
 
-def _bring(tree: Worktree, parent: str, message: str) -> str:
-    """Commit what was combined, and copy the commit's objects to the user's repository."""
+def _commit_combined(tree: Worktree, parent: str, message: str) -> str:
+    """Commit the combined state and copy its objects to the user's repository."""
     combined = (tree.repository / "combined").read_text().strip()
     sha = tree.git.commit_tree(combined, [parent], message)
     reference = f"refs/heads/{tree.branch}"
@@ -206,21 +203,21 @@ def _bring(tree: Worktree, parent: str, message: str) -> str:
 
 
 def _advance(request: MergeRequest, before: str, after: str) -> None:
-    """Move the base branch forwards; where it is checked out, the checkout with it."""
+    """Fast-forward the base branch, and its checkout if it has one."""
     git, base = request.source.git, f"refs/heads/{request.base_branch}"
-    # Noted before it happens, so that no session can see the move and not know that it is ours.
+    # Recorded first, so that no session mistakes the move for a change by the user.
     with (request.home / "repos" / f"{request.source.key}.merged").open("a") as merged:
         merged.write(f"{after}\n")
     checkout = _checkout_of(git, base)
     if checkout is None:
         git("update-ref", "-m", "proctor: merge", base, after, before)
     else:
-        # git refuses when that would overwrite what the user has not committed.
+        # git refuses if that would overwrite uncommitted changes.
         git.at(checkout)("merge", "--ff-only", "--quiet", after)
 
 
-def merged_by_us(home: Path, source: SourceRepository, sha: str) -> bool:
-    """Whether a base branch is where it is because a session was merged to it."""
+def was_merged(home: Path, source: SourceRepository, sha: str) -> bool:
+    """Whether this commit of a base branch is a merge of a session."""
     try:
         return sha in (home / "repos" / f"{source.key}.merged").read_text().split()
     except OSError:
@@ -228,7 +225,7 @@ def merged_by_us(home: Path, source: SourceRepository, sha: str) -> bool:
 
 
 def _checkout_of(git: Git, reference: str) -> Path | None:
-    """The work tree of the user's that has a branch checked out."""
+    """The user's worktree in which a branch is checked out; None: none."""
     folder = None
     for line in git("worktree", "list", "--porcelain").splitlines():
         word, _, rest = line.partition(" ")
@@ -240,7 +237,7 @@ def _checkout_of(git: Git, reference: str) -> Path | None:
 
 
 def checker(command: str, environment: Mapping[str, str], attempt: str, time_limit: float | None) -> Check:
-    """A check that runs `command` as a session's own check would, in another tree and HOME."""
+    """A check that runs `command` like the session's own, in another worktree and HOME."""
 
     async def check(folder: Path, home: Path) -> ProgramResult:
         here = {**environment, "HOME": str(home), "PWD": str(folder), "TMPDIR": str(home / "tmp")}
@@ -249,14 +246,11 @@ def checker(command: str, environment: Mapping[str, str], attempt: str, time_lim
     return check
 
 
-# Operations on the branch of a finished session.
-
-
 def squash(source: SourceRepository, branch: str, base_branch: str, message: str) -> str:
-    """Make a published session one commit on the commit it began from; that commit. Blocks."""
+    """Squash a session into one commit on its starting commit; returns it. Blocks."""
     git, old = source.git, _session_tip(source, branch)
     start = git("merge-base", source.base_commit(base_branch), old).strip()
-    new = squashed(git, old, start, message)
+    new = squash_commit(git, old, start, message)
     git("update-ref", "-m", "proctor: squash", f"refs/heads/{branch}", new, old)
     return new
 
@@ -264,9 +258,9 @@ def squash(source: SourceRepository, branch: str, base_branch: str, message: str
 async def rebase(
     source: SourceRepository, branch: str, base_branch: str, home: Path
 ) -> tuple[str, tuple[str, ...]]:
-    """Move a published session's commits onto the base branch as it is now.
+    """Rebase the commits of a session onto the current base branch.
 
-    Returns the new commit, or the files in conflict; then the session stays as it was.
+    Returns the new commit, or the files in conflict; then the session is unchanged.
     """
     old = _session_tip(source, branch)
     onto = source.base_commit(base_branch)
@@ -275,7 +269,7 @@ async def rebase(
 
 
 def _rebase(tree: Worktree, branch: str, old: str, onto: str) -> tuple[str, tuple[str, ...]]:
-    exit_code, stdout, stderr = tree.git.ask("rebase", "--no-autostash", onto)
+    exit_code, stdout, stderr = tree.git.run("rebase", "--no-autostash", onto)
     if exit_code != 0:
         try:
             raise_conflict(tree.git, ("rebase", onto), stdout + stderr)
@@ -288,19 +282,19 @@ def _rebase(tree: Worktree, branch: str, old: str, onto: str) -> tuple[str, tupl
 
 
 def diff(source: SourceRepository, branch: str, base_branch: str, *flags: str) -> str:
-    """What a published session changed since it began, as a patch. Blocks."""
+    """The changes of a session as a patch. Blocks."""
     base, tip = source.base_commit(base_branch), _session_tip(source, branch)
     return source.git("diff", "--no-ext-diff", "--no-textconv", "--no-color", *flags, f"{base}...{tip}", "--")
 
 
 def log(source: SourceRepository, branch: str, base_branch: str) -> str:
-    """The commits of a published session, the newest first. Blocks."""
+    """The commits of a session, newest first. Blocks."""
     base, tip = source.base_commit(base_branch), _session_tip(source, branch)
     return source.git("log", "--no-color", "--stat", f"{base}..{tip}", "--")
 
 
 def clean_up(home: Path, session: str, source: SourceRepository | None = None, branch: str = "") -> str:
-    """Remove a session's tree and HOME, and its branch when named; what could not be removed. Blocks."""
+    """Remove a session's worktree, HOME and, if named, branch; returns what could not be removed. Blocks."""
     if branch and source is not None:
         tip = _session_tip(source, branch)
         source.git("update-ref", "-d", f"refs/heads/{branch}", tip)
@@ -309,7 +303,7 @@ def clean_up(home: Path, session: str, source: SourceRepository | None = None, b
 
 def _session_tip(source: SourceRepository, branch: str) -> str:
     if not f"refs/heads/{branch}".startswith(SESSION_REFS):
-        raise WorkspaceError(f"{branch} is not a session's branch: it is not under batch/")
+        raise WorkspaceError(f"{branch} is not a session branch: it is not under batch/")
     sha = source.git.commit_of(f"refs/heads/{branch}")
     if not sha:
         raise WorkspaceError(f"{source.root} has no branch {branch}")

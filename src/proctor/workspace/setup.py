@@ -1,7 +1,6 @@
-"""Give a coding session its place to work, and clear it away again.
+"""Set up the worktree, HOME, environment and port of a coding session, and clean up afterwards.
 
-Before the place is made and after it has been left, the user's repository is looked at: whatever has
-changed there meanwhile is said in the session's record.
+Changes of the user's repository during the session are noted in its record.
 """
 
 import asyncio
@@ -15,13 +14,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from proctor.errors import ProctorError, WorkspaceError
+from proctor.formatting import clipped
 from proctor.git import GitError
 from proctor.item import Item
-from proctor.processes import clipped, undisturbed
+from proctor.processes import undisturbed
 from proctor.runner import Services
 from proctor.session import Note, Workspace
-from proctor.workspace.environment import free_port, make_home, surroundings, take_port
-from proctor.workspace.merge_queue import merged_by_us
+from proctor.workspace.environment import make_home, release_port, reserve_port, session_environment
+from proctor.workspace.merge_queue import was_merged
 from proctor.workspace.source_repository import SourceRepository, differences, fingerprint, open_source
 from proctor.workspace.worktree import (
     Worktree,
@@ -29,36 +29,31 @@ from proctor.workspace.worktree import (
     make_tree,
     remove_folder,
     session_folder,
-    shown_references,
+    visible_references,
 )
 
-# What a coding session is called.
-
-
 SLUG_LENGTH = 30
-
-
 ID_LENGTH = 8
 
 
 def slug_of(prompt: str) -> str:
-    """The prompt's beginning as a word for a name; `session` when nothing of it can be used."""
-    words = re.sub(r"[^a-z0-9]+", "-", prompt[:1000].lower()).strip("-")
-    slug = words[:SLUG_LENGTH].strip("-")
-    # git takes a name that ends in this for a lock of its own.
+    """The start of the prompt as part of a branch name; `session` if no character is usable."""
+    slug_text = re.sub(r"[^a-z0-9]+", "-", prompt[:1000].lower()).strip("-")
+    slug = slug_text[:SLUG_LENGTH].strip("-")
+    # git reserves this suffix for its locks.
     slug = slug.removesuffix(".lock")
     return slug or "session"
 
 
-def session_name(prompt: str, at: datetime, item_id: str, number: int, taken: Collection[str] = ()) -> str:
-    """The name of attempt `number` at an item; with more of the id when a name is `taken`."""
+def session_name(prompt: str, at: datetime, item_id: str, number: int, used: Collection[str] = ()) -> str:
+    """Branch name of attempt `number` at an item; a longer part of the id if a name is in `used`."""
     stamp = at.astimezone(UTC).strftime("%Y%m%d-%H%M%S")
     suffix = f"-{number}" if number > 1 else ""
     start = f"batch/{slug_of(prompt)}/{stamp}/"
     lengths = range(ID_LENGTH, max(len(item_id), ID_LENGTH) + 1)
     names = [f"{start}{item_id[:length]}{suffix}" for length in lengths]
     names += [f"{names[-1]}.{again}" for again in range(1, 100)]
-    return next((name for name in names if name not in taken), names[-1])
+    return next((name for name in names if name not in used), names[-1])
 
 
 def title_of(prompt: str) -> str:
@@ -69,16 +64,14 @@ def title_of(prompt: str) -> str:
 
 
 T = TypeVar("T")
-
-
-_filling: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]" = (
+_fill_semaphores: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]" = (
     weakref.WeakKeyDictionary()
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkSession:
-    """One attempt that has its place to work."""
+    """One attempt with its worktree and environment."""
 
     item: Item
     services: Services
@@ -87,7 +80,7 @@ class WorkSession:
     environment: Mapping[str, str]
     port: int
     before: Mapping[str, str]
-    """The user's repository as it was."""
+    """Fingerprint of the user's repository before the session."""
 
     @property
     def base_branch(self) -> str:
@@ -104,7 +97,7 @@ class WorkSession:
 
     @property
     def message(self) -> str:
-        """For commits of ours: what was asked, and where it came from."""
+        """Message of Proctor's commits."""
         return f"{title_of(self.item.prompt)}\n\n{self.tree.branch}\n"
 
     def note(self, text: str) -> None:
@@ -112,18 +105,18 @@ class WorkSession:
 
 
 async def prepare(item: Item, services: Services) -> WorkSession:
-    """Make an attempt its place: a tree of the repository, a HOME, an environment, a port."""
-    place = session_folder(services.home, services.attempt)
-    port = take_port(services.attempt)
+    """Create the worktree, HOME, environment and port of an attempt."""
+    place = session_folder(services.home, services.session_id)
+    port = reserve_port(services.session_id)
     try:
-        begun = await in_thread(_find, item, services)
-        tree = await in_thread(_make_tree, begun, place)
-        services.record(_workspace(begun, tree))
-        environment = surroundings(item, services.environment, place / "home", tree.folder, port)
-        async with _one_per_core():
+        start = await in_thread(_find, item, services)
+        tree = await in_thread(_make_tree, start, place)
+        services.record(_workspace(start, tree))
+        environment = session_environment(item, services.environment, place / "home", tree.folder, port)
+        async with _fill_slots():
             await in_thread(fill, tree)
     except BaseException:
-        free_port(port)
+        release_port(port)
         await in_thread(remove_folder, place)
         raise
     session = WorkSession(
@@ -133,15 +126,15 @@ async def prepare(item: Item, services: Services) -> WorkSession:
         home=place / "home",
         environment=environment,
         port=port,
-        before=begun.before,
+        before=start.before,
     )
-    _note_surprises(session)
+    _note_limitations(session)
     return session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PreparedTree:
-    """What is known before anything is made."""
+class _StartingPoint:
+    """The repository, base and name of a session, before anything is created."""
 
     source: SourceRepository
     name: str
@@ -151,12 +144,12 @@ class _PreparedTree:
     before: Mapping[str, str]
 
 
-def _find(item: Item, services: Services) -> _PreparedTree:
+def _find(item: Item, services: Services) -> _StartingPoint:
     source = open_source(Path(item.settings["repo"]), services.environment)
     base = str(item.details["baseBranch"])
     try:
         references = source.references()
-        return _PreparedTree(
+        return _StartingPoint(
             source=source,
             name=_name(item, services, source, references),
             base=base,
@@ -168,25 +161,25 @@ def _find(item: Item, services: Services) -> _PreparedTree:
         raise WorkspaceError(f"reading the repository {source.root}: {error}") from error
 
 
-def _make_tree(begun: _PreparedTree, place: Path) -> Worktree:
-    """Everything but the files, which take time: they are filled in for one session per core at a time."""
+def _make_tree(start: _StartingPoint, place: Path) -> Worktree:
+    """Create the worktree without its files; they take time and are written by one session per core."""
     try:
-        shown = shown_references(begun.references, begun.base, begun.base_sha)
-        tree = make_tree(place, begun.source, begun.name, begun.base_sha, shown)
+        visible = visible_references(start.references, start.base, start.base_sha)
+        tree = make_tree(place, start.source, start.name, start.base_sha, visible)
         make_home(place / "home")
     except (GitError, OSError) as error:
-        raise WorkspaceError(f"making a work tree of {begun.source.root}: {error}") from error
+        raise WorkspaceError(f"making a work tree of {start.source.root}: {error}") from error
     return tree
 
 
-def _workspace(begun: _PreparedTree, tree: Worktree) -> Workspace:
+def _workspace(start: _StartingPoint, tree: Worktree) -> Workspace:
     return Workspace(
-        name=begun.name,
-        branch=begun.name,
+        name=start.name,
+        branch=start.name,
         worktree=str(tree.folder),
-        repo=str(begun.source.root),
-        base_branch=begun.base,
-        base_sha=begun.base_sha,
+        repo=str(start.source.root),
+        base_branch=start.base,
+        base_sha=start.base_sha,
     )
 
 
@@ -194,12 +187,12 @@ def _name(item: Item, services: Services, source: SourceRepository, references: 
     if "refs/heads/batch" in references:
         raise WorkspaceError(f"{source.root} has a branch `batch`, so git allows none called `batch/…`")
     now = services.now()
-    name = session_name(item.prompt, now, item.id, services.number)
-    taken = source.session_branches(name.rpartition("/")[0])
-    return session_name(item.prompt, now, item.id, services.number, taken)
+    name = session_name(item.prompt, now, item.id, services.attempt)
+    used = source.session_branches(name.rpartition("/")[0])
+    return session_name(item.prompt, now, item.id, services.attempt, used)
 
 
-def _note_surprises(session: WorkSession) -> None:
+def _note_limitations(session: WorkSession) -> None:
     root, named = session.tree.source.root, Path(session.item.settings["repo"])
     if named.resolve() not in (root.resolve(), session.tree.source.common.resolve()):
         session.note(f"{named} is inside the repository {root}; the session works in all of it")
@@ -207,26 +200,26 @@ def _note_surprises(session: WorkSession) -> None:
         session.note("the repository has submodules; their folders are empty in the work tree")
 
 
-def _one_per_core() -> asyncio.Semaphore:
-    """More trees filled at once than there are cores take longer all together."""
+def _fill_slots() -> asyncio.Semaphore:
+    """One slot per core: filling more worktrees at once is slower overall."""
     loop = asyncio.get_running_loop()
-    return _filling.setdefault(loop, asyncio.Semaphore(os.cpu_count() or 1))
+    return _fill_semaphores.setdefault(loop, asyncio.Semaphore(os.cpu_count() or 1))
 
 
-async def tidy(session: WorkSession, succeeded: bool) -> None:
-    """Note what changed around the attempt, and remove its place unless it is to be kept."""
-    free_port(session.port)
-    if changed := await in_thread(_what_changed, session):
+async def clean_up(session: WorkSession, succeeded: bool) -> None:
+    """Note changes of the user's repository, and remove the worktree unless `keep` applies."""
+    release_port(session.port)
+    if changed := await in_thread(_repository_changes, session):
         session.note(changed)
-    keep_it = session.item.settings.get("keep") or "on_failure"
-    if keep_it == "always" or (keep_it == "on_failure" and not succeeded):
+    keep = session.item.settings.get("keep") or "on_failure"
+    if keep == "always" or (keep == "on_failure" and not succeeded):
         return
     if problem := await in_thread(remove_folder, session.tree.repository.parent):
         session.note(f"the work tree could not be removed: {problem}")
 
 
-def _what_changed(session: WorkSession) -> str:
-    """What has changed in the user's repository meanwhile, whoever did it; empty when nothing has."""
+def _repository_changes(session: WorkSession) -> str:
+    """Changes of the user's repository during the session, by anyone; empty: none."""
     source = session.tree.source
     try:
         after = fingerprint(source, source.references())
@@ -235,8 +228,8 @@ def _what_changed(session: WorkSession) -> str:
     before = dict(session.before)
     base = f"refs/heads/{session.base_branch}"
     moved = before.get(base) != after.get(base)
-    if moved and merged_by_us(session.services.home, source, after.get(base, "")):
-        # A session was merged meanwhile, which moves the branch and, where it is out, the checkout.
+    if moved and was_merged(session.services.home, source, after.get(base, "")):
+        # A session was merged meanwhile: that moves the branch and its checkout.
         for facts in (before, after):
             facts.pop(base, None)
             facts.pop("its index", None)
@@ -245,5 +238,5 @@ def _what_changed(session: WorkSession) -> str:
 
 
 async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """Do something that blocks; when cancelled, it is first brought to its end."""
+    """Run a blocking function in a thread; on cancellation, it completes first."""
     return await undisturbed(asyncio.to_thread(work, *arguments))

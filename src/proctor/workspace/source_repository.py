@@ -1,8 +1,7 @@
-"""The user's repository, which a coding session starts from and must not disturb.
+"""The user's repository that a coding session starts from.
 
-Sessions only read it. The two things ever written to it are new branches under `batch/`, and the
-base branch when the plan asks for merging. A fingerprint taken before and after shows whether
-anything else has changed meanwhile.
+Sessions only read it. Proctor writes new branches under `batch/`, and the base branch if the plan merges.
+Fingerprints before and after a session show whether anything else changed.
 """
 
 import hashlib
@@ -16,7 +15,7 @@ from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
 
 SESSION_REFS = "refs/heads/batch/"
-"""The only place of the user's repository where sessions write."""
+"""Namespace of session branches: the only references that sessions write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,21 +23,21 @@ class SourceRepository:
     """A repository of the user's."""
 
     root: Path
-    """The top of its checkout; of a bare repository, itself."""
+    """Top folder of its checkout; for a bare repository, the repository."""
     common: Path
-    """Where its objects, references and settings are, also when `root` is a linked work tree."""
+    """Folder of its objects, references and settings, also if `root` is a linked worktree."""
     object_format: str
     """`sha1` or `sha256`."""
     git: Git
 
     @property
     def name(self) -> str:
-        """What people call it: the folder's name."""
+        """Its folder name."""
         return self.root.name.removesuffix(".git") or "repository"
 
     @property
     def key(self) -> str:
-        """A name for our own files about it, unlike that of any other repository."""
+        """Unique name of Proctor's files about it."""
         digest = hashlib.sha256(os.fsencode(self.common)).hexdigest()[:12]
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name)[:40] + "-" + digest
 
@@ -47,11 +46,11 @@ class SourceRepository:
         for candidate in (f"refs/heads/{name}", f"refs/remotes/origin/{name}", f"refs/tags/{name}", name):
             if sha := self.git.commit_of(candidate):
                 return sha
-        there_are = ", ".join(self.git.branches()) or "none: it has no commit yet"
-        raise WorkspaceError(f"{self.root} has no branch, tag or commit `{name}`. Branches: {there_are}")
+        branches = ", ".join(self.git.branches()) or "none: it has no commit yet"
+        raise WorkspaceError(f"{self.root} has no branch, tag or commit `{name}`. Branches: {branches}")
 
     def references(self) -> dict[str, str]:
-        """Every reference outside the sessions' own, and what it points to."""
+        """All references except session branches, and their objects."""
         listed = self.git("for-each-ref", "--format=%(objectname) %(refname)")
         pairs = (line.split(" ", 1) for line in listed.splitlines())
         return {name: sha for sha, name in pairs if not name.startswith(SESSION_REFS)}
@@ -62,32 +61,31 @@ class SourceRepository:
         return {line.removeprefix("refs/heads/") for line in listed.splitlines()}
 
     def object_folders(self) -> list[Path]:
-        """Where its objects are: its own folder first, then those it borrows from in turn.
+        """Its object folder, then those of its alternates, recursively.
 
-        git follows no relative path of a repository that is itself borrowed from, so all are
-        spelled out.
+        git does not follow relative alternates of an alternate, so all are listed.
         """
-        found: list[Path] = []
+        folders: list[Path] = []
         waiting = [self.common / "objects"]
         while waiting:
             folder = waiting.pop(0)
-            if folder in found:
+            if folder in folders:
                 continue
-            found.append(folder)
+            folders.append(folder)
             waiting.extend(_borrowed_by(folder))
-        return found
+        return folders
 
     def settings(self) -> str:
-        """Its settings that decide what a checked-out file looks like, as a git configuration."""
-        # The user's own settings for all repositories count too: the agent's HOME is another.
+        """Its settings that affect checked-out files, as a git configuration."""
+        # Includes the user's global settings, because the agent has another HOME.
         core = "autocrlf|eol|safecrlf|filemode|symlinks|ignorecase|precomposeunicode"
-        listed = self.git.ask("config", "-z", "--get-regexp", rf"^(core\.({core})|filter\..*)$")[1]
+        listed = self.git.run("config", "-z", "--get-regexp", rf"^(core\.({core})|filter\..*)$")[1]
         pairs = (entry.partition("\n") for entry in listed.split("\0") if entry)
         return "".join(_setting(name, value) for name, _, value in pairs)
 
 
 def open_source(path: Path, environment: Mapping[str, str]) -> SourceRepository:
-    """Find the repository at `path`, or around it; raise `WorkspaceError` when there is none."""
+    """The repository that contains `path`; raises `WorkspaceError` if there is none."""
     if not path.is_dir():
         raise WorkspaceError(f"there is no folder {path}")
     git = Git(path, environment)
@@ -104,7 +102,7 @@ def open_source(path: Path, environment: Mapping[str, str]) -> SourceRepository:
 
 
 def fingerprint(source: SourceRepository, references: Mapping[str, str]) -> dict[str, str]:
-    """What must be the same after a session as before: name of a thing → its state."""
+    """State that a session must not change, by name."""
     git = source.git
     facts = dict(references)
     facts["HEAD"] = git.line("symbolic-ref", "-q", "HEAD") or git.line("rev-parse", "HEAD")
@@ -117,7 +115,7 @@ def fingerprint(source: SourceRepository, references: Mapping[str, str]) -> dict
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """What is not the same in two fingerprints, in words."""
+    """Descriptions of the differences between two fingerprints."""
     names = sorted(before.keys() | after.keys())
     return [_difference(name, before, after) for name in names if before.get(name) != after.get(name)]
 
@@ -129,7 +127,7 @@ def _difference(name: str, before: Mapping[str, str], after: Mapping[str, str]) 
 
 
 def _checkout(source: SourceRepository) -> dict[str, str]:
-    """The files of the checkout that differ from its last commit, and their states."""
+    """Uncommitted files of the checkout and their states."""
     listed = source.git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal")
     return {entry[3:]: entry[:2] + _stamp(source.root / entry[3:]) for entry in listed.split("\0") if entry}
 

@@ -1,10 +1,10 @@
-"""The files a task begins with, kept under the digest of their contents.
+"""Starting files of tasks, stored by the digest of their contents.
 
     home/benchmarks/<digest>/files/          the files themselves
     home/benchmarks/<digest>/<name>/         a git repository with one commit of them
 
-Made once, by whoever needs them first, and never changed: every model begins from the same commit,
-also when the folder the files came from has changed since or is not on this machine.
+Created once and never changed: every model starts from the same commit, even if the original folder has
+changed since or is on another machine.
 """
 
 import asyncio
@@ -18,42 +18,33 @@ from pathlib import Path
 from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
 from proctor.processes import undisturbed
-from proctor.workspace.locks import held
+from proctor.workspace.locks import file_lock
 
-MOST_FILES = 20_000
-
-
-MOST_BYTES = 512 * 1024 * 1024
-
-
+MAX_FILES = 20_000
+MAX_BYTES = 512 * 1024 * 1024
 NOTHING = "nothing"
-"""The digest of a task that begins with no files."""
+"""Digest of a task without starting files."""
+EXCLUDED_NAMES = frozenset({"__pycache__", ".git", ".DS_Store"})
+"""Names that are not part of a task."""
+IGNORED_BY_GIT = "__pycache__/\n*.pyc\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\nnode_modules/\n"
+"""Files of programs that an agent runs; not part of its changes."""
 
-
-LEFT_OUT = frozenset({"__pycache__", ".git", ".DS_Store"})
-"""What running a program or looking at a folder leaves behind; no part of a task."""
-
-
-NO_WORK = "__pycache__/\n*.pyc\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\nnode_modules/\n"
-"""Leavings of programs that an agent runs, which are no work of its own."""
-
-
-# A fixed moment, so that the same files are the same commit on every machine.
-MOMENT = "2000-01-01T00:00:00+00:00"
+# Fixed, so that the same files give the same commit on every machine.
+COMMIT_DATE = "2000-01-01T00:00:00+00:00"
 
 
 def digest_of_folder(folder: Path) -> str:
-    """The SHA-256 of a folder's files: their names, contents and whether they can be run."""
+    """SHA-256 of the files of a folder: names, contents and executable bits."""
     whole, size = hashlib.sha256(), 0
     for number, path in enumerate(_files(folder), 1):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
             kind, content = "link", os.fsencode(path.readlink())
-            _stays_inside(path, folder)
+            _check_inside(path, folder)
         else:
             size += path.stat().st_size
-            if number > MOST_FILES or size > MOST_BYTES:
-                raise WorkspaceError(f"{folder} holds more than a task may: {number:,} files, {size:,} bytes")
+            if number > MAX_FILES or size > MAX_BYTES:
+                raise WorkspaceError(f"{folder} is too large for a task: {number:,} files, {size:,} bytes")
             kind, content = "run" if os.access(path, os.X_OK) else "file", path.read_bytes()
         head = f"{kind} {len(content)} {name}\0".encode("utf-8", "surrogateescape")
         whole.update(head)
@@ -62,37 +53,37 @@ def digest_of_folder(folder: Path) -> str:
 
 
 def text_files(folder: Path) -> Iterator[tuple[str, str]]:
-    """Each file of a folder: its path inside it, and its text. Raises `WorkspaceError` when it is none."""
+    """The relative path and text of each file. Raises `WorkspaceError` for a file that is not text."""
     for path in _files(folder):
         name = path.relative_to(folder).as_posix()
         try:
             yield name, path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise WorkspaceError(f"{path} is no text that can be read: {error}") from error
+            raise WorkspaceError(f"{path} cannot be read as text: {error}") from error
 
 
 async def starting_repository(
     home: Path, folder: Path | None, digest: str, environment: Mapping[str, str]
 ) -> Path:
-    """A repository of ours whose branch `main` holds the files of `folder`; None: no files at all."""
-    # Its name is what an agent sees as the name of its folder.
+    """A repository whose branch `main` contains the files of `folder`; None: no files."""
+    # The agent sees this name as the name of its folder.
     name = _plain(folder.name) if folder else "task"
     place = home / "benchmarks" / digest / name
-    async with held(home / "benchmarks" / f"{digest[:16]}.lock"):
+    async with file_lock(home / "benchmarks" / f"{digest[:16]}.lock"):
         if not place.exists():
-            files = await undisturbed(asyncio.to_thread(_keep, home, folder, digest))
+            files = await undisturbed(asyncio.to_thread(_store_files, home, folder, digest))
             await undisturbed(asyncio.to_thread(_make_repository, files, place, environment))
     return place
 
 
-async def kept_files(home: Path, folder: Path, digest: str) -> Path:
-    """A copy of a folder that holds what its digest says, whatever became of the folder since."""
-    async with held(home / "benchmarks" / f"{digest[:16]}.lock"):
-        return await undisturbed(asyncio.to_thread(_keep, home, folder, digest))
+async def stored_files(home: Path, folder: Path, digest: str) -> Path:
+    """The stored copy of a folder with this digest, even if the folder has changed since."""
+    async with file_lock(home / "benchmarks" / f"{digest[:16]}.lock"):
+        return await undisturbed(asyncio.to_thread(_store_files, home, folder, digest))
 
 
-def lay_over(files: Path, tree: Path) -> None:
-    """Put files into a tree, over whatever is there, without following links an agent may have left."""
+def copy_over(files: Path, tree: Path) -> None:
+    """Copy files into a worktree, replacing what is there, without following symlinks of the agent."""
     for source in _files(files):
         relative = source.relative_to(files)
         folder = tree
@@ -110,13 +101,13 @@ def lay_over(files: Path, tree: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Every file and link below a folder, in an order that is the same everywhere."""
+    """All files and symlinks below a folder, in the same order on every machine."""
     try:
         entries = sorted(folder.iterdir(), key=lambda entry: os.fsencode(entry.name))
     except OSError as error:
         raise WorkspaceError(f"cannot read {folder}: {error.strerror}") from error
     for entry in entries:
-        if entry.name in LEFT_OUT:
+        if entry.name in EXCLUDED_NAMES:
             continue
         if entry.is_dir() and not entry.is_symlink():
             yield from _files(entry)
@@ -124,54 +115,54 @@ def _files(folder: Path) -> Iterator[Path]:
             yield entry
 
 
-def _stays_inside(link: Path, folder: Path) -> None:
+def _check_inside(link: Path, folder: Path) -> None:
     if not link.resolve().is_relative_to(folder.resolve()):
         raise WorkspaceError(f"{link} leads out of {folder}")
 
 
-def _keep(home: Path, folder: Path | None, digest: str) -> Path:
-    kept = home / "benchmarks" / digest / "files"
-    if kept.exists():
-        return kept
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    making = kept.with_name(f"making-{uuid.uuid4().hex[:12]}")
+def _store_files(home: Path, folder: Path | None, digest: str) -> Path:
+    target = home / "benchmarks" / digest / "files"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"making-{uuid.uuid4().hex[:12]}")
     try:
-        making.mkdir()
+        temporary.mkdir()
         if folder is not None:
             if not folder.is_dir():
                 raise WorkspaceError(f"there is no folder {folder}, where the task's files should be")
-            lay_over(folder, making)
-            if digest_of_folder(making) != digest:
+            copy_over(folder, temporary)
+            if digest_of_folder(temporary) != digest:
                 raise WorkspaceError(
                     f"the files in {folder} have changed since this was planned; start it anew"
                 )
-        making.rename(kept)
+        temporary.rename(target)
     except OSError as error:
         raise WorkspaceError(f"copying {folder}: {error}") from error
     finally:
-        shutil.rmtree(making, ignore_errors=True)
-    return kept
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
 
 
 def _make_repository(files: Path, place: Path, environment: Mapping[str, str]) -> None:
-    making = place.with_name(f"making-{uuid.uuid4().hex[:12]}")
-    dates = {"GIT_AUTHOR_DATE": MOMENT, "GIT_COMMITTER_DATE": MOMENT}
+    temporary = place.with_name(f"making-{uuid.uuid4().hex[:12]}")
+    dates = {"GIT_AUTHOR_DATE": COMMIT_DATE, "GIT_COMMITTER_DATE": COMMIT_DATE}
     try:
-        making.mkdir()
-        git = Git(making, environment, dates)
+        temporary.mkdir()
+        git = Git(temporary, environment, dates)
         git("init", "--quiet", "--initial-branch=main", "--template=")
-        lay_over(files, making)
+        copy_over(files, temporary)
         git("add", "--all", "--force")
         git("commit", "--quiet", "--allow-empty", "--no-verify", "--message", "The task begins here")
-        (making / ".git" / "info").mkdir(exist_ok=True)
-        (making / ".git" / "info" / "exclude").write_text(NO_WORK)
-        making.rename(place)
+        (temporary / ".git" / "info").mkdir(exist_ok=True)
+        (temporary / ".git" / "info" / "exclude").write_text(IGNORED_BY_GIT)
+        temporary.rename(place)
     except (GitError, OSError) as error:
         raise WorkspaceError(f"making a repository of the task's files: {error}") from error
     finally:
-        shutil.rmtree(making, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _plain(name: str) -> str:
-    kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip(".-")
-    return kept if kept and kept != "files" else "task"
+    safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip(".-")
+    return safe if safe and safe != "files" else "task"

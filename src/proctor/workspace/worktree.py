@@ -1,14 +1,13 @@
-"""A place of its own for one coding session.
+"""The worktree and repository of one coding session.
 
     home/worktrees/<session>/<repository's name>/   the tree the agent works in
     home/worktrees/<session>/git/                   the repository that tree belongs to
     home/worktrees/<session>/home/                  the agent's HOME
 
-The tree is a linked work tree of a repository made for this session alone. It borrows the objects of
-the user's repository, so making it copies nothing; but branches, stash, settings and locks are its
-own. Whatever an agent does with git it does to that, neither to the user's repository nor to a
-session beside it, and many can start at once without waiting for each other. It has no remote:
-there is nothing to push to.
+The worktree belongs to a repository created for this session alone. It shares the objects of the user's
+repository (git alternates), so creating it copies nothing; branches, stash, settings and locks are its own.
+git commands of an agent therefore affect neither the user's repository nor other sessions, and many
+sessions can start at once. It has no remote to push to.
 """
 
 import os
@@ -25,7 +24,7 @@ from proctor.workspace.source_repository import SESSION_REFS, SourceRepository
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worktree:
-    """A work tree and the repository it belongs to."""
+    """A worktree and the repository it belongs to."""
 
     folder: Path
     repository: Path
@@ -33,38 +32,38 @@ class Worktree:
     base_sha: str
     source: SourceRepository
     settings: str
-    """The repository's configuration as it was made; an agent may change the file."""
+    """Original configuration of the repository; an agent may change the file."""
     references: Mapping[str, str]
-    """The names the repository began with, and their commits."""
+    """Initial references of the repository and their commits."""
 
     @property
     def admin(self) -> Path:
-        """Where git keeps what belongs to this tree: HEAD, index, a merge in progress."""
+        """Administrative folder of the worktree: HEAD, index, a merge in progress."""
         return self.repository / "worktrees" / self.folder.name
 
     @property
     def git(self) -> Git:
-        """git in this tree, whatever became of the tree's own link to its repository."""
+        """git in this worktree, even if its `.git` link is broken."""
         return self.source.git.at(self.folder, GIT_DIR=str(self.admin), GIT_WORK_TREE=str(self.folder))
 
 
 def session_folder(home: Path, session: str) -> Path:
-    """Everything a session has on disk."""
+    """Folder of a session's worktree, repository and HOME."""
     name = session.replace("/", "-")
     if not name.strip("."):
-        # It would be the folder of all sessions, or of everything.
-        raise ValueError(f"{session!r} is no session's id")
+        # It would be the folder of all sessions, or its parent.
+        raise ValueError(f"{session!r} is not a valid session ID")
     return home / "worktrees" / name
 
 
 def make_tree(
     place: Path, source: SourceRepository, branch: str, base_sha: str, references: Mapping[str, str]
 ) -> Worktree:
-    """Make a session's repository and an empty tree of it, quickly; `fill` does the rest."""
-    # git itself writes down real paths; ours must be the same.
+    """Create a session's repository and an empty worktree; `fill` writes the files."""
+    # git stores resolved paths; these must match.
     place = place.resolve()
     if place.exists():
-        # An earlier process died in this very attempt.
+        # Left by an earlier process that died in this attempt.
         remove_folder(place)
     place.mkdir(parents=True)
     tree = Worktree(
@@ -85,26 +84,26 @@ def make_tree(
 
 
 def tree_name(source: SourceRepository) -> str:
-    """The tree's folder is called as the repository, unless that is the name of something beside it."""
-    kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in source.name).strip(".-")
-    # git would call its own part of the tree otherwise.
-    kept = kept.replace("..", "-").removesuffix(".lock")
-    return kept if kept and kept not in ("git", "home") else f"{kept or 'repository'}-tree"
+    """Folder name of the worktree: the repository's name, unless another folder has it."""
+    safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in source.name).strip(".-")
+    # git does not allow these in the name of its administrative folder.
+    safe = safe.replace("..", "-").removesuffix(".lock")
+    return safe if safe and safe not in ("git", "home") else f"{safe or 'repository'}-tree"
 
 
-def shown_references(references: Mapping[str, str], base: str, base_sha: str) -> dict[str, str]:
-    """Of the user's references those a session sees: the base branch, and the tags builds ask for.
+def visible_references(references: Mapping[str, str], base: str, base_sha: str) -> dict[str, str]:
+    """The references a session sees: the base branch, and tags, which builds use.
 
-    Other branches may hold the answers of others.
+    Other branches may contain solutions of other sessions.
     """
-    shown = {name: sha for name, sha in references.items() if name.startswith("refs/tags/")}
+    visible = {name: sha for name, sha in references.items() if name.startswith("refs/tags/")}
     if {f"refs/heads/{base}", f"refs/remotes/origin/{base}"} & references.keys():
-        shown[f"refs/heads/{base}"] = base_sha
-    return shown
+        visible[f"refs/heads/{base}"] = base_sha
+    return visible
 
 
 def make_repository(tree: Worktree) -> None:
-    """Write the session's repository: a few small files, and where to borrow objects from."""
+    """Write the files of the session's repository, with the user's repository as alternate."""
     repository, source = tree.repository, tree.source
     for folder in ("objects/info", "refs/heads", "info"):
         (repository / folder).mkdir(parents=True, exist_ok=True)
@@ -120,22 +119,22 @@ def make_repository(tree: Worktree) -> None:
 
 
 def add_tree(tree: Worktree) -> None:
-    """Link an empty tree to the repository, on the session's branch."""
+    """Add an empty worktree on the session's branch."""
     git = tree.source.git.at(tree.repository, GIT_DIR=str(tree.repository))
-    words = ("worktree", "add", "--no-checkout", "--no-track", "-B", tree.branch)
-    git(*words, str(tree.folder), tree.base_sha)
+    arguments = ("worktree", "add", "--no-checkout", "--no-track", "-B", tree.branch)
+    git(*arguments, str(tree.folder), tree.base_sha)
 
 
 def fill(tree: Worktree) -> None:
-    """Put the base commit's files into the tree: the slow part, as slow as the disk."""
+    """Write the files of the base commit. This is the slow part."""
     try:
         tree.git("reset", "--hard", "--quiet", tree.base_sha)
     except GitError as error:
         raise WorkspaceError(f"filling the work tree of {tree.source.root}: {error}") from error
 
 
-def leave_out(tree: Worktree) -> list[str]:
-    """Have git ignore whatever is in the tree now and not in its commit; the names. For what setup makes."""
+def ignore_untracked(tree: Worktree) -> list[str]:
+    """Make git ignore the untracked files that setup created; returns their names."""
     listed = tree.git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal").split("\0")
     names = [entry[3:] for entry in listed if entry.startswith("??")]
     with (tree.repository / "info/exclude").open("a") as patterns:
@@ -144,32 +143,32 @@ def leave_out(tree: Worktree) -> list[str]:
 
 
 def _literal(name: str) -> str:
-    """A name as a pattern that fits only itself."""
+    """A name as an ignore pattern that matches only itself."""
     return re.sub(r"([\\*?\[\]! #])", r"\\\1", name)
 
 
 def publish(tree: Worktree) -> None:
-    """Bring the session's branch into the user's repository; nothing else there changes."""
+    """Copy the session's branch to the user's repository; nothing else there changes."""
     reference = f"refs/heads/{tree.branch}"
     if not reference.startswith(SESSION_REFS):
-        raise WorkspaceError(f"{tree.branch} is no session's branch: it is not under batch/")
+        raise WorkspaceError(f"{tree.branch} is not a session branch: it is not under batch/")
     quietly = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-prune")
-    words = (*quietly, "--no-recurse-submodules", str(tree.repository), f"+{reference}:{reference}")
+    arguments = (*quietly, "--no-recurse-submodules", str(tree.repository), f"+{reference}:{reference}")
     try:
-        tree.source.git("fetch", *words)
+        tree.source.git("fetch", *arguments)
     except GitError as error:
-        problem = f"bringing {tree.branch} to {tree.source.root}: {error}"
+        problem = f"copying {tree.branch} to {tree.source.root}: {error}"
         raise WorkspaceError(problem, reason="publish_failed") from error
 
 
 def remove_folder(folder: Path) -> str:
-    """Remove a folder with all that agents leave in it; why it could not be removed, or nothing."""
+    """Remove a folder, including unwritable files; returns why it could not be removed, or an empty text."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:
         return ""
     except OSError:
-        _open_folders(folder)
+        _make_writable(folder)
         try:
             shutil.rmtree(folder)
         except OSError as problem:
@@ -177,8 +176,8 @@ def remove_folder(folder: Path) -> str:
     return ""
 
 
-def _open_folders(folder: Path) -> None:
-    """Give ourselves back what an agent took away: the right to change folders."""
+def _make_writable(folder: Path) -> None:
+    """Make all folders writable."""
     folder.chmod(0o700)
     for parent, names, _ in os.walk(folder):
         for path in (Path(parent) / name for name in names):
@@ -191,7 +190,7 @@ def _configuration(source: SourceRepository) -> str:
     text = f"[core]\n\trepositoryformatversion = {version}\n\tbare = true\n\tlogAllRefUpdates = true\n"
     if version:
         text += f"[extensions]\n\tobjectFormat = {source.object_format}\n"
-    # Upkeep would copy the borrowed objects, or run on after the agent has ended.
+    # Maintenance would copy the shared objects, or run on after the agent has ended.
     return text + "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n" + source.settings()
 
 

@@ -146,7 +146,7 @@ async def test_what_makes_no_sense_is_refused_in_the_client_s_format(begin, path
 )
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", GEMINI])
 async def test_requests_of_no_known_shape_never_break_the_gateway(begin, path, body):
-    attempt = begin(model="scripted/echo", tell=True)
+    attempt = begin(model="scripted/echo", reads_traffic=True)
     status, raw = await attempt.post(path, body)
     assert status in (200, 400) and json.loads(raw)
 
@@ -169,7 +169,7 @@ async def test_a_giant_request_is_refused_without_being_read(provider, begin):
 async def test_hostile_text_passes_and_is_recorded(provider, begin):
     text = "\x00\x1b[2J\u202e\ud83d</script>{}" + "🦜" * 1000
     provider.answers = [completion(text)]
-    attempt = begin(tell=True)
+    attempt = begin(reads_traffic=True)
     raw = b'{"model":"tiny","messages":[{"role":"user","content":"half \\ud83d and \\u0000"}]}'
     status, answer = await attempt.post("/v1/chat/completions", raw)
     assert status == 200 and "🦜" in json.loads(answer)["choices"][0]["message"]["content"]
@@ -218,7 +218,7 @@ async def test_a_client_that_goes_away_ends_the_provider_s_call(provider, begin)
 async def test_shutting_an_access_records_and_ends_what_is_under_way(provider, begin):
     raw = sse({"choices": [{"index": 0, "delta": {"content": "Par"}}]})
     provider.answers = [streaming(raw, b"never", pause=asyncio.Event())]
-    attempt = begin(tell=True)
+    attempt = begin(reads_traffic=True)
     response = await attempt.open("/v1/chat/completions", CHAT | {"stream": True})
     await response.content.readuntil(b"\n\n")
 

@@ -384,7 +384,7 @@ async def test_a_tool_call_written_as_an_object_is_recorded_like_any_other(provi
     raw = sse({"choices": [end | {"delta": said}]}, "[DONE]")
     whole = web.json_response({"choices": [end | {"message": said}]})
     provider.answers = [streaming(raw) if streams else whole]
-    attempt = begin(tell=True)
+    attempt = begin(reads_traffic=True)
     await attempt.post("/v1/chat/completions", CHAT | {"stream": streams})
     attempt.gateway.shut(attempt.access.token)
     assert [recorded.status for recorded in attempt.calls] == ["ok"]

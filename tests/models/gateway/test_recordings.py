@@ -49,7 +49,7 @@ async def recorded(provider, begin, open_gateway, tape):
         completion("Third, other."),
     ]
     recording = Recording(tape)
-    gateway = await open_gateway(tape=recording)
+    gateway = await open_gateway(recording=recording)
     first = await conversation(begin(gateway, item_id="one"))
     second = await conversation(begin(gateway, item_id="two", model="openai/tiny"))
     await gateway.close()
@@ -59,7 +59,7 @@ async def recorded(provider, begin, open_gateway, tape):
 
 async def replaying(open_gateway, tape):
     # No address, no key: whoever asks a provider fails.
-    return await open_gateway(environment={}, tape=Replay(tape))
+    return await open_gateway(environment={}, recording=Replay(tape))
 
 
 async def test_each_item_gets_the_same_bytes_again_with_nobody_to_ask(recorded, begin, open_gateway, tape):
@@ -121,7 +121,7 @@ async def test_calls_made_at_the_same_time_may_come_in_another_order(provider, b
 
     provider.answers = [together]
     recording = Recording(tape)
-    attempt = begin(await open_gateway(tape=recording), item_id="i")
+    attempt = begin(await open_gateway(recording=recording), item_id="i")
     a, b = chat("Main."), chat("Title.")
     before = await asyncio.gather(*(attempt.post("/chat/completions", body) for body in (a, b)))
     recording.close()
@@ -136,7 +136,7 @@ async def test_calls_made_at_the_same_time_may_come_in_another_order(provider, b
 async def test_a_second_attempt_gets_what_the_second_attempt_got(provider, begin, open_gateway, tape):
     provider.answers = [completion("first"), completion("second")]
     recording = Recording(tape)
-    gateway = await open_gateway(tape=recording)
+    gateway = await open_gateway(recording=recording)
     before = [await begin(gateway, item_id="i").post("/chat/completions", chat("Go.")) for _ in range(2)]
     recording.close()
     gateway = await replaying(open_gateway, tape)
@@ -148,7 +148,7 @@ async def test_tokens_that_only_we_were_told_are_counted_again(provider, begin, 
     usage = sse({"choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 3}})
     provider.answers = [streaming(*CHUNKS[:1], usage, LAST)]
     recording = Recording(tape)
-    attempt = begin(await open_gateway(tape=recording), item_id="i")
+    attempt = begin(await open_gateway(recording=recording), item_id="i")
     before = await attempt.post("/v1/chat/completions", chat("Go.", stream=True))
     recording.close()
 
@@ -173,7 +173,7 @@ async def test_no_key_is_in_a_recording(recorded, tape):
 async def test_a_stream_that_the_client_broke_off_is_broken_off_again(provider, begin, open_gateway, tape):
     provider.answers = [streaming(CHUNKS[0], b"never", pause=asyncio.Event())]
     recording = Recording(tape)
-    gateway = await open_gateway(tape=recording)
+    gateway = await open_gateway(recording=recording)
     attempt = begin(gateway, item_id="i")
     response = await attempt.open("/v1/chat/completions", chat("Go.", stream=True))
     await response.content.readuntil(b"\n\n")
@@ -195,7 +195,7 @@ async def test_calls_in_process_are_recorded_and_replayed_as_well(provider, envi
     other = Request(model="openai/tiny", messages=[{"role": "user", "content": "Other?"}])
 
     recording = Recording(tape)
-    models = ModelRouter(environment, tape=recording)
+    models = ModelRouter(environment, recording=recording)
     live = models.for_attempt(None, item_id="i")
     answer = await live.answer(request)
     with pytest.raises(RateLimited):
@@ -204,7 +204,7 @@ async def test_calls_in_process_are_recorded_and_replayed_as_well(provider, envi
     recording.close()
 
     notes = []
-    models = ModelRouter({}, tape=Replay(tape))
+    models = ModelRouter({}, recording=Replay(tape))
     models.check("openai/tiny")
     assert models.missing_key("openai/tiny") is None and models.has_price("openai/tiny")
     again = models.for_attempt(None, item_id="i", say=notes.append)
@@ -228,7 +228,7 @@ async def test_a_recording_goes_on_after_a_kill_in_the_middle_of_a_line(provider
     provider.answers = [completion("first"), completion("second")]
     for number in range(2):
         recording = Recording(tape)
-        gateway = await open_gateway(tape=recording)
+        gateway = await open_gateway(recording=recording)
         await begin(gateway, item_id="i").post("/chat/completions", chat("Go."))
         recording.close()
         if number == 0:

@@ -15,7 +15,7 @@ def said(message: Message | ToolCall) -> tuple:
 
 async def test_a_conversation_is_told_once_though_every_request_repeats_it(provider, begin):
     provider.answers = [completion("I try.", tool_calls=[CALL]), completion("Done."), completion("Bye.")]
-    attempt = begin(tell=True)
+    attempt = begin(reads_traffic=True)
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Build it."}]
     await attempt.asked("/v1/chat/completions", {"model": "tiny", "messages": messages})
     messages += [
@@ -39,7 +39,7 @@ async def test_a_conversation_is_told_once_though_every_request_repeats_it(provi
 
 async def test_a_second_conversation_beside_the_first_does_not_repeat_it(provider, begin):
     provider.answers = [completion("One."), completion("A title"), completion("Two.")]
-    attempt = begin(tell=True)
+    attempt = begin(reads_traffic=True)
     first = [{"role": "user", "content": "Build it."}]
     title = [{"role": "system", "content": "Find a title."}, {"role": "user", "content": "Build it."}]
     second = [*first, {"role": "assistant", "content": "One."}, {"role": "user", "content": "On."}]
@@ -51,7 +51,7 @@ async def test_a_second_conversation_beside_the_first_does_not_repeat_it(provide
 
 
 async def test_anthropic_says_whether_a_tool_succeeded(begin):
-    attempt = begin(model="scripted/ok", tell=True)
+    attempt = begin(model="scripted/ok", reads_traffic=True)
     uses = [{"type": "tool_use", "id": f"t{n}", "name": "run", "input": {"n": n}} for n in (1, 2)]
     results = [
         {"type": "tool_result", "tool_use_id": "t1", "content": "fine"},
@@ -72,7 +72,7 @@ async def test_anthropic_says_whether_a_tool_succeeded(begin):
 
 async def test_a_tool_call_nobody_answered_is_told_when_the_access_is_shut(provider, begin):
     provider.answers = [completion(None, tool_calls=[CALL])]
-    attempt = begin(tell=True)
+    attempt = begin(reads_traffic=True)
     await attempt.asked("/v1/chat/completions", {"messages": [{"role": "user", "content": "Go."}]})
     attempt.gateway.shut(attempt.access.token)
     assert said(attempt.told[-1]) == ("run", {"command": "make"}, None, "")

@@ -16,7 +16,7 @@ RowChange = tuple[str, str, Key, Mapping[str, object] | tuple[object, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """What a worker is told once, before its first item."""
+    """Configuration of a worker, sent once before its first item."""
 
     run_id: str
     job: str
@@ -54,7 +54,7 @@ class AttemptEnd:
     work: WorkItem
     """With the sums of all attempts so far."""
     delay_seconds: float | None = None
-    """Until the next attempt; None: there is none."""
+    """Until the next attempt; None: no further attempt."""
     halted_by: str = ""
     """The limit because of which the batch must halt: `budget`, `store_budget` or `cost_limit`."""
     finished: ItemFinished | None = None

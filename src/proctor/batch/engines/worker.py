@@ -7,28 +7,33 @@ rows it writes. It can therefore run in another process or on another machine.
 import asyncio
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from proctor import secrets
 from proctor.batch.attempt import Attempt, AttemptSupport
 from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
 from proctor.batch.queue import WorkItem
 from proctor.batch.rate_limit_sync import adopt_limits, share_limits
-from proctor.budget.allocation import BatchBudget
-from proctor.budget.ledger_client import LedgerClient
+from proctor.budget.allocation import BatchBudget, LedgerClient
 from proctor.context import AttemptContext, make_attempt_context, make_models
 from proctor.errors import AttemptError
-from proctor.evaluator import Evidence
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.models.rate_limits import PoolState
 from proctor.runner import Outcome
 from proctor.store import Drawn
 from proctor.store.recorder import Rows
+
+if TYPE_CHECKING:
+    from proctor.evaluator import Evidence
+
+CACHED_RESOURCES = 64
+"""Resources kept in memory: more than most plans have roles, each of some kilobytes."""
 
 
 class Host(Protocol):
@@ -46,8 +51,13 @@ class Host(Protocol):
     async def share_limits(self, holder: str, states: Sequence[PoolState]) -> Sequence[PoolState]:
         """Publish the rate limits of this worker; those of all others on the store."""
 
-    async def load_session(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> Evidence:
+    async def load_session(
+        self, session_id: str, traces: Sequence[str] = (), scenario: str = ""
+    ) -> "Evidence":
         """A recorded session with its ground truth."""
+
+    async def resource(self, digest: str) -> str:
+        """The text of a resource of the run. Raises `NotFound`."""
 
 
 class Worker:
@@ -71,9 +81,11 @@ class Worker:
             rows=rows,
             find_runner=cache(context.find_runner),
             load_session=host.load_session,
+            load_resource=self._load_resource,
             redact=secrets.redactor(context.environment),
         )
         self._sharing: asyncio.Task[None] | None = None
+        self._resources: OrderedDict[str, str] = OrderedDict()
 
     async def open(self) -> None:
         """Adopt the rate limits that others know, and share this worker's from now on."""
@@ -132,6 +144,14 @@ class Worker:
         attempt.write_item(outcome, waits=waits)
         finished = None if waits else attempt.finished(outcome)
         return AttemptEnd(work=work, delay_seconds=delay, halted_by=halted_by, finished=finished)
+
+    async def _load_resource(self, digest: str) -> str:
+        content = self._resources.get(digest)
+        if content is None:
+            content = self._resources[digest] = await self._host.resource(digest)
+            while len(self._resources) > CACHED_RESOURCES:
+                self._resources.popitem(last=False)
+        return content
 
     def _new_session_id(self) -> str:
         # Sorts by time. Not `secrets`, whose system call costs more than writing the session.

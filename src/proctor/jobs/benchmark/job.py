@@ -83,8 +83,8 @@ class BenchmarkJobPlan(JobPlan):
 
     @property
     def _mocks(self) -> list[str]:
-        wanted = ((ORACLE, self.overrides.oracle), (NOOP, self.overrides.noop))
-        return [name for name, is_wanted in wanted if is_wanted]
+        options = ((ORACLE, self.overrides.oracle), (NOOP, self.overrides.noop))
+        return [name for name, is_wanted in options if is_wanted]
 
     @property
     def _selects(self) -> bool:

@@ -30,21 +30,14 @@ from proctor.errors import NotFound, Problem, UsageError
 from proctor.models import ModelRouter
 from proctor.models.discovery import ModelDiscovery, discover
 from proctor.models.providers import PROVIDERS, find_endpoint, is_loopback
-from proctor.plan.fields import Anything, ModelPrice, Text, names_of
 from proctor.plan.source import KeyPath, PlanSource, bytes_of, refuse
-from proctor.plan.validate import SectionLabel, check_shape
+from proctor.plan.validate import Anything, ModelPrice, SectionLabel, Text, check_shape, names_of
 from proctor.plan.yaml_loader import read_source
 
 CONFIG_FILE = "models_config.yaml"
-
-
 ALIASES = {"google": "gemini", "azure_openai": "azure"}
 """Other names of providers."""
-
-
 NAME = r"[A-Za-z0-9._:/@+-]{1,256}"
-
-
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -172,22 +165,22 @@ def _configured(entry: ModelEntry, is_shared: bool) -> ConfiguredModel:
 
 
 def _contradictions(source: PlanSource) -> Iterator[Problem]:
-    seen: dict[tuple[str, str], int] = {}
+    positions: dict[tuple[str, str], int] = {}
     keys: dict[str, str] = {}
     addresses: dict[str, str] = {}
     for index, entry in enumerate(source.data.get("models") or []):
         provider = entry.get("provider") or ""
         path = ("models", index)
-        if (entry["name"], provider) in seen:
+        if (entry["name"], provider) in positions:
             remedy = "Give each model once; to compare settings, run twice with another file."
             yield source.problem((*path, "name"), f"the model `{entry['name']}` is given twice", remedy)
-        seen[entry["name"], provider] = index
+        positions[entry["name"], provider] = index
         for field_name, known in (("api_key", keys), ("base_url", addresses)):
-            given = entry.get(field_name)
-            if given and not provider:
+            value = entry.get(field_name)
+            if value and not provider:
                 problem = f"model {index + 1} has `{field_name}`, but no `provider`"
                 yield source.problem((*path, field_name), problem, "Add `provider`.")
-            elif given and known.setdefault(provider, given) != given:
+            elif value and known.setdefault(provider, value) != value:
                 problem = f"the provider `{provider}` is given two different values for `{field_name}`"
                 remedy = (
                     "In one file a provider has one. Name the second provider differently, with a `base_url`."
@@ -209,8 +202,6 @@ def _vocabulary(path: KeyPath) -> SectionLabel | None:
 
 
 EVERYTHING = "all"
-
-
 LISTED = 8
 
 
@@ -243,7 +234,7 @@ class ModelSelection:
 
 
 def choose(
-    words: str,
+    selection: str,
     candidates: Sequence[Candidate],
     categories: Mapping[str, Sequence[str]],
     other: Callable[[str], Candidate | None],
@@ -253,9 +244,9 @@ def choose(
     `other` answers for names nobody listed that can be asked all the same.
     """
     chosen, remarks = dict[str, Candidate](), list[str]()
-    for word in filter(None, (word.strip() for word in words.split(","))):
-        for found in _meant(word, candidates, categories, other, remarks):
-            chosen.setdefault(found.name, found)
+    for word in filter(None, (word.strip() for word in selection.split(","))):
+        for candidate in _meant(word, candidates, categories, other, remarks):
+            chosen.setdefault(candidate.name, candidate)
     if not chosen:
         raise UsageError(
             "no models were found\nStart Ollama (`ollama list` shows its models), enable a model in "
@@ -275,12 +266,12 @@ def _meant(
         return [each for each in candidates if each.is_usual and each.is_enabled and not each.missing]
     if word in categories and not _exact(word, candidates):
         return _members(word, candidates, categories[word], other, remarks)
-    found = _one(word, candidates, other)
-    if found is None:
+    candidate = _one(word, candidates, other)
+    if candidate is None:
         raise _unknown(word, candidates, categories)
-    if found.missing:
-        raise UsageError(f"the model {found.name} {found.missing}")
-    return [found]
+    if candidate.missing:
+        raise UsageError(f"the model {candidate.name} {candidate.missing}")
+    return [candidate]
 
 
 def _members(
@@ -290,7 +281,7 @@ def _members(
     other: Callable[[str], Candidate | None],
     remarks: list[str],
 ) -> list[Candidate]:
-    found = list[Candidate]()
+    matching = list[Candidate]()
     for member in members:
         one, why = None, "was not found"
         try:
@@ -301,13 +292,13 @@ def _members(
             why = (one.missing or "is not enabled") if one else why
             remarks.append(f"of the category {category}, {member} {why}".partition("\n")[0])
         else:
-            found.append(one)
-    if not found:
+            matching.append(one)
+    if not matching:
         raise NotFound(
             f"none of the models in the category {category} is here: {', '.join(members) or 'it is empty'}\n"
             "`proctor models` lists the models that are."
         )
-    return found
+    return matching
 
 
 def _one(
@@ -321,11 +312,11 @@ def _one(
         lambda each: _same_but_tag(word, each, latest=False),
     )
     for likeness in likenesses:
-        if found := _only(word, filter(likeness, candidates)):
-            return found
+        if candidate := _only(word, filter(likeness, candidates)):
+            return candidate
     # A bare word is rather part of a name that is here than the whole name of one that is not.
-    if "/" in word and (found := other(word)):
-        return found
+    if "/" in word and (candidate := other(word)):
+        return candidate
     part = word.lower()
     near = (each for each in candidates if part in each.name.lower() or part in each.model.lower())
     return _only(word, near) or (None if "/" in word else other(word))
@@ -346,8 +337,8 @@ def _same_but_tag(word: str, candidate: Candidate, *, latest: bool) -> bool:
     return word.lower() in (whole.lower(), bare.lower()) and (not latest or tag in ("", "latest"))
 
 
-def _only(word: str, found: Iterable[Candidate]) -> Candidate | None:
-    several = list(found)
+def _only(word: str, matching: Iterable[Candidate]) -> Candidate | None:
+    several = list(matching)
     # Something that cannot be chosen is no reason to doubt what is meant.
     usable = [each for each in several if not each.missing]
     several = usable or several
@@ -368,8 +359,8 @@ def _unknown(word: str, candidates: Sequence[Candidate], categories: Mapping[str
     hint = f"Did you mean {' or '.join(f'`{each}`' for each in near)}? " if near else ""
     there = ", ".join([*(each.name for each in candidates if each.is_usual)][:LISTED])
     groups = f" Categories: {', '.join(categories)}." if categories else ""
-    found = f"Found here: {there}." if there else "No model was found here."
-    return NotFound(f"there is no model `{word}`\n{hint}{found}{groups} `proctor models` lists them all.")
+    available = f"Found here: {there}." if there else "No model was found here."
+    return NotFound(f"there is no model `{word}`\n{hint}{available}{groups} `proctor models` lists them all.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,16 +390,16 @@ class ModelSupply:
 
     def candidates(self) -> list[Candidate]:
         """Configured models, then discovered ones."""
-        made = [self._configured(one) for one in self.config.models]
-        known = {name for one in made for name in (one.model, f"{one.model}:latest")}
+        configured = [self._configured(one) for one in self.config.models]
+        known = {name for one in configured for name in (one.model, f"{one.model}:latest")}
         for each in self.found.models if self.found else ():
             if each.name not in known:
-                made.append(
+                configured.append(
                     Candidate(
                         name=each.name, model=each.name, is_usual=self._is_usual(each.name, each.source)
                     )
                 )
-        return made
+        return configured
 
     def _is_usual(self, name: str, source: str) -> bool:
         provider = name.partition("/")[0]
@@ -486,13 +477,13 @@ def _read(path: Path) -> ModelsConfig:
 
 
 def _variables(models: Sequence[ConfiguredModel], environment: Mapping[str, str]) -> dict[str, str]:
-    made: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for one in models:
         provider = PROVIDERS.get(one.provider)
         prefix = re.sub(r"\W", "_", one.provider).upper()
         if one.base_url:
-            made[provider.base_variables[0] if provider else f"{prefix}_BASE_URL"] = one.base_url
+            variables[provider.base_variables[0] if provider else f"{prefix}_BASE_URL"] = one.base_url
         if one.key_variable and (key := environment.get(one.key_variable)):
             usual = provider.key_variables if provider else (f"{prefix}_API_KEY",)
-            made |= {usual[0]: key} if usual else {}
-    return made
+            variables |= {usual[0]: key} if usual else {}
+    return variables

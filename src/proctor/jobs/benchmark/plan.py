@@ -16,18 +16,10 @@ from proctor.jobs.benchmark.tasks import Task, TaskFolder
 from proctor.workspace.starting_files import text_files
 
 DEFAULT_AGENT = "builtin"
-
-
 DEFAULT_TIMEOUT_SECONDS = 1800
-
-
 ORACLE, NOOP = "oracle", "noop"
 """Mocks in place of a model: one applies the reference solution, one does nothing."""
-
-
 STAND_IN_AGENT = "scripted"
-
-
 _HOLES = ("{prompt}", "{model}", "{seed}")
 
 

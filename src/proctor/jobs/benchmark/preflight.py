@@ -33,26 +33,26 @@ def inspect(
     With `needs_prices`, each model must have a price.
     """
     remarks = set[str]()
-    found = [
+    problems = [
         *(problem for task in benchmark.tasks for problem in _commands(task, context)),
         *_agents(benchmark, context, remarks),
         *_models(benchmark, context, key_variables, remarks),
         *(_prices(benchmark, context) if needs_prices else ()),
     ]
-    return BenchmarkInspection(problems=tuple(dict.fromkeys(found)), remarks=tuple(sorted(remarks)))
+    return BenchmarkInspection(problems=tuple(dict.fromkeys(problems)), remarks=tuple(sorted(remarks)))
 
 
 def commits_of(tasks: tuple[Task, ...], environment: Mapping[str, str]) -> dict[str, str]:
     """The commit that each task with a repository starts from, by the task's name."""
-    found = {}
+    available = {}
     for task in tasks:
         if task.repo is None:
             continue
         try:
-            found[task.name] = open_source(task.repo, environment).base_commit(task.ref)
+            available[task.name] = open_source(task.repo, environment).base_commit(task.ref)
         except WorkspaceError as error:
             raise UsageError(f"{task.file}: {error}\nGive `repo` the path of a git repository.") from error
-    return found
+    return available
 
 
 def _commands(task: Task, context: PreflightContext) -> Iterator[str]:

@@ -18,11 +18,7 @@ from proctor.report.render import page
 from proctor.stats.leaderboard import Leaderboard, ModelFigures, Rank, Ranking
 
 PATIENCE_SECONDS = 5
-
-
 LISTED_MODELS = 10
-
-
 GB = 1024**3
 
 
@@ -82,8 +78,8 @@ def _disk(folder: Path) -> dict[str, Any] | None:
 def _graphics() -> dict[str, Any] | None:
     if platform.system() == "Darwin" and platform.machine() == "arm64":
         return {"apple_silicon": True}
-    words = ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
-    listed = _printed("nvidia-smi", *words).splitlines()
+    arguments = ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
+    listed = _printed("nvidia-smi", *arguments).splitlines()
     parts = [part.strip() for part in listed[0].split(",")] if listed else []
     if len(parts) != 3:
         return None
@@ -97,12 +93,12 @@ def _ollama(models: Sequence[str] | None) -> dict[str, Any] | None:
     return {"version": version, "models_count": len(models), "models": list(models)[:LISTED_MODELS]}
 
 
-def _printed(program: str, *words: str) -> str:
+def _printed(program: str, *arguments: str) -> str:
     if not shutil.which(program):
         return ""
     try:
         done = subprocess.run(
-            [program, *words], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+            [program, *arguments], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
         )
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -111,7 +107,7 @@ def _printed(program: str, *words: str) -> str:
 
 def _facts(file: Path) -> dict[str, list[str]]:
     """`name : value` lines, every value of a name in order."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -119,8 +115,8 @@ def _facts(file: Path) -> dict[str, list[str]]:
     for line in lines:
         name, colon, value = line.partition(":")
         if colon:
-            found.setdefault(name.strip(), []).append(value.strip())
-    return found
+            groups.setdefault(name.strip(), []).append(value.strip())
+    return groups
 
 
 def _number(text: str) -> float | None:
@@ -131,8 +127,6 @@ def _number(text: str) -> float | None:
 
 
 DRAWN_MODELS = 30
-
-
 SAID: Mapping[str, Callable[[float | None], str]] = {"fastest": seconds, "best_value": usd}
 
 
@@ -246,14 +240,14 @@ def grid_of(comparison: Leaderboard) -> list[dict[str, Any]]:
 
 
 def _criterion(model: ModelFigures, task: str, name: str) -> str:
-    made = [
+    rows = [
         each.passed
         for run in model.runs
         if run.task == task
         for each in run.criteria
         if each.name == name and each.passed is not None
     ]
-    return f"{sum(made)}/{len(made)}" if made else UNKNOWN
+    return f"{sum(rows)}/{len(rows)}" if rows else UNKNOWN
 
 
 def place_words(ranking: Ranking, place: Rank) -> str:

@@ -29,17 +29,9 @@ from proctor.store import Store
 from proctor.store.runs import run_ids_of_job
 
 RESULTS = Path("benchmark/results")
-
-
 ABOUT, MACHINE = "batch.json", "machine_info.json"
-
-
 LARGEST_BYTES = 4 * 1024 * 1024
-
-
 FORMAT = 1
-
-
 COLUMNS = (
     *("model", "task", "success", "completion_time", "prompts_sent", "human_interventions"),
     *("files_modified", "lines_added", "lines_removed", "timestamp"),
@@ -47,8 +39,6 @@ COLUMNS = (
     *("prompt_tokens", "completion_tokens", "total_tokens", "cost_usd", "checks_passed", "checks"),
     *("unchecked", "stand_in", "attempts", "item_id", "session_id"),
 )
-
-
 HEADLESS = (
     "Runs are headless: human_interventions counts the times an agent stopped to ask a permission or a "
     "question; nobody answered."
@@ -140,15 +130,15 @@ def write_about(folder: Path, run_id: str, options: Mapping[str, Any]) -> None:
 def result_files(models: Sequence[str]) -> dict[str, str]:
     """The name of each model's file; those that would be the same are numbered, the first is not."""
     names: dict[str, str] = {}
-    taken = set[str]()
+    used_names = set[str]()
     for model in dict.fromkeys(models):
         stem = re.sub(r"[^A-Za-z0-9._@+-]", "_", model).lstrip(".")[:150] or "model"
         name, number = stem, 1
         # Some file systems take capital and small letters for the same.
-        while name.lower() in taken:
+        while name.lower() in used_names:
             number += 1
             name = f"{stem}-{number}"
-        taken.add(name.lower())
+        used_names.add(name.lower())
         names[model] = name + RESULT
     return names
 
@@ -346,11 +336,11 @@ def _stand_ins(comparison: Leaderboard) -> list[str]:
 
 
 def _cell(row: Mapping[str, Any], name: str) -> Any:
-    made = [each for each in row["criteria"] if each["passed"] is not None]
+    checked = [each for each in row["criteria"] if each["passed"] is not None]
     if name == "checks":
-        return len(made)
+        return len(checked)
     if name == "checks_passed":
-        return sum(each["passed"] for each in made)
+        return sum(each["passed"] for each in checked)
     return row[name]
 
 
@@ -371,12 +361,12 @@ class EarlierResults:
     """Whether it is in the store; if not, its folder came from another machine."""
 
 
-def find_earlier(store: Store, wanted: str, output: Path | None) -> EarlierResults:
+def find_earlier(store: Store, run_or_file: str, output: Path | None) -> EarlierResults:
     """The benchmark with this run id, or whose results are in this folder."""
-    places = [Path(wanted), RESULTS / wanted, *([output] if output else [])]
-    folder = next((place for place in places if wanted and place.is_dir()), None)
+    places = [Path(run_or_file), RESULTS / run_or_file, *([output] if output else [])]
+    folder = next((place for place in places if run_or_file and place.is_dir()), None)
     about = read_object(folder / ABOUT) if folder else {}
-    names = [name for name in (about.get("batch_id"), folder.name if folder else None, wanted) if name]
+    names = [name for name in (about.get("batch_id"), folder.name if folder else None, run_or_file) if name]
     for name in names:
         rows = store.read.exact_batch(str(name))
         if rows and rows[0]["job"] != "benchmark":
@@ -389,7 +379,7 @@ def find_earlier(store: Store, wanted: str, output: Path | None) -> EarlierResul
             path = (folder or Path(options["output"])) if options.get("output") or folder else None
             return EarlierResults(run_id=str(name), path=path, options=options, is_known=True)
     if folder is None:
-        raise _not_found(store, wanted)
+        raise _not_found(store, run_or_file)
     return EarlierResults(run_id=_plain(str(names[0])), path=folder, options=about, is_known=False)
 
 
@@ -398,8 +388,8 @@ def new_run_id(store: Store, moment: datetime) -> str:
     stem = f"batch_{moment:%Y%m%d_%H%M%S}"
     for number in range(1, 1000):
         name = stem if number == 1 else f"{stem}_{number}"
-        taken = store.read.exact_batch(name)
-        if not taken and not (RESULTS / name).exists():
+        existing = store.read.exact_batch(name)
+        if not existing and not (RESULTS / name).exists():
             return name
     raise UsageError(f"there are too many runs called {stem}")
 
@@ -408,23 +398,23 @@ def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty: none can be read."""
     try:
         with path.open("rb") as file:
-            found = parse_json(file.read(LARGEST_BYTES))
+            document = parse_json(file.read(LARGEST_BYTES))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _not_found(store: Store, wanted: str) -> NotFound:
+def _not_found(store: Store, name: str) -> NotFound:
     known = run_ids_of_job(store.read, "benchmark")[:200]
     known += [path.name for path in RESULTS.iterdir() if path.is_dir()] if RESULTS.is_dir() else []
-    near = difflib.get_close_matches(wanted, dict.fromkeys(known), n=2)
+    near = difflib.get_close_matches(name, dict.fromkeys(known), n=2)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     return NotFound(
-        f"there is no benchmark {wanted}, in the store or in {RESULTS}/\n"
+        f"there is no benchmark {name}, in the store or in {RESULTS}/\n"
         f"{hint}Give a run id, or the path of a folder with results."
     )
 
 
 def _plain(name: str) -> str:
-    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)[:128]
-    return kept.lstrip(".-") or "batch"
+    safe = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)[:128]
+    return safe.lstrip(".-") or "batch"

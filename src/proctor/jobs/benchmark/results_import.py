@@ -19,26 +19,14 @@ from proctor.store.batches import moment
 
 RESULT = "_result.json"
 """Suffix of result files."""
-
-
 DAMAGED = ".damaged"
-
-
 LARGEST_BYTES = 64 * 1024 * 1024
-
-
 SESSION_ID = re.compile(r"[0-9a-f]{8,40}")
-
-
 TEXTS = ("item_id", "model", "task", "status", "reason", "timestamp", "session_id", "agent")
-
-
 COUNTS = (
     *("run", "prompts_sent", "human_interventions", "files_modified", "lines_added", "lines_removed"),
     *("tool_calls", "prompt_tokens", "completion_tokens", "total_tokens", "unpriced_calls", "attempts"),
 )
-
-
 NUMBERS = ("completion_time", "wall_time", "cost_usd")
 
 
@@ -178,9 +166,13 @@ class _ImportedRun:
 
     def _session_id(self) -> str:
         """Its own ID, unless that is not valid or in use."""
-        given = self.run["session_id"]
-        taken = self.store.read.exact_session(given)
-        return given if SESSION_ID.fullmatch(given) and not taken else f"{self.item['id']}{len(taken):04x}"
+        session_id = self.run["session_id"]
+        existing = self.store.read.exact_session(session_id)
+        return (
+            session_id
+            if SESSION_ID.fullmatch(session_id) and not existing
+            else f"{self.item['id']}{len(existing):04x}"
+        )
 
     def _began(self) -> str | None:
         ended = moment(self.run["timestamp"] or None)

@@ -16,24 +16,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.expect import problems_of
-from proctor.plan.fields import Expectation, Seconds, Text, names_of
 from proctor.plan.source import KeyPath, PlanSource, ValuePlace, refuse, resolved
-from proctor.plan.validate import SectionLabel, check_shape, suggestion
+from proctor.plan.validate import Expectation, Seconds, SectionLabel, Text, check_shape, names_of, suggestion
 from proctor.plan.yaml_loader import read_source
 from proctor.workspace.starting_files import NOTHING, digest_of_folder
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
-
-
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
-
-
 _FACT = re.compile(r"^\s*(?:[-*]\s+)?\*\*([^*:]+?):?\*\*\s*:?\s*(.*?)\s*$")
-
-
 _BULLET = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+(?:\[[ xX]\]\s*)?(.+?)\s*$")
-
-
 _BOX = re.compile(r"^\s*[-*+]\s+\[[ xX]\]\s*(.+?)\s*$")
 
 
@@ -95,12 +86,12 @@ def read_markdown(text: str, *, first_line: int = 1) -> Markdown:
 
 def bullets(section: str) -> tuple[str, ...]:
     """The entries of a list, each on one line."""
-    found, fenced = list[str](), False
+    lines, fenced = list[str](), False
     for line in section.split("\n"):
         fenced ^= bool(_FENCE.match(line))
         if not fenced and (entry := _BULLET.match(line)):
-            found.append(entry[1])
-    return tuple(found)
+            lines.append(entry[1])
+    return tuple(lines)
 
 
 def _is_check(value: Any) -> Any:
@@ -145,11 +136,7 @@ def vocabulary(path: KeyPath) -> SectionLabel | None:
 
 
 SUFFIXES = (".md", ".markdown", ".txt")
-
-
 MOST_BYTES = 10 * 1024 * 1024
-
-
 DIFFICULTIES = {"smoke": "Smoke Test", "easy": "Easy", "medium": "Medium", "hard": "Hard"}
 
 
@@ -227,9 +214,9 @@ def read_task(file: Path) -> Task:
 
 
 def _task(
-    given: Mapping[str, Any], markdown: Markdown, body: str, file: Path, folders: Mapping[str, TaskFolder]
+    header: Mapping[str, Any], markdown: Markdown, body: str, file: Path, folders: Mapping[str, TaskFolder]
 ) -> Task:
-    repo = given.get("repo")
+    repo = header.get("repo")
     return Task(
         name=file.stem,
         title=markdown.title or file.stem.replace("_", " "),
@@ -238,17 +225,21 @@ def _task(
         difficulty=_difficulty(markdown.facts.get("difficulty", ""), file),
         facts={name: value for name, value in markdown.facts.items() if name != "difficulty"},
         requirements=bullets(markdown.sections.get("requirements", "")),
-        checks=_checks(given.get("check"), markdown.boxes),
+        checks=_checks(header.get("check"), markdown.boxes),
         start=folders.get("start"),
         repo=Path(resolved(repo, folder=file.parent, home=Path.home())) if repo else None,
-        ref=given.get("ref") or "HEAD",
-        setup=given.get("setup") or "",
+        ref=header.get("ref") or "HEAD",
+        setup=header.get("setup") or "",
         check_files=folders.get("check_files"),
-        expect={name: wanted for name, wanted in (given.get("expect") or {}).items() if wanted is not None},
-        timeout_seconds=given.get("timeout"),
-        agent=given.get("agent") or "",
+        expect={
+            name: expectation
+            for name, expectation in (header.get("expect") or {}).items()
+            if expectation is not None
+        },
+        timeout_seconds=header.get("timeout"),
+        agent=header.get("agent") or "",
         solution=folders.get("solution"),
-        answer=given.get("answer") or "",
+        answer=header.get("answer") or "",
     )
 
 
@@ -302,24 +293,24 @@ def _split(text: str, file: str) -> tuple[PlanSource, str, int]:
 
 
 def _contradictions(header: PlanSource, markdown: Markdown) -> Iterator[Problem]:
-    given = header.data
-    if given.get("start") and given.get("repo"):
+    fields = header.data
+    if fields.get("start") and fields.get("repo"):
         yield header.problem(
             ("repo",),
             "the task has `start` and `repo`",
             "Keep one: it begins with files, or with a repository.",
         )
-    if given.get("ref") and not given.get("repo"):
+    if fields.get("ref") and not fields.get("repo"):
         yield header.problem(("ref",), "the task has `ref`, but no `repo`", "Add `repo`, or remove `ref`.")
-    if "://" in (given.get("repo") or ""):
+    if "://" in (fields.get("repo") or ""):
         yield header.problem(("repo",), "`repo` is an address", "Clone it, and give the path of the clone.")
-    if given.get("check_files") and not given.get("check"):
+    if fields.get("check_files") and not fields.get("check"):
         yield header.problem(("check_files",), "the task has `check_files`, but no `check`", "Add `check`.")
-    expect = {name: wanted for name, wanted in (given.get("expect") or {}).items() if wanted is not None}
-    if given.get("expect") is not None:
+    expect = {name: value for name, value in (fields.get("expect") or {}).items() if value is not None}
+    if fields.get("expect") is not None:
         yield from (header.problem(("expect",), problem) for problem in problems_of(expect))
-    if isinstance(given.get("check"), dict):
-        yield from _unknown_criteria(header, given["check"], markdown.boxes)
+    if isinstance(fields.get("check"), dict):
+        yield from _unknown_criteria(header, fields["check"], markdown.boxes)
 
 
 def _unknown_criteria(
@@ -335,8 +326,8 @@ def _unknown_criteria(
             yield header.problem(("check", criterion), problem, remedy, of_key=True)
 
 
-def _checks(given: Any, boxes: Sequence[TextLine]) -> tuple[TaskCheck, ...]:
-    commands = given if isinstance(given, dict) else {}
+def _checks(checks: Any, boxes: Sequence[TextLine]) -> tuple[TaskCheck, ...]:
+    commands = checks if isinstance(checks, dict) else {}
     by_name = {_bare(criterion): command for criterion, command in commands.items()}
     listed = [TaskCheck(criterion=box.text, command=by_name.pop(_bare(box.text), "")) for box in boxes]
     # Without boxes in the text, the front matter is where the criteria are written.
@@ -345,7 +336,7 @@ def _checks(given: Any, boxes: Sequence[TextLine]) -> tuple[TaskCheck, ...]:
         for criterion, command in commands.items()
         if _bare(criterion) in by_name
     ]
-    loose = given if isinstance(given, list) else [given] if isinstance(given, str) else []
+    loose = checks if isinstance(checks, list) else [checks] if isinstance(checks, str) else []
     return (*listed, *(TaskCheck(criterion="", command=command) for command in loose))
 
 
@@ -383,9 +374,9 @@ def _folders(header: PlanSource, file: Path, problems: list[Problem]) -> Iterato
                 problems.append(header.problem((name,), str(error)))
 
 
-def _difficulty(said: str, file: Path) -> str:
+def _difficulty(difficulty: str, file: Path) -> str:
     """The difficulty of the task, else the name of its folder."""
-    word = said or next((part for part in reversed(file.parent.parts) if part in DIFFICULTIES), "")
+    word = difficulty or next((part for part in reversed(file.parent.parts) if part in DIFFICULTIES), "")
     return DIFFICULTIES.get(word.lower(), word)
 
 

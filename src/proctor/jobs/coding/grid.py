@@ -1,9 +1,7 @@
-"""Lay a checked plan out as grids, and find what is wrong only once defaults and overrides are in.
+"""Grids of a valid plan and their expansion into items, once defaults and overrides are known.
 
-A plain prompt nobody gave a model, an exclusion that excludes nothing, a plan that comes to no item
-or to absurdly many.
-
-Knows nothing of items, agents or disks.
+Reports what only then can be wrong: a plain prompt without a model, an exclusion that matches nothing, a plan
+with no items or far too many.
 """
 
 import hashlib
@@ -23,9 +21,6 @@ from proctor.plan import source as sources
 from proctor.plan.source import PlanSource, repository_names, resolved
 from proctor.plan.validate import subject
 
-# Every combination of the lists that one entry holds, less those it excludes.
-
-
 AXES = (
     "repo",
     "prompt",
@@ -39,35 +34,29 @@ AXES = (
     "system",
     "timeoutSec",
 )
-"""What may be a list, in the order of the product: the last changes fastest."""
-
-
+"""Settings that may be lists, in the order of the product: the last changes fastest."""
 REPO, PROMPT, AGENT, COMMAND = (AXES.index(name) for name in ("repo", "prompt", "agent", "command"))
-
-
 WORKTREE_ONLY = frozenset({"agent", "baseBranch", "scriptCommand", "command", "setup"})
-"""What a plain prompt has no use for."""
-
-
+"""Axes that plain prompts ignore."""
 Combination = tuple[Any, ...]
 """One value for each axis; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class GridExclusion:
-    """A combination to leave out: one that has one of the values on every axis named here."""
+    """Excludes combinations that have one of the values on each of its axes."""
 
     path: tuple[str | int, ...]
-    """Where in the plan it stands."""
-    wanted: tuple[tuple[int, Sequence[Any]], ...]
+    """Its position in the plan."""
+    axes: tuple[tuple[int, Sequence[Any]], ...]
 
     def matches(self, combination: Combination) -> bool:
-        return all(combination[axis] in values for axis, values in self.wanted)
+        return all(combination[axis] in values for axis, values in self.axes)
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One entry of a plan with everything that holds for it."""
+    """One entry of a plan with its effective settings."""
 
     entry: int
     """Its index in the plan's matrix."""
@@ -77,7 +66,7 @@ class Grid:
 
     @property
     def is_prompt(self) -> bool:
-        """Whether it is plain prompts, without a repository."""
+        """Whether its items are plain prompts, without a repository."""
         return self.axes[REPO][0] is None
 
     @property
@@ -86,20 +75,20 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """How many combinations there are before any is left out."""
+        """Number of combinations before exclusions."""
         return math.prod(map(len, self.axes))
 
     @property
     def is_whole(self) -> bool:
-        """Whether no combination can be left out, so that none needs to be looked at."""
+        """Whether no combination is excluded, so that none needs to be checked."""
         return not self.exclusions and not self._mixes_commands
 
     @property
     def _mixes_commands(self) -> bool:
         return len(self.axes[COMMAND]) > 1 and len(self.axes[AGENT]) > 1
 
-    def _makes_sense(self, combination: Combination) -> bool:
-        """Several commands are several items to the agent `command`, and to the others none."""
+    def _is_applicable(self, combination: Combination) -> bool:
+        """Several commands multiply the items of the agent `command` only."""
         return (
             not self._mixes_commands
             or combination[AGENT] == "command"
@@ -107,24 +96,24 @@ class Grid:
         )
 
     def all_combinations(self) -> Iterator[Combination]:
-        """Every one in its fixed order, also those that are excluded."""
+        """All combinations in a fixed order, including excluded ones."""
         every = itertools.product(*self.axes)
-        return filter(self._makes_sense, every) if self._mixes_commands else every
+        return filter(self._is_applicable, every) if self._mixes_commands else every
 
     def has(self, combination: Combination) -> bool:
-        """Whether a combination makes sense and is not excluded."""
-        return self._makes_sense(combination) and not any(
+        """Whether a combination is applicable and not excluded."""
+        return self._is_applicable(combination) and not any(
             exclusion.matches(combination) for exclusion in self.exclusions
         )
 
     def combinations(self) -> Iterator[Combination]:
-        """Those that are left, in their fixed order."""
+        """The remaining combinations, in a fixed order."""
         every = itertools.product(*self.axes)
         return every if self.is_whole else filter(self.has, every)
 
 
 def axes_of(settled: Mapping[str, Any], *, default_agent: str) -> tuple[list[Any], ...]:
-    """The values on each axis; `[None]` where an entry has none or has no use for them."""
+    """The values on each axis; `[None]`: the entry has none, or ignores them."""
     is_prompt = settled.get("repo") is None
     return tuple(_values(settled, axis, is_prompt, default_agent) for axis in AXES)
 
@@ -143,30 +132,19 @@ def _values(settled: Mapping[str, Any], axis: str, is_prompt: bool, default_agen
 
 
 def as_list(value: Any) -> list[Any]:
-    """One value, or many, as many."""
+    """A single value as a list."""
     return list(value) if isinstance(value, list) else [value]
 
 
-# Expand a plan's grids into the items they ask for.
-
-
 LONGEST_TASK = 80
-
-
 _FIXED_DETAILS = ("env", "settings", "expect")
-
-
 _SETTINGS = ("timeoutSec", "retries", "retryOn", "mergeOnPass", "keep", "tags", "jsonLogs", "budget")
-
-
 _PROMPT_SETTINGS = ("timeoutSec", "retries", "retryOn", "tags", "jsonLogs", "budget")
-
-
 _TIMEOUT = AXES.index("timeoutSec")
 
 
 def expand(grids: Iterable[Grid], repositories: Mapping[str, str]) -> Iterator[Item]:
-    """All items of all grids. `repositories` gives each path the name it has on every machine."""
+    """All items of all grids. `repositories` maps paths to names that are the same on every machine."""
     repeats: dict[int, int] = {}
     for grid in grids:
         maker = _ItemBuilder(grid, repositories)
@@ -179,13 +157,13 @@ def expand(grids: Iterable[Grid], repositories: Mapping[str, str]) -> Iterator[I
 
 
 def task_of(prompt: str) -> str:
-    """What a task is called in tables: the first line of its prompt, cut short."""
+    """Name of a task in tables: the first line of its prompt, shortened."""
     lines = prompt.strip().splitlines()
     return lines[0][:LONGEST_TASK] if lines else ""
 
 
 class _ItemBuilder:
-    """Makes the items of one grid; what they share is made once."""
+    """Builds the items of one grid; shared parts are built once."""
 
     def __init__(self, grid: Grid, repositories: Mapping[str, str]) -> None:
         self.grid, self.repositories = grid, repositories
@@ -197,10 +175,9 @@ class _ItemBuilder:
         self.item = self._prompt_item if grid.is_prompt else self._worktree_item
 
     def marked(self) -> Iterator[tuple[Combination, int]]:
-        """Each combination with a number that equal items share, in whatever entry they stand.
+        """Each combination with a number that equal items of all entries share.
 
-        Eight bytes of digest: should two items ever share them by chance, one is called the second
-        repeat of nothing, and its id is still its own.
+        Eight bytes of digest: a collision would only number an item as a second repeat; its id stays unique.
         """
         marks = [[self._mark(axis, value) for value in values] for axis, values in enumerate(self.grid.axes)]
         fixed = _mark_of(self.fixed)
@@ -216,7 +193,7 @@ class _ItemBuilder:
                 yield combination, int.from_bytes(digest)
 
     def _mark(self, axis: int, value: Any) -> str:
-        # How long an item may take is not part of what it is.
+        # The timeout is not part of an item's identity.
         if value is None or axis == _TIMEOUT:
             return ""
         if axis == REPO:
@@ -271,9 +248,9 @@ class _ItemBuilder:
     def _settings(self, timeout: float, repo: str | None) -> dict[str, Any]:
         if (timeout, repo) not in self.settings:
             names = _PROMPT_SETTINGS if repo is None else _SETTINGS
-            made = {name: self.grid.settled[name] for name in names if name in self.grid.settled}
-            made["timeoutSec"] = timeout
-            self.settings[timeout, repo] = made if repo is None else {"repo": repo, **made}
+            values = {name: self.grid.settled[name] for name in names if name in self.grid.settled}
+            values["timeoutSec"] = timeout
+            self.settings[timeout, repo] = values if repo is None else {"repo": repo, **values}
         return self.settings[timeout, repo]
 
 
@@ -287,12 +264,12 @@ def _mark_of(value: Any) -> str:
 
 
 MOST_ITEMS = 1_000_000
-"""Ten times what a batch is made for; beyond it, someone's lists multiplied by accident."""
+"""Ten times the designed size of a batch; more is a grid that multiplied by accident."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The grids of a plan, and which items come from which."""
+    """The grids of a plan and the positions of their items."""
 
     grids: Sequence[Grid]
     starts: Sequence[int]
@@ -305,7 +282,7 @@ class Layout:
 def lay_out(
     source: PlanSource, defaults: Mapping[str, Any], scripts: Mapping[str, Any], folder: Path, home: Path
 ) -> Layout:
-    """The grids of the plan in `source`, under these defaults. Raises `PlanError`."""
+    """The grids of a plan under these defaults. Raises `PlanError`."""
     maker = _LayoutBuilder(source.data, defaults, scripts, folder, home)
     grids = maker.grids()
     used: set[sources.KeyPath] = set()
@@ -319,12 +296,12 @@ def lay_out(
     starts = [0]
     for count in counts:
         starts.append(starts[-1] + count)
-    # A grid of which nothing is left would hide the one that starts at the same position.
-    kept = [index for index, count in enumerate(counts) if count]
+    # An empty grid would hide the next one, which starts at the same position.
+    nonempty = [index for index, count in enumerate(counts) if count]
     paths = {repo for grid in grids for repo in grid.axes[REPO] if repo is not None}
     return Layout(
-        grids=[grids[index] for index in kept],
-        starts=[starts[index] for index in kept],
+        grids=[grids[index] for index in nonempty],
+        starts=[starts[index] for index in nonempty],
         item_count=starts[-1],
         repositories=repository_names(paths),
     )
@@ -351,13 +328,15 @@ class _LayoutBuilder:
         own = self._exclusions(("matrix", index, "exclude"), entry.get("exclude"))
         return Grid(index, holds, axes_of(holds, default_agent=DEFAULT_AGENT), own + everywhere)
 
-    def _exclusions(self, path: sources.KeyPath, given: Sequence[Any] | None) -> tuple[GridExclusion, ...]:
+    def _exclusions(self, path: sources.KeyPath, entries: Sequence[Any] | None) -> tuple[GridExclusion, ...]:
         return tuple(
-            GridExclusion((*path, number), tuple(self._wanted(name, value) for name, value in each.items()))
-            for number, each in enumerate(given or ())
+            GridExclusion(
+                (*path, number), tuple(self._axis_values(name, value) for name, value in each.items())
+            )
+            for number, each in enumerate(entries or ())
         )
 
-    def _wanted(self, name: str, value: Any) -> tuple[int, list[Any]]:
+    def _axis_values(self, name: str, value: Any) -> tuple[int, list[Any]]:
         values = as_list(value)
         if name == "repo":
             values = [repo if repo is None else self._path(repo) for repo in values]
@@ -383,7 +362,7 @@ def _too_many(source: PlanSource, grids: Sequence[Grid]) -> Iterator[Problem]:
 
 
 def _count(grid: Grid, used: set[sources.KeyPath]) -> int:
-    """How many combinations are left; notes which exclusions took one away."""
+    """Number of remaining combinations; adds the exclusions that matched to `used`."""
     if grid.is_whole:
         return grid.size
     every = grid.all_combinations()

@@ -77,16 +77,16 @@ class CodingJobPlan(JobPlan):
 
     def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:
         """Check that repositories, agents, programs, models, keys and prices exist."""
-        found = inspect(
+        report = inspect(
             self.plan,
             self.overrides,
             PreflightContext(
                 environment=ctx.settings.user_environment, find_agent=ctx.find_agent, models=models
             ),
         )
-        if found.problems:
-            raise PlanError(found.problems)
-        return found.remarks
+        if report.problems:
+            raise PlanError(report.problems)
+        return report.remarks
 
     def items(self) -> Iterator[Item]:
         """The items in plan order."""
@@ -110,7 +110,7 @@ class CodingJob(Job):
     def recognizes(self, text: str) -> int:
         """How many top-level keys of a coding plan a text has."""
         from proctor.jobs.coding.schema import CodingPlanFile
-        from proctor.plan.fields import names_of
+        from proctor.plan.validate import names_of
 
         return len(top_level_keys(text) & set(names_of(CodingPlanFile)))
 

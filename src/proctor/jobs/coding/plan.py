@@ -1,7 +1,6 @@
-"""A coding plan: the text that `proctor batch` is given, checked, and the items it comes to.
+"""A coding plan: validation of its text, overrides, and its items.
 
-Knows nothing of agents, models, repositories on the disk or the store; those who do can ask where
-in the text an item's setting stands, to say there what is wrong with it.
+Later checks report problems of an item through `CodingPlan.problem`, at the position of its setting.
 """
 
 import errno
@@ -27,17 +26,11 @@ from proctor.jobs.coding.schema import (
     with_agent,
 )
 from proctor.plan import source as sources
-from proctor.plan.fields import is_finite
 from proctor.plan.source import MOST_BYTES, PlanSource, resolved
-from proctor.plan.validate import check_shape
+from proctor.plan.validate import check_shape, is_finite
 from proctor.plan.yaml_loader import read_source
 
-# Find what is wrong with a coding plan beyond the shape of each setting.
-
-
 _ABOUT_AGENTS = ("agent", *IMPLIED_AGENTS)
-
-
 _ONLY_WITH_REPO = (
     "agent",
     "command",
@@ -53,28 +46,28 @@ _ONLY_WITH_REPO = (
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """Looks through one plan. `scripts` is filled with the script files it reads."""
+    """Checks that involve several settings of a plan. `scripts` receives the script files it reads."""
 
     source: PlanSource
     folder: Path
     home: Path
     broken: frozenset[sources.KeyPath]
-    """The settings of entries and defaults, or whole ones, whose shape is wrong already."""
+    """Paths of settings, or of whole entries, that the schema has rejected."""
     scripts: dict[str, Any] = field(default_factory=dict)
 
     def problems(self) -> list[Problem]:
-        """Everything these checks find."""
-        found: list[Problem] = []
+        """All problems."""
+        problems: list[Problem] = []
         defaults = self._level(("defaults",), self.source.data.get("defaults"))
-        found += self._of_level(("defaults",), defaults)
+        problems += self._of_level(("defaults",), defaults)
         matrix = self.source.data.get("matrix")
         for index, entry in enumerate(matrix if isinstance(matrix, list) else ()):
             path = ("matrix", index)
             level = self._level(path, entry)
-            found += self._of_level(path, level)
-            found += self._of_entry(path, level)
-            found += self._of_agent(path, level, defaults)
-        return found
+            problems += self._of_level(path, level)
+            problems += self._of_entry(path, level)
+            problems += self._of_agent(path, level, defaults)
+        return problems
 
     def _level(self, path: sources.KeyPath, level: Any) -> Mapping[str, Any]:
         return level if isinstance(level, dict) and path not in self.broken else {}
@@ -91,12 +84,12 @@ class Checker:
             yield from self._of_expectation((*path, "expect"), level["expect"])
 
     def _of_implied_agents(self, path: sources.KeyPath, level: Mapping[str, Any]) -> Iterator[Problem]:
-        given = [name for name in IMPLIED_AGENTS if level.get(name) is not None]
+        implied = [name for name in IMPLIED_AGENTS if level.get(name) is not None]
         agents = as_list(level["agent"]) if level.get("agent") is not None else None
-        if len(given) > 1 and agents is None:
+        if len(implied) > 1 and agents is None:
             problem = f"{_name(path)} has a `command` and a `script`"
-            yield self.source.problem((*path, given[1]), problem, "Keep one of them.", of_key=True)
-        for name in given:
+            yield self.source.problem((*path, implied[1]), problem, "Keep one of them.", of_key=True)
+        for name in implied:
             agent = IMPLIED_AGENTS[name]
             if agents is not None and agent not in agents:
                 problem = f"{_name(path)} has a `{name}`, but its agent is `{agents[0]}`"
@@ -108,7 +101,7 @@ class Checker:
             return
         if entry.get("repo") is None:
             for name in _ONLY_WITH_REPO:
-                # Saying that nothing shall be merged is true of a plain prompt.
+                # `mergeOnPass: false` is valid for a plain prompt.
                 if entry.get(name) is not None and entry[name] is not False:
                     remedy = f"Without one it is a single call of a model. Add `repo`, or remove `{name}`."
                     problem = f"{_name(path)} has `{name}`, but no `repo`"
@@ -136,11 +129,11 @@ class Checker:
     def _of_expectation(self, path: sources.KeyPath, expect: Mapping[str, Any]) -> Iterator[Problem]:
         if all(value is None for value in expect.values()):
             remedy = "It may have: contains, equals, regex, json_schema."
-            yield self.source.problem(path, f"`expect` of {_name(path[:-1])} says nothing", remedy)
+            yield self.source.problem(path, f"`expect` of {_name(path[:-1])} is empty", remedy)
         schema = expect.get("json_schema")
         fault = _fault_of(schema) if schema is not None else ""
         if fault:
-            problem = f"`expect.json_schema` of {_name(path[:-1])} is no JSON schema: {fault}"
+            problem = f"`expect.json_schema` of {_name(path[:-1])} is not a valid JSON schema: {fault}"
             yield self.source.problem((*path, "json_schema"), problem)
 
     def _of_script(self, path: sources.KeyPath, written: str) -> Iterator[Problem]:
@@ -161,7 +154,7 @@ def read_script(file: Path) -> Any:
     if not file.is_file():
         raise FileNotFoundError(errno.ENOENT, "there is no such file")
     with file.open("rb") as opened:
-        # One byte more than is allowed is enough to see that it is too much.
+        # One byte more than is allowed shows that the file is too large.
         read = read_source(opened.read(MOST_BYTES + 1), file=str(file))
     problems = list(read.problems)
     if not isinstance(read.data, (list, dict)) or not read.data:
@@ -191,18 +184,15 @@ def _fault_of(schema: Any) -> str:
     return ""
 
 
-# What the command line says in place of a plan's defaults.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """Each replaces a default, and an item's own value still wins. None: the plan decides."""
+    """Options that replace defaults of the plan; values set on an item take precedence. None: not set."""
 
     concurrency: int | None = None
     model: str | None = None
     agent: str | None = None
     budget_usd: float | None = None
-    """What the whole batch may cost."""
+    """USD of the whole batch."""
     timeout_sec: float | None = None
     retries: int | None = None
     merge_on_pass: bool | None = None
@@ -222,8 +212,8 @@ class Overrides:
                 raise UsageError(f"the {name}'s name should not be empty")
 
     def as_defaults(self) -> dict[str, Any]:
-        """Those that stand among the defaults, under the names a plan gives them."""
-        given = {
+        """The overrides of defaults, by their names in a plan."""
+        values = {
             "model": self.model,
             "agent": self.agent,
             "timeoutSec": self.timeout_sec,
@@ -231,7 +221,7 @@ class Overrides:
             "mergeOnPass": self.merge_on_pass,
             "jsonLogs": self.json_logs,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 NO_OVERRIDES = Overrides()
@@ -247,10 +237,8 @@ def read_plan(
 ) -> "CodingPlan":
     """Read and check a plan before anything is started.
 
-    `folder` is what its relative paths start from, `home` what `~` stands for (None: the user's).
-    Raises `PlanError` with everything that is wrong. Where the command line says more, hand it over
-    as `overrides`, so that what is wrong only together with it is reported too; without them, that
-    is found when items are asked for.
+    Relative paths start from `folder`; `~` is `home` (None: the user's). Raises `PlanError` with every
+    problem. With `overrides`, problems that depend on them are reported too; otherwise `items` raises them.
     """
     source = read_source(text, file=file)
     home = home or Path.home()
@@ -270,7 +258,7 @@ def read_plan(
 
 @dataclass(frozen=True)
 class CodingPlan:
-    """A plan whose every setting is right. `read_plan` makes them."""
+    """A valid plan. `read_plan` makes it."""
 
     source: PlanSource
     folder: Path
@@ -291,89 +279,89 @@ class CodingPlan:
 
     @property
     def run_id(self) -> str | None:
-        """What the batch shall be called. None: whoever starts it makes up a name."""
-        given: str | None = self._setting("runId")
-        return given
+        """Name of the batch; None: one is generated."""
+        value: str | None = self._setting("runId")
+        return value
 
     @property
     def budget_usd(self) -> float | None:
-        """What the whole batch may cost. None: no limit."""
-        given: float | None = self._setting("budget")
-        return given
+        """USD of the whole batch; None: no limit."""
+        value: float | None = self._setting("budget")
+        return value
 
     @property
     def seed(self) -> int | None:
-        """None: the plan does not say."""
-        given: int | None = self._setting("seed")
-        return given
+        """None: not set."""
+        value: int | None = self._setting("seed")
+        return value
 
     @property
     def notify(self) -> str | None:
-        """The command to run at the end, or `desktop`. None: nobody is told."""
-        given: str | None = self._setting("notify")
-        return given
+        """The command to run at the end, or `desktop`; None: no notification."""
+        value: str | None = self._setting("notify")
+        return value
 
     @property
     def record(self) -> str | None:
-        """The file that shall keep the traffic with models. None: it is not kept."""
+        """File that records the traffic with models; None: not recorded."""
         return self._file("record")
 
     @property
     def replay(self) -> str | None:
-        """The recording that shall answer in the models' place. None: they answer themselves."""
+        """Recording that answers in place of the models; None: they are called."""
         return self._file("replay")
 
     def _file(self, name: str) -> str | None:
-        given: str | None = self._setting(name)
-        return None if given is None else resolved(given, folder=self.folder, home=self.home)
+        value: str | None = self._setting(name)
+        return None if value is None else resolved(value, folder=self.folder, home=self.home)
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]]:
-        """USD per million tokens of each model the plan has a price for: input, output, cached."""
-        given = self._setting("prices") or {}
-        return {model: {k: v for k, v in price.items() if v is not None} for model, price in given.items()}
+        """USD per million tokens by model: input, output, cached."""
+        prices = self._setting("prices") or {}
+        return {model: {k: v for k, v in price.items() if v is not None} for model, price in prices.items()}
 
     def budget(self, overrides: Overrides = NO_OVERRIDES) -> float | None:
-        """What the whole batch may cost under these overrides. None: no limit."""
+        """USD of the whole batch under these overrides; None: no limit."""
         return self.budget_usd if overrides.budget_usd is None else overrides.budget_usd
 
     def concurrency(self, overrides: Overrides = NO_OVERRIDES) -> int:
-        """How many items run at once."""
+        """Maximum items in parallel."""
         return overrides.concurrency or self._setting("concurrency") or DEFAULT_CONCURRENCY
 
     def defaults_json(self, overrides: Overrides = NO_OVERRIDES) -> dict[str, Any]:
-        """The defaults that really hold, as plain data for the record."""
-        given = {name: value for name, value in self._defaults(overrides).items() if value is not None}
-        holds = {**BUILT_IN, "agent": DEFAULT_AGENT, **with_agent(given)}
+        """The effective defaults as plain data, for the batch row."""
+        values = {name: value for name, value in self._defaults(overrides).items() if value is not None}
+        holds = {**BUILT_IN, "agent": DEFAULT_AGENT, **with_agent(values)}
         return {**holds, "concurrency": self.concurrency(overrides)}
 
     def item_count(self, overrides: Overrides = NO_OVERRIDES) -> int:
-        """How many items there are, without making them."""
+        """Number of items, computed without building them."""
         return self.layout(overrides).item_count
 
     def items(self, overrides: Overrides = NO_OVERRIDES) -> Iterator[Item]:
-        """The items, one after the other, in a fixed order.
+        """The items, lazily, in a fixed order.
 
-        Raises `PlanError` at once, before the first, for what is wrong only with these overrides.
+        Raises `PlanError` before the first one for problems that depend on the overrides.
         """
         layout = self.layout(overrides)
         return expand(layout.grids, layout.repositories)
 
     def place(self, position: int, key: str, overrides: Overrides = NO_OVERRIDES) -> Place:
-        """Where item number `position`, from 0, gets its `key` from: its entry, else the defaults.
+        """Position of the `key` of item number `position`, from 0: in its entry, else in the defaults.
 
-        The entry itself when neither says anything, or when the command line does.
+        The entry itself if neither sets the key, or an override does.
         """
         return self.source.place(self._path(position, key, overrides))
 
     def problem(
         self, position: int, key: str, problem: str, remedy: str = "", *, overrides: Overrides = NO_OVERRIDES
     ) -> Problem:
-        """Something wrong with an item's `key`, found by those who know more than the plan."""
+        """A problem with the `key` of an item, found by a later check."""
         return self.source.problem(self._path(position, key, overrides), problem, remedy)
 
     def layout(self, overrides: Overrides = NO_OVERRIDES) -> Layout:
-        """The plan's grids under these overrides. Raises `PlanError` for what is wrong with them."""
+        """The grids of the plan under these overrides. Raises `PlanError`."""
         if overrides not in self._layouts:
             defaults = self._defaults(overrides)
             self._layouts[overrides] = lay_out(self.source, defaults, self.scripts, self.folder, self.home)

@@ -1,9 +1,7 @@
-"""What a coding plan may say, as pydantic models.
+"""Schema of a coding plan as pydantic models, defaults, and the names of its sections in messages.
 
-They check and describe; nobody computes with them. The plan itself stays plain data, in which a key
-that was left out and one that was set to `null` are still two things.
-
-Knows nothing of items, files or how one setting bears on another.
+The models only validate and describe. The plan itself stays plain data, in which a missing key and a key set
+to `null` are different.
 """
 
 import re
@@ -13,23 +11,23 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
-from proctor.plan.fields import (
+from proctor.plan.source import KeyPath
+from proctor.plan.validate import (
     Anything,
     Expectation,
     ModelPrice,
+    OneOrMany,
     PlanModel,
     Seconds,
+    SectionLabel,
     Seed,
     Text,
     Texts,
     Usd,
-    _as_list,
-    _OneOrMany,
+    as_list,
     is_finite,
     names_of,
 )
-from proctor.plan.source import KeyPath
-from proctor.plan.validate import SectionLabel
 
 RUN_ID = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
 
@@ -50,8 +48,8 @@ def _is_variable(value: str) -> str:
 
 def _is_command(value: Any) -> Any:
     for command in value if is_grid_of_commands(value) else [value]:
-        words = command if isinstance(command, list) else [command]
-        if not words or not all(isinstance(word, str) for word in words) or not words[0].strip():
+        arguments = command if isinstance(command, list) else [command]
+        if not arguments or not all(isinstance(word, str) for word in arguments) or not arguments[0].strip():
             raise ValueError("should be a command line, a list of words, or a list of such lists")
     return value
 
@@ -63,13 +61,11 @@ def _is_script(value: Any) -> Any:
 
 
 def is_grid_of_commands(value: Any) -> bool:
-    """A list of words is one command; as soon as it holds a list, it is several commands."""
+    """Whether this is several commands: a list of arguments is one, a list with lists several."""
     return isinstance(value, list) and any(isinstance(word, list) for word in value)
 
 
 _WORDS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-
-
 Command = Annotated[
     Any,
     AfterValidator(_is_command),
@@ -83,7 +79,6 @@ Command = Annotated[
         }
     ),
 ]
-
 
 Script = Annotated[
     Any,
@@ -102,9 +97,9 @@ class Exclusion(PlanModel):
     base_branch: Texts | None = None
     script_command: Texts | None = None
     setup: Texts | None = None
-    seed: Annotated[list[Seed], BeforeValidator(_as_list), _OneOrMany()] | None = None
+    seed: Annotated[list[Seed], BeforeValidator(as_list), OneOrMany()] | None = None
     system: Texts | None = None
-    timeout_sec: Annotated[list[Seconds], BeforeValidator(_as_list), _OneOrMany()] | None = None
+    timeout_sec: Annotated[list[Seconds], BeforeValidator(as_list), OneOrMany()] | None = None
 
 
 class Defaults(PlanModel):
@@ -115,7 +110,7 @@ class Defaults(PlanModel):
     model: Texts | None = Field(None, description="Which model; a list makes items for each.")
     json_logs: bool | None = Field(None, description="Keep the agent's event stream. Default: true.")
     timeout_sec: (
-        Annotated[list[Seconds], Field(min_length=1), BeforeValidator(_as_list), _OneOrMany()] | None
+        Annotated[list[Seconds], Field(min_length=1), BeforeValidator(as_list), OneOrMany()] | None
     ) = Field(None, description="Seconds one attempt may take. Default: 900.")
     retries: Annotated[int, Field(ge=0, le=1000)] | None = Field(None, description="Default: 0.")
     merge_on_pass: bool | None = Field(None, description="Merge work that passed. Default: false.")
@@ -128,7 +123,7 @@ class Defaults(PlanModel):
     )
     tags: list[Text] | None = Field(None, description="Words to find items by.")
     runs: Annotated[int, Field(ge=1)] | None = Field(None, description="How often. Default: 1.")
-    seed: Annotated[list[Seed], Field(min_length=1), BeforeValidator(_as_list), _OneOrMany()] | None = None
+    seed: Annotated[list[Seed], Field(min_length=1), BeforeValidator(as_list), OneOrMany()] | None = None
     budget: Usd | None = Field(None, description="US dollars that one item may cost.")
     retry_on: list[Literal["error", "timeout", "fail"]] | None = Field(
         None, description="What is tried again. Default: error, timeout."
@@ -172,15 +167,8 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **CodingPlanFile.model_json_schema()}
 
 
-# Decide what holds for an entry: its own word, else the defaults', else what is built in.
-
-
 DEFAULT_AGENT = "amp"
-
-
 DEFAULT_CONCURRENCY = 4
-
-
 BUILT_IN: Mapping[str, Any] = {
     "baseBranch": "main",
     "jsonLogs": True,
@@ -192,12 +180,8 @@ BUILT_IN: Mapping[str, Any] = {
     "keep": "on_failure",
     "tags": [],
 }
-
-
 IMPLIED_AGENTS = {"command": "command", "script": "scripted"}
-"""The settings that name an agent, when it is not named itself."""
-
-
+"""Settings that imply an agent when none is named."""
 _JOINED = ("env", "settings")
 
 
@@ -211,7 +195,7 @@ def with_agent(level: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settled(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that holds for `entry`. What is absent is not in it."""
+    """All settings of an entry: its own, then the defaults, then the built-in ones."""
     joined = {name: _joined(entry, defaults, name) for name in _JOINED}
     merged = {**with_agent(defaults), **with_agent(entry), **joined}
     return {**BUILT_IN, **{name: value for name, value in merged.items() if value is not None}}
@@ -224,15 +208,12 @@ def _joined(entry: Mapping[str, Any], defaults: Mapping[str, Any], name: str) ->
     return {key: value for key, value in both.items() if value is not None} or None
 
 
-# How the parts of a coding plan are spoken of in a message, and what may stand in each.
-
-
-# What an item is about first, then what it shares with the defaults.
+# The keys of its own first, then those it shares with the defaults.
 _ENTRY = ["repo", "prompt", *(name for name in names_of(Entry) if name not in ("repo", "prompt"))]
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:
-    """The part of a plan at `path`; None where no mapping with settings of its own is."""
+    """The section of a plan at `path`; None: not a section."""
     match path:
         case ():
             return SectionLabel("the plan", "A plan", names_of(CodingPlanFile))

@@ -1,4 +1,4 @@
-"""Files of a simulation: one per dialogue, a summary, checkpoints, and the analysis. All come from the store.
+"""Files of a simulation: one per dialogue, a summary, and the analysis. All come from the store.
 
 What differs between equal dialogues (IDs of attempts, times, durations) is in the last member, `record`; the
 rest of two runs with one seed is equal byte for byte.
@@ -6,7 +6,6 @@ rest of two runs with one seed is equal byte for byte.
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from proctor.formatting import figure, percent
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT
 from proctor.report.charts import Bar, bars
 from proctor.report.render import Drawn, filed, page, text
-from proctor.runners.dialogue import UNFINISHED
 from proctor.stats.dialogue import runs_of, summary_of
 from proctor.store import ItemFilter, StoreReader
 from proctor.store.items import mock_models
@@ -32,26 +30,31 @@ INTERRUPTIONS = ("cost_limit", "halted", "rate_limit")
 """End reasons, besides errors and timeouts, of dialogues that are not finished."""
 
 
-def write_checkpoints(read: StoreReader, run_id: str, folder: Path) -> int:
-    """Write a checkpoint for each queued dialogue that was started before; their number."""
-    target = folder / UNFINISHED
-    shutil.rmtree(target, ignore_errors=True)
-    written = 0
-    for item in _started(read, run_id):
-        checkpoint = _latest(read, item)
-        if checkpoint is not None:
-            target.mkdir(parents=True, exist_ok=True)
-            path = target / str(json.loads(item["settings"])["file"])
-            half = path.with_name(f"{path.name}.{os.getpid()}")
-            half.write_text(json.dumps(checkpoint.document(), ensure_ascii=False), encoding="utf-8")
-            half.replace(path)
-            written += 1
-    return written
+def count_interrupted(read: StoreReader, run_id: str) -> int:
+    """Number of queued dialogues that resume after a turn of an earlier attempt."""
+    return sum(_furthest(read, run_id, item["id"]) is not None for item in _started(read, run_id))
 
 
-def clear_checkpoints(folder: Path) -> None:
-    """Remove all checkpoints."""
-    shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+def read_checkpoint(read: StoreReader, run_id: str, item_id: str) -> Checkpoint | None:
+    """The furthest checkpoint of a dialogue's attempts; None: it starts over."""
+    furthest = _furthest(read, run_id, item_id)
+    if furthest is None:
+        return None
+    standing, session_id = furthest
+    messages = [row for row in read.of_session("messages", session_id) if row["step"] <= standing.turns]
+    metrics = [row for row in read.of_session("metrics", session_id) if 0 < row["step"] <= standing.turns]
+    return Checkpoint(
+        conversation=standing,
+        messages=[{"role": row["role"], "name": row["name"], "content": row["content"]} for row in messages],
+        metrics=[
+            {
+                "name": row["name"],
+                "value": row["label"] if row["value"] is None else row["value"],
+                "step": row["step"],
+            }
+            for row in metrics
+        ],
+    )
 
 
 def _started(read: StoreReader, run_id: str) -> Iterator[Mapping[str, Any]]:
@@ -61,9 +64,9 @@ def _started(read: StoreReader, run_id: str) -> Iterator[Mapping[str, Any]]:
         offset += len(page)
 
 
-def _latest(read: StoreReader, item: Mapping[str, Any]) -> Checkpoint | None:
-    """The furthest checkpoint of the attempts; None: the dialogue starts over."""
-    attempts = read.attempts(item["runId"], item["id"])
+def _furthest(read: StoreReader, run_id: str, item_id: str) -> tuple[ConversationCheckpoint, str] | None:
+    """The last turn that can be resumed from, and its session."""
+    attempts = read.attempts(run_id, item_id)
     last = attempts[-1] if attempts else None
     if last is None or not (last["status"] in (ERROR, TIMEOUT) or last["endReason"] in INTERRUPTIONS):
         return None
@@ -72,7 +75,7 @@ def _latest(read: StoreReader, item: Mapping[str, Any]) -> Checkpoint | None:
         standing = _standing(read.of_session("iterations", attempt["id"]))
         if standing is not None and (best is None or standing.turns >= best[0].turns):
             best = standing, attempt["id"]
-    return None if best is None else _checkpoint(read, item["id"], *best)
+    return best
 
 
 def _standing(steps: Sequence[Mapping[str, Any]]) -> ConversationCheckpoint | None:
@@ -84,26 +87,6 @@ def _standing(steps: Sequence[Mapping[str, Any]]) -> ConversationCheckpoint | No
         # A turn is a step; anything else is not a checkpoint of ours.
         return checkpoint if checkpoint.turns == step["step"] else None
     return None
-
-
-def _checkpoint(
-    read: StoreReader, item_id: str, standing: ConversationCheckpoint, session_id: str
-) -> Checkpoint:
-    messages = [row for row in read.of_session("messages", session_id) if row["step"] <= standing.turns]
-    metrics = [row for row in read.of_session("metrics", session_id) if 0 < row["step"] <= standing.turns]
-    return Checkpoint(
-        item_id=item_id,
-        conversation=standing,
-        messages=[{name: row[name] for name in ("role", "name", "content")} for row in messages],
-        metrics=[
-            {
-                "name": row["name"],
-                "value": row["label"] if row["value"] is None else row["value"],
-                "step": row["step"],
-            }
-            for row in metrics
-        ],
-    )
 
 
 SUMMARY = "batch_summary.json"

@@ -1,11 +1,10 @@
 """The dialogue job: every client role × every therapist role, repeated.
 
 Items are identified by their inputs: more clients, therapists or repeats extend a run and keep its results.
-Roles are stored below the home folder under their digests: a run finishes with the roles it started with.
+Roles are stored with the run under their digests: it finishes with the roles it started with.
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -14,7 +13,7 @@ from typing import Any, ClassVar
 
 from proctor.batch.preflight import check_model
 from proctor.context import AttemptContext, ModelOptions, RunContext
-from proctor.dialogue.participant import Role
+from proctor.dialogue.participant import SIDES
 from proctor.errors import UsageError
 from proctor.formatting import plural
 from proctor.item import Item
@@ -31,8 +30,8 @@ from proctor.job import (
 )
 from proctor.jobs.dialogue.files import (
     SUMMARY,
-    clear_checkpoints,
-    write_checkpoints,
+    count_interrupted,
+    read_checkpoint,
     write_missing,
     write_session,
     write_summary,
@@ -40,7 +39,7 @@ from proctor.jobs.dialogue.files import (
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
 from proctor.models import ModelRouter
-from proctor.runners.dialogue import ROLES
+from proctor.store import Resource, Store
 from proctor.store.runs import batches_of_job
 
 
@@ -185,6 +184,12 @@ class DialogueJobPlan(JobPlan):
         names = [each["name"] for each in self.simulation.evaluators_by_name]
         return ctx.with_evaluators(ctx.attempts(models), names, folder=self.folders[0])
 
+    def resources(self) -> Iterator[Resource]:
+        """The roles."""
+        for digest, role in self.simulation.roles.items():
+            content = json.dumps(role.document(), ensure_ascii=False)
+            yield Resource(kind="role", name=role.name, digest=digest, content=content)
+
     def items(self) -> Iterator[Item]:
         """The dialogues, repeat by repeat."""
         return self.simulation.items(self._output)
@@ -202,27 +207,35 @@ class StoredDialogues(StoredPlan):
     folder: Path
     """Where evaluators are looked up."""
     output: Path
+    role_files: Sequence[Path] = ()
+    """Roles of a run of an earlier version, which stored them below the home folder and not with the run."""
+
+    def resources(self) -> Iterator[Resource]:
+        """The roles that are not stored with the run yet."""
+        for path in self.role_files:
+            try:
+                content = path.read_text(encoding="utf-8")
+                name = str(json.loads(content)["name"])
+            except (OSError, ValueError):
+                # Dialogues that need it fail with a message.
+                continue
+            yield Resource(kind="role", name=name, digest=path.stem, content=content)
 
 
 class DialogueFiles(JobFiles):
     """One JSON file for each finished dialogue, and the summary."""
 
-    def __init__(
-        self, folder: Path, run_id: str, ctx: RunContext, *, roles: Mapping[str, Role] | None = None
-    ) -> None:
-        """`roles` are stored for the runner when the run begins."""
+    def __init__(self, folder: Path, run_id: str, ctx: RunContext) -> None:
         self._folder, self._run_id, self._ctx = folder, run_id, ctx
-        self._roles = roles or {}
         self._has_stale_files = False
 
     def begin(self, *, resumed: bool) -> BatchEnd | None:
-        """Store the roles, write missing files, and checkpoints of interrupted dialogues."""
-        store_roles(self._ctx.home, self._roles)
+        """Write missing files."""
         self._folder.mkdir(parents=True, exist_ok=True)
         read = self._ctx.store.read
         write_missing(self._folder, read, self._run_id, look_inside=True)
         self._write_summary()
-        if resumed and (count := write_checkpoints(read, self._run_id, self._folder)):
+        if resumed and (count := count_interrupted(read, self._run_id)):
             self._ctx.info(
                 f"{plural(count, 'dialogue')} interrupted; will resume after the last completed turn"
             )
@@ -239,8 +252,7 @@ class DialogueFiles(JobFiles):
             raise
 
     def finish(self, end: BatchEnd) -> Mapping[str, object]:  # noqa: ARG002
-        """Remove the checkpoints and write what is missing."""
-        clear_checkpoints(self._folder)
+        """Write what is missing."""
         write_missing(self._folder, self._ctx.store.read, self._run_id, look_inside=self._has_stale_files)
         return {"outputDir": str(self._folder), "summary": self._write_summary()}
 
@@ -302,7 +314,7 @@ class DialogueJob(Job):
             default_output=Path(default_output(ctx.now())).resolve(),
         )
 
-    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> StoredDialogues:  # noqa: ARG002
+    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> StoredDialogues:
         """The simulation of a run, from the store alone."""
         options = json.loads(batch["optionsJson"])
         evaluators = json.loads(batch["defaultsJson"]).get("evaluators") or ()
@@ -317,6 +329,7 @@ class DialogueJob(Job):
             evaluators=[each if isinstance(each, str) else each["name"] for each in evaluators],
             folder=folder,
             output=_output_of(batch),
+            role_files=_role_files(batch["runId"], ctx),
         )
 
     def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:
@@ -329,6 +342,10 @@ class DialogueJob(Job):
                 return str(row["runId"])
         where = f" in {folder}" if folder else ""
         raise UsageError(f"there is no earlier run of this simulation{where}\nRun it without --resume.")
+
+    def checkpoint(self, run_id: str, item_id: str, store: Store) -> object | None:
+        """The last completed turn of an interrupted dialogue."""
+        return read_checkpoint(store.read, run_id, item_id)
 
     def attempts(
         self,
@@ -346,8 +363,7 @@ class DialogueJob(Job):
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> DialogueFiles:
         """The session files and the summary."""
         assert isinstance(plan, DialogueJobPlan | StoredDialogues) and plan.output
-        roles = plan.simulation.roles if isinstance(plan, DialogueJobPlan) else None
-        return DialogueFiles(plan.output, run_id, ctx, roles=roles)
+        return DialogueFiles(plan.output, run_id, ctx)
 
 
 JOB = DialogueJob()
@@ -358,17 +374,17 @@ def default_output(now: datetime) -> str:
     return f"outputs/batch/{now.astimezone():%Y-%m-%d_%H-%M-%S}"
 
 
-def store_roles(home: Path, roles: Mapping[str, Role]) -> None:
-    """Store roles under their digests, where the runner looks them up."""
-    folder = home / ROLES
-    for digest, role in roles.items():
-        path = folder / f"{digest}.json"
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            # Renamed when complete: another process may be reading.
-            partial = path.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps(role.document(), ensure_ascii=False), encoding="utf-8")
-            partial.replace(path)
+def _role_files(run_id: str, ctx: RunContext) -> list[Path]:
+    """Role files below the home folder that items of a run refer to; none if the run stores its roles."""
+    folder = ctx.home / "dialogue-roles"
+    if not folder.is_dir() or ctx.store.read.resource_digests(run_id):
+        return []
+    digests = {
+        json.loads(row["details"])[side]["digest"]
+        for row in ctx.store.read.item_inputs(run_id)
+        for side in SIDES
+    }
+    return [folder / f"{digest}.json" for digest in sorted(digests)]
 
 
 def _output_of(batch: Mapping[str, Any]) -> Path:

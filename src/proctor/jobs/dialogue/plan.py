@@ -65,8 +65,8 @@ class RoleChoice:
         """The same with a default model and default parameters."""
         if not self.role.asks:
             return replace(self, model=STAND_IN_MODEL if self.role.stand_in else "", parameters={})
-        given = {name: value for name, value in parameters.items() if value is not None}
-        merged = {**self.role.parameters, **given, **self.parameters}
+        values = {name: value for name, value in parameters.items() if value is not None}
+        merged = {**self.role.parameters, **values, **self.parameters}
         return replace(self, model=self.model or self.role.model or model, parameters=merged)
 
 
@@ -119,27 +119,27 @@ def _profiles(
         there = _from_file(role, folder / Path(file).expanduser())
     if not there:
         raise UsageError(f"the role {role.name} has no profile\nAdd one to {role.folder / 'profiles'}.")
-    wanted = entry.get("profile")
-    if wanted is None:
+    profile = entry.get("profile")
+    if profile is None:
         default = role.source.data.get("default_profile")
         names = list(there)
         if default in there and not entry.get("profiles_file"):
             names = [str(default), *(name for name in names if name != default)]
         return [(name, there[name]) for name in (names if side == CLIENT else names[:1])]
-    if wanted == "all":
+    if profile == "all":
         return list(there.items())
-    listed = wanted if isinstance(wanted, list) else [wanted]
+    listed = profile if isinstance(profile, list) else [profile]
     return [_one(role, there, each) for each in listed]
 
 
-def _one(role: RoleFolder, there: Mapping[str, Any], wanted: str | int) -> tuple[str, Mapping[str, Any]]:
+def _one(role: RoleFolder, there: Mapping[str, Any], profile: str | int) -> tuple[str, Mapping[str, Any]]:
     names = list(there)
-    if isinstance(wanted, int) and 0 <= wanted < len(names):
-        return names[wanted], there[names[wanted]]
-    if isinstance(wanted, str) and wanted in there:
-        return wanted, there[wanted]
-    remedy = did_you_mean(str(wanted), names) or f"There are: {', '.join(names)}."
-    raise UsageError(f"the role {role.name} has no profile `{wanted}`\n{remedy}")
+    if isinstance(profile, int) and 0 <= profile < len(names):
+        return names[profile], there[names[profile]]
+    if isinstance(profile, str) and profile in there:
+        return profile, there[profile]
+    remedy = did_you_mean(str(profile), names) or f"There are: {', '.join(names)}."
+    raise UsageError(f"the role {role.name} has no profile `{profile}`\n{remedy}")
 
 
 def _from_file(role: RoleFolder, path: Path) -> dict[str, Mapping[str, Any]]:
@@ -301,15 +301,15 @@ def _evaluators(
     settings: DialogueSettings, config: Mapping[str, Any], problems: list[Problem]
 ) -> list[dict[str, Any]]:
     judge = config["judge_model"] or _default_models(config)[0]
-    made: list[dict[str, Any]] = []
+    evaluators: list[dict[str, Any]] = []
     for number, entry in enumerate(config["evaluators"] or ()):
         written = {"name": entry} if isinstance(entry, str) else entry
         try:
             if is_evaluator(written):
-                made.append({"evaluator": evaluator_of(written, judge)})
+                evaluators.append({"evaluator": evaluator_of(written, judge)})
                 continue
             if written.get("expect"):
-                made.append({"expectation": expectation_of(written, config["under_test"])})
+                evaluators.append({"expectation": expectation_of(written, config["under_test"])})
                 continue
             criteria = criteria_of(written, config["under_test"])
         except UsageError as error:
@@ -317,25 +317,25 @@ def _evaluators(
             problems.append(settings.problem(("evaluators", number), problem, remedy))
             continue
         model = written.get("model") or judge
-        made += [{"criterion": document, "model": model} for document in documents(criteria)]
-    return made
+        evaluators += [{"criterion": document, "model": model} for document in documents(criteria)]
+    return evaluators
 
 
 def _combinations(
     settings: DialogueSettings, config: Mapping[str, Any], folder: Path, roles: Roles, problems: list[Problem]
 ) -> list[Combination]:
-    found: dict[str, list[RoleChoice]] = {}
+    choices: dict[str, list[RoleChoice]] = {}
     for side, key in ((CLIENT, "clients"), (THERAPIST, "therapists")):
-        found[side] = []
+        choices[side] = []
         for number, entry in enumerate(as_list(config[key])):
             written = {"role": entry} if isinstance(entry, str) else entry
             try:
-                found[side].append(cast(written, side, config["lang"], folder, roles))
+                choices[side].append(cast(written, side, config["lang"], folder, roles))
             except UsageError as error:
                 problems += _role_problems(settings, (key, number), error)
     if problems:
         return []
-    return _unique(settings, list(_crossed(found, config)), problems)
+    return _unique(settings, list(_crossed(choices, config)), problems)
 
 
 def _role_problems(settings: DialogueSettings, path: tuple[str, int], error: UsageError) -> list[Problem]:
@@ -346,12 +346,14 @@ def _role_problems(settings: DialogueSettings, path: tuple[str, int], error: Usa
     return [settings.problem(path, problem, remedy)]
 
 
-def _crossed(found: Mapping[str, list[RoleChoice]], config: Mapping[str, Any]) -> Iterator[Combination]:
+def _crossed(choices: Mapping[str, list[RoleChoice]], config: Mapping[str, Any]) -> Iterator[Combination]:
     defaults = _default_models(config)
     client_models = as_list(config["client_model"]) if config["client_model"] else [None]
     therapist_models = as_list(config["therapist_model"]) if config["therapist_model"] else [None]
-    given = config["temperature"]
-    temperatures: list[float | None] = given if isinstance(given, list) else [given]
+    default_temperature = config["temperature"]
+    temperatures: list[float | None] = (
+        default_temperature if isinstance(default_temperature, list) else [default_temperature]
+    )
     for default in defaults:
         for of_client in client_models:
             for of_therapist in therapist_models:
@@ -363,7 +365,7 @@ def _crossed(found: Mapping[str, list[RoleChoice]], config: Mapping[str, Any]) -
                         "temperature": f"{temperature:g}" if len(temperatures) > 1 else "",
                     }
                     yield from _of_pair(
-                        found,
+                        choices,
                         {CLIENT: of_client or default, THERAPIST: of_therapist or default},
                         {"temperature": temperature, "max_tokens": config["max_tokens"]},
                         {name: str(value) for name, value in varied.items() if value},
@@ -371,13 +373,13 @@ def _crossed(found: Mapping[str, list[RoleChoice]], config: Mapping[str, Any]) -
 
 
 def _of_pair(
-    found: Mapping[str, list[RoleChoice]],
+    choices: Mapping[str, list[RoleChoice]],
     models: Mapping[str, str],
     parameters: Mapping[str, Any],
     varied: Mapping[str, str],
 ) -> Iterator[Combination]:
-    for client in found[CLIENT]:
-        for therapist in found[THERAPIST]:
+    for client in choices[CLIENT]:
+        for therapist in choices[THERAPIST]:
             names = [client.label, therapist.label, *(_slug(value) for value in varied.values())]
             yield Combination(
                 name="_".join(names),
@@ -390,13 +392,13 @@ def _of_pair(
 def _unique(
     settings: DialogueSettings, combinations: list[Combination], problems: list[Problem]
 ) -> list[Combination]:
-    seen: set[str] = set()
+    names: set[str] = set()
     for combination in combinations:
         # Some file systems ignore case.
-        if combination.name.casefold() in seen:
+        if combination.name.casefold() in names:
             problem = f"two combinations are both called {combination.name}"
             problems.append(settings.problem((), problem, "Give one of their roles a `label` of its own."))
-        seen.add(combination.name.casefold())
+        names.add(combination.name.casefold())
     return combinations
 
 
@@ -430,5 +432,5 @@ def _shown_model(client: RoleChoice, therapist: RoleChoice) -> str:
 
 def _slug(value: str) -> str:
     last = value.rpartition("/")[2]
-    kept = "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in last)
-    return kept.strip("-.") or digest_of(value)[:8]
+    safe = "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in last)
+    return safe.strip("-.") or digest_of(value)[:8]

@@ -72,8 +72,8 @@ def _template_problems(folder: Path, templates: Templates, known: Set[str]) -> I
 
 
 def _line_of(name: str, text: str) -> int:
-    found = re.search(rf"\b{re.escape(name)}\b", text)
-    return text.count("\n", 0, found.start()) + 1 if found else 1
+    match = re.search(rf"\b{re.escape(name)}\b", text)
+    return text.count("\n", 0, match.start()) + 1 if match else 1
 
 
 def _step_problems(
@@ -144,11 +144,11 @@ def _wrong_rules(rules: Any) -> str:
 def _templates_used(data: Mapping[str, Any]) -> list[str]:
     used = [data["opening"]] if data.get("opening") else []
     for step in every_step(data["steps"]):
-        asked = step.get("ask")
-        if isinstance(asked, Mapping):
-            used += [asked[name] for name in ("system", "prompt") if asked.get(name)]
-        elif asked:
-            used.append(asked)
+        question = step.get("ask")
+        if isinstance(question, Mapping):
+            used += [question[name] for name in ("system", "prompt") if question.get(name)]
+        elif question:
+            used.append(question)
         if step.get("say"):
             used.append(step["say"])
     return list(dict.fromkeys(used))
@@ -196,13 +196,13 @@ class RoleStep(BaseModel):
 
     @model_validator(mode="after")
     def _one_kind(self) -> "RoleStep":
-        given = self.model_dump(by_alias=True, exclude_none=True)
-        kinds = [kind for kind in KINDS if kind in given]
+        values = self.model_dump(by_alias=True, exclude_none=True)
+        kinds = [kind for kind in KINDS if kind in values]
         if len(kinds) != 1:
             raise ValueError(f"should have exactly one of {', '.join(KINDS)}")
         needed = {"draw": ("from",), "for": ("in", "do"), "repeat": ("do",)}.get(kinds[0], ())
         for name in needed:
-            if name not in given:
+            if name not in values:
                 raise ValueError(f"has `{kinds[0]}` but no `{name}`")
         return self
 
@@ -293,23 +293,23 @@ class RoleFolder:
         """What a user may set, with defaults."""
         return self.source.data.get("options") or {}
 
-    def language_for(self, wanted: str) -> str:
+    def language_for(self, requested: str) -> str:
         """What it speaks when a language is wanted: that, or its nearest, or English, or its own."""
         if not self.languages:
-            return wanted
-        for language in (wanted, wanted.partition("-")[0], FALLBACK):
+            return requested
+        for language in (requested, requested.partition("-")[0], FALLBACK):
             if language in self.languages:
                 return language
         return self.languages[0]
 
-    def role(self, wanted: str) -> Role:
+    def role(self, requested: str) -> Role:
         """The role in one language, or in the one it falls back to."""
-        language = self.language_for(wanted)
-        given = {name: value for name, value in self.source.data.items() if value is not None}
+        language = self.language_for(requested)
+        values = {name: value for name, value in self.source.data.items() if value is not None}
         for name in ("description", "sources", "field", "choices", "default_profile"):
-            given.pop(name, None)
+            values.pop(name, None)
         return Role(
-            **given,
+            **values,
             name=self.name,
             templates=dict(self.templates.get(language, {})),
             data=dict(self.data),
@@ -338,14 +338,14 @@ class Roles:
 
     def names(self) -> list[str]:
         """Every role's name."""
-        found = {
+        texts = {
             entry.name
             for folder in self._folders
             if folder.is_dir()
             for entry in folder.iterdir()
             if (entry / "role.yaml").is_file()
         }
-        return sorted(found, key=str.casefold)
+        return sorted(texts, key=str.casefold)
 
     def find(self, name: str) -> RoleFolder:
         """One role, read and checked; raises `NotFound`, or `PlanError` with all that is wrong with it."""

@@ -124,12 +124,12 @@ def each_session(
         if path.name == SUMMARY or path.name.startswith("."):
             continue
         try:
-            held = _held(path)
+            document = _held(path)
         except UsageError as error:
             if skipped is not None:
                 skipped.files[str(path)] = str(error)
             continue
-        for session in held if isinstance(held, list) else [held]:
+        for session in document if isinstance(document, list) else [document]:
             if not _is_session(session):
                 continue
             if wrong := misshapen(session):
@@ -241,11 +241,11 @@ def patient_name(session: Mapping[str, Any]) -> str:
     """What the client is called: by its profile, or else by its file there, or else by its role."""
     profile = session.get("profile")
     for path in NAMED_IN:
-        found: Any = profile
+        value: Any = profile
         for step in path:
-            found = found.get(step) if isinstance(found, Mapping) else None
-        if isinstance(found, str) and found.strip().casefold() not in UNKNOWN_NAMES:
-            return found.strip()
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if isinstance(value, str) and value.strip().casefold() not in UNKNOWN_NAMES:
+            return value.strip()
     role = (session.get("roles") or {}).get(CLIENT) or {}
     return str(role.get("profile") or session.get("client") or "unknown")
 
@@ -261,10 +261,10 @@ def _held(path: Path) -> Any:
         raise UsageError(f"it is not JSON: {error}") from error
 
 
-def _is_session(held: Any) -> bool:
-    if not isinstance(held, Mapping) or not isinstance(held.get("messages"), list):
+def _is_session(document: Any) -> bool:
+    if not isinstance(document, Mapping) or not isinstance(document.get("messages"), list):
         return False
-    return all(isinstance(message, Mapping) for message in held["messages"])
+    return all(isinstance(message, Mapping) for message in document["messages"])
 
 
 def _in_order(path: Path) -> tuple[str, int, str]:
@@ -289,18 +289,18 @@ def _scored(session: Mapping[str, Any]) -> dict[str, Any]:
         if "value" not in score and score.get("label"):
             labels.setdefault(score["evaluator"], []).append(str(score["label"]))
     # Of messages judged one by one, the word most of them got; as with numbers, whose mean is taken.
-    return {**{name: mode(words) for name, words in labels.items()}, **mean_scores(scores)}
+    return {**{name: mode(values) for name, values in labels.items()}, **mean_scores(scores)}
 
 
 def _turn_scores(session: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
     """What was scored of each message, by its role and its number among that role's."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
     for score in session.get("scores") or ():
         role, _, number = str(score.get("target", "")).rpartition(".turn_")
         if number.isdecimal():
             value = score.get("value", score.get("label"))
-            found.setdefault((role, int(number)), {})[score["evaluator"]] = value
-    return found
+            rows.setdefault((role, int(number)), {})[score["evaluator"]] = value
+    return rows
 
 
 def _columns(first: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -27,9 +27,8 @@ from pydantic.alias_generators import to_camel
 
 from proctor.evaluator import Reference
 from proctor.item import digest_of
-from proctor.plan.fields import Text, names_of
 from proctor.plan.source import KeyPath, refuse
-from proctor.plan.validate import SectionLabel, check_shape
+from proctor.plan.validate import SectionLabel, Text, check_shape, names_of
 from proctor.plan.yaml_loader import read_source
 
 # What was said about single sessions with a job, found again when they are judged.

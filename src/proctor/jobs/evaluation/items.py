@@ -22,8 +22,6 @@ from proctor.store.evaluations import LogGroupSessions, SessionContent, SessionH
 
 PAGE = 200
 """Sessions that are looked at together: many enough to be quick, few enough to stay small."""
-
-
 SCENARIO_NAMES = ("testScenarioId", "test_scenario_id", "test.scenario.id", "scenario.id")
 """Attributes in which an imported session may name its scenario."""
 
@@ -137,9 +135,9 @@ def evaluation_items(
     # Asked once: a function's digest is read from its file each time.
     digests = {name: evaluator.digest for name, evaluator in jury.members.items()}
     for session in found_sessions(read, sessions):
-        said = ground.of(session.external_id, session.scenario)
+        expected = ground.of(session.external_id, session.scenario)
         for name, digest in digests.items():
-            yield _item(request, session, name, digest, jury, said)
+            yield _item(request, session, name, digest, jury, expected)
 
 
 def fill(
@@ -164,12 +162,12 @@ def _item(
     name: str,
     digest: str,
     jury: EvaluatorSet,
-    said: Mapping[str, Any],
+    expected: Mapping[str, Any],
 ) -> Item:
     evaluator = jury.members[name]
-    truth = said.get("groundTruth")
+    truth = expected.get("groundTruth")
     traces = _traces(request, session)
-    scenario = str(said.get("testScenarioId") or session.scenario)
+    scenario = str(expected.get("testScenarioId") or session.scenario)
     factors = {**session.factors, "evaluator": evaluator.name, "service": session.service}
     factors |= {"model": session.factors.get("model") or session.model, "scenario": scenario}
     details: dict[str, Any] = {

@@ -36,7 +36,7 @@ from proctor.jobs.evaluation.state import (
     fail_evaluation,
 )
 from proctor.models import ModelRouter
-from proctor.plan.fields import names_of
+from proctor.plan.validate import names_of
 from proctor.store import RetrySelection, Store
 
 NAMED_SESSIONS = 5

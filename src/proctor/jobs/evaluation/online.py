@@ -26,12 +26,8 @@ from proctor.store.writer import is_alive, this_process
 
 MARK = "onlineEvaluationConfigId"
 """The member of a job's document that says which configuration it judges for."""
-
-
 TIMEOUT_MINUTES = 15
 """How long a session is quiet before it is over, where a configuration does not say."""
-
-
 JUDGE, NOT_SAMPLED, FILTERED = "judge", "not_sampled", "filtered"
 
 
@@ -58,8 +54,8 @@ def online_source(store: Store) -> Callable[[str], Mapping[str, Any]]:
 
     def source(arn: str) -> Mapping[str, Any]:
         config = store.definitions.config(arn.rpartition("/")[2])
-        found: Mapping[str, Any] = config["document"]["dataSourceConfig"]["cloudWatchLogs"]
-        return found
+        source: Mapping[str, Any] = config["document"]["dataSourceConfig"]["cloudWatchLogs"]
+        return source
 
     return source
 
@@ -123,9 +119,9 @@ class OnlineWatch:
 
     def _tell_failure(self, config: Mapping[str, Any], job: EvaluationState) -> None:
         """Say why nothing is judged, and keep what was to be judged for when that is mended."""
-        words = " ".join(job.error_details) or "the job failed"
+        message = " ".join(job.error_details) or "the job failed"
         self._store.definitions.given_back(config["id"], job.id)
-        self._store.definitions.tell_config(config["id"], failure=words, runId="")
+        self._store.definitions.tell_config(config["id"], failure=message, runId="")
 
     def _decide(self, config: Mapping[str, Any], now: datetime) -> dict[str, str]:
         """What becomes of each session that is over and was not looked at before."""
@@ -218,7 +214,7 @@ def _decision(config_id: str, rule: Mapping[str, Any], row: QuietSession) -> str
         return NOT_SAMPLED
     columns = {name: value for name, value in row.items() if name not in ("id", "attributesJson")}
     attributes = {**columns, "service.name": row["service"], **json.loads(row["attributesJson"] or "{}")}
-    passes = all(does_match(attributes, wanted) for wanted in rule.get("filters") or ())
+    passes = all(does_match(attributes, condition) for condition in rule.get("filters") or ())
     return JUDGE if passes else FILTERED
 
 
@@ -228,34 +224,34 @@ def is_sampled(config_id: str, session: str, percentage: float) -> bool:
     return drawn / 2**64 * 100 < percentage
 
 
-def does_match(attributes: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def does_match(attributes: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
     """Whether what is known of a session passes one filter. What is not known is unlike everything."""
-    (expected,) = wanted["value"].values()
-    found = attributes.get(wanted["key"])
-    operator = wanted["operator"]
+    (expected,) = condition["value"].values()
+    value = attributes.get(condition["key"])
+    operator = condition["operator"]
     if operator in ("NotEquals", "NotContains"):
         positive = {"NotEquals": "Equals", "NotContains": "Contains"}[operator]
-        return not does_match(attributes, {**wanted, "operator": positive})
-    if found is None:
+        return not does_match(attributes, {**condition, "operator": positive})
+    if value is None:
         return False
     if operator == "Contains":
-        return str(expected) in (map(str, found) if isinstance(found, list) else str(found))
+        return str(expected) in (map(str, value) if isinstance(value, list) else str(value))
     if operator == "Equals":
-        return _like(found, expected)
-    return _compares(found, expected, operator)
+        return _like(value, expected)
+    return _compares(value, expected, operator)
 
 
-def _like(found: Any, expected: Any) -> bool:
-    if isinstance(expected, bool) or isinstance(found, bool):
-        return str(found).lower() == str(expected).lower()
+def _like(value: Any, expected: Any) -> bool:
+    if isinstance(expected, bool) or isinstance(value, bool):
+        return str(value).lower() == str(expected).lower()
     if isinstance(expected, int | float):
-        number = _number(found)
+        number = _number(value)
         return number is not None and number == expected
-    return str(found) == str(expected)
+    return str(value) == str(expected)
 
 
-def _compares(found: Any, expected: Any, operator: str) -> bool:
-    left, right = _number(found), _number(expected)
+def _compares(value: Any, expected: Any, operator: str) -> bool:
+    left, right = _number(value), _number(expected)
     if left is None or right is None:
         return False
     return {

@@ -299,8 +299,10 @@ def _estimate_evaluators(
             number = {"session": 1, "trace": session.traces, "tool_call": session.tool_calls}[evaluator.level]
             targets[name] += number
             # A turn is shown with those before it: on average half of the session.
-            shown = session_tokens if evaluator.level == "session" else session_tokens * (number + 1) // 2
-            tokens[name] += shown + PROMPT_TOKENS * number
+            visible_tokens = (
+                session_tokens if evaluator.level == "session" else session_tokens * (number + 1) // 2
+            )
+            tokens[name] += visible_tokens + PROMPT_TOKENS * number
     return [
         _estimate_evaluator(request, evaluators, name, targets[name], tokens[name], models)
         for name in evaluators.members

@@ -18,16 +18,22 @@ from proctor.errors import Problem, UsageError
 from proctor.item import digest_of
 from proctor.jobs.evaluation import ground_truth
 from proctor.jobs.evaluation.ground_truth import SessionMetadata, unwrapped
-from proctor.plan.fields import Anything, ModelPrice, Seconds, Text, Usd, names_of
 from proctor.plan.source import KeyPath, PlanSource, refuse
-from proctor.plan.validate import SectionLabel, check_shape
+from proctor.plan.validate import (
+    Anything,
+    ModelPrice,
+    Seconds,
+    SectionLabel,
+    Text,
+    Usd,
+    check_shape,
+    names_of,
+)
 from proctor.plan.yaml_loader import read_source
 from proctor.store.evaluations import FileSessions, LogGroupSessions, OwnSessions, Period, Sessions
 
 JUDGE = "openai/gpt-4o-mini"
 """Who judges where a request names nobody."""
-
-
 CONCURRENCY = 8
 
 
@@ -65,25 +71,25 @@ class EvaluationRequest:
     ) -> "EvaluationRequest":
         """Read a checked document. `online_source` gives the `cloudWatchLogs` source that an online
         configuration, by its ARN, watches."""
-        asked = {name: value for name, value in document.items() if value is not None}
-        token = asked.pop("clientToken", "")
-        metadata = (asked.pop("evaluationMetadata", None) or {}).get("sessionMetadata") or []
+        values = {name: value for name, value in document.items() if value is not None}
+        token = values.pop("clientToken", "")
+        metadata = (values.pop("evaluationMetadata", None) or {}).get("sessionMetadata") or []
         return cls(
-            name=asked["batchEvaluationName"],
-            evaluators=tuple(dict.fromkeys((*named(asked, "evaluators"), *named(asked, "insights")))),
-            sessions=_sessions(asked["dataSourceConfig"], online_source),
-            document=_plain(asked),
+            name=values["batchEvaluationName"],
+            evaluators=tuple(dict.fromkeys((*named(values, "evaluators"), *named(values, "insights")))),
+            sessions=_sessions(values["dataSourceConfig"], online_source),
+            document=_plain(values),
             metadata=tuple(map(_plain, metadata)),
             client_token=token,
-            judge=asked.get("judge") or JUDGE,
-            votes=asked.get("votes") or 1,
-            judge_parameters=asked.get("judgeParameters") or {},
-            harmful_value=asked.get("harmfulValue"),
-            budget_usd=asked.get("budget"),
-            concurrency=asked.get("concurrency") or CONCURRENCY,
-            timeout_seconds=asked.get("timeoutSec"),
-            retries=asked.get("retries") or 0,
-            max_sessions=asked.get("maxSessions"),
+            judge=values.get("judge") or JUDGE,
+            votes=values.get("votes") or 1,
+            judge_parameters=values.get("judgeParameters") or {},
+            harmful_value=values.get("harmfulValue"),
+            budget_usd=values.get("budget"),
+            concurrency=values.get("concurrency") or CONCURRENCY,
+            timeout_seconds=values.get("timeoutSec"),
+            retries=values.get("retries") or 0,
+            max_sessions=values.get("maxSessions"),
         )
 
     @property
@@ -94,8 +100,8 @@ class EvaluationRequest:
     @property
     def judge_settings(self) -> dict[str, Any]:
         """What evaluators are given: who judges, and how."""
-        given = {"judge": self.judge, "votes": self.votes, "parameters": dict(self.judge_parameters)}
-        return given if self.harmful_value is None else given | {"harmfulValue": self.harmful_value}
+        values = {"judge": self.judge, "votes": self.votes, "parameters": dict(self.judge_parameters)}
+        return values if self.harmful_value is None else values | {"harmfulValue": self.harmful_value}
 
 
 def named(document: Mapping[str, Any], member: str) -> list[str]:
@@ -107,14 +113,14 @@ def named(document: Mapping[str, Any], member: str) -> list[str]:
 def _sessions(
     config: Mapping[str, Any], online_source: Callable[[str], Mapping[str, Any]] | None
 ) -> Sessions:
-    given = [name for name, value in config.items() if value is not None]
-    if len(given) != 1:
+    present = [name for name, value in config.items() if value is not None]
+    if len(present) != 1:
         raise UsageError(
             "the source of sessions should be one of cloudWatchLogs, onlineEvaluationConfigSource, store, "
-            f"files; there are {len(given)}"
+            f"files; there are {len(present)}"
         )
-    source = config[given[0]]
-    match given[0]:
+    source = config[present[0]]
+    match present[0]:
         case "cloudWatchLogs":
             return _log_groups(source)
         case "onlineEvaluationConfigSource":
@@ -154,9 +160,9 @@ def _texts(values: Any) -> tuple[str, ...]:
     return tuple(map(str, values or ()))
 
 
-def _period(given: Mapping[str, Any] | None) -> Period:
-    given = given or {}
-    return Period(start=moment_of(given.get("startTime")), end=moment_of(given.get("endTime")))
+def _period(period: Mapping[str, Any] | None) -> Period:
+    period = period or {}
+    return Period(start=moment_of(period.get("startTime")), end=moment_of(period.get("endTime")))
 
 
 def moment_of(value: Any) -> datetime | None:
@@ -303,12 +309,12 @@ def _further(source: PlanSource) -> list[Problem]:
     where = source.data.get("dataSourceConfig")
     if not isinstance(where, Mapping):
         return []
-    given = [name for name, value in where.items() if value is not None]
-    if len(given) == 1:
+    sources = [name for name, value in where.items() if value is not None]
+    if len(sources) == 1:
         return []
-    said = "names no source of sessions" if not given else f"names {len(given)} sources of sessions"
+    problem = "names no source of sessions" if not sources else f"names {len(sources)} sources of sessions"
     remedy = f"Give one of {', '.join(names_of(DataSource))}."
-    return [source.problem(("dataSourceConfig",), f"`dataSourceConfig` {said}", remedy)]
+    return [source.problem(("dataSourceConfig",), f"`dataSourceConfig` {problem}", remedy)]
 
 
 def _vocabulary(path: KeyPath) -> SectionLabel | None:

@@ -39,18 +39,10 @@ MOST_NAMED = 4
 SHOWN_TARGETS, SHOWN_EQUAL = 10, 3
 """Results listed per evaluator: the worst, and those of an evaluator whose results are all equal."""
 RECORDS, SUMMARY = "records.jsonl", "summary.json"
-
-
 LEVELS = {"session": "Session", "trace": "Trace", "tool_call": "Span"}
-
-
 BUILT_IN = "arn:aws:bedrock-agentcore:::evaluator/"
-
-
 SHOWN = ("description", "dataSourceConfig", "kmsKeyArn", "insights", "judge", "votes", "groundTruth", "tags")
 """What of a request is shown with the job."""
-
-
 Row = dict[str, Any]
 
 
@@ -205,7 +197,7 @@ def summary_document(results: EvaluationResults) -> Row:
 
 def evaluation_document(evaluation: EvaluationState, results: EvaluationResults | None) -> Row:
     """A job as JSON: the members of the interface's Get operation, and our own beside them."""
-    asked = dict(evaluation.document)
+    document = dict(evaluation.document)
     place = {"logGroupName": evaluation.output_group, "logStreamName": evaluation.output_stream}
     return {
         "batchEvaluationId": evaluation.id,
@@ -218,7 +210,7 @@ def evaluation_document(evaluation: EvaluationState, results: EvaluationResults 
         "outputConfig": {"cloudWatchConfig": place},
         "errorDetails": list(evaluation.error_details),
         **({} if results is None else {"evaluationResults": summary_document(results)}),
-        **{name: value for name, value in asked.items() if name in SHOWN},
+        **{name: value for name, value in document.items() if name in SHOWN},
     }
 
 
@@ -368,8 +360,6 @@ def _nanoseconds(stamp: str) -> int:
 
 
 DRAWN_LABELS = 8
-
-
 KINDS = ("main", "timeout", "error", "running", "queued")
 """Colours for labels, the commonest first. None of them means good or bad, as green and red would."""
 
@@ -403,20 +393,20 @@ def evaluation_report(store: Store, run_id: str, format_: str, now: datetime) ->
     return evaluation_html(report) if format_ == "html" else evaluation_markdown(report)
 
 
-def evaluation_html(found: EvaluationReport) -> str:
+def evaluation_html(report: EvaluationReport) -> str:
     """The page as one HTML file that needs nothing else."""
     # A count of words beside shares would leave nothing to be seen of the shares.
-    shares = [result for result in found.results.summaries if is_share(result)]
-    others = [result for result in found.results.summaries if not is_share(result)]
+    shares = [result for result in report.results.summaries if is_share(result)]
+    others = [result for result in report.results.summaries if not is_share(result)]
     plots = {"averages": Markup(averages_chart(shares)), "others": Markup(averages_chart(others))}
-    labelled = [result for result in found.results.summaries if result.labels]
+    labelled = [result for result in report.results.summaries if result.labels]
     labels = {name_of(result): Markup(labels_chart(result)) for result in labelled}
-    return page("evaluation.html.j2", page=found, plots=plots, labels=labels, **_WORDS)
+    return page("evaluation.html.j2", page=report, plots=plots, labels=labels, **_WORDS)
 
 
-def evaluation_markdown(found: EvaluationReport) -> str:
+def evaluation_markdown(report: EvaluationReport) -> str:
     """The page as Markdown."""
-    return text("evaluation.md.j2", page=found, **_WORDS)
+    return text("evaluation.md.j2", page=report, **_WORDS)
 
 
 def name_of(result: EvaluatorResult) -> str:
@@ -468,8 +458,8 @@ def averages_chart(results: Sequence[EvaluatorResult]) -> str:
 def labels_chart(result: EvaluatorResult) -> str:
     """How often an evaluator gave each label, as a plot."""
     counted = list(result.labels.items())
-    shown, rest = counted[:DRAWN_LABELS], sum(number for _, number in counted[DRAWN_LABELS:])
-    parts = [*shown, *([("other", rest)] if rest else [])]
+    drawn, rest = counted[:DRAWN_LABELS], sum(number for _, number in counted[DRAWN_LABELS:])
+    parts = [*drawn, *([("other", rest)] if rest else [])]
     entries = [
         Bar(label=label, value=number, kind=KINDS[place % len(KINDS)])
         for place, (label, number) in enumerate(parts)

@@ -29,35 +29,17 @@ from proctor.store.batches import moment
 from proctor.store.evaluations import EvaluationRecord, LogGroupSessions
 
 JOB = "evaluation"
-
-
 PENDING, IN_PROGRESS, STOPPING = "PENDING", "IN_PROGRESS", "STOPPING"
-
-
 COMPLETED, COMPLETED_WITH_ERRORS = "COMPLETED", "COMPLETED_WITH_ERRORS"
-
-
 FAILED, STOPPED, DELETING = "FAILED", "STOPPED", "DELETING"
-
-
 TERMINAL = (COMPLETED, COMPLETED_WITH_ERRORS, FAILED, STOPPED)
-
-
 RESULTS_GROUP = "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/default"
 """Where results are read from when a request names no log group."""
-
-
 DETACHED = "isDetached"
 """The option of a batch that says so."""
-
-
 REGION, ACCOUNT = "us-east-1", "000000000000"
-
-
 NO_SESSIONS = "no_sessions"
 """The reason of a batch that found nothing to judge."""
-
-
 SOURCE_FAILED = "source_failed"
 """The reason of a batch whose sessions could not be looked for at all."""
 
@@ -90,8 +72,8 @@ class EvaluationState:
     @property
     def evaluators(self) -> tuple[str, ...]:
         """As they were asked for."""
-        asked = self.document.get("evaluators") or ()
-        return tuple(entry if isinstance(entry, str) else entry["evaluatorId"] for entry in asked)
+        evaluators = self.document.get("evaluators") or ()
+        return tuple(entry if isinstance(entry, str) else entry["evaluatorId"] for entry in evaluators)
 
     @property
     def is_finished(self) -> bool:
@@ -179,26 +161,26 @@ def page_mark(evaluation: EvaluationState) -> tuple[str, str]:
 
 def stop_evaluation(store: Store, evaluation: str, now: Callable[[], datetime]) -> EvaluationState:
     """Ask a job to stop, and do not wait; what is judged stays. `Contradiction` when it is at its end."""
-    found = evaluation_of(store, evaluation, now())
-    if found.is_finished:
-        raise Contradiction(f"{found.id} is already {found.state}\nThere is nothing left to stop.")
-    store.request_abort(found.id, now())
-    batch = store.read.batch(found.id, now())
+    row = evaluation_of(store, evaluation, now())
+    if row.is_finished:
+        raise Contradiction(f"{row.id} is already {row.state}\nThere is nothing left to stop.")
+    store.request_abort(row.id, now())
+    batch = store.read.batch(row.id, now())
     if not batch["owner"] or batch["status"] != RUNNING:
         # Nobody is there to hear it.
-        store.end_batch(found.id, "aborted", "aborted", "the evaluation was stopped", now())
-    return evaluation_of(store, found.id, now())
+        store.end_batch(row.id, "aborted", "aborted", "the evaluation was stopped", now())
+    return evaluation_of(store, row.id, now())
 
 
 def delete_evaluation(store: Store, evaluation: str, now: datetime) -> EvaluationState:
     """Take a finished job off the list, and its tags with it; its results stay readable. `Contradiction`
     while it runs."""
-    found = evaluation_of(store, evaluation, now)
-    if not found.is_finished:
-        raise Contradiction(f"{found.id} is {found.state}\nStop it first:  proctor evaluate stop {found.id}")
-    store.evaluations.forget(found.id, now)
-    store.definitions.untag(found.arn)
-    return replace(found, state=DELETING)
+    row = evaluation_of(store, evaluation, now)
+    if not row.is_finished:
+        raise Contradiction(f"{row.id} is {row.state}\nStop it first:  proctor evaluate stop {row.id}")
+    store.evaluations.forget(row.id, now)
+    store.definitions.untag(row.arn)
+    return replace(row, state=DELETING)
 
 
 def interrupted_evaluations(store: Store, now: datetime, *, only_detached: bool = False) -> Iterator[str]:
@@ -216,10 +198,10 @@ def interrupted_evaluations(store: Store, now: datetime, *, only_detached: bool 
             yield row["id"]
 
 
-def fail_evaluation(store: Store, evaluation_id: str, reason: str, words: str, now: datetime) -> None:
+def fail_evaluation(store: Store, evaluation_id: str, reason: str, message: str, now: datetime) -> None:
     """End a job that could not be done as a whole: its state becomes FAILED, with `words` as the detail."""
-    store.evaluations.tell_failure(evaluation_id, words)
-    store.end_batch(evaluation_id, "aborted", reason, words, now)
+    store.evaluations.tell_failure(evaluation_id, message)
+    store.end_batch(evaluation_id, "aborted", reason, message, now)
 
 
 def _as_it_stands(store: Store, row: Mapping[str, Any], now: datetime) -> EvaluationState:
@@ -229,15 +211,15 @@ def _as_it_stands(store: Store, row: Mapping[str, Any], now: datetime) -> Evalua
     except NotFound:
         batch = {"status": "aborted", "reason": "deleted", "owner": "", "heartbeatAt": None}
     state = _state(store, row, batch)
-    made = moment(row["createdAt"]) or now
-    seen = moment(batch.get("finishedAt")) or moment(batch["heartbeatAt"]) or made
+    created = moment(row["createdAt"]) or now
+    updated = moment(batch.get("finishedAt")) or moment(batch["heartbeatAt"]) or created
     return EvaluationState(
         id=row["id"],
         arn=row["arn"],
         name=row["name"],
         state=state,
-        created_at=made,
-        updated_at=max(made, seen),
+        created_at=created,
+        updated_at=max(created, updated),
         document=json.loads(row["requestJson"]),
         output_group=row["outputGroup"],
         output_stream=row["outputStream"],
@@ -282,12 +264,12 @@ def _details(store: Store, row: Mapping[str, Any], batch: Mapping[str, Any], sta
 
 def _output(request: EvaluationRequest, evaluation_id: str) -> tuple[str, str]:
     """The log group and stream that the results are read from."""
-    given = (request.document.get("outputConfig") or {}).get("cloudWatchConfig") or {}
-    group = given.get("logGroupName") or RESULTS_GROUP
+    config = (request.document.get("outputConfig") or {}).get("cloudWatchConfig") or {}
+    group = config.get("logGroupName") or RESULTS_GROUP
     sessions = request.sessions
-    if given.get("resultDestination") == "SOURCE_LOG_GROUP" and isinstance(sessions, LogGroupSessions):
+    if config.get("resultDestination") == "SOURCE_LOG_GROUP" and isinstance(sessions, LogGroupSessions):
         group = next(iter((*sessions.names, *sessions.prefixes)), RESULTS_GROUP)
-    return group, given.get("logStreamName") or f"run-{evaluation_id}"
+    return group, config.get("logStreamName") or f"run-{evaluation_id}"
 
 
 def _ten_letters() -> str:

@@ -45,13 +45,13 @@ def read_study(folder: Path) -> Study:
     runs = [run for path in paths if (run := _run(path, reasons)) is not None]
     variations = [one for one in _list(state.get("variations")) if isinstance(one, dict)]
     numbered = {_id_of(one, position): one for position, one in enumerate(variations, 1)}
-    found = {run.variation_id for run in runs}
+    present = {run.variation_id for run in runs}
     return Study(
         name=str(state.get("experiment_name") or folder.name),
         runs=tuple(runs),
         descriptions={
             number: str(numbered.get(number, {}).get("description") or f"variation {number}")
-            for number in sorted(found | numbered.keys())
+            for number in sorted(present | numbered.keys())
         },
         factors={number: _factors(one) for number, one in numbered.items()},
         planned=_whole(summary.get("total_runs_planned")) or len(runs),
@@ -138,18 +138,18 @@ def _list(value: Any) -> list[Any]:
 
 
 def _factors(variation: Mapping[str, Any]) -> dict[str, str]:
-    given = variation.get("factors")
-    if isinstance(given, dict):
-        return {str(name): str(level) for name, level in given.items()}
-    made: dict[str, str] = {}
+    factors = variation.get("factors")
+    if isinstance(factors, dict):
+        return {str(name): str(level) for name, level in factors.items()}
+    levels: dict[str, str] = {}
     for part in _mapping(variation.get("modifications")).values():
-        made |= {str(name): str(level) for name, level in _mapping(part).items()}
-    return made
+        levels |= {str(name): str(level) for name, level in _mapping(part).items()}
+    return levels
 
 
 def _id_of(variation: Mapping[str, Any], position: int) -> int:
-    given = variation.get("variation_id", position)
-    return given if isinstance(given, int) else position
+    variation_id = variation.get("variation_id", position)
+    return variation_id if isinstance(variation_id, int) else position
 
 
 def _read(path: Path) -> Any:
@@ -223,8 +223,8 @@ class BatchAnalyzer:
         if len(numbers) > MOST_PAIRED:
             first = min(numbers)
             pairs = [(first, number) for number in sorted(numbers) if number != first]
-        found = [(a, b, self._pair(a, b, metric_name)) for a, b in pairs]
-        tested = [(a, b, difference) for a, b, difference in found if difference is not None]
+        comparisons = [(a, b, self._pair(a, b, metric_name)) for a, b in pairs]
+        tested = [(a, b, difference) for a, b, difference in comparisons if difference is not None]
         corrected = contrasts.holm([difference.p for _, _, difference in tested])
         return [
             {
@@ -244,23 +244,23 @@ class BatchAnalyzer:
             return []
         values = [run.metrics[metric_name] for run in runs]
         coded = {factor: self._coded(runs, factor, names) for factor, names in levels.items()}
-        found: list[tuple[str, contrasts.Share]] = []
+        shares: list[tuple[str, contrasts.Share]] = []
         for factor in coded:
             others = _joined([coded[other] for other in coded if other != factor], len(runs))
-            found.append((factor, contrasts.factor_test(values, others, coded[factor])))
+            shares.append((factor, contrasts.factor_test(values, others, coded[factor])))
         everything = _joined(list(coded.values()), len(runs))
         for one, other in combinations(coded, 2):
             product = [
                 [a * b for a in first for b in second]
                 for first, second in zip(coded[one], coded[other], strict=True)
             ]
-            found.append((f"{one} × {other}", contrasts.factor_test(values, everything, product)))
+            shares.append((f"{one} × {other}", contrasts.factor_test(values, everything, product)))
         if experiment.never_differs(self.study, metric_name):
-            found = [(name, replace(share, p=None)) for name, share in found]
-        corrected = contrasts.holm([share.p for _, share in found])
+            shares = [(name, replace(share, p=None)) for name, share in shares]
+        corrected = contrasts.holm([share.p for _, share in shares])
         return [
             {"factor": name, **asdict(share), "p_corrected": p, "n": len(runs)}
-            for (name, share), p in zip(found, corrected, strict=True)
+            for (name, share), p in zip(shares, corrected, strict=True)
         ]
 
     def identify_patterns(self) -> dict[str, Any]:
@@ -308,18 +308,18 @@ class BatchAnalyzer:
         """A metric's mean after each turn with its CI, for one variation or for all."""
         runs = [run for run in (self.study.runs if number is None else self._of(number)) if run.is_success]
         turns = sorted({turn for run in runs for turn in run.by_turn})
-        found = []
+        rows = []
         for turn in turns:
             values = [
                 run.by_turn[turn][metric_name] for run in runs if metric_name in run.by_turn.get(turn, {})
             ]
             if values:
                 estimate = mean_of(values)
-                found.append(
+                rows.append(
                     {"turn": turn, "mean": estimate.value, "low": estimate.low, "high": estimate.high}
                     | {"n": len(values)}
                 )
-        return found
+        return rows
 
     def documents(self) -> dict[str, Any]:
         """Every file of the analysis by name."""
@@ -402,12 +402,12 @@ class BatchAnalyzer:
         ]
 
     def _cost_efficiency(self) -> list[dict[str, Any]]:
-        found = []
+        rows = []
         for number in self.study.descriptions:
             runs = [run for run in self._of(number) if run.cost_usd is not None]
             spent, passed = sum(run.cost_usd or 0.0 for run in runs), sum(run.is_success for run in runs)
             if runs and spent > 0:
-                found.append(
+                rows.append(
                     {
                         "variation_id": number,
                         "runs_per_dollar": passed / spent,
@@ -415,7 +415,7 @@ class BatchAnalyzer:
                         "total_cost": spent,
                     }
                 )
-        return sorted(found, key=lambda one: -float(one["runs_per_dollar"] or 0))
+        return sorted(rows, key=lambda one: -float(one["runs_per_dollar"] or 0))
 
 
 def _values(runs: Sequence[RunData], metric: str) -> list[float]:
@@ -441,12 +441,12 @@ def _statistics(values: Sequence[float], runs: int) -> dict[str, Any]:
 
 
 def _label_counts(runs: Sequence[RunData]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    by_outcome: dict[str, dict[str, int]] = {}
     for run in runs:
         for name, label in run.labels.items():
-            counts = found.setdefault(name, {})
+            counts = by_outcome.setdefault(name, {})
             counts[label] = counts.get(label, 0) + 1
-    return found
+    return by_outcome
 
 
 def _joined(parts: Sequence[Sequence[Sequence[float]]], rows: int) -> list[list[float]]:

@@ -78,8 +78,8 @@ class Experiment:
     @property
     def resume_from(self) -> Path | None:
         """The folder of another experiment, whose identical runs are imported."""
-        given = self._get("resume_from")
-        return None if given is None else _resolved(Path(str(given)).expanduser(), self.bases)
+        value = self._get("resume_from")
+        return None if value is None else _resolved(Path(str(value)).expanduser(), self.bases)
 
     @property
     def digest(self) -> str:
@@ -104,14 +104,14 @@ class Experiment:
     @property
     def budget_usd(self) -> float | None:
         """Budget of the whole experiment; None: no limit."""
-        given: float | None = self._get("budget_limit")
-        return given if self.limits.budget_usd is None else self.limits.budget_usd
+        value: float | None = self._get("budget_limit")
+        return value if self.limits.budget_usd is None else self.limits.budget_usd
 
     @property
     def cost_per_run_usd(self) -> float | None:
         """Cost limit of one run; None: no limit."""
-        given: float | None = self._get("cost_per_run_limit")
-        return given
+        value: float | None = self._get("cost_per_run_limit")
+        return value
 
     @property
     def human(self) -> str:
@@ -126,8 +126,8 @@ class Experiment:
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]]:
         """USD per million tokens, by model."""
-        given = self._get("prices") or {}
-        return {model: {k: v for k, v in price.items() if v is not None} for model, price in given.items()}
+        prices = self._get("prices") or {}
+        return {model: {k: v for k, v in price.items() if v is not None} for model, price in prices.items()}
 
     @property
     def run_count(self) -> int:
@@ -257,8 +257,8 @@ class Experiment:
     def _timeout_seconds(self, plain: Mapping[str, Any]) -> float | None:
         """With people among the actors, there is no default: they take their time."""
         has_human = any(actor.get("control") == "human" for actor in plain["actors"].values())
-        given: float | None = self._get("timeout_per_run", None if has_human else DEFAULT_TIMEOUT_SECONDS)
-        return given
+        value: float | None = self._get("timeout_per_run", None if has_human else DEFAULT_TIMEOUT_SECONDS)
+        return value
 
     def _get(self, name: str, default: Any = None) -> Any:
         value = self.source.data.get(name)
@@ -320,9 +320,9 @@ def _scenario_folder(source: PlanSource, path: Path, working_folder: Path) -> tu
         if (base / written).is_dir():
             return base, base / written
     # On another machine, the experiment's own folder has all it needs.
-    kept = path.parent / KEPT_SCENARIO
-    if kept.is_dir():
-        return working_folder, kept
+    copy = path.parent / KEPT_SCENARIO
+    if copy.is_dir():
+        return working_folder, copy
     problem = f"there is no folder {written}"
     remedy = f"It was looked for in {working_folder}, in {path.parent} and above."
     raise PlanError([source.problem(("base_scenario",), problem, remedy)])
@@ -361,10 +361,12 @@ def _named_at(scenario: Scenario, model: str) -> str:
 
 def _refuse_duplicates(experiment: Experiment) -> None:
     """Two variations with the same scenario would be one item with two names."""
-    seen: dict[str, Variation] = {}
+    variations: dict[str, Variation] = {}
     for variation in experiment.variations:
         digest = experiment._first(variation).digest
-        if digest in seen:
-            problem = f"`{seen[digest].description}` and `{variation.description}` are the same scenario"
+        if digest in variations:
+            problem = (
+                f"`{variations[digest].description}` and `{variation.description}` are the same scenario"
+            )
             sources.refuse([experiment.problem(("variations",), problem, "Remove one of the values.")])
-        seen[digest] = variation
+        variations[digest] = variation

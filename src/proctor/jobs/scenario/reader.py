@@ -24,7 +24,7 @@ from proctor.jobs.scenario.reader_rules import (
 )
 from proctor.jobs.scenario.sources import FolderReader, Steps, as_text, as_texts, find_file, read_file, refuse
 from proctor.plan.source import PlanSource, ValuePlace
-from proctor.plan.validate import did_you_mean, shown, wanted_of
+from proctor.plan.validate import did_you_mean, expected_value, value_text
 from proctor.scenario.definition import SHORT_NAME, Actor, Plain, Scenario, names_of, scenario_of
 from proctor.scenario.prompts import SUFFIX, built_in, fault_of
 
@@ -49,7 +49,7 @@ _TEXTS = (
 def read_actors(folders: list[Path], main: PlanSource, findings: FolderReader) -> dict[str, Plain]:
     """The actors by short name, in the order in which the scenario lists them."""
     paths = [path for folder in folders for path in sorted((folder / "actors").glob("*.y*ml"))]
-    found: dict[str, Plain] = {}
+    actors: dict[str, Plain] = {}
     stems: dict[str, str] = {}
     for path in paths:
         source = read_file(path, findings)
@@ -57,19 +57,19 @@ def read_actors(folders: list[Path], main: PlanSource, findings: FolderReader) -
             continue
         actor = _actor(source, path.stem, findings)
         short = str(actor["short_name"])
-        if short in found:
+        if short in actors:
             problem = f"there is already an actor `{short}`, in {stems[short]}.yaml"
             findings.problems.append(source.problem(("short_name",), problem))
             continue
-        found[short], stems[short] = actor, path.stem
+        actors[short], stems[short] = actor, path.stem
         findings.came_from(("actors", short), source, ())
         for key in source.data:
             findings.came_from(("actors", short, ACTOR_ALIASES.get(key, key)), source, (key,))
     if not paths:
         problem = "the scenario has no actors"
         findings.problems.append(main.problem((), problem, "Add actors/NAME.yaml beside it."))
-    _one_name_each(found, findings)
-    return _listed(main, found, stems, findings)
+    _one_name_each(actors, findings)
+    return _listed(main, actors, stems, findings)
 
 
 def _actor(source: PlanSource, stem: str, findings: FolderReader) -> Plain:
@@ -113,28 +113,28 @@ def _note(key: str, value: Any) -> list[str]:
 
 
 def _one_name_each(actors: dict[str, Plain], findings: FolderReader) -> None:
-    seen: dict[str, str] = {}
+    names: dict[str, str] = {}
     for short, actor in actors.items():
         name = str(actor["name"])
-        if name in seen:
-            problem = f"`{name}` is also the name of {seen[name]}"
+        if name in names:
+            problem = f"`{name}` is also the name of {names[name]}"
             findings.problem(("actors", short, "name"), problem, "Files and costs tell actors apart by name.")
-        seen[name] = short
+        names[name] = short
 
 
 def _listed(
     main: PlanSource, actors: dict[str, Plain], stems: dict[str, str], findings: FolderReader
 ) -> dict[str, Plain]:
     """The actors that scenario.yaml lists, by short name or by file; all of them when it lists none."""
-    wanted = main.data.get("actors")
-    if wanted is None:
+    actor_names = main.data.get("actors")
+    if actor_names is None:
         return actors
-    if not isinstance(wanted, list):
+    if not isinstance(actor_names, list):
         findings.problems.append(main.problem(("actors",), "`actors` should be a list of short names"))
         return actors
     by_stem = {stem: short for short, stem in stems.items()}
     listed: dict[str, Plain] = {}
-    for index, name in enumerate(wanted):
+    for index, name in enumerate(actor_names):
         short = name if name in actors else by_stem.get(str(name))
         if short is None:
             remedy = did_you_mean(str(name), actors) or f"There are: {', '.join(actors) or 'none'}."
@@ -216,11 +216,11 @@ def read_scenario(folder: Path) -> LoadedScenario:
         plain["validation"] = read_validation(folders, findings)
     plain["prompts"] = _prompts(folders, findings)
     _check_names(plain, findings)
-    made = checked(plain, findings)
+    definition = checked(plain, findings)
     refuse(findings)
-    assert made is not None
+    assert definition is not None
     return LoadedScenario(
-        folder=folder, plain=plain, scenario=made, remarks=tuple(findings.remarks), findings=findings
+        folder=folder, plain=plain, scenario=definition, remarks=tuple(findings.remarks), findings=findings
     )
 
 
@@ -241,20 +241,20 @@ def checked(plain: Plain, findings: FolderReader) -> Scenario | None:
 
 def faults_of(error: ValidationError) -> list[tuple[Steps, str, str]]:
     """The problems of a plain scenario: path, message and remedy."""
-    found: list[tuple[Steps, str, str]] = []
+    faults: list[tuple[Steps, str, str]] = []
     for detail in error.errors(include_url=False):
         path = tuple(step for step in detail["loc"] if not str(step).startswith("function-"))
         name = ".".join(map(str, path)) or "the scenario"
         if detail["type"] == "missing":
             around = ".".join(map(str, path[:-1])) or "the scenario"
-            found.append((path[:-1], f"{around} has no `{path[-1]}`", f"Add `{path[-1]}`."))
+            faults.append((path[:-1], f"{around} has no `{path[-1]}`", f"Add `{path[-1]}`."))
         elif detail["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-            found.append((path, f"there is no `{name}`", ""))
+            faults.append((path, f"there is no `{name}`", ""))
         else:
-            wanted, remedy = wanted_of(detail)
-            said = "" if detail["type"] == "value_error" else f", not {shown(detail['input'])}"
-            found.append((path, f"`{name}` {wanted}{said}", remedy))
-    return found
+            expected, remedy = expected_value(detail)
+            actual = "" if detail["type"] == "value_error" else f", not {value_text(detail['input'])}"
+            faults.append((path, f"`{name}` {expected}{actual}", remedy))
+    return faults
 
 
 def _of_main(source: PlanSource, findings: FolderReader) -> Plain:
@@ -346,7 +346,7 @@ def _is_on(features: Any, name: str) -> bool:
 
 
 def _prompts(folders: list[Path], findings: FolderReader) -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for folder in folders:
         for path in sorted((folder / "prompts").glob(f"*{SUFFIX}")):
             name = path.name.removesuffix(SUFFIX)
@@ -358,8 +358,8 @@ def _prompts(folders: list[Path], findings: FolderReader) -> dict[str, str]:
             fault = fault_of(text)
             if fault:
                 findings.problems.append(source.problem_at(fault[0], 1, f"no template: {fault[1]}"))
-            found.setdefault(name, text)
-    return found
+            texts.setdefault(name, text)
+    return texts
 
 
 def _check_names(plain: Plain, findings: FolderReader) -> None:

@@ -35,18 +35,18 @@ def read_events(folders: list[Path], findings: FolderReader) -> dict[str, Plain]
     source = read_file(path, findings) if path else None
     if source is None:
         return {}
-    found: dict[str, Plain] = {}
+    events: dict[str, Plain] = {}
     for at, kind, entry in _entries(source, findings):
         if not isinstance(entry, dict):
             findings.problems.append(source.problem(at, "an event is a mapping"))
             continue
-        name = str(entry.get("name") or f"{kind or entry.get('type', 'event')} {len(found) + 1}")
-        if name in found:
+        name = str(entry.get("name") or f"{kind or entry.get('type', 'event')} {len(events) + 1}")
+        if name in events:
             findings.problems.append(source.problem(at, f"there are two events called `{name}`"))
             continue
         findings.came_from(("events", name), source, at)
-        found[name] = _event(source, at, name, kind, entry, findings)
-    return found
+        events[name] = _event(source, at, name, kind, entry, findings)
+    return events
 
 
 def black_swans(
@@ -56,36 +56,36 @@ def black_swans(
     written = source.data.get("black_swans")
     if not source.data.get("enable_black_swans") or not isinstance(written, list):
         return {}
-    found: dict[str, Plain] = {}
+    events: dict[str, Plain] = {}
     for index, entry in enumerate(written):
         at: Steps = ("black_swans", index)
         if isinstance(entry, dict):
             name = str(entry.get("name") or f"black swan {index + 1}")
-            if name in known or name in found:
+            if name in known or name in events:
                 findings.problems.append(source.problem(at, f"there are two events called `{name}`"))
                 continue
             findings.came_from(("events", name), source, at)
-            found[name] = _event(source, at, name, "random", entry, findings)
+            events[name] = _event(source, at, name, "random", entry, findings)
         else:
             findings.problems.append(source.problem(at, "an event is a mapping"))
-    return found
+    return events
 
 
 def conditions_of(written: Any) -> Any:
     """Conditions by metric, from a mapping or from text such as `trust >= 7 and risk < 3`."""
     if not isinstance(written, str):
         return {} if written is None else written
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for part in written.replace(" AND ", " and ").split(" and "):
         name = part.strip()
         for mark in (">=", "<=", "==", "!=", ">", "<"):
             if mark in part:
                 name, _, value = part.partition(mark)
-                found[name.strip()] = f"{mark} {value.strip()}"
+                names[name.strip()] = f"{mark} {value.strip()}"
                 break
         else:
-            found[name] = ""
-    return found
+            names[name] = ""
+    return names
 
 
 def _entries(source: PlanSource, findings: FolderReader) -> list[tuple[Steps, str, Any]]:
@@ -95,13 +95,13 @@ def _entries(source: PlanSource, findings: FolderReader) -> list[tuple[Steps, st
     if isinstance(written, list):
         return [((key, index), "", entry) for index, entry in enumerate(written)]
     part, at = (written, (key,)) if isinstance(written, dict) else (source.data, ())
-    found: list[tuple[Steps, str, Any]] = []
+    effects: list[tuple[Steps, str, Any]] = []
     for name, kind in _LISTS.items():
         entries = part.get(name)
         if isinstance(entries, dict):
             findings.problems.append(source.problem((*at, name), f"`{name}` should be a list"))
-        found += [((*at, name, index), kind, entry) for index, entry in enumerate(entries or ())]
-    return found
+        effects += [((*at, name, index), kind, entry) for index, entry in enumerate(entries or ())]
+    return effects
 
 
 def _event(
@@ -198,17 +198,17 @@ def read_metrics(folders: list[Path], findings: FolderReader) -> Metrics:
         ]
     elif written is not None:
         findings.problems.append(source.problem(("metrics",), "`metrics` should be a mapping or a list"))
-    found: dict[str, Plain] = {}
+    metrics: dict[str, Plain] = {}
     for at, name, entry in entries:
         if not isinstance(entry, dict) or not isinstance(name, str) or not name.strip():
             findings.problems.append(source.problem(at, "a metric is a mapping with a name"))
-        elif name in found:
+        elif name in metrics:
             findings.problems.append(source.problem(at, f"there are two metrics called `{name}`"))
         else:
             findings.came_from(("metrics", name), source, at)
-            found[name] = _metric(source, at, name, entry, findings)
-    _thresholds(source, found, findings)
-    return Metrics(by_name=found, as_csv=_exports_csv(source, findings))
+            metrics[name] = _metric(source, at, name, entry, findings)
+    _thresholds(source, metrics, findings)
+    return Metrics(by_name=metrics, as_csv=_exports_csv(source, findings))
 
 
 def _exports_csv(source: PlanSource, findings: FolderReader) -> bool:
@@ -216,11 +216,11 @@ def _exports_csv(source: PlanSource, findings: FolderReader) -> bool:
     for key in source.data:
         if key not in _OF_FILE:
             findings.unknown(source, (key,), _OF_FILE, "metrics.yaml")
-    wanted = str(source.data.get("export_format") or "json").lower()
-    if wanted not in ("json", "csv", "both"):
-        problem = f"`export_format` cannot be `{wanted}`"
+    export_format = str(source.data.get("export_format") or "json").lower()
+    if export_format not in ("json", "csv", "both"):
+        problem = f"`export_format` cannot be `{export_format}`"
         findings.problems.append(source.problem(("export_format",), problem, "There are: json, csv, both."))
-    return wanted in ("csv", "both") and source.data.get("auto_export") is not False
+    return export_format in ("csv", "both") and source.data.get("auto_export") is not False
 
 
 def _metric(source: PlanSource, at: Steps, name: str, entry: dict[str, Any], findings: FolderReader) -> Plain:
@@ -250,18 +250,18 @@ def _metric(source: PlanSource, at: Steps, name: str, entry: dict[str, Any], fin
     return metric
 
 
-def _known_word(metric: Plain, key: str, words: dict[str, str], name: str, findings: FolderReader) -> None:
+def _known_word(metric: Plain, key: str, known: dict[str, str], name: str, findings: FolderReader) -> None:
     if key not in metric:
         if key == "method":
             metric[key] = "regex" if "pattern" in metric else "keyword" if "keywords" in metric else "manual"
         return
     written = str(metric[key]).lower()
-    if written not in words:
-        remedy = did_you_mean(written, words) or f"There are: {', '.join(sorted(set(words)))}."
+    if written not in known:
+        remedy = did_you_mean(written, known) or f"There are: {', '.join(sorted(set(known)))}."
         findings.problem(
             ("metrics", name, key), f"`{key}` of the metric `{name}` cannot be `{written}`", remedy
         )
-    metric[key] = words.get(written, "float" if key == "type" else "manual")
+    metric[key] = known.get(written, "float" if key == "type" else "manual")
 
 
 def _complete(metric: Plain, name: str, findings: FolderReader) -> None:
@@ -314,26 +314,26 @@ def _checks(source: PlanSource, findings: FolderReader) -> dict[str, Plain]:
         if written is not None:
             findings.problems.append(source.problem(("checks",), "`checks` should be a mapping"))
         return {}
-    found: dict[str, Plain] = {}
+    checks: dict[str, Plain] = {}
     for name, entry in written.items():
         at: Steps = ("checks", name)
         inner = entry if isinstance(entry, dict) else {"enabled": entry}
         if name == "custom" and inner and all(isinstance(part, dict) for part in inner.values()):
             for own, part in inner.items():
-                found[own] = _validation_check(source, (*at, own), own, part, findings)
+                checks[own] = _validation_check(source, (*at, own), own, part, findings)
         else:
-            found[name] = _validation_check(source, at, name, inner, findings)
-    return found
+            checks[name] = _validation_check(source, at, name, inner, findings)
+    return checks
 
 
 def _validation_check(
     source: PlanSource, at: Steps, name: str, entry: dict[str, Any], findings: FolderReader
 ) -> Plain:
     findings.came_from(("validation", "checks", name), source, at)
-    made: Plain = {}
+    values: Plain = {}
     for key, value in entry.items():
         if key in names_of(ValidationCheck):
-            made[key] = value
+            values[key] = value
         elif key != "name":
             findings.unknown(source, (*at, key), names_of(ValidationCheck), "a check")
-    return made
+    return values

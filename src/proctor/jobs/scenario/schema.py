@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from proctor.plan.criteria import as_entry
-from proctor.plan.fields import Anything, ModelPrice, Seconds, Seed, Text, Usd, names_of
 from proctor.plan.source import KeyPath
-from proctor.plan.validate import SectionLabel
+from proctor.plan.validate import Anything, ModelPrice, Seconds, SectionLabel, Seed, Text, Usd, names_of
 
 
 class _ExperimentModel(BaseModel):

@@ -60,21 +60,21 @@ def expand_variations(source: PlanSource, loaded: LoadedScenario) -> tuple[list[
     combinations = list(_combinations(source, dimensions, excluded, problems))
     if not combinations and not problems:
         problems.append(source.problem(("exclude",), "everything is excluded", of_key=True))
-    made = [_variation(number, dimensions, values) for number, values in enumerate(combinations, 1)]
-    return made, problems
+    variations = [_variation(number, dimensions, values) for number, values in enumerate(combinations, 1)]
+    return variations, problems
 
 
 def _dimensions(source: PlanSource, loaded: LoadedScenario) -> tuple[list[VariationDimension], list[Problem]]:
     problems: list[Problem] = []
-    found: list[VariationDimension] = []
+    dimensions: list[VariationDimension] = []
     for at, entry in _entries(source, problems):
         dimension = _dimension(source, loaded, at, entry, problems)
         if dimension is None:
             continue
-        if any(other.path == dimension.path for other in found):
+        if any(other.path == dimension.path for other in dimensions):
             problems.append(source.problem(at, f"`{dimension.path}` is varied twice"))
-        found.append(dimension)
-    return found, problems
+        dimensions.append(dimension)
+    return dimensions, problems
 
 
 def _entries(source: PlanSource, problems: list[Problem]) -> list[tuple[KeyPath, Mapping[str, Any]]]:
@@ -155,19 +155,19 @@ def _values_that_cannot_be(
 ) -> list[Problem]:
     problems: list[Problem] = []
     for dimension in dimensions:
-        seen: list[Any] = []
+        values: list[Any] = []
         for index, value in enumerate(dimension.values):
             at = (*dimension.at, index)
-            if any(value == other and type(value) is type(other) for other in seen):
+            if any(value == other and type(value) is type(other) for other in values):
                 problems.append(source.problem(at, f"`{_short(value)}` stands in this list twice"))
-            seen.append(value)
+            values.append(value)
             if value == "" and dimension.path.endswith(".llm_model"):
                 problems.append(source.problem(at, "a model has a name", "Write `provider/model`."))
                 continue
             try:
                 scenario_of(changed(loaded.plain, {dimension.path: value}))
             except ValidationError as error:
-                problems += [source.problem(at, words, remedy) for _, words, remedy in faults_of(error)]
+                problems += [source.problem(at, text, remedy) for _, text, remedy in faults_of(error)]
     return problems
 
 
@@ -179,9 +179,9 @@ def _exclusions(
 ) -> Excluded:
     """What is left out: for each exclusion the values by dimension."""
     names = {name: index for index, d in enumerate(dimensions) for name in (d.path, d.name)}
-    found: Excluded = []
+    exclusions: Excluded = []
     for number, entry in enumerate(source.data.get("exclude") or ()):
-        wanted: dict[int, list[Any]] = {}
+        matched: dict[int, list[Any]] = {}
         for name, value in entry.items():
             known = names.get(name, names.get(real_path(name)))
             if known is None:
@@ -189,9 +189,9 @@ def _exclusions(
                 at = ("exclude", number, name)
                 problems.append(source.problem(at, f"nothing called `{name}` is varied", remedy, of_key=True))
             else:
-                wanted[known] = value if isinstance(value, list) else [value]
-        found.append(wanted)
-    return found
+                matched[known] = value if isinstance(value, list) else [value]
+        exclusions.append(matched)
+    return exclusions
 
 
 def _combinations(
@@ -200,8 +200,8 @@ def _combinations(
     lengths = [len(dimension.values) for dimension in dimensions]
     zipped = source.data.get("combine") == "zip"
     if zipped and len(set(lengths)) > 1:
-        said = ", ".join(f"{d.name} {len(d.values)}" for d in dimensions)
-        problems.append(source.problem(("combine",), f"to be zipped, all need as many values: {said}"))
+        sizes = ", ".join(f"{d.name} {len(d.values)}" for d in dimensions)
+        problems.append(source.problem(("combine",), f"to be zipped, all need as many values: {sizes}"))
         return
     total = (lengths[0] if lengths else 1) if zipped else math.prod(lengths)
     sample = source.data.get("sample")
@@ -223,7 +223,7 @@ def _positions(
 ) -> Iterator[int]:
     def stays(index: int) -> bool:
         values = _values(dimensions, index, zipped)
-        return not any(wanted and _matches(values, wanted) for wanted in excluded)
+        return not any(exclusion and _matches(values, exclusion) for exclusion in excluded)
 
     if sample is None or sample >= total:
         yield from filter(stays, range(total))
@@ -250,16 +250,16 @@ def _values(dimensions: Sequence[VariationDimension], index: int, zipped: bool) 
     return tuple(reversed(chosen))
 
 
-def _matches(values: tuple[Any, ...], wanted: Mapping[int, list[Any]]) -> bool:
-    return all(values[index] in among for index, among in wanted.items())
+def _matches(values: tuple[Any, ...], exclusion: Mapping[int, list[Any]]) -> bool:
+    return all(values[index] in among for index, among in exclusion.items())
 
 
 def _variation(number: int, dimensions: Sequence[VariationDimension], values: tuple[Any, ...]) -> Variation:
     pairs = list(zip(dimensions, values, strict=True))
-    shown = [f"{d.name}={_without_vendor(d, value)}" for d, value in pairs]
+    parts = [f"{d.name}={_without_vendor(d, value)}" for d, value in pairs]
     return Variation(
         number=number,
-        description=", ".join(shown) or BASE,
+        description=", ".join(parts) or BASE,
         changes={d.path: value for d, value in pairs},
         factors={d.name: value if isinstance(value, str) else _short(value) for d, value in pairs},
     )

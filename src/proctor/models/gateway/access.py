@@ -1,7 +1,6 @@
 """Access to the gateway: a token per attempt, its limits, and the transcript of its traffic."""
 
 import hashlib
-import json
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,12 +9,11 @@ from typing import Any, Protocol, cast
 
 from proctor.agent import Access
 from proctor.item import digest_of
-from proctor.json_values import parse_json
-from proctor.model import ToolRequest
+from proctor.json_values import tool_arguments
+from proctor.model import ToolRequest, WireAnswer
 from proctor.models.gateway.dialect import ClientRequest, text_of
 from proctor.models.prices import Grant, SpendingRequest
-from proctor.models.recording import RecordedTake, Replay, ReplayedTake, Tape
-from proctor.models.wire import WireAnswer
+from proctor.models.recording import RecordedTake, RecordingOrReplay, Replay, ReplayedTake
 from proctor.session import Message, Note, Record, Role, ToolCall
 
 ROLES = ("system", "user", "assistant")
@@ -28,14 +26,14 @@ class TrafficTranscript:
         self._record = record
         self._seen: Counter[str] = Counter()
         self._open_calls: tuple[ToolRequest, ...] = ()
-        """The tool calls of the last answer, of which no request has spoken yet."""
+        """The tool calls of the last answer, whose results no request contains yet."""
 
-    def asked(self, asked: ClientRequest) -> None:
+    def record_request(self, request: ClientRequest) -> None:
         """Record what is new in a request."""
         self._open_calls = ()
         here: Counter[str] = Counter()
         calls: dict[str, Mapping[str, Any]] = {}
-        for message in asked.request.messages:
+        for message in request.request.messages:
             for call in message.get("tool_calls") or ():
                 calls[str(call.get("id"))] = call.get("function") or {}
             key = _key_of(message)
@@ -44,11 +42,11 @@ class TrafficTranscript:
                 continue
             if message.get("role") == "tool":
                 self._seen[key] += 1
-                self._record_result(message, calls, asked.failed_tools)
+                self._record_result(message, calls, request.failed_tools)
             elif (text := text_of(message.get("content"))).strip():
                 self._record_message(str(message.get("role")), text)
 
-    def answered(self, reading: WireAnswer) -> None:
+    def record_answer(self, reading: WireAnswer) -> None:
         """Record the model's answer; its tool calls wait for their results."""
         if reading.text.strip():
             self._record_message("assistant", reading.text)
@@ -57,7 +55,7 @@ class TrafficTranscript:
     def end(self) -> None:
         """Record tool calls without a result."""
         for each in self._open_calls:
-            self._record(ToolCall(name=each.name, args=_args(each.arguments)))
+            self._record(ToolCall(name=each.name, args=tool_arguments(each.arguments)))
         self._open_calls = ()
 
     def _record_message(self, role: str, text: str) -> None:
@@ -71,13 +69,13 @@ class TrafficTranscript:
         calls: Mapping[str, Mapping[str, Any]],
         failed: frozenset[str] | None,
     ) -> None:
-        made = str(message.get("tool_call_id", ""))
-        function = calls.get(made) or {}
+        call_id = str(message.get("tool_call_id", ""))
+        function = calls.get(call_id) or {}
         self._record(
             ToolCall(
                 name=str(function.get("name") or "unknown"),
-                args=_args(function.get("arguments") or "{}"),
-                success=None if failed is None else made not in failed,
+                args=tool_arguments(function.get("arguments")),
+                success=None if failed is None else call_id not in failed,
                 result=text_of(message.get("content")),
             )
         )
@@ -95,14 +93,6 @@ def _key(role: str, text: str) -> str:
     return digest_of([role, text.strip()])
 
 
-def _args(written: Any) -> Mapping[str, Any]:
-    try:
-        parsed = parse_json(written) if isinstance(written, str) else written
-    except ValueError:
-        return {"unreadable": written}
-    return parsed if isinstance(parsed, dict) else {"unreadable": json.dumps(parsed)}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """An attempt that is given access."""
@@ -115,7 +105,7 @@ class Caller:
     """Called with the seconds before each pause for a rate limit."""
     spend: Callable[[SpendingRequest], Awaitable[Grant]] | None = None
     """Called before each call. None: no limit."""
-    tell: bool = False
+    reads_traffic: bool = False
     """Whether messages and tool calls are read from the traffic, for agents that do not report them."""
     item_id: str = ""
     """Its key in a recording."""
@@ -133,11 +123,11 @@ class OpenCall(Protocol):
 class OpenAccess:
     """An open access."""
 
-    def __init__(self, caller: Caller, tape: Tape | None) -> None:
+    def __init__(self, caller: Caller, recording: RecordingOrReplay | None) -> None:
         self.caller = caller
-        self.transcript = TrafficTranscript(caller.record) if caller.tell else None
+        self.transcript = TrafficTranscript(caller.record) if caller.reads_traffic else None
         self.take: RecordedTake | ReplayedTake | None = (
-            tape.take(caller.item_id, "gateway", caller.volatile) if tape else None
+            recording.take(caller.item_id, "gateway", caller.volatile) if recording else None
         )
         self.calls: set[OpenCall] = set()
         self.name = secrets.token_hex(6)
@@ -172,11 +162,11 @@ class Accesses:
     def __init__(self) -> None:
         self._open: dict[bytes, OpenAccess] = {}
 
-    def open(self, url: str, caller: Caller, tape: Tape | None) -> Access:
+    def open(self, url: str, caller: Caller, recording: RecordingOrReplay | None) -> Access:
         """Open an access with a new token."""
         # Longer than any word: some agents mask their key wherever it occurs.
         token = f"proctor-{secrets.token_urlsafe(32)}"
-        self._open[_digest(token)] = OpenAccess(caller, tape)
+        self._open[_digest(token)] = OpenAccess(caller, recording)
         return Access(url=url, token=token)
 
     def find(self, token: str) -> OpenAccess | None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from aiohttp import web
 
+from proctor.model import WireAnswer
 from proctor.models.errors import KEY_SHAPES, without_key
 from proctor.models.gateway import chat, gemini, messages, responses
 from proctor.models.gateway.access import OpenAccess
@@ -21,20 +22,26 @@ from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest,
 from proctor.models.prices import BYTES_PER_TOKEN, Grant, Price, estimated_tokens
 from proctor.models.recording import Exchange, RecordedTake
 from proctor.models.routes import Route
-from proctor.models.wire import WireAnswer
 from proctor.session import ModelCall, Usage
 
 NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-HANDED_ON = ("content-type", "retry-after", "retry-after-ms", "request-id", "x-request-id", "x-should-retry")
+PASSED_HEADERS = (
+    "content-type",
+    "retry-after",
+    "retry-after-ms",
+    "request-id",
+    "x-request-id",
+    "x-should-retry",
+)
 """Headers of a provider's response that clients need, besides the families below."""
 
 
-HANDED_ON_FAMILIES = ("anthropic-", "openai-", "x-ratelimit-")
+PASSED_HEADER_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
 
 
-KEPT = ("content-type", "retry-after", "retry-after-ms")
+RECORDED_HEADERS = ("content-type", "retry-after", "retry-after-ms")
 """Headers that a recorded response needs."""
 
 
@@ -45,11 +52,11 @@ class Delivery:
         self._request = request
         self._response: web.StreamResponse | None = None
         self.status = 0
-        """0: nothing has been handed over."""
+        """0: not sent."""
         self.headers: dict[str, str] = {}
         self.chunks: list[bytes] = []
         self.hidden: list[bytes] = []
-        """What the provider said besides, because we asked for it and the client did not."""
+        """Token counts that the gateway requested and the client did not."""
 
     @property
     def has_begun(self) -> bool:
@@ -61,12 +68,12 @@ class Delivery:
 
     def prepare(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Set a complete response; `send` sends it, so that it can be recorded before."""
-        self.status, self.headers, self.chunks = status, kept(headers), [body]
+        self.status, self.headers, self.chunks = status, recorded_headers(headers), [body]
         self._response = web.Response(status=status, headers=dict(headers), body=body)
 
     async def begin(self, status: int, headers: Mapping[str, str]) -> None:
         """Start a streamed response."""
-        self.status, self.headers = status, kept(headers)
+        self.status, self.headers = status, recorded_headers(headers)
         self._response = web.StreamResponse(status=status, headers={**headers, **NO_BUFFERING})
         await self._response.prepare(self._request)
 
@@ -92,18 +99,18 @@ class Delivery:
         return self._response
 
 
-def handed_on(headers: Mapping[str, str]) -> dict[str, str]:
+def passed_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The provider's headers that are passed to the client."""
     return {
         name.lower(): value
         for name, value in headers.items()
-        if name.lower() in HANDED_ON or name.lower().startswith(HANDED_ON_FAMILIES)
+        if name.lower() in PASSED_HEADERS or name.lower().startswith(PASSED_HEADER_PREFIXES)
     }
 
 
-def kept(headers: Mapping[str, str]) -> dict[str, str]:
+def recorded_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers that a recording stores."""
-    return {name.lower(): value for name, value in headers.items() if name.lower() in KEPT}
+    return {name.lower(): value for name, value in headers.items() if name.lower() in RECORDED_HEADERS}
 
 
 Kind = Literal["answer", "count", "models", "health"]
@@ -150,8 +157,8 @@ def find(method: str, path: str, headers: Mapping[str, str]) -> GatewayRoute | N
     if method == "POST":
         if known := POSTED.get(bare):
             return known
-        if (found := _GEMINI.fullmatch(bare)) and (kind := GEMINI_KINDS.get(found["operation"])):
-            return GatewayRoute(kind, "gemini", found["operation"], found["model"])
+        if (match := _GEMINI.fullmatch(bare)) and (kind := GEMINI_KINDS.get(match["operation"])):
+            return GatewayRoute(kind, "gemini", match["operation"], match["model"])
         return None
     if method not in ("GET", "HEAD"):
         return None
@@ -191,15 +198,20 @@ class GatewayCall:
     """A running call."""
 
     def __init__(
-        self, access: OpenAccess, wanted: GatewayRoute, body: Mapping[str, Any], name: str, delivery: Delivery
+        self,
+        access: OpenAccess,
+        operation: GatewayRoute,
+        body: Mapping[str, Any],
+        name: str,
+        delivery: Delivery,
     ) -> None:
         self.access = access
-        self.wanted = wanted
-        self.dialect = DIALECTS[wanted.wire]
+        self.gateway_route = operation
+        self.dialect = DIALECTS[operation.wire]
         self.body: Mapping[str, Any] = body
-        """As it is sent on: with a lower limit, perhaps."""
+        """As sent to the provider, possibly with a lower output limit."""
         self.name = name
-        """What the client calls the model."""
+        """The model, as the client named it."""
         self.model = access.caller.model or name
         self.delivery = delivery
         self.route: Route | None = None
@@ -208,14 +220,14 @@ class GatewayCall:
         self.sent = ""
         """The request as the provider got it; empty: as the client sent it."""
         self.reading: WireAnswer | None = None
-        """What was answered, when that is known better than by reading it."""
+        """The parsed answer. None: it is parsed from the response."""
         self.latency_ms: float | None = None
         self.waiting_ms = 0.0
         self.status = "cancelled"
-        """Until it is known better."""
+        """`cancelled` until the call has ended otherwise."""
         self.error = ""
         self.is_broken = False
-        """Whether the client has part of an answer that will not be finished."""
+        """Whether the response broke off after the client got a part of it."""
         self.grant = Grant()
         self._original = body
         self._task = asyncio.current_task()
@@ -224,12 +236,14 @@ class GatewayCall:
         self._number = access.take.begin() if isinstance(access.take, RecordedTake) else 0
         access.calls.add(self)
 
-    def asked(self) -> ClientRequest:
+    def parse_request(self) -> ClientRequest:
         """The parsed request; a `ValueError` when it is not valid."""
         try:
-            return self.dialect.asked(self.body, self.model)
+            return self.dialect.parse_request(self.body, self.model)
         except (LookupError, TypeError, AttributeError) as cause:
-            raise ValueError(f"the request is not as {self.wanted.operation} wants it: {cause!r}") from cause
+            raise ValueError(
+                f"the request is not as {self.gateway_route.operation} wants it: {cause!r}"
+            ) from cause
 
     def waited(self, seconds: float) -> None:
         """Report a pause for a rate limit."""
@@ -250,18 +264,18 @@ class GatewayCall:
         self._finished = True
         self.access.calls.discard(self)
         received = b"".join([*self.delivery.chunks, *self.delivery.hidden])
-        if self.wanted.kind == "answer":
+        if self.gateway_route.kind == "answer":
             reading = self._read(received)
             call = self._recorded(reading, received)
-            self._tell_asked()
+            self._record_request()
             self.access.caller.record(call)
             if self.access.transcript:
-                self.access.transcript.answered(reading)
+                self.access.transcript.record_answer(reading)
             if self.grant.settle:
                 self.grant.settle(call.cost_usd)
         if isinstance(self.access.take, RecordedTake):
             try:
-                self._keep(self.access.take)
+                self._write_exchange(self.access.take)
             except OSError as error:
                 self.access.note_once(f"the traffic could not be recorded: {error.strerror}")
 
@@ -293,11 +307,11 @@ class GatewayCall:
         else:
             return usage
         arguments = "".join(each.arguments for each in reading.tool_requests)
-        said = len((reading.text + arguments).encode("utf-8", "replace")) // BYTES_PER_TOKEN
+        answer_tokens = len((reading.text + arguments).encode("utf-8", "replace")) // BYTES_PER_TOKEN
         return replace(
             usage,
             input_tokens=usage.input_tokens or estimated_tokens(self.body),
-            output_tokens=max(usage.output_tokens, said),
+            output_tokens=max(usage.output_tokens, answer_tokens),
         )
 
     def _recorded(self, reading: WireAnswer, received: bytes) -> ModelCall:
@@ -305,7 +319,7 @@ class GatewayCall:
         cost, rates = price.for_call(reading.usage) if price else (None, {})
         if cost is None and reading.usage.total_tokens == 0 and self.status != "ok":
             cost = 0.0
-        taken = (time.perf_counter() - self._began) * 1000 - self.waiting_ms
+        elapsed_ms = (time.perf_counter() - self._began) * 1000 - self.waiting_ms
         return ModelCall(
             model=self.model,
             usage=reading.usage,
@@ -313,7 +327,7 @@ class GatewayCall:
             cost_usd=cost,
             price_source=price.source if price else "",
             price=rates,
-            latency_ms=max(0.0, taken) if self.latency_ms is None else self.latency_ms,
+            latency_ms=max(0.0, elapsed_ms) if self.latency_ms is None else self.latency_ms,
             waiting_ms=self.waiting_ms,
             status=self.status,
             error=self.error,
@@ -321,21 +335,21 @@ class GatewayCall:
             response=self._clean(received).decode("utf-8", "replace"),
         )
 
-    def _tell_asked(self) -> None:
+    def _record_request(self) -> None:
         if not self.access.transcript:
             return
         try:
-            self.access.transcript.asked(self.asked())
+            self.access.transcript.record_request(self.parse_request())
         except ValueError:
             # An unparsable request is not in the transcript; the call contains it verbatim.
             pass
 
-    def _keep(self, take: RecordedTake) -> None:
-        take.keep(
+    def _write_exchange(self, take: RecordedTake) -> None:
+        take.write(
             self._number,
             Exchange(
-                wire=self.wanted.wire,
-                operation=self.wanted.operation,
+                wire=self.gateway_route.wire,
+                operation=self.gateway_route.operation,
                 model=self.model,
                 request=self._original,
                 status=self.delivery.status or 499,
@@ -351,7 +365,7 @@ class GatewayCall:
         return without_key(raw, endpoint) if endpoint else raw
 
 
-def shown_error(raw: bytes) -> bytes:
+def redacted_error(raw: bytes) -> bytes:
     """A provider's error for the client, with keys removed, also masked ones."""
     text = raw.decode("utf-8", "replace")
     return KEY_SHAPES.sub("[key]", text).encode("utf-8", "replace")

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proctor.json_values import parse_json, whole_number
-from proctor.model import Request
+from proctor.json_values import as_whole_number, parse_json
+from proctor.model import Request, WireAnswer
 from proctor.models import openai
 from proctor.models.gateway.dialect import NOTHING, ClientRequest, Frame, event, limit_in, read_events
-from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 NOT_PARAMETERS = frozenset({"model", "messages", "tools", "stream", "stream_options", "seed"})
@@ -25,9 +24,9 @@ ERROR_TYPES = {
 }
 
 
-def asked(body: Mapping[str, Any], model: str) -> ClientRequest:
-    """The request as it is; only what makes it a stream is taken out."""
-    messages = [_spoken(message) for message in body["messages"]]
+def parse_request(body: Mapping[str, Any], model: str) -> ClientRequest:
+    """The request unchanged, without its streaming options."""
+    messages = [_with_system_role(message) for message in body["messages"]]
     parameters = {name: value for name, value in body.items() if name not in NOT_PARAMETERS}
     seed = body.get("seed")
     request = Request(
@@ -46,7 +45,7 @@ def wants_stream(body: Mapping[str, Any], operation: str) -> bool:  # noqa: ARG0
 
 
 def wants_usage(body: Mapping[str, Any]) -> bool:
-    """Whether the client of a stream wants to be told its tokens."""
+    """Whether the client of a stream requests token counts."""
     options = body.get("stream_options")
     return isinstance(options, Mapping) and bool(options.get("include_usage"))
 
@@ -76,7 +75,7 @@ def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
 
 
 def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
-    """The role, the text, each tool call, the end, the tokens if wanted, `[DONE]`."""
+    """The role, the text, each tool call, the end, token counts if requested, `[DONE]`."""
     head = _framed(frame, "chat.completion.chunk")
 
     def chunk(delta: Mapping[str, Any], finish_reason: str | None = None) -> bytes:
@@ -110,8 +109,8 @@ def error(status: int, message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": None, "code": kind}}
 
 
-def _spoken(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`developer` is OpenAI's newer word for `system`, which everyone knows."""
+def _with_system_role(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`developer` is OpenAI's newer name of `system`, which all providers support."""
     return {**message, "role": "system"} if message["role"] == "developer" else message
 
 
@@ -139,8 +138,8 @@ def _assembled(raw: bytes) -> dict[str, Any]:
             if choice.get("index", 0) != 0:
                 continue
             delta = choice.get("delta") or {}
-            if isinstance(said := delta.get("content"), str):
-                text.append(said)
+            if isinstance(content := delta.get("content"), str):
+                text.append(content)
             for each in delta.get("tool_calls") or ():
                 _add_call(calls, each)
             finish_reason = choice.get("finish_reason") or finish_reason
@@ -149,9 +148,9 @@ def _assembled(raw: bytes) -> dict[str, Any]:
 
 
 def _add_call(calls: dict[int, dict[str, Any]], piece: Mapping[str, Any]) -> None:
-    # Some servers number no calls: then each piece with a name begins another one.
+    # Some servers do not number calls: then each piece with a name starts a new call.
     named = (piece.get("function") or {}).get("name")
-    number = whole_number(piece.get("index")) if "index" in piece else len(calls) - (0 if named else 1)
+    number = as_whole_number(piece.get("index")) if "index" in piece else len(calls) - (0 if named else 1)
     call = calls.setdefault(max(0, number), {"id": "", "function": {"name": "", "arguments": ""}})
     call["id"] = piece.get("id") or call["id"]
     function = piece.get("function") or {}

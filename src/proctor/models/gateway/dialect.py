@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from proctor.json_values import parse_json
-from proctor.model import Request
-from proctor.models.wire import WireAnswer
+from proctor.model import Request, WireAnswer
 from proctor.session import Usage
 
 
@@ -43,7 +42,7 @@ class Frame:
 class WireDialect(Protocol):
     """One client format."""
 
-    def asked(self, body: Mapping[str, Any], model: str) -> ClientRequest:
+    def parse_request(self, body: Mapping[str, Any], model: str) -> ClientRequest:
         """Parse a request. Missing or wrong values raise the natural error."""
 
     def wants_stream(self, body: Mapping[str, Any], operation: str) -> bool:
@@ -117,11 +116,11 @@ def read_events(stream: bytes) -> Iterator[Mapping[str, Any]]:
         if not data or data == b"[DONE]":
             continue
         try:
-            found = parse_json(data)
+            value = parse_json(data)
         except ValueError:
             continue
-        if isinstance(found, dict):
-            yield found
+        if isinstance(value, dict):
+            yield value
 
 
 class CollectedStream:

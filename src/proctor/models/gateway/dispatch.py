@@ -9,19 +9,18 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from proctor.errors import ModelError
-from proctor.model import Answer, ToolRequest
+from proctor.model import Answer, ToolRequest, WireAnswer
 from proctor.models import anthropic, openai
 from proctor.models.client import CallTarget, ResponseStream
 from proctor.models.errors import without_key
 from proctor.models.gateway import chat
-from proctor.models.gateway.call import GatewayCall, handed_on, shown_error
+from proctor.models.gateway.call import GatewayCall, passed_headers, redacted_error
 from proctor.models.gateway.dialect import CONTENT_TYPE, ClientRequest, CollectedStream, Frame, read_events
 from proctor.models.prices import BYTES_PER_TOKEN, FREE, estimated_tokens, worst_case_of
 from proctor.models.providers import Endpoint, is_loopback
 from proctor.models.recording import NotRecorded, ReplayedTake
 from proctor.models.router import ModelRouter
 from proctor.models.routes import ReplayRoute, Route, encode
-from proctor.models.wire import WireAnswer
 
 JSON = {"content-type": "application/json"}
 
@@ -58,8 +57,8 @@ class Dispatcher:
     def __init__(self, models: ModelRouter, now: Callable[[], datetime]) -> None:
         self._models = models
         self._now = now
-        self._unspoken: set[tuple[Endpoint, str]] = set()
-        """Formats that a provider turned out not to speak."""
+        self._unsupported: set[tuple[Endpoint, str]] = set()
+        """Formats that a provider turned out not to support."""
 
     async def answer(self, call: GatewayCall, headers: Mapping[str, str]) -> None:
         """Answer a call into its delivery, or raise `GatewayRefusal` or `ModelError`."""
@@ -73,18 +72,18 @@ class Dispatcher:
             await _replay(call, call.access.replayed_by(route.replay))
             return
         await _ask_to_spend(call, route)
-        if self._speaks(route, call) and await self._relay(call, route, headers):
+        if self._supports(route, call) and await self._relay(call, route, headers):
             return
-        if call.wanted.kind == "count":
+        if call.gateway_route.kind == "count":
             _estimate(call)
         else:
             await _translate(call, route, self._now())
 
-    def _speaks(self, route: Route, call: GatewayCall) -> bool:
+    def _supports(self, route: Route, call: GatewayCall) -> bool:
         endpoint = route.endpoint
-        if endpoint is None or call.wanted.wire not in endpoint.speaks:
+        if endpoint is None or call.gateway_route.wire not in endpoint.speaks:
             return False
-        return (endpoint, call.wanted.wire) not in self._unspoken
+        return (endpoint, call.gateway_route.wire) not in self._unsupported
 
     async def _relay(self, call: GatewayCall, route: Route, headers: Mapping[str, str]) -> bool:
         """Pass the call through; False when the provider does not support its format."""
@@ -92,17 +91,17 @@ class Dispatcher:
         assert endpoint is not None
         if missing := endpoint.missing_key:
             raise ModelError(f"{call.model} needs a key: set {missing}", reason="auth")
-        streams = call.dialect.wants_stream(call.body, call.wanted.operation)
+        streams = call.dialect.wants_stream(call.body, call.gateway_route.operation)
         target = _target(call, endpoint, headers, streams)
-        hides_usage = call.wanted.wire == "chat" and streams and not chat.wants_usage(call.body)
+        hides_usage = call.gateway_route.wire == "chat" and streams and not chat.wants_usage(call.body)
         flow = await self._open(call, endpoint, target, asks_usage=hides_usage)
         if hides_usage and flow.status in (400, 422) and b"stream_options" in flow.refusal:
             # An older server: better no count than no answer.
             hides_usage = False
             flow = await self._open(call, endpoint, target, asks_usage=False)
         try:
-            if flow.status in (404, 405) and call.wanted.wire != endpoint.speaks[0]:
-                self._unspoken.add((endpoint, call.wanted.wire))
+            if flow.status in (404, 405) and call.gateway_route.wire != endpoint.speaks[0]:
+                self._unsupported.add((endpoint, call.gateway_route.wire))
                 call.sent = ""
                 return False
             await _pass_on(call, flow, endpoint, hides_usage=hides_usage)
@@ -115,10 +114,14 @@ class Dispatcher:
         self, call: GatewayCall, endpoint: Endpoint, target: CallTarget, *, asks_usage: bool
     ) -> ResponseStream:
         body = dict(call.body)
-        if call.wanted.wire != "gemini":
+        if call.gateway_route.wire != "gemini":
             body["model"] = endpoint.model
-        if call.wanted.wire == "chat" and "max_tokens" in body and openai.wants_renamed_limit(endpoint):
-            # Agents know the model by a name that does not tell them.
+        if (
+            call.gateway_route.wire == "chat"
+            and "max_tokens" in body
+            and openai.wants_renamed_limit(endpoint)
+        ):
+            # Agents know the model by a name that does not show this.
             limit = body.pop("max_tokens")
             body.setdefault("max_completion_tokens", limit)
         if asks_usage:
@@ -129,13 +132,13 @@ class Dispatcher:
 
 
 async def _pass_on(call: GatewayCall, flow: ResponseStream, endpoint: Endpoint, *, hides_usage: bool) -> None:
-    headers = handed_on(flow.headers)
+    headers = passed_headers(flow.headers)
     if flow.status != 200 or CONTENT_TYPE not in headers.get("content-type", ""):
         raw = without_key(b"".join([chunk async for chunk in flow.chunks()]), endpoint)
         if flow.status == 200:
             call.status = "ok"
         else:
-            raw = shown_error(raw)
+            raw = redacted_error(raw)
             call.status, call.error = str(flow.status), raw[:500].decode("utf-8", "replace")
         call.delivery.prepare(flow.status, headers, raw)
         return
@@ -156,13 +159,13 @@ def _is_usage_alone(event: bytes) -> bool:
     """Whether an event only contains token counts, which OpenAI sends on request."""
     if b'"usage"' not in event:
         return False
-    return any(found.get("usage") and found.get("choices") == [] for found in read_events(event))
+    return any(document.get("usage") and document.get("choices") == [] for document in read_events(event))
 
 
 def _estimate(call: GatewayCall) -> None:
     """Estimate tokens from the size of the request."""
     tokens = estimated_tokens(call.body) * BYTES_PER_TOKEN // 4
-    name = "input_tokens" if call.wanted.wire == "messages" else "totalTokens"
+    name = "input_tokens" if call.gateway_route.wire == "messages" else "totalTokens"
     call.delivery.prepare(200, JSON, encode({name: tokens}).encode())
     call.status = "ok"
 
@@ -170,18 +173,18 @@ def _estimate(call: GatewayCall) -> None:
 async def _translate(call: GatewayCall, route: Route, now: datetime) -> None:
     """Translate the request and the answer."""
     try:
-        asked = call.asked()
+        request = call.parse_request()
     except ValueError as cause:
         raise GatewayRefusal(400, str(cause)) from cause
-    _say_left_out(call, asked, route)
-    answer = await route.answer(asked.request, call.waited)
+    _note_left_out(call, request, route)
+    answer = await route.answer(request.request, call.waited)
     call.waiting_ms, call.latency_ms = answer.call.waiting_ms, answer.call.latency_ms
-    call.reading = reading = _reading(answer, asked)
+    call.reading = reading = _reading(answer, request)
     call.access.answers += 1
-    made = f"{call.access.name}{call.access.answers:05d}"
-    frame = Frame(id=made, model=call.name, created=int(now.timestamp()), body=call.body)
+    answer_id = f"{call.access.name}{call.access.answers:05d}"
+    frame = Frame(id=answer_id, model=call.name, created=int(now.timestamp()), body=call.body)
     call.status = "ok"
-    if not call.dialect.wants_stream(call.body, call.wanted.operation):
+    if not call.dialect.wants_stream(call.body, call.gateway_route.operation):
         body = json.dumps(call.dialect.answer(reading, frame), ensure_ascii=False)
         call.delivery.prepare(200, JSON, body.encode("utf-8", "replace"))
         return
@@ -194,13 +197,13 @@ async def _replay(call: GatewayCall, take: ReplayedTake) -> None:
     """Answer with the recorded bytes."""
     call.provider, call.price = "replay", FREE
     try:
-        found = take.find(call.wanted.wire, call.wanted.operation, call.model, call.body)
+        matched = take.find(call.gateway_route.wire, call.gateway_route.operation, call.model, call.body)
     except NotRecorded as missing:
         call.access.note_once(str(missing))
         raise
-    if found.mismatch:
-        call.access.note_once(found.mismatch)
-    exchange = found.exchange
+    if matched.mismatch:
+        call.access.note_once(matched.mismatch)
+    exchange = matched.exchange
     call.status = "ok" if exchange.status == 200 else str(exchange.status)
     if CONTENT_TYPE in exchange.headers.get("content-type", ""):
         await call.delivery.begin(exchange.status, exchange.headers)
@@ -217,7 +220,7 @@ async def _replay(call: GatewayCall, take: ReplayedTake) -> None:
 
 async def _ask_to_spend(call: GatewayCall, route: Route) -> None:
     spend = call.access.caller.spend
-    if spend is None or call.wanted.kind != "answer":
+    if spend is None or call.gateway_route.kind != "answer":
         return
     limit = call.dialect.output_limit(call.body)
     request = worst_case_of(call.model, call.body, limit, route.price)
@@ -230,15 +233,17 @@ async def _ask_to_spend(call: GatewayCall, route: Route) -> None:
         call.access.note_once("answers were kept shorter than was asked for, to stay within the cost limit")
 
 
-def _say_left_out(call: GatewayCall, asked: ClientRequest, route: Route) -> None:
-    for what in (*asked.left_out, *(f"`{name}`" for name in route.not_sent(asked.request))):
+def _note_left_out(call: GatewayCall, request: ClientRequest, route: Route) -> None:
+    for what in (*request.left_out, *(f"`{name}`" for name in route.not_sent(request.request))):
         call.access.note_once(f"{call.model} was not sent {what}: {route.provider} does not take it")
 
 
-def _reading(answer: Answer, asked: ClientRequest) -> WireAnswer:
+def _reading(answer: Answer, request: ClientRequest) -> WireAnswer:
     """The answer with ids that are unique in the conversation: agents match tool calls by them."""
-    used = {call.get("id") for message in asked.request.messages for call in message.get("tool_calls") or ()}
-    number = len(asked.request.messages)
+    used = {
+        call.get("id") for message in request.request.messages for call in message.get("tool_calls") or ()
+    }
+    number = len(request.request.messages)
     requests = tuple(
         ToolRequest(id=f"{each.id or 'call'}_{number}_{place}", name=each.name, arguments=each.arguments)
         if not each.id or each.id in used
@@ -250,20 +255,20 @@ def _reading(answer: Answer, asked: ClientRequest) -> WireAnswer:
 
 def _target(call: GatewayCall, endpoint: Endpoint, headers: Mapping[str, str], streams: bool) -> CallTarget:
     """Where the call goes, with the provider's key instead of the client's token."""
-    wire = call.wanted.wire
+    wire = call.gateway_route.wire
     passed = {name.lower(): value for name, value in headers.items() if name.lower().startswith(PASSED_UP)}
     if wire == "messages":
         own = anthropic.headers(endpoint)
-        url = f"{endpoint.base_url}/v1/{call.wanted.operation}"
+        url = f"{endpoint.base_url}/v1/{call.gateway_route.operation}"
     elif wire == "gemini":
         own = {"Content-Type": "application/json"} | (
             {"x-goog-api-key": endpoint.key} if endpoint.key else {}
         )
         base = endpoint.base_url.removesuffix("/openai")
-        url = f"{base}/models/{endpoint.model}:{call.wanted.operation}{'?alt=sse' if streams else ''}"
+        url = f"{base}/models/{endpoint.model}:{call.gateway_route.operation}{'?alt=sse' if streams else ''}"
     else:
         own = openai.headers(endpoint)
         url = openai.url(endpoint) if wire == "chat" else f"{endpoint.base_url}/responses"
-    asked_for = {"Accept": CONTENT_TYPE if streams else "application/json", "Accept-Encoding": "identity"}
+    accepted = {"Accept": CONTENT_TYPE if streams else "application/json", "Accept-Encoding": "identity"}
     own = {name: value for name, value in own.items() if name.lower() not in passed}
-    return CallTarget(endpoint, url, {**passed, **own, **asked_for}, is_loopback(endpoint.base_url))
+    return CallTarget(endpoint, url, {**passed, **own, **accepted}, is_loopback(endpoint.base_url))

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proctor.json_values import parse_json, whole_number
-from proctor.model import Request, ToolRequest
+from proctor.json_values import as_whole_number, parse_json, tool_arguments
+from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models.gateway.dialect import (
     NOTHING,
     ClientRequest,
@@ -19,7 +19,6 @@ from proctor.models.gateway.dialect import (
     read_events,
     text_of,
 )
-from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 SETTINGS = {
@@ -69,13 +68,13 @@ STATUSES = {
 }
 
 
-def asked(body: Mapping[str, Any], model: str) -> ClientRequest:
+def parse_request(body: Mapping[str, Any], model: str) -> ClientRequest:
     """Contents become messages, function calls get ids, the configuration our names."""
     left_out = {name for name in body if name not in UNDERSTOOD}
     messages = list[Mapping[str, Any]]()
     system = body.get("systemInstruction") or body.get("system_instruction") or {}
-    if said := text_of(system.get("parts") if isinstance(system, Mapping) else system):
-        messages.append({"role": "system", "content": said})
+    if instructions := text_of(system.get("parts") if isinstance(system, Mapping) else system):
+        messages.append({"role": "system", "content": instructions})
     ids = _Ids()
     for content in body["contents"]:
         messages += _turn(content, ids, left_out)
@@ -83,7 +82,7 @@ def asked(body: Mapping[str, Any], model: str) -> ClientRequest:
     left_out |= {name for name in settings if name not in SETTINGS and name not in SHAPE_SETTINGS}
     calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
     if len(calling.get("allowedFunctionNames") or ()) > 1:
-        # Elsewhere one tool can be demanded, or any; not one of several.
+        # Other formats can require one tool or any, not one of several.
         left_out.add("allowedFunctionNames")
     seed = settings.get("seed")
     request = Request(
@@ -126,7 +125,7 @@ def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
 
 
 def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
-    """All of it in one event: clients take parts in events of any size."""
+    """The whole answer as one event: clients accept events of any size."""
     yield event(answer(reading, frame))
 
 
@@ -145,7 +144,7 @@ def error(status: int, message: str) -> dict[str, Any]:
 
 
 class _Ids:
-    """Which call a result belongs to."""
+    """Assigns ids to calls and matches results to them: Gemini's calls may have none."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -153,15 +152,17 @@ class _Ids:
 
     def called(self, call: Mapping[str, Any]) -> str:
         self._number += 1
-        made = str(call.get("id") or f"call_{self._number}")
-        self._open.append((call["name"], made))
-        return made
+        call_id = str(call.get("id") or f"call_{self._number}")
+        self._open.append((call["name"], call_id))
+        return call_id
 
     def answered(self, result: Mapping[str, Any]) -> str:
-        for number, (name, made) in enumerate(self._open):
-            if result.get("id") in (made, None) and (name == result.get("name") or result.get("id") == made):
+        for number, (name, call_id) in enumerate(self._open):
+            if result.get("id") in (call_id, None) and (
+                name == result.get("name") or result.get("id") == call_id
+            ):
                 del self._open[number]
-                return made
+                return call_id
         return str(result.get("id") or "")
 
 
@@ -178,8 +179,8 @@ def _turn(content: Mapping[str, Any], ids: _Ids, left_out: set[str]) -> list[Map
             calls.append({"id": ids.called(call), "type": "function", "function": function})
         elif "functionResponse" in part:
             result = part["functionResponse"]
-            said = _result(result.get("response"))
-            results.append({"role": "tool", "tool_call_id": ids.answered(result), "content": said})
+            text = _result(result.get("response"))
+            results.append({"role": "tool", "tool_call_id": ids.answered(result), "content": text})
         elif "inlineData" in part:
             data = part["inlineData"]
             address = f"data:{data['mimeType']};base64,{data['data']}"
@@ -210,38 +211,38 @@ def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
             yield {"type": "function", "function": function | {"parameters": schema or usual}}
 
 
-def _schema(given: Any) -> Any:
+def _schema(schema: Any) -> Any:
     """Google writes the types of its schemas in capitals."""
-    if isinstance(given, Mapping):
+    if isinstance(schema, Mapping):
         return {
             name: value.lower() if name == "type" and isinstance(value, str) else _schema(value)
-            for name, value in given.items()
+            for name, value in schema.items()
         }
-    return [_schema(each) for each in given] if isinstance(given, list) else given
+    return [_schema(each) for each in schema] if isinstance(schema, list) else schema
 
 
 def _parameters(body: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {ours: settings[theirs] for theirs, ours in SETTINGS.items() if settings.get(theirs) is not None}
+    parameters = {
+        ours: settings[theirs] for theirs, ours in SETTINGS.items() if settings.get(theirs) is not None
+    }
     calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
     if mode := MODES.get(calling.get("mode", "")):
-        kept["tool_choice"] = mode
+        parameters["tool_choice"] = mode
         names = list(calling.get("allowedFunctionNames") or ())
         if mode == "required" and len(names) == 1:
-            kept["tool_choice"] = {"type": "function", "function": {"name": names[0]}}
+            parameters["tool_choice"] = {"type": "function", "function": {"name": names[0]}}
     if schema := settings.get("responseJsonSchema") or _schema(settings.get("responseSchema")):
-        kept["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+        parameters["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": schema},
+        }
     elif settings.get("responseMimeType") == "application/json":
-        kept["response_format"] = {"type": "json_object"}
-    return kept
+        parameters["response_format"] = {"type": "json_object"}
+    return parameters
 
 
-def _call(wanted: ToolRequest) -> dict[str, Any]:
-    try:
-        arguments = parse_json(wanted.arguments or "{}")
-    except ValueError:
-        arguments = None
-    args = arguments if isinstance(arguments, dict) else {"unreadable": wanted.arguments}
-    return {"id": wanted.id, "name": wanted.name, "args": args}
+def _call(request: ToolRequest) -> dict[str, Any]:
+    return {"id": request.id, "name": request.name, "args": tool_arguments(request.arguments)}
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
@@ -263,31 +264,31 @@ def _pieces(raw: bytes, *, streamed: bool) -> Sequence[Mapping[str, Any]]:
 
 
 def _reading(pieces: Sequence[Mapping[str, Any]]) -> WireAnswer:
-    text, wanted, usage, reason = list[str](), list[ToolRequest](), dict[str, Any](), "cut_off"
+    text, tool_requests, usage, reason = list[str](), list[ToolRequest](), dict[str, Any](), "cut_off"
     for piece in pieces:
         usage = piece.get("usageMetadata") or usage
         if (piece.get("promptFeedback") or {}).get("blockReason"):
-            # An answer too, though without a candidate.
+            # A blocked prompt is an answer without a candidate.
             reason = "SAFETY"
         for candidate in (piece.get("candidates") or ())[:1]:
             for part in (candidate.get("content") or {}).get("parts") or ():
                 if isinstance(part.get("text"), str) and not part.get("thought"):
                     text.append(part["text"])
                 if "functionCall" in part:
-                    wanted.append(_tool_request(part["functionCall"], len(wanted) + 1))
+                    tool_requests.append(_tool_request(part["functionCall"], len(tool_requests) + 1))
             reason = candidate.get("finishReason") or reason
-    thoughts = whole_number(usage.get("thoughtsTokenCount"))
-    tool_results = whole_number(usage.get("toolUsePromptTokenCount"))
+    thoughts = as_whole_number(usage.get("thoughtsTokenCount"))
+    tool_results = as_whole_number(usage.get("toolUsePromptTokenCount"))
     return WireAnswer(
         "".join(text),
         Usage(
-            input_tokens=whole_number(usage.get("promptTokenCount")) + tool_results,
-            cached_tokens=whole_number(usage.get("cachedContentTokenCount")),
-            output_tokens=whole_number(usage.get("candidatesTokenCount")) + thoughts,
+            input_tokens=as_whole_number(usage.get("promptTokenCount")) + tool_results,
+            cached_tokens=as_whole_number(usage.get("cachedContentTokenCount")),
+            output_tokens=as_whole_number(usage.get("candidatesTokenCount")) + thoughts,
             reasoning_tokens=thoughts,
         ),
-        tuple(wanted),
-        "tool_calls" if wanted else OUR_REASONS.get(reason, reason),
+        tuple(tool_requests),
+        "tool_calls" if tool_requests else OUR_REASONS.get(reason, reason),
     )
 
 

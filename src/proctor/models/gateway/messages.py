@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proctor.json_values import parse_json
-from proctor.model import Request, ToolRequest
+from proctor.json_values import parse_json, tool_arguments
+from proctor.model import Request, WireAnswer
 from proctor.models import anthropic
 from proctor.models.gateway.dialect import (
     NOTHING,
@@ -16,7 +16,6 @@ from proctor.models.gateway.dialect import (
     read_events,
     text_of,
 )
-from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 UNDERSTOOD = frozenset(
@@ -42,7 +41,7 @@ ERROR_TYPES = {
 }
 
 
-def asked(body: Mapping[str, Any], model: str) -> ClientRequest:
+def parse_request(body: Mapping[str, Any], model: str) -> ClientRequest:
     """The system text becomes a message, content blocks become messages, tool calls and results."""
     left_out = {name for name in body if name not in UNDERSTOOD}
     failed = set[str]()
@@ -66,7 +65,7 @@ def wants_stream(body: Mapping[str, Any], operation: str) -> bool:  # noqa: ARG0
 
 
 def output_limit(body: Mapping[str, Any]) -> int | None:
-    """The limit, which this format demands."""
+    """The limit, which this format requires."""
     return limit_in(body, "max_tokens")
 
 
@@ -86,7 +85,7 @@ def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
     """A message with its text and its tool uses as blocks."""
     blocks: list[dict[str, Any]] = [{"type": "text", "text": reading.text}] if reading.text else []
     blocks += [
-        {"type": "tool_use", "id": each.id, "name": each.name, "input": _input(each)}
+        {"type": "tool_use", "id": each.id, "name": each.name, "input": tool_arguments(each.arguments)}
         for each in reading.tool_requests
     ]
     return _message(frame, reading.usage) | {"content": blocks, "stop_reason": _stop_reason(reading)}
@@ -101,7 +100,7 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
     if reading.text:
         blocks.append(({"type": "text", "text": ""}, {"type": "text_delta", "text": reading.text}))
     for each in reading.tool_requests:
-        written = json.dumps(_input(each), ensure_ascii=False)
+        written = json.dumps(tool_arguments(each.arguments), ensure_ascii=False)
         empty = {"type": "tool_use", "id": each.id, "name": each.name, "input": {}}
         blocks.append((empty, {"type": "input_json_delta", "partial_json": written}))
     for index, (empty, delta) in enumerate(blocks):
@@ -141,25 +140,27 @@ def _turn(turn: Mapping[str, Any], failed: set[str], left_out: set[str]) -> list
             function = {"name": block["name"], "arguments": json.dumps(block.get("input") or {})}
             calls.append({"id": block["id"], "type": "function", "function": function})
         elif kind == "tool_result":
-            said = text_of(block.get("content"))
+            text = text_of(block.get("content"))
             left_out.update(_unread(block.get("content")))
-            results.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": said})
+            results.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
             if block.get("is_error"):
                 failed.add(block["tool_use_id"])
         elif kind not in ("thinking", "redacted_thinking"):
-            # A model is not shown the thoughts of another; all else is missed.
+            # Reasoning of another model is dropped silently; everything else is reported.
             left_out.add(f"content of type {kind}")
-    return [*results, *_said(turn["role"], parts, calls)]
+    return [*results, *_as_message(turn["role"], parts, calls)]
 
 
 def _unread(content: Any) -> Iterator[str]:
-    """The kinds of a tool's results that are no text, for which others have no place."""
+    """Parts of a tool result that are not text, which other formats do not support."""
     for part in content if isinstance(content, list) else ():
         if isinstance(part, Mapping) and part.get("type") != "text":
             yield f"content of type {part.get('type')} in the result of a tool"
 
 
-def _said(role: str, parts: list[dict[str, Any]], calls: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
+def _as_message(
+    role: str, parts: list[dict[str, Any]], calls: list[dict[str, Any]]
+) -> list[Mapping[str, Any]]:
     only_text = all(part["type"] == "text" for part in parts)
     message: dict[str, Any] = {"role": role, "content": text_of(parts) if only_text else parts}
     if calls:
@@ -176,7 +177,7 @@ def _address(source: Mapping[str, Any]) -> str:
 def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
     for tool in tools:
         if "input_schema" not in tool:
-            # Searches and the like that Anthropic itself carries out.
+            # Server tools that Anthropic runs, such as web search.
             left_out.add(f"tool {tool.get('type') or tool.get('name')}")
             continue
         function = {"name": tool["name"], "description": tool.get("description", "")}
@@ -184,19 +185,19 @@ def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
 
 
 def _parameters(body: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: body[name] for name in ("max_tokens", "temperature", "top_p") if name in body}
+    parameters = {name: body[name] for name in ("max_tokens", "temperature", "top_p") if name in body}
     if body.get("stop_sequences"):
-        kept["stop"] = body["stop_sequences"]
+        parameters["stop"] = body["stop_sequences"]
     if isinstance(choice := body.get("tool_choice"), Mapping):
         named = {"type": "function", "function": {"name": choice.get("name", "")}}
-        kept["tool_choice"] = {"any": "required", "tool": named}.get(choice["type"], choice["type"])
+        parameters["tool_choice"] = {"any": "required", "tool": named}.get(choice["type"], choice["type"])
         if choice.get("disable_parallel_tool_use") and body.get("tools"):
-            kept["parallel_tool_calls"] = False
+            parameters["parallel_tool_calls"] = False
     shape = (body.get("output_config") or {}).get("format")
     if isinstance(shape, Mapping) and shape.get("type") == "json_schema":
         schema = {"name": "answer", "schema": shape.get("schema") or {}}
-        kept["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return kept
+        parameters["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return parameters
 
 
 def _message(frame: Frame, usage: Usage) -> dict[str, Any]:
@@ -213,7 +214,7 @@ def _message(frame: Frame, usage: Usage) -> dict[str, Any]:
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    """Cached tokens are counted apart here, not as part of the input."""
+    """Anthropic counts cached tokens separately from the input."""
     return {
         "input_tokens": max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens),
         "cache_read_input_tokens": usage.cached_tokens,
@@ -226,15 +227,6 @@ def _stop_reason(reading: WireAnswer) -> str:
     if reading.tool_requests:
         return "tool_use"
     return STOP_REASONS.get(reading.finish_reason, "end_turn")
-
-
-def _input(wanted: ToolRequest) -> Mapping[str, Any]:
-    """Arguments are an object here; what a model wrote that is none cannot be handed over as one."""
-    try:
-        arguments = parse_json(wanted.arguments or "{}")
-    except ValueError:
-        return {"unreadable": wanted.arguments}
-    return arguments if isinstance(arguments, dict) else {"unreadable": wanted.arguments}
 
 
 def _named(data: Mapping[str, Any]) -> bytes:
@@ -255,7 +247,7 @@ def _assembled(raw: bytes) -> dict[str, Any]:
             blocks[each["index"]]["written"].append(delta.get("text") or delta.get("partial_json") or "")
         elif kind == "message_delta":
             stop_reason = each["delta"].get("stop_reason") or stop_reason
-            # The last word on each count; some servers repeat those of the start as null.
+            # Final counts; some servers send null for those of `message_start`.
             usage |= {name: count for name, count in (each.get("usage") or {}).items() if count is not None}
     content = [_finished(blocks[index]) for index in sorted(blocks)]
     return {"content": content, "usage": usage, "stop_reason": stop_reason}

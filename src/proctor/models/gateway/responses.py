@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from proctor.json_values import parse_json, whole_number
-from proctor.model import Request, ToolRequest
+from proctor.json_values import as_map, as_whole_number, parse_json
+from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models.gateway import chat
 from proctor.models.gateway.dialect import (
     NOTHING,
@@ -21,7 +21,6 @@ from proctor.models.gateway.dialect import (
     read_events,
     text_of,
 )
-from proctor.models.wire import WireAnswer
 from proctor.session import Usage
 
 ECHOED: Mapping[str, Any] = {
@@ -34,7 +33,7 @@ ECHOED: Mapping[str, Any] = {
     "top_p": None,
     "metadata": {},
 }
-"""What an answer repeats of its request, and how it reads when that said nothing."""
+"""Fields of the request that the answer repeats, with their defaults."""
 
 
 def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
@@ -51,28 +50,28 @@ def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
 
 
 def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
-    """The response begun, each item begun, told and ended, the response ended."""
+    """The events of a response: created, each item added, its content, item done, completed."""
     numbers = count()
 
-    def said(kind: str, **more: Any) -> bytes:
+    def make_event(kind: str, **more: Any) -> bytes:
         return event({"type": kind, "sequence_number": next(numbers), **more}, kind)
 
     begun = _framed(frame) | {"status": "in_progress", "output": [], "usage": None}
-    yield said("response.created", response=begun)
-    yield said("response.in_progress", response=begun)
+    yield make_event("response.created", response=begun)
+    yield make_event("response.in_progress", response=begun)
     for index, item in enumerate(_items(reading, frame)):
         place = {"output_index": index, "item_id": item["id"]}
-        yield said("response.output_item.added", output_index=index, item=_unsaid(item))
+        yield make_event("response.output_item.added", output_index=index, item=_in_progress(item))
         if item["type"] == "message":
             for kind, more in _text_events(item["content"][0]):
-                yield said(kind, **place, content_index=0, **more)
+                yield make_event(kind, **place, content_index=0, **more)
         else:
             kind, name = _argument_events(item)
-            yield said(f"response.{kind}.delta", **place, delta=item[name])
-            yield said(f"response.{kind}.done", **place, **{name: item[name]})
-        yield said("response.output_item.done", output_index=index, item=item)
+            yield make_event(f"response.{kind}.delta", **place, delta=item[name])
+            yield make_event(f"response.{kind}.done", **place, **{name: item[name]})
+        yield make_event("response.output_item.done", output_index=index, item=item)
     whole = answer(reading, frame)
-    yield said(f"response.{whole['status']}", response=whole)
+    yield make_event(f"response.{whole['status']}", response=whole)
 
 
 def read(raw: bytes, *, streamed: bool) -> WireAnswer:
@@ -96,29 +95,29 @@ def _items(reading: WireAnswer, frame: Frame) -> list[dict[str, Any]]:
         message = {"type": "message", "id": f"msg_{frame.id}", "role": "assistant", "status": "completed"}
         items.append(message | {"content": [part]})
     freeform = {tool["name"] for tool in frame.body.get("tools") or () if tool.get("type") == "custom"}
-    for number, wanted in enumerate(reading.tool_requests):
+    for number, request in enumerate(reading.tool_requests):
         head = {
             "id": f"fc_{frame.id}_{number}",
-            "call_id": wanted.id,
-            "name": wanted.name,
+            "call_id": request.id,
+            "name": request.name,
             "status": "completed",
         }
-        if wanted.name in freeform:
-            items.append({"type": "custom_tool_call", **head, "input": _freeform_input(wanted)})
+        if request.name in freeform:
+            items.append({"type": "custom_tool_call", **head, "input": _freeform_input(request)})
         else:
-            items.append({"type": "function_call", **head, "arguments": wanted.arguments})
+            items.append({"type": "function_call", **head, "arguments": request.arguments})
     return items
 
 
-def _freeform_input(wanted: ToolRequest) -> str:
+def _freeform_input(request: ToolRequest) -> str:
     try:
-        return str(parse_json(wanted.arguments)["input"])
+        return str(parse_json(request.arguments)["input"])
     except (ValueError, LookupError, TypeError):
-        return wanted.arguments
+        return request.arguments
 
 
-def _unsaid(item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item as it looks before anything of it has been told."""
+def _in_progress(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item before its content has been sent."""
     empty: dict[str, Any] = {"content": [], "arguments": "", "input": ""}
     blank = {name: value for name, value in empty.items() if name in item}
     return {**item, "status": "in_progress", **blank}
@@ -148,7 +147,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 def _assembled(raw: bytes) -> Mapping[str, Any]:
-    """The response a stream ends with; when it was cut off, what there was of it."""
+    """The final response of a stream; when it was cut off, the items so far."""
     items, text = list[Any](), list[str]()
     for each in read_events(raw):
         kind = str(each.get("type", ""))
@@ -167,21 +166,25 @@ def _assembled(raw: bytes) -> Mapping[str, Any]:
 
 def _reading(response: Mapping[str, Any]) -> WireAnswer:
     items = response["output"]
-    wanted = tuple(
+    tool_requests = tuple(
         _tool_request(item) for item in items if item.get("type") in ("function_call", "custom_tool_call")
     )
     status = str(response.get("status"))
-    ends = {"completed": "tool_calls" if wanted else "stop", "incomplete": "length", "failed": "cut_off"}
+    ends = {
+        "completed": "tool_calls" if tool_requests else "stop",
+        "incomplete": "length",
+        "failed": "cut_off",
+    }
     usage = response.get("usage") or {}
     return WireAnswer(
         "".join(text_of(item.get("content")) for item in items if item.get("type") == "message"),
         Usage(
-            input_tokens=whole_number(usage.get("input_tokens")),
-            cached_tokens=whole_number((usage.get("input_tokens_details") or {}).get("cached_tokens")),
-            output_tokens=whole_number(usage.get("output_tokens")),
-            reasoning_tokens=whole_number((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
+            input_tokens=as_whole_number(usage.get("input_tokens")),
+            cached_tokens=as_whole_number(as_map(usage, "input_tokens_details").get("cached_tokens")),
+            output_tokens=as_whole_number(usage.get("output_tokens")),
+            reasoning_tokens=as_whole_number(as_map(usage, "output_tokens_details").get("reasoning_tokens")),
         ),
-        wanted,
+        tool_requests,
         ends.get(status, status),
     )
 
@@ -195,7 +198,7 @@ UNDERSTOOD = frozenset(
     {
         *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream"),
         *("max_output_tokens", "temperature", "top_p", "text", "reasoning"),
-        # These change nothing about the answer.
+        # These do not affect the answer.
         *("store", "include", "metadata", "user", "prompt_cache_key", "client_metadata", "stream_options"),
         *("safety_identifier", "service_tier", "truncation", "prompt_cache_retention", "background"),
     }
@@ -208,16 +211,16 @@ FREEFORM = {"type": "object", "properties": {"input": {"type": "string"}}, "requ
 error = chat.error
 
 
-def asked(body: Mapping[str, Any], model: str) -> ClientRequest:
-    """Instructions and input items become messages; what only the provider can do is left out."""
+def parse_request(body: Mapping[str, Any], model: str) -> ClientRequest:
+    """Instructions and input items become messages; features of the provider alone are left out."""
     if body.get("previous_response_id"):
         raise ValueError("previous_response_id: earlier responses are not kept here; send the whole input")
     left_out = {name for name, value in body.items() if name not in UNDERSTOOD and value is not None}
     messages = list[dict[str, Any]]()
     if body.get("instructions"):
         messages.append({"role": "system", "content": body["instructions"]})
-    given = body["input"]
-    for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
+    items = body["input"]
+    for item in [{"role": "user", "content": items}] if isinstance(items, str) else items:
         _add(messages, item, left_out)
     request = Request(
         model=model,
@@ -239,7 +242,7 @@ def output_limit(body: Mapping[str, Any]) -> int | None:
 
 
 def with_output_limit(body: Mapping[str, Any], limit: int) -> dict[str, Any]:
-    """OpenAI refuses limits below 16."""
+    """OpenAI rejects limits below 16."""
     return {**body, "max_output_tokens": max(16, limit)}
 
 
@@ -253,16 +256,16 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], left_out: set[
         call = {"name": item["name"], "arguments": arguments}
         _called(messages)["tool_calls"].append({"id": item["call_id"], "type": "function", "function": call})
     elif kind in ("function_call_output", "custom_tool_call_output"):
-        said = item.get("output")
-        content = said if isinstance(said, str) else text_of(said) or json.dumps(said)
+        output = item.get("output")
+        content = output if isinstance(output, str) else text_of(output) or json.dumps(output)
         messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": content})
     elif kind != "reasoning":
-        # A model is not shown the thoughts of another; all else is missed.
+        # Reasoning of another model is dropped silently; everything else is reported.
         left_out.add(f"input of type {kind}")
 
 
 def _called(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """The assistant's turn that a call belongs to: calls follow what it said, each as an item."""
+    """The assistant message that a call belongs to: calls are separate items that follow its text."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
     messages[-1].setdefault("tool_calls", [])
@@ -305,22 +308,22 @@ def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
 
 
 def _parameters(body: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: body[name] for name in ("temperature", "top_p") if body.get(name) is not None}
+    parameters = {name: body[name] for name in ("temperature", "top_p") if body.get(name) is not None}
     if (limit := limit_in(body, "max_output_tokens")) is not None:
-        kept["max_tokens"] = limit
+        parameters["max_tokens"] = limit
     if body.get("tools"):
-        kept |= {name: body[name] for name in ("parallel_tool_calls",) if body.get(name) is not None}
+        parameters |= {name: body[name] for name in ("parallel_tool_calls",) if body.get(name) is not None}
         if (choice := body.get("tool_choice")) is not None:
             named = isinstance(choice, Mapping) and "name" in choice
-            kept["tool_choice"] = (
+            parameters["tool_choice"] = (
                 {"type": "function", "function": {"name": choice["name"]}} if named else choice
             )
     if effort := (body.get("reasoning") or {}).get("effort"):
-        kept["reasoning_effort"] = effort
+        parameters["reasoning_effort"] = effort
     shape = (body.get("text") or {}).get("format") or {}
     if shape.get("type") == "json_schema":
         schema = {name: shape[name] for name in ("name", "schema", "strict") if name in shape}
-        kept["response_format"] = {"type": "json_schema", "json_schema": schema}
+        parameters["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif shape.get("type") == "json_object":
-        kept["response_format"] = {"type": "json_object"}
-    return kept
+        parameters["response_format"] = {"type": "json_object"}
+    return parameters

@@ -122,24 +122,24 @@ class Gateway:
 
     def open(self, caller: Caller) -> Access:
         """Open the access of an attempt."""
-        return self._accesses.open(self._url, caller, self._models.tape)
+        return self._accesses.open(self._url, caller, self._models.recording)
 
     def shut(self, token: str) -> None:
         """Close it. On return, all calls of the attempt have been recorded."""
         self._accesses.shut(token)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        wanted = paths.find(request.method, request.path, request.headers)
-        wire = wanted.wire if wanted else paths.wire_of(request.path, request.headers)
-        if wanted is None:
+        gateway_route = paths.find(request.method, request.path, request.headers)
+        wire = gateway_route.wire if gateway_route else paths.wire_of(request.path, request.headers)
+        if gateway_route is None:
             return _error(wire, 404, f"there is no {request.method} {request.path[:200]} here")
-        if wanted.kind == "health":
+        if gateway_route.kind == "health":
             return _json({"status": "ok", "service": "proctor gateway"})
         access = self._accesses.find(_token(request))
         if access is None:
             return _error(wire, 401, "this token is not valid: it is unknown, or its attempt is over")
-        if wanted.kind == "models":
-            return _json(listed(access.caller.model, wanted.model, wire))
+        if gateway_route.kind == "models":
+            return _json(listed(access.caller.model, gateway_route.model, wire))
         try:
             body = parse_json(await request.read())
         except web.HTTPRequestEntityTooLarge:
@@ -148,15 +148,19 @@ class Gateway:
             return _error(wire, 400, f"the request is not JSON: {cause}")
         if not isinstance(body, dict):
             return _error(wire, 400, "the request is not a JSON object")
-        return await self._answer(request, access, wanted, body)
+        return await self._answer(request, access, gateway_route, body)
 
     async def _answer(
-        self, request: web.BaseRequest, access: OpenAccess, wanted: GatewayRoute, body: Mapping[str, Any]
+        self,
+        request: web.BaseRequest,
+        access: OpenAccess,
+        gateway_route: GatewayRoute,
+        body: Mapping[str, Any],
     ) -> web.StreamResponse:
-        name = wanted.model or str(body.get("model") or "")
+        name = gateway_route.model or str(body.get("model") or "")
         _note_other_model(access, name)
         delivery = Delivery(request)
-        call = GatewayCall(access, wanted, body, name or access.caller.model, delivery)
+        call = GatewayCall(access, gateway_route, body, name or access.caller.model, delivery)
         try:
             await self._answering.answer(call, request.headers)
         except (GatewayRefusal, ModelError) as error:

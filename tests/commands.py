@@ -1,0 +1,80 @@
+"""The command `proctor` as tests run it: in a folder, with an environment and a home of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from command_server import CommandServer
+from proctor.store import Store
+
+
+class Command:
+    """The command `proctor`, with a home in the test's folder."""
+
+    def __init__(self, folder: Path, server: CommandServer) -> None:
+        self.folder = folder
+        self.environment = clean_environment(folder)
+        self._server = server
+
+    def __call__(
+        self, *words: str, environment: Mapping[str, str] = MappingProxyType({}), stdin: str = ""
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run it to its end, in a fork of a process that has loaded it already."""
+        return self._server.run(
+            words, folder=self.folder, environment=self.environment | environment, stdin=stdin
+        )
+
+    def process(
+        self, *words: str, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run it to its end as a shell would, for tests of how it starts."""
+        return subprocess.run(
+            [sys.executable, "-m", "proctor", *words],
+            cwd=self.folder,
+            env=self.environment | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        """Start it as a shell would and go on; whoever starts it ends it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "proctor", *words],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def json(self, *words: str) -> Any:
+        """What it prints with `--json`, read."""
+        return json.loads(self(*words, "--json").stdout)
+
+    @property
+    def program(self) -> list[str]:
+        """What code under test can start in place of `python -m proctor`; it loads nothing again."""
+        return self._server.program
+
+    def open_store(self) -> Store:
+        return Store(
+            self.environment.get("PROCTOR_STORE") or str(self.folder / "proctor-home" / "proctor.db")
+        )
+
+
+def clean_environment(folder: Path) -> dict[str, str]:
+    """As on a machine where nobody has configured anything."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "PROCTOR_HOME": str(folder / "proctor-home"),
+        "GIT_CONFIG_NOSYSTEM": "1",
+    }
