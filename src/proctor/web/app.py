@@ -1,7 +1,4 @@
-"""The server: every route, in one application.
-
-Knows nothing of what the routes do.
-"""
+"""The web application: all routes and the middleware."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -54,9 +51,9 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     inventory.settings_router,
     inventory.manual_router,
 )
-"""Each part of the server, by the function that makes its routes: pages, and what they ask for."""
+"""Functions that make the routes of pages and API."""
 OPEN_ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (otlp.router, agentcore.router)
-"""Parts whose callers are programs that prove who they are in a way of their own; no token is asked here."""
+"""Functions that make routes with their own authentication."""
 
 TOPICS: Sequence[tuple[str, MakeTopic]] = (
     ("runs", live.RunsTopic),
@@ -64,10 +61,10 @@ TOPICS: Sequence[tuple[str, MakeTopic]] = (
     ("session", SessionTopic),
     ("questions", actions.QuestionsTopic),
 )
-"""What can be watched, and who knows of it."""
+"""Topics of live updates."""
 MOST_THREADS = 8
-"""That answer requests. Each has a connection to the store, with a cache of 8 MB; forty, which is what there
-would be, are no quicker on a few cores, and take a third of a gigabyte."""
+"""Request threads. Each has a store connection with a cache of 8 MB; the default of 40 is no faster on a few
+cores and takes 320 MB."""
 
 
 def create_app(site: AppState, **options: Any) -> FastAPI:
@@ -102,7 +99,7 @@ async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
 
 
 class _Static(StaticFiles):
-    """Files of ours. A browser asks each time whether it still has the right one."""
+    """Static files, revalidated by the browser on each use."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """One file."""

@@ -1,13 +1,8 @@
-"""Who may call, and what a browser may do with the answers.
+"""Authentication and request checks: token, cookies, AWS signatures, `Host` and `Origin`.
 
-Every request passes here before anything of it is read. A page of another site must not be able to make
-this one act (its `Origin` is not ours, its `Host` may be a name that was pointed here), a caller without
-the token learns nothing where there is one, and no page of ours runs a script that is not a file of ours.
-
-Routes that tell callers apart by themselves (by signature, by bearer) are exempt from the token, never
-from the rest.
-
-Knows nothing of what the routes do.
+Every request is checked before its body is read: pages of other sites must not trigger actions (cross-site
+requests, DNS rebinding), and without the token nothing is disclosed. Routes with their own authentication are
+exempt from the token only.
 """
 
 import hashlib
@@ -34,9 +29,6 @@ from proctor.web.agentcore.errors import (
 from proctor.web.responses import HEADERS, page
 from proctor.web.state import AppState
 
-# AWS Signature Version 4, as it arrives in an `Authorization` header, checked against a known secret.
-
-
 ALGORITHM = "AWS4-HMAC-SHA256"
 CLOCKS_DIFFER_AT_MOST = timedelta(minutes=15)
 UNRESERVED = "-_.~"
@@ -49,19 +41,19 @@ _FIELDS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedRequest:
-    """What of a request is covered by its signature, as it came over the wire."""
+    """The parts of a raw request that a signature covers."""
 
     method: str
     path: str
-    """As it was sent, still percent-encoded."""
+    """Percent-encoded, as sent."""
     query: str
     headers: Mapping[str, str]
-    """By name in lower case."""
+    """By lower-case name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """A signature that is well-formed, recent, and by a key we know."""
+    """An AWS Signature Version 4: well-formed, recent, with a known access key."""
 
     request: SignedRequest
     secret: str
@@ -73,7 +65,7 @@ class Signature:
     signature: str
 
     def check(self, body: bytes) -> None:
-        """Raise unless this is what the holder of the secret signed."""
+        """Raise unless the signature matches the request and this body."""
         expected = hmac.new(self._signing_key(), self._string_to_sign(body).encode(), hashlib.sha256)
         if not hmac.compare_digest(expected.hexdigest(), self.signature):
             raise SignatureRefused(
@@ -99,7 +91,7 @@ class Signature:
             f"{name}:{' '.join(request.headers.get(name, '').split())}"
             for name in self.signed_headers.split(";")
         ]
-        # The hash is always of what really arrived: an unsigned payload is no signature of a request.
+        # Always the hash of the received body: unsigned payloads are not accepted.
         payload = hashlib.sha256(body).hexdigest()
         lines = (request.method, _canonical_path(request.path), _canonical_query(request.query))
         return "\n".join((*lines, *headers, "", self.signed_headers, payload))
@@ -108,7 +100,7 @@ class Signature:
 def signature_of(
     request: SignedRequest, secrets: Mapping[str, str], *, service: str, now: datetime
 ) -> Signature:
-    """Read a request's signature; refuse one that no body could make right."""
+    """Read the signature of a request; raises if it is invalid whatever the body is."""
     fields = _FIELDS.fullmatch(request.headers.get("authorization", "").strip())
     if fields is None:
         raise SignatureRefused(
@@ -140,7 +132,7 @@ def signature_of(
 
 
 def _secret_of(key_id: str, secrets: Mapping[str, str]) -> str:
-    # Key ids are no secret, yet how long a wrong one takes should not tell which ones there are.
+    # In constant time, so that the duration does not reveal key IDs.
     secret = ""
     for known, value in secrets.items():
         if hmac.compare_digest(known.encode(), key_id.encode()):
@@ -176,7 +168,7 @@ def _check_time(stamp: str, day: str, now: datetime) -> None:
 
 
 def _canonical_path(path: str) -> str:
-    # Each segment is encoded once more, so that what was encoded already (%3A) becomes %253A.
+    # Encoded twice, as the algorithm requires: %3A becomes %253A.
     return quote(path or "/", safe=f"/{UNRESERVED}")
 
 
@@ -190,16 +182,13 @@ def _normalized(text: str) -> str:
     return quote(unquote(text), safe=UNRESERVED)
 
 
-# Who may call: by signature, by bearer token, or everybody where neither is configured.
-
-
 TOKEN_KEY_ID = "proctor"
-"""The access key id whose secret is the server's token."""
+"""The access key ID whose secret is the server's token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceGuard:
-    """What callers have to show."""
+    """Authenticates by signature or bearer token; accepts everybody if neither is configured."""
 
     token: str
     access_keys: Mapping[str, str]
@@ -207,7 +196,7 @@ class ServiceGuard:
     def admit(
         self, request: SignedRequest, *, service: str, bearer_status: int, now: datetime
     ) -> Signature | None:
-        """Refuse a caller, or say what is left to check once the body is there."""
+        """Raise for an unauthenticated caller; the signature to check once the body is read."""
         if not self.token and not self.access_keys:
             return None
         authorization = request.headers.get("authorization", "")
@@ -231,13 +220,13 @@ class ServiceGuard:
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 MOST_BODY_BYTES = 16 * 1024 * 1024
-"""Larger than the largest plan; what a page sends has to fit into memory."""
+"""Larger than the largest plan; bodies are read into memory."""
 PUBLIC = ("/login", "/static/", "/favicon.ico")
-"""What may be seen without the token: how to give it."""
+"""Paths that need no token: the login page."""
 
 
 class RequestGuard:
-    """Stands before all routes."""
+    """ASGI middleware that checks every request."""
 
     def __init__(self, app: ASGIApp, site: AppState, exempt: Sequence[BaseRoute] = ()) -> None:
         self._app = app
@@ -245,7 +234,7 @@ class RequestGuard:
         self._exempt = exempt
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer in the routes' place."""
+        """Pass a request on, or reject it."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -281,7 +270,7 @@ class RequestGuard:
         return self._login_redirect(scope)
 
     def _login_redirect(self, scope: Scope) -> Response:
-        """A page was asked for: with the token in its address it opens, without that address."""
+        """For pages: with the token in the URL, set the cookie and redirect; otherwise, to the login page."""
         path, query = scope["path"], parse_qsl(scope["query_string"].decode("latin-1"))
         presented = dict(query).get("token", "")
         rest = [(name, value) for name, value in query if name != "token"]
@@ -294,17 +283,17 @@ class RequestGuard:
 
 
 def refused(status: int, problem: str, remedy: str = "") -> JSONResponse:
-    """An answer that says why not, in the shape all our errors have."""
+    """An error response."""
     return JSONResponse({"error": {"problem": problem, "remedy": remedy}}, status_code=status)
 
 
 def is_token(presented: str, token: str) -> bool:
-    """Whether this is the token, in a time that does not tell how near it was."""
+    """Whether this is the token; compared in constant time."""
     return hmac.compare_digest(presented.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
 
 
 def has_cookie(headers: Mapping[str, str], token: str) -> bool:
-    """Whether the browser has shown the token before."""
+    """Whether the request has the login cookie."""
     try:
         cookies = SimpleCookie(headers.get("cookie", ""))
     except CookieError:
@@ -314,14 +303,14 @@ def has_cookie(headers: Mapping[str, str], token: str) -> bool:
 
 
 def set_cookie(response: Response, token: str) -> None:
-    """Let this browser in from now on. The cookie proves the token and does not hold it."""
+    """Set the login cookie: a digest of the token, not the token."""
     response.set_cookie(
         _cookie_name(token), _cookie_value(token), httponly=True, samesite="strict", max_age=30 * 24 * 3600
     )
 
 
 def _cookie_name(token: str) -> str:
-    # Cookies know no ports: two servers on one machine must not throw each other's away.
+    # Cookies are shared across ports: servers on one machine need different names.
     return f"proctor-{_digest(token, 'name')[:8]}"
 
 
@@ -334,7 +323,7 @@ def _digest(token: str, purpose: str) -> str:
 
 
 def _name(host: str) -> str:
-    """The name in a `Host` header, without its port."""
+    """The host name in a `Host` header, without the port."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
@@ -342,12 +331,12 @@ def _name(host: str) -> str:
 
 
 def _is_from_here(scope: Scope, headers: Headers) -> bool:
-    """Whether a request that may change something comes from a page of ours, or from no page at all."""
+    """Whether a request is safe, same-origin, or not from a browser."""
     if scope["type"] == "http" and scope["method"] in SAFE_METHODS:
         return True
     if origin := headers.get("origin"):
         try:
-            # Not the scheme: behind a proxy that encrypts, ours is another.
+            # The scheme is ignored: a proxy may terminate TLS.
             return urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
         except ValueError:
             return False
@@ -370,7 +359,7 @@ def _with_headers(send: Send) -> Send:
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
             if not headers.get("cache-control"):
-                # What pages show changes all the time, and some of it is secret.
+                # Responses change all the time, and may be confidential.
                 headers["cache-control"] = "no-store"
         await send(message)
 
@@ -378,18 +367,15 @@ def _with_headers(send: Send) -> Send:
 
 
 def own_names(hosts: Iterable[str]) -> frozenset[str]:
-    """The names a server on these addresses is rightly called by."""
+    """The host names accepted for a server on these addresses."""
     return frozenset({"localhost", "127.0.0.1", "::1", *(host.lower() for host in hosts)})
-
-
-# Let a browser in that shows the token.
 
 
 MOST_BYTES = 10_000
 
 
 def router(site: AppState) -> APIRouter:
-    """The page that asks for the token, and takes it."""
+    """The login page."""
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/login")
@@ -413,6 +399,6 @@ def router(site: AppState) -> APIRouter:
 
 
 def _inside(path: str) -> str:
-    """A path on this server; anything else becomes the first page."""
+    """A path on this server; anything else becomes `/`."""
     good = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if good else "/"

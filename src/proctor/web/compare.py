@@ -1,9 +1,7 @@
-"""The Compare page: runs, or the parts of one, held against each other, and two sessions side by side.
+"""The Compare page: compare runs or the groups of one run, and two sessions side by side.
 
-What was compared once is kept while the runs stay as they are: reading a hundred thousand items anew for
-each look at the items that disagree would be slow.
-
-Knows nothing of statistics.
+Comparisons are cached as long as their runs do not change: reading all items again for each window would be
+slow.
 """
 
 import json
@@ -48,12 +46,12 @@ Cache = OrderedDict[Hashable, tuple[Any, T]]
 MOST_RUNS = 12
 MOST_REPEATS = 10
 MOST_CACHED = 8
-"""Comparisons that are kept; each holds the values of every item in it."""
+"""Cached comparisons; each has the values of all its items."""
 Text = Annotated[str, Query(max_length=300)]
 
 Runs = Annotated[
     list[str],
-    Query(alias="run", max_length=MOST_RUNS, description="The first is what others are held against."),
+    Query(alias="run", max_length=MOST_RUNS, description="The first is the baseline."),
 ]
 
 By = Annotated[str, Query(max_length=200, description="Compare the levels of a factor of one run.")]
@@ -63,11 +61,11 @@ Metrics = Annotated[
     Query(alias="metric", max_length=50, description="success, cost, time, tokens, score:NAME, metric:NAME."),
 ]
 
-Pair = Annotated[Literal["", "item", "scenario", "session"], Query(description="Empty: what fits.")]
+Pair = Annotated[Literal["", "item", "scenario", "session"], Query(description="Empty: automatic.")]
 
 Gates = Annotated[
     list[Annotated[str, Field(max_length=300)]],
-    Query(alias="gate", max_length=20, description="What must hold of the difference: success>=-0.02."),
+    Query(alias="gate", max_length=20, description="Condition on the difference: success>=-0.02."),
 ]
 
 Mixed = Annotated[bool, Query(description="Also compare scores of different versions of an evaluator.")]
@@ -75,14 +73,14 @@ Mixed = Annotated[bool, Query(description="Also compare scores of different vers
 
 @dataclass(frozen=True, slots=True)
 class _CompareQuery:
-    """What is to be compared."""
+    """Runs or groups to compare."""
 
     runs: tuple[str, ...]
     by: str
     pair: str
 
     def check(self) -> None:
-        """Raise where there is nothing to compare."""
+        """Raise if there is nothing to compare."""
         if self.by and len(self.runs) != 1:
             raise UsageError("a factor divides one run\nChoose one run, or no factor.")
         if not self.by and len(self.runs) < 2:
@@ -90,7 +88,7 @@ class _CompareQuery:
 
 
 def router(site: AppState) -> APIRouter:
-    """The pages, and what they ask."""
+    """The Compare pages and their routes."""
     routes = APIRouter(tags=["compare"], responses=ERRORS)
     cache = _RecentComparisons(site)
 
@@ -104,7 +102,7 @@ def router(site: AppState) -> APIRouter:
         title = "Two sessions"
         return page(request, "compare_sessions.html", title=title, left=ids[0], right=ids[1])
 
-    @routes.get("/api/compare", summary="What the difference between runs, or parts of one, is worth")
+    @routes.get("/api/compare", summary="Compare runs, or groups of one run")
     def compared(
         run: Runs,
         by: By = "",
@@ -113,13 +111,13 @@ def router(site: AppState) -> APIRouter:
         mixed: Mixed = False,
         gate: Gates = [],  # noqa: B006
     ) -> ComparisonAnswer:
-        """Paired by task, with intervals; all comparisons of one answer are corrected together."""
+        """Paired by task, with confidence intervals, corrected for multiple comparisons."""
         comparison = cache.comparison(_CompareQuery(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
         return comparison_answer(comparison, _high_is_bad(site, run))
 
     @routes.get(
         "/api/compare/report",
-        summary="A comparison as a page to keep",
+        summary="A comparison as an HTML report",
         response_class=Response,
         responses={200: {"content": {"text/html": {}}, "description": "The page."}},
     )
@@ -134,7 +132,7 @@ def router(site: AppState) -> APIRouter:
         comparison = cache.comparison(_CompareQuery(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
         return HTMLResponse(comparison_html(comparison), headers={"content-security-policy": REPORT_POLICY})
 
-    @routes.get("/api/compare/items", summary="The tasks on which two groups came to something different")
+    @routes.get("/api/compare/items", summary="Tasks with different results in two groups")
     def items(
         run: Runs,
         metric: Annotated[str, Query(max_length=300)],
@@ -146,7 +144,7 @@ def router(site: AppState) -> APIRouter:
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
         limit: Annotated[int, Query(ge=1, le=200)] = 25,
     ) -> DisagreementsAnswer:
-        """The largest differences first."""
+        """Largest differences first."""
         groups = cache.groups(_CompareQuery(tuple(run), by, pair))
         candidate = candidate or groups.names[1]
         differing = disagreements(groups, metric, candidate, search=search, direction=direction)
@@ -180,7 +178,7 @@ def router(site: AppState) -> APIRouter:
 
 
 class _RecentComparisons:
-    """Comparisons that were made lately, as long as their runs are as they were."""
+    """Cache of recent comparisons, valid while their runs do not change."""
 
     def __init__(self, site: AppState) -> None:
         self._site = site
@@ -189,7 +187,7 @@ class _RecentComparisons:
         self._comparisons: Cache[Comparison] = OrderedDict()
 
     def groups(self, query: _CompareQuery) -> Groups:
-        """What is compared with what."""
+        """The groups of a query."""
         query.check()
         read, now = self._site.store.read, self._site.now()
 
@@ -203,11 +201,11 @@ class _RecentComparisons:
     def comparison(
         self, query: _CompareQuery, metrics: tuple[str, ...], mixed: bool, gates: tuple[str, ...] = ()
     ) -> Comparison:
-        """What the differences are worth, and whether they are what they must be."""
+        """The comparison of a query, with the verdicts of its gates."""
         conditions = [gate_of(text) for text in gates]
         groups = self.groups(query)
         if conditions and not metrics:
-            # A gate takes nothing away from what is compared without it.
+            # Gates must not reduce the compared metrics.
             plain = self.comparison(query, (), mixed)
             metrics = tuple(dict.fromkeys(each.metric for each in plain.contrasts))
 
@@ -218,7 +216,7 @@ class _RecentComparisons:
 
     def _cached(self, cache: Cache[T], query: _CompareQuery, key: Hashable, make: Callable[[], T]) -> T:
         state = self._state(query.runs)
-        # One at a time: two who look at the same would else read all of it twice.
+        # One at a time, so that concurrent requests do not read the same items twice.
         with self._lock:
             if key not in cache or cache[key][0] != state:
                 cache[key] = (state, make())
@@ -228,18 +226,18 @@ class _RecentComparisons:
             return cache[key][1]
 
     def _state(self, runs: Iterable[str]) -> tuple[Any, ...]:
-        """What differs whenever the items of the runs, or what was said of them, may have changed."""
+        """A value that changes whenever items or scores of the runs may have changed."""
         read, now = self._site.store.read, self._site.now()
         batches = [read.batch(run, now) for run in runs]
         counts = [tuple(pages.status_counts(read, batch["runId"]).values()) for batch in batches]
-        # Scores are also given by evaluations of later.
+        # Later evaluations add scores.
         last = last_change(read)
         stands = [(batch["runId"], batch["status"], batch["finishedAt"]) for batch in batches]
         return (*stands, *counts, last["at"], last["end"])
 
 
 def _high_is_bad(site: AppState, runs: Sequence[str]) -> tuple[str, ...]:
-    """The evaluators of which a high value is a bad sign, as the job that judged was told."""
+    """The evaluators whose high values are bad, according to the evaluation."""
     for run in runs:
         try:
             return high_is_bad(evaluation_of(site.store, run, site.now()).document)
@@ -249,7 +247,7 @@ def _high_is_bad(site: AppState, runs: Sequence[str]) -> tuple[str, ...]:
 
 
 def comparison_answer(comparison: Comparison, bad: Sequence[str]) -> ComparisonAnswer:
-    """A comparison with its words and plots; of the evaluators in `bad`, a high value is a bad sign."""
+    """A comparison with its sentences and charts; `bad`: evaluators whose high values are bad."""
     metrics = dict.fromkeys(each.metric for each in comparison.contrasts)
     return ComparisonAnswer(
         groups=list(comparison.groups),
@@ -317,7 +315,7 @@ def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> ChartSh
 
 
 def _sessions(site: AppState, items: Sequence[ComparedItem]) -> dict[tuple[str, str], ComparedSide]:
-    """Each item with the session that shows it."""
+    """Each item with its session."""
     sides: dict[tuple[str, str], ComparedSide] = {}
     for run_id in dict.fromkeys(item.run_id for item in items):
         ids = list(dict.fromkeys(item.item_id for item in items if item.run_id == run_id))

@@ -1,7 +1,4 @@
-"""The answers about evaluators, evaluation jobs and people's labels, member by member.
-
-Knows nothing of where the answers come from.
-"""
+"""Response schemas of comparisons, evaluations and human labels. Part of the API manual."""
 
 from typing import Any
 
@@ -9,97 +6,97 @@ from pydantic import Field
 
 from proctor.web.run_schemas import ChartShape, RowModel
 
-# The answers about comparisons, member by member.
-
 
 class MeanShape(RowModel):
-    """One group's mean on a metric, over tasks."""
+    """Mean of a metric over the tasks of a group."""
 
     value: float | None
     low: float | None
     high: float | None
     items: int
     tasks: int
-    said: str = Field(default="", description="The value as people read it.")
+    said: str = Field(default="", description="The formatted value.")
 
 
 class DifferenceShape(RowModel):
-    """How much the candidate lies above the baseline."""
+    """Difference of candidate and baseline."""
 
     value: float
-    low: float | None = Field(description="Null, as `high` and `p`: too few to say.")
+    low: float | None = Field(description="Null, like `high` and `p`: not enough data.")
     high: float | None
-    p: float | None = Field(description="Before the correction for all comparisons made together.")
+    p: float | None = Field(description="Without correction for multiple comparisons.")
     effect_size: float | None
     smallest_detectable: float | None
-    runs_needed: int | None = Field(description="Of each group, or pairs, to find one of this size.")
+    runs_needed: int | None = Field(
+        description="Runs per group, or pairs, needed to detect a difference of this size."
+    )
     is_paired: bool
     test: str
-    said: str = Field(default="", description="The difference as people read it, with its sign.")
-    interval: str = Field(default="", description="The interval as people read it.")
+    said: str = Field(default="", description="The formatted difference, with sign.")
+    interval: str = Field(default="", description="The formatted interval.")
 
 
 class ContrastShape(RowModel):
-    """One candidate against the baseline, on one metric."""
+    """One candidate compared with the baseline on one metric."""
 
     metric: str
     baseline: str
     candidate: str
     baseline_mean: MeanShape
     candidate_mean: MeanShape
-    difference: DifferenceShape | None = Field(description="Null: it cannot be said.")
-    p_corrected: float | None = Field(description="By Holm, for all comparisons of this answer.")
+    difference: DifferenceShape | None = Field(description="Null: not enough data.")
+    p_corrected: float | None = Field(description="Holm-corrected for all comparisons of the response.")
     pairs: int
     unpaired: int
     pairs_needed: int | None
-    errors: tuple[int, int] = Field(description="Items of each that failed through no fault of theirs.")
+    errors: tuple[int, int] = Field(description="Items of each group with infrastructure errors.")
     if_errors_failed: float | None
     is_significant: bool
     finding: str = Field(description="`higher`, `lower`, `none shown` or `cannot be said`.")
     is_better: bool | None = Field(
-        description="Null where nothing was found or nobody can say what is better."
+        description="Null: no significant difference, or the direction is unknown."
     )
-    words: str = Field(description="What it comes to, in a sentence or two.")
+    words: str = Field(description="The result in a sentence or two.")
     remarks: list[str]
 
 
 class GateShape(RowModel):
-    """What a condition says of a candidate."""
+    """The verdict of a gate on a candidate."""
 
     gate: str
     candidate: str
     verdict: str = Field(description="`pass`, `fail` or `inconclusive`.")
-    words: str = Field(description="Why.")
-    more_pairs: int | None = Field(description="About how many more would decide it; null: cannot be said.")
+    words: str = Field(description="The reason.")
+    more_pairs: int | None = Field(description="Estimate of further pairs needed; null: unknown.")
 
 
 class ComparisonAnswer(RowModel):
-    """What a difference is worth."""
+    """A comparison."""
 
     groups: list[str] = Field(description="The first is the baseline.")
     paired_by: str
-    varied: list[str] = Field(description="The inputs that differ between the groups.")
+    varied: list[str] = Field(description="Inputs that differ between the groups.")
     stand_ins: list[str]
-    metrics: list[str] = Field(description="All that could be compared.")
+    metrics: list[str] = Field(description="All metrics that can be compared.")
     contrasts: list[ContrastShape]
-    charts: list[ChartShape] = Field(description="One for each metric.")
-    verdict: str | None = Field(
-        description="Of all gates together: one that fails fails all. Null: there are none."
-    )
+    charts: list[ChartShape] = Field(description="One per metric.")
+    verdict: str | None = Field(description="Verdict of all gates; one failure fails all. Null: no gates.")
     gates: list[GateShape]
 
 
 class ComparedSide(RowModel):
-    """An item on one side of a disagreement."""
+    """An item of one group."""
 
     run_id: str
     item_id: str
-    session_id: str | None = Field(description="Its last attempt; of an evaluation, the session it judged.")
+    session_id: str | None = Field(
+        description="Session of its last attempt; for evaluations, the evaluated session."
+    )
     status: str
 
 
 class DisagreementShape(RowModel):
-    """A task that came out differently."""
+    """A task with different results."""
 
     words: str
     baseline: float
@@ -113,7 +110,7 @@ class DisagreementShape(RowModel):
 
 
 class DisagreementsAnswer(RowModel):
-    """A window of the tasks that came out differently, the largest differences first."""
+    """A window of tasks with different results, largest differences first."""
 
     metric: str
     candidate: str
@@ -123,33 +120,33 @@ class DisagreementsAnswer(RowModel):
 
 
 class RatingShape(RowModel):
-    """One answer of a scale."""
+    """One rating of a scale."""
 
     label: str
-    value: float | None = Field(description="Null: a label and no more.")
+    value: float | None = Field(description="Null: categorical.")
 
 
 class EvaluatorShape(RowModel):
-    """An evaluator that can be named."""
+    """An evaluator."""
 
-    name: str = Field(description="What scores call it.")
-    id: str = Field(description="What a request calls it.")
-    level: str = Field(description="`session`, `trace` or `tool_call`; empty where a definition is broken.")
+    name: str = Field(description="Name in scores.")
+    id: str = Field(description="ID in requests.")
+    level: str = Field(description="`session`, `trace` or `tool_call`; empty: invalid definition.")
     kind: str = Field(description="`judge`, `program`, `code` or `derived`.")
     asks_model: bool
     source: str = Field(description="`Proctor`, a file, or `the store`.")
     judges: str
-    reference: str = Field(default="", description="The ground truth it can use, or needs.")
+    reference: str = Field(default="", description="Ground truth it uses or needs.")
     needs_reference: bool = False
     ratings: list[RatingShape] = Field(default=[])
-    problem: str = Field(default="", description="Why it cannot be used; empty when it can.")
+    problem: str = Field(default="", description="Why it cannot be used; empty: usable.")
 
 
 class EvaluatorsAnswer(RowModel):
-    """The evaluators there are."""
+    """The evaluators."""
 
     evaluators: list[EvaluatorShape]
-    judge: str = Field(description="Who judges where nobody is named.")
+    judge: str = Field(description="Default judge model.")
 
 
 class EstimateShape(RowModel):
@@ -162,7 +159,7 @@ class EstimateShape(RowModel):
 
 
 class EvaluatorSummary(RowModel):
-    """What one version of an evaluator came to, on one dimension."""
+    """Results of one evaluator version on one dimension."""
 
     evaluator: str
     asked_as: str
@@ -175,14 +172,14 @@ class EvaluatorSummary(RowModel):
     if_failures_were_zero: float | None
     sessions: int
     labels: dict[str, int]
-    wavering: float | None = Field(description="Standard deviation of single votes about the same thing.")
+    wavering: float | None = Field(description="Standard deviation of votes on the same target.")
     high_is_bad: bool
     cost_usd: float | None
-    labels_chart: str = Field(default="", description="How often each label was given, as SVG.")
+    labels_chart: str = Field(default="", description="Label frequencies, as SVG.")
 
 
 class EvaluationLine(RowModel):
-    """A job in the list of jobs."""
+    """A line of the list of evaluations."""
 
     id: str
     name: str
@@ -192,17 +189,17 @@ class EvaluationLine(RowModel):
     evaluators: list[str]
     is_online: bool
     sessions: int
-    counts: dict[str, int] = Field(description="Items by status; an item is a session and an evaluator.")
+    counts: dict[str, int] = Field(description="Items (session × evaluator) by status.")
     item_count: int
     finished_count: int
-    averages: list[EvaluatorSummary] = Field(description="Without their plots.")
+    averages: list[EvaluatorSummary] = Field(description="Without charts.")
     cost_usd: float | None
     budget_usd: float | None
     details: list[str] = Field(description="Why it failed or stopped.")
 
 
 class EvaluationPage(RowModel):
-    """One page of the jobs there are, newest first."""
+    """A page of the list of evaluations, newest first."""
 
     evaluations: list[EvaluationLine]
     total: int
@@ -210,16 +207,16 @@ class EvaluationPage(RowModel):
 
 
 class InsightShape(RowModel):
-    """Something an insight found in one session or in several."""
+    """A finding of an insight in one or more sessions."""
 
     insight: str
-    found: str = Field(description="A failure's kind, an intent, an approach.")
-    example: str = Field(description="What the judge said about one of the sessions.")
-    sessions: list[str] = Field(description="As their source calls them.")
+    found: str = Field(description="Failure category, intent or approach.")
+    example: str = Field(description="Explanation of the judge for one session.")
+    sessions: list[str] = Field(description="Session names of the source.")
 
 
 class EvaluationAnswer(EvaluationLine):
-    """A job, what it was asked and what it came to."""
+    """An evaluation: request and results."""
 
     description: str
     source: dict[str, Any]
@@ -232,38 +229,36 @@ class EvaluationAnswer(EvaluationLine):
     ignored: int
     tokens: int
     remarks: list[str]
-    chart: str = Field(description="The averages, as SVG; empty when there are none.")
-    insights: list[InsightShape] = Field(description="The most frequent first.")
+    chart: str = Field(description="Averages, as SVG; empty: none.")
+    insights: list[InsightShape] = Field(description="Most frequent first.")
 
 
 class SessionScore(RowModel):
-    """What one evaluator came to in one session."""
+    """Results of one evaluator in one session."""
 
     evaluator: str
     dimension: str
     mean: float | None
     results: int
     failed: int
-    label: str = Field(description="The label, where only one was given.")
+    label: str = Field(description="The label, if there is only one.")
 
 
 class JudgedSession(RowModel):
-    """A session of a job."""
+    """An evaluated session."""
 
     session_id: str
     words: str
-    lowest: float | None = Field(
-        description="Its worst result; where a high value is bad, 1 less that value."
-    )
+    lowest: float | None = Field(description="Lowest score; where high values are bad, 1 − value.")
     mean: float | None
     results: int
     failed: int
-    is_open: bool = Field(description="Not all of it has been judged yet.")
+    is_open: bool = Field(description="Evaluation is incomplete.")
     scores: list[SessionScore]
 
 
 class JudgedSessions(RowModel):
-    """A window of the sessions of a job."""
+    """A window of evaluated sessions."""
 
     sessions: list[JudgedSession]
     offset: int
@@ -271,7 +266,7 @@ class JudgedSessions(RowModel):
 
 
 class VerdictShape(RowModel):
-    """One result, with its reasons."""
+    """One score with its explanation."""
 
     evaluator: str
     digest: str = ""
@@ -287,14 +282,14 @@ class VerdictShape(RowModel):
 
 
 class Verdicts(RowModel):
-    """The results of a job about one session."""
+    """The scores of one session."""
 
     session_id: str
     verdicts: list[VerdictShape]
 
 
 class LabelShape(RowModel):
-    """What one person says."""
+    """The label of one person."""
 
     who: str
     label: str
@@ -304,26 +299,26 @@ class LabelShape(RowModel):
 
 
 class LabelledThing(RowModel):
-    """Something an evaluator has judged, and what people say of it."""
+    """An evaluated target with its human labels."""
 
     evaluator: str
     dimension: str
     level: str
     target: str
-    verdict: VerdictShape | None = Field(description="The last one; null: it was labelled and never judged.")
+    verdict: VerdictShape | None = Field(description="Latest score; null: labeled but not evaluated.")
     labels: list[LabelShape]
-    ratings: list[RatingShape] = Field(description="What can be said; empty: anything.")
+    ratings: list[RatingShape] = Field(description="Rating scale; empty: free.")
 
 
 class LabelsAnswer(RowModel):
-    """All that was judged or labelled in one session."""
+    """Scores and labels of one session."""
 
     session_id: str
     things: list[LabelledThing]
 
 
 class ConfusionShape(RowModel):
-    """How often people said the one and the judge the other."""
+    """A cell of the confusion matrix."""
 
     human: str
     judge: str
@@ -331,13 +326,13 @@ class ConfusionShape(RowModel):
 
 
 class JudgeShape(RowModel):
-    """How good a judge is, as far as people have said what they think."""
+    """Agreement of a judge with human labels."""
 
     evaluator: str
     dimension: str
     level: str
     labels: int
-    things: int = Field(description="Labelled things that it has judged as well.")
+    things: int = Field(description="Targets with both label and score.")
     sessions: int
     people: int
     agreement: EstimateShape
@@ -345,13 +340,13 @@ class JudgeShape(RowModel):
     weighted: bool
     alpha: EstimateShape
     human_alpha: float | None
-    bias: EstimateShape = Field(description="The judge's value less the people's; above 0 it is too kind.")
+    bias: EstimateShape = Field(description="Judge minus human value; above 0: too lenient.")
     confusion: list[ConfusionShape]
     words: str
     remarks: list[str]
 
 
 class JudgesAnswer(RowModel):
-    """The judges that people have given labels for, the most labelled first."""
+    """Judges with human labels, most labeled first."""
 
     judges: list[JudgeShape]

@@ -1,4 +1,4 @@
-"""The Evaluations pages: every job there is, and one job with what it found."""
+"""The Evaluations pages and their API: list, results, sessions, reports."""
 
 import json
 import threading
@@ -50,36 +50,33 @@ from proctor.web.run_views import RunLine, RunLines
 from proctor.web.runs import REPORT_POLICY
 from proctor.web.state import AppState
 
-# An evaluation job as an answer: how far it is, and what each evaluator found so far.
-
-
 MOST_CACHED = 500
 MOST_INSIGHTS = 100
-"""That a page shows; files and the command line have them all."""
+"""Insights on the page; files and command line have all."""
 REST = 5
-"""Times as long as adding up took, before it is done again for a job under way."""
+"""Results of a running evaluation are cached for this multiple of the time they took."""
 NO_COUNTS = {"queued": 0, "running": 0, "success": 0, "fail": 0, "timeout": 0, "error": 0}
 
 
 class EvaluationLines:
-    """Makes answers of jobs, from any thread."""
+    """Makes responses for evaluations, with cached results; thread-safe."""
 
     def __init__(self, site: AppState) -> None:
         self._site = site
         self._runs = RunLines(site)
         self._cached: dict[tuple[str, str, str], EvaluationResults] = {}
         self._recent: dict[str, tuple[float, EvaluationResults]] = {}
-        """Of jobs under way: until when they may be told, and what was found."""
+        """Of running evaluations: expiry and results."""
         self._lock = threading.Lock()
 
     def of(self, ids: Sequence[str]) -> list[EvaluationLine]:
-        """The lines of these jobs."""
+        """The lines of these evaluations."""
         jobs = [evaluation_of(self._site.store, id_, self._site.now()) for id_ in ids]
         runs = {run.runId: run for run in self._runs.named(ids)}
         return [EvaluationLine(**self._line(job, runs.get(job.id), plots=False)) for job in jobs]
 
     def answer(self, evaluation: str) -> EvaluationAnswer:
-        """One job, whole, by its id or the beginning of it."""
+        """A complete evaluation, by ID or prefix."""
         job = evaluation_of(self._site.store, evaluation, self._site.now())
         results = self.results(job)
         run = next(iter(self._runs.named([job.id])), None)
@@ -111,7 +108,7 @@ class EvaluationLines:
         ]
 
     def results(self, job: EvaluationState) -> EvaluationResults:
-        """What a job came to, as far as it is."""
+        """The results of an evaluation so far."""
         key = (job.id, job.state, timestamp(job.updated_at))
         began = time.monotonic()
         with self._lock:
@@ -155,7 +152,7 @@ class EvaluationLines:
 
 
 def find_job(site: AppState, evaluation: str) -> EvaluationState:
-    """A job by its whole id; what is stopped or deleted must not be guessed."""
+    """An evaluation by its full ID, for changes."""
     job = evaluation_of(site.store, evaluation, site.now())
     if job.id != evaluation:
         raise NotFound(f"there is no evaluation {evaluation}\nIt may have been deleted already.")
@@ -163,7 +160,7 @@ def find_job(site: AppState, evaluation: str) -> EvaluationState:
 
 
 def summary_shape(result: EvaluatorResult, *, plots: bool) -> EvaluatorSummary:
-    """What an evaluator came to, as an answer."""
+    """The response shape of an evaluator's results."""
     drawn = labels_chart(result) if plots and result.labels else ""
     return EvaluatorSummary(
         **{name: value for name, value in asdict(result).items() if name in _SAME},
@@ -174,7 +171,7 @@ def summary_shape(result: EvaluatorResult, *, plots: bool) -> EvaluatorSummary:
 
 
 def estimate_shape(estimate: Estimate | Rate) -> EstimateShape:
-    """A figure with its interval, as an answer."""
+    """The response shape of an estimate."""
     n = estimate.n if isinstance(estimate, Estimate) else estimate.trials
     return EstimateShape(value=estimate.value, low=estimate.low, high=estimate.high, n=n)
 
@@ -189,19 +186,19 @@ def _have_averages(results: Sequence[EvaluatorResult]) -> bool:
     return any(result.average.value is not None for result in results)
 
 
-EvaluationId = Annotated[str, Path(description="The job's id.", max_length=200)]
+EvaluationId = Annotated[str, Path(description="ID of the evaluation.", max_length=200)]
 Order = Literal["lowest", "mean", "failed", "session", "position"]
 
 
 class ChangedEvaluation(RowModel):
-    """What became of a job that was stopped or deleted."""
+    """The state of a stopped or deleted evaluation."""
 
     id: str
     state: str
 
 
 def router(site: AppState) -> APIRouter:
-    """The pages, and what they ask."""
+    """The Evaluations pages and their routes."""
     routes = APIRouter(tags=["evaluations"], responses=ERRORS)
     lines = EvaluationLines(site)
 
@@ -228,9 +225,9 @@ def router(site: AppState) -> APIRouter:
             is_sealed=is_sealed,
         )
 
-    @routes.get("/api/evaluations", summary="The jobs there are, newest first")
+    @routes.get("/api/evaluations", summary="List evaluations, newest first")
     def listed(
-        search: Annotated[str, Query(max_length=200, description="Text in the id.")] = "",
+        search: Annotated[str, Query(max_length=200, description="Text in the ID.")] = "",
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     ) -> EvaluationPage:
@@ -240,22 +237,25 @@ def router(site: AppState) -> APIRouter:
         all_ = evaluations.jobs_page(site.store.read, "", limit=1, offset=0)[1] if search else total
         return EvaluationPage(evaluations=lines.of(ids), total=total, all=all_)
 
-    @routes.get("/api/evaluations/{evaluation_id}", summary="A job, and what it found so far")
+    @routes.get("/api/evaluations/{evaluation_id}", summary="An evaluation and its results so far")
     def one(evaluation_id: EvaluationId) -> EvaluationAnswer:
         return lines.answer(evaluation_id)
 
-    @routes.get("/api/evaluations/{evaluation_id}/sessions", summary="Its sessions, the lowest scores first")
+    @routes.get(
+        "/api/evaluations/{evaluation_id}/sessions",
+        summary="The sessions of an evaluation, lowest scores first",
+    )
     def sessions(
         evaluation_id: EvaluationId,
-        evaluator: Annotated[str, Query(max_length=500, description="By this one's scores alone.")] = "",
+        evaluator: Annotated[str, Query(max_length=500, description="Only scores of this evaluator.")] = "",
         dimension: Annotated[str, Query(max_length=500)] = "",
-        search: Annotated[str, Query(max_length=500, description="Text in what the session is called.")] = "",
+        search: Annotated[str, Query(max_length=500, description="Text in the session name.")] = "",
         order: Order = "lowest",
         descending: bool = False,
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
     ) -> JudgedSessions:
-        """Sorted and cut by the store. Where a high value is bad, 1 less that value counts."""
+        """Sorted by the store. Where high values are bad, 1 − value counts."""
         job = evaluation_of(site.store, evaluation_id, site.now())
         filter_ = JudgedFilter(
             evaluator=evaluator.replace("\0", ""),
@@ -266,27 +266,29 @@ def router(site: AppState) -> APIRouter:
         return _sessions(site, job.id, filter_, order, descending=descending, offset=offset, limit=limit)
 
     @routes.get(
-        "/api/evaluations/{evaluation_id}/sessions/{session_id}", summary="Its results about one session"
+        "/api/evaluations/{evaluation_id}/sessions/{session_id}", summary="The results of one session"
     )
     def verdicts(evaluation_id: EvaluationId, session_id: SessionId) -> Verdicts:
         job = evaluation_of(site.store, evaluation_id, site.now())
         rows = evaluations.verdicts_of(site.store.read, job.id, session_id.replace("\0", ""))
         return Verdicts(session_id=session_id, verdicts=[verdict_shape(row) for row in rows])
 
-    @routes.post("/api/evaluations/{evaluation_id}/stop", summary="Stop a job; what is judged stays")
+    @routes.post(
+        "/api/evaluations/{evaluation_id}/stop", summary="Stop an evaluation; results so far are kept"
+    )
     def stop(evaluation_id: EvaluationId) -> ChangedEvaluation:
         job = stop_evaluation(site.store, find_job(site, evaluation_id).id, site.now)
         return ChangedEvaluation(id=job.id, state=job.state)
 
-    @routes.delete("/api/evaluations/{evaluation_id}", summary="Take a finished job off the list")
+    @routes.delete("/api/evaluations/{evaluation_id}", summary="Remove a finished evaluation from the list")
     def delete(evaluation_id: EvaluationId) -> ChangedEvaluation:
-        """Its results stay readable for those who know where they were written."""
+        """Its results stay readable in the log group."""
         job = delete_evaluation(site.store, find_job(site, evaluation_id).id, site.now())
         return ChangedEvaluation(id=job.id, state=job.state)
 
     @routes.get(
         "/api/evaluations/{evaluation_id}/records",
-        summary="Every single result as a line of JSON",
+        summary="All results as JSON lines",
         response_class=Response,
         responses={200: {"content": {"application/x-ndjson": {}}, "description": "The file."}},
     )
@@ -297,16 +299,19 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get(
         "/api/evaluations/{evaluation_id}/report",
-        summary="What a job came to, as a page to keep",
+        summary="The report of an evaluation",
         response_class=Response,
         responses={
-            200: {"content": {"text/html": {}, "text/markdown": {}, "text/plain": {}}, "description": "It."}
+            200: {
+                "content": {"text/html": {}, "text/markdown": {}, "text/plain": {}},
+                "description": "The report.",
+            }
         },
     )
     def report(
         evaluation_id: EvaluationId,
         format_: Annotated[Literal["html", "md"], Query(alias="format")] = "html",
-        download: Annotated[bool, Query(description="To be kept, not shown.")] = False,
+        download: Annotated[bool, Query(description="Send as an attachment.")] = False,
     ) -> Response:
         job = evaluation_of(site.store, evaluation_id, site.now())
         headers = {"content-disposition": f'attachment; filename="{job.id}.{format_}"'} if download else {}
@@ -324,7 +329,7 @@ def router(site: AppState) -> APIRouter:
 
 
 def verdict_shape(row: Mapping[str, Any]) -> VerdictShape:
-    """A score as an answer."""
+    """The response shape of a score."""
     return VerdictShape(
         **{name: row[name] for name in ("evaluator", "level", "target", "dimension", "value", "label")},
         digest=row["evaluatorDigest"],

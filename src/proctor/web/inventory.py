@@ -1,9 +1,7 @@
-"""Models and agents: what is found here, and whether it answers.
+"""The Models, Settings and API manual pages.
 
-Each answer is that of the command which says the same in a terminal (`proctor models`, `agents`, `doctor`),
-run as a process of its own: looking around starts programs and waits for servers.
-
-Knows nothing of models or agents itself.
+Models and agents are listed and tried by commands (`proctor models`, `agents`, `doctor`) in own processes,
+since discovery starts programs and waits for servers.
 """
 
 import asyncio
@@ -26,7 +24,7 @@ from proctor.web.state import AppState
 LISTING_SECONDS = 60
 TRYING_SECONDS = 240
 AT_ONCE = 2
-"""Such commands at a time, however many pages ask."""
+"""Commands in parallel."""
 Name = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -38,11 +36,11 @@ class PriceShape(BaseModel):
 
 
 class ModelFound(BaseModel):
-    """A model that can be asked from here, or that is configured."""
+    """A reachable or configured model."""
 
     name: str
     source: str
-    """Who has it."""
+    """Its provider."""
     answers: bool
     """Whether its server lists it."""
     remark: str
@@ -53,15 +51,15 @@ class ModelFound(BaseModel):
 
 
 class ModelsFound(BaseModel):
-    """The models there are."""
+    """The models."""
 
     models: list[ModelFound]
     silent: dict[str, str]
-    """Providers whose list could not be had, and why."""
+    """Providers whose list is unavailable, and why."""
 
 
 class AgentFound(BaseModel):
-    """An agent that can be handed work."""
+    """An agent."""
 
     name: str
     ready: bool
@@ -72,24 +70,24 @@ class AgentFound(BaseModel):
 
 
 class AgentsFound(BaseModel):
-    """The agents there are."""
+    """The agents."""
 
     agents: list[AgentFound]
 
 
 class TrialRequest(BaseModel):
-    """Whom to try."""
+    """A model or agent to try."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: Name | None = None
-    """Make one small call of it; with an agent, that works on this one."""
+    """Make one small call to it; with an agent, the model of the agent."""
     agent: Name | None = None
-    """Give it a task of one file, in a repository made for it."""
+    """Run it on a small task in a temporary repository."""
 
 
 class TrialAnswer(BaseModel):
-    """What became of a trial."""
+    """The result of a trial."""
 
     well: bool
     said: str
@@ -97,7 +95,7 @@ class TrialAnswer(BaseModel):
 
 
 def router(site: AppState) -> APIRouter:
-    """The page, and what it asks."""
+    """The Models page and its routes."""
     routes = APIRouter(tags=["models and agents"])
     at_once = asyncio.Semaphore(AT_ONCE)
 
@@ -117,15 +115,15 @@ def router(site: AppState) -> APIRouter:
     def show_page(request: Request) -> Response:
         return page(request, "models.html", title="Models and agents")
 
-    @routes.get("/api/models", summary="The models that can be asked from here", responses=ERRORS)
+    @routes.get("/api/models", summary="List reachable models", responses=ERRORS)
     async def models() -> ModelsFound:
         return ModelsFound.model_validate(await answer(["models", "--json"], LISTING_SECONDS))
 
-    @routes.get("/api/agents", summary="The agents, and whether each can be used here", responses=ERRORS)
+    @routes.get("/api/agents", summary="List agents and whether each is usable", responses=ERRORS)
     async def agents() -> AgentsFound:
         return AgentsFound.model_validate(await answer(["agents", "--json"], LISTING_SECONDS))
 
-    @routes.post("/api/trials", summary="Try a model or an agent, once and for real", responses=ERRORS)
+    @routes.post("/api/trials", summary="Try a model or an agent with a real call", responses=ERRORS)
     async def try_out(trial: TrialRequest) -> TrialAnswer:
         named = [f"--{name}={value}" for name, value in trial.model_dump(exclude_none=True).items()]
         if not named:
@@ -138,14 +136,11 @@ def router(site: AppState) -> APIRouter:
     return routes
 
 
-# The manual of the JSON interface, as a page of ours: it loads nothing from outside.
-
-
 METHODS = ("get", "post", "put", "delete", "patch")
 
 
 def manual_router(_: AppState) -> APIRouter:
-    """The page."""
+    """The manual of the HTTP interface, from its OpenAPI document."""
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/api/docs")
@@ -212,7 +207,7 @@ def _schema_of(part: Mapping[str, Any] | None) -> str:
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
-    """A schema in a word or two."""
+    """A short name of a schema."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if several := schema.get("anyOf") or schema.get("oneOf"):
@@ -224,49 +219,46 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return str(schema.get("type", "anything"))
 
 
-# Settings: what this server stands on, and which providers it could ask. Never a key.
-
-
 SUFFIX = "_BASE_URL"
 
 
 class ProviderSetting(BaseModel):
-    """A provider, and whether it could be asked."""
+    """A provider and whether its key is present."""
 
     name: str
     address: str
-    """Empty: it has none yet."""
+    """Empty: not configured."""
     keyVariable: str  # noqa: N815  names as in the API
-    """The variable its key is looked for in. Empty: it wants none."""
+    """Environment variable of its key. Empty: needs none."""
     key: str
-    """`present`, `missing`, or `not needed`. The key itself is never told."""
+    """`present`, `missing`, or `not needed`. Never the key itself."""
 
 
 class Settings(BaseModel):
-    """What the server stands on."""
+    """Settings of the server."""
 
     version: str
     python: str
     store: str
     home: str
     folder: str
-    """Where relative paths of plans that are typed in begin."""
+    """Base of relative paths in typed plans."""
     token: bool
-    """Whether callers must show one."""
+    """Whether a token is required."""
     accessKeys: list[str]  # noqa: N815
-    """Ids of the access keys that requests can be signed with."""
+    """IDs of access keys for signed requests."""
     providers: list[ProviderSetting]
 
 
 def settings_router(site: AppState) -> APIRouter:
-    """The page, and what it shows."""
+    """The Settings page and its route."""
     routes = APIRouter(tags=["settings"])
 
     @routes.get("/settings", include_in_schema=False)
     def show_page(request: Request) -> Response:
         return page(request, "settings.html", title="Settings")
 
-    @routes.get("/api/settings", summary="What this server stands on")
+    @routes.get("/api/settings", summary="The settings of the server")
     def settings() -> Settings:
         return Settings(
             version=__version__,
@@ -283,7 +275,7 @@ def settings_router(site: AppState) -> APIRouter:
 
 
 def _providers(environment: Mapping[str, str]) -> Iterator[ProviderSetting]:
-    """Those we know, then those the user has an address of."""
+    """Known providers, then those the environment defines."""
     usual = {variable for known in PROVIDERS.values() for variable in known.base_variables}
     own = sorted(
         name.removesuffix(SUFFIX).lower()
@@ -307,7 +299,7 @@ def _provider(name: str, endpoint: Endpoint) -> ProviderSetting:
 
 
 def _harmless(address: str) -> str:
-    """An address without what might be a secret: a user and password, a query."""
+    """An address without user, password and query, which may be secret."""
     try:
         parts = urlsplit(address)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -64,7 +64,7 @@ def _file_name(listing: EvaluatorListing) -> str:
 
 
 def ratings_of(site: AppState, evaluator: str, dimension: str = "") -> list[RatingShape]:
-    """What an evaluator may answer; nothing when that is not known, or anything goes."""
+    """The rating scale of an evaluator; empty: unknown or free."""
     if evaluator in MATCHINGS or evaluator in {PREFIX + name for name in JUDGED}:
         return _ratings(builtin_listing(evaluator).ratings)
     document: Mapping[str, Any] | None = site.store.definitions.document(evaluator)
@@ -108,7 +108,7 @@ STRENGTHS = ((0.8, "almost perfect"), (0.6, "substantial"), (0.4, "moderate"), (
 
 
 class NewLabel(RowModel, extra="forbid"):
-    """What somebody thinks."""
+    """A human label."""
 
     evaluator: Annotated[Word, Field(min_length=1)]
     who: Word = ""
@@ -120,35 +120,33 @@ class NewLabel(RowModel, extra="forbid"):
 
 
 def router(site: AppState) -> APIRouter:
-    """What the labels component and the Judges section ask."""
+    """The routes of labels and judges."""
     routes = APIRouter(tags=["labels"], responses=ERRORS)
     cache = _Judges(site)
 
-    @routes.get(
-        "/api/sessions/{session_id}/labels", summary="What was judged in a session, and what people say"
-    )
+    @routes.get("/api/sessions/{session_id}/labels", summary="Scores and human labels of a session")
     def listed(session_id: SessionId) -> LabelsAnswer:
         return _answer(site, find_session(site, session_id)["id"])
 
-    @routes.post("/api/sessions/{session_id}/labels", summary="Say what you think; again replaces it")
+    @routes.post("/api/sessions/{session_id}/labels", summary="Label a session; replaces your earlier label")
     def give(session_id: SessionId, new_label: NewLabel) -> LabelsAnswer:
-        """One person has one opinion of one thing in the eyes of one evaluator."""
+        """Each person has one label per evaluator, dimension and target."""
         id_ = find_session(site, session_id)["id"]
         site.store.save_label(_label(site, id_, new_label), site.now())
         return _answer(site, id_)
 
-    @routes.get("/api/judges", summary="How far evaluators agree with people")
+    @routes.get("/api/judges", summary="Agreement of evaluators with human labels")
     def how_good(
         evaluator: Annotated[str, Query(max_length=500, description="Only this one.")] = "",
     ) -> JudgesAnswer:
-        """From the verdicts and labels that are there; nobody is asked again."""
+        """Computed from existing scores and labels; makes no model calls."""
         return JudgesAnswer(judges=cache.of(evaluator.replace("\0", "")))
 
     return routes
 
 
 class _Judges:
-    """Answers about judges, kept until there is something new: an interval takes two thousand drawings."""
+    """Cache of judges' calibration, valid until scores or labels change: bootstrap intervals are slow."""
 
     def __init__(self, site: AppState) -> None:
         self._site = site
@@ -175,7 +173,7 @@ class _Judges:
 
 
 def judge_shape(judge: LabeledJudge) -> JudgeShape:
-    """A judge as an answer."""
+    """The response shape of a judge."""
     calibration = judge.calibration
     return JudgeShape(
         evaluator=judge.evaluator,
@@ -196,7 +194,7 @@ def judge_shape(judge: LabeledJudge) -> JudgeShape:
             for (human, machine), count in sorted(calibration.confusion.items())
         ],
         words=_summary(judge),
-        # How to ask again is a matter of the command line.
+        # The option exists only on the command line.
         remarks=[remark.replace(" (--repeats 3)", "") for remark in calibration.remarks],
     )
 
@@ -230,7 +228,7 @@ def _label(site: AppState, session_id: str, new_label: NewLabel) -> Label:
 
 
 def _on_scale(ratings: Sequence[RatingShape], label: str, value: float | None) -> tuple[str, float | None]:
-    """What was said in the words of the scale, with what that is worth; as it is, where there is none."""
+    """Label and value on the rating scale; unchanged if there is none."""
     if label:
         for rating in ratings:
             if rating.label.casefold() == label.casefold():
@@ -258,7 +256,7 @@ def _level(site: AppState, session_id: str, target: str) -> Level:
 
 def _answer(site: AppState, session_id: str) -> LabelsAnswer:
     rows = [row for row in transcripts.scores(site.store.read, session_id) if _is_about(row, session_id)]
-    # Ordered by time: a later verdict replaces an earlier one in the eyes of a reader.
+    # Ordered by time: later scores replace earlier ones.
     verdicts: dict[Key, ScoreRow] = {_key(row): row for row in rows}
     labels: dict[Key, list[LabelRow]] = {}
     for label in site.store.labels(session_ids=[session_id]):

@@ -45,10 +45,10 @@ Moment = Annotated[str, Field(max_length=40, pattern=r"^[0-9T:.Z+ -]*$")]
 
 
 class SessionSource(RowModel, extra="forbid"):
-    """Where the sessions are. Every list that is empty lets all pass."""
+    """Source of sessions. Empty lists select all."""
 
     kind: Literal["arrived", "runs", "files"] = Field(
-        description="What arrived by telemetry or import; what was carried out here; files to be imported."
+        description="Received or imported sessions; sessions of Proctor runs; files to import."
     )
     log_groups: Words = Field(default=[])
     services: Words = Field(default=[])
@@ -56,7 +56,7 @@ class SessionSource(RowModel, extra="forbid"):
     run_ids: Words = Field(default=[])
     jobs: Words = Field(default=[])
     models: Words = Field(default=[])
-    paths: Words = Field(default=[], description="Files or folders of the server's machine.")
+    paths: Words = Field(default=[], description="Files or folders on the server.")
     file_kind: Annotated[str, Field(max_length=40, pattern=r"^[a-z0-9_-]*$")] = ""
     start: Moment = Field(default="", description="Active at or after: 2026-01-31T14:00Z.")
     end: Moment = Field(default="", description="Active before.")
@@ -100,7 +100,7 @@ class NewEvaluation(RowModel, extra="forbid"):
     concurrency: Annotated[int, Field(ge=1, le=1000)] | None = None
     description: Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
     ground_truth: Annotated[str, Field(max_length=MOST_BYTES)] = Field(
-        default="", description="YAML or JSON, as a file of ground truth has it."
+        default="", description="YAML or JSON, in the format of a ground-truth file."
     )
 
     def pending(self, folder: Path) -> PendingEvaluationRequest:
@@ -133,23 +133,23 @@ class ReceivedTraces(RowModel):
 
 
 class SourcesAnswer(RowModel):
-    """Where sessions have arrived that were not carried out here."""
+    """Sources of received sessions."""
 
     arrived: list[ReceivedTraces]
-    file_kinds: list[str] = Field(description="What files can be; the first finds out.")
+    file_kinds: list[str] = Field(description="Import formats; the first detects the format.")
 
 
 class SessionPreview(RowModel):
-    """The sessions a source comes to."""
+    """The sessions that a source selects."""
 
     sessions: int
-    ignored: int = Field(description="Found beyond the most that are to be judged.")
+    ignored: int = Field(description="Sessions beyond the maximum.")
     examples: list[str] = Field(description="The most recent ones.")
-    problem: str = Field(default="", description="Why it comes to none.")
+    problem: str = Field(default="", description="Why no session is selected.")
 
 
 class EvaluatorForecast(RowModel):
-    """What one evaluator is going to take."""
+    """Estimated effort of one evaluator."""
 
     evaluator: str
     level: str
@@ -161,7 +161,7 @@ class EvaluatorForecast(RowModel):
 
 
 class CheckedEvaluation(RowModel):
-    """What a job is going to take, or what is wrong with it."""
+    """Estimate of an evaluation, or its problems."""
 
     problems: list[PlanProblem]
     sessions: int | None = None
@@ -171,50 +171,50 @@ class CheckedEvaluation(RowModel):
 
 
 class GroundTruthText(RowModel, extra="forbid"):
-    """Ground truth as it is typed in."""
+    """Typed ground truth."""
 
     text: Annotated[str, Field(max_length=MOST_BYTES)]
 
 
 class GroundTruthCheck(RowModel):
-    """What is wrong with ground truth, or what it says."""
+    """Problems or contents of ground truth."""
 
     problems: list[PlanProblem]
     name: str = ""
     entries: int = 0
-    sessions: list[str] = Field(default=[], description="Session ids it names, at most a hundred.")
+    sessions: list[str] = Field(default=[], description="Session IDs in it, at most a hundred.")
     scenarios: list[str] = Field(default=[])
 
 
 class StartedEvaluation(RowModel):
-    """A job that is under way."""
+    """A started evaluation."""
 
     id: str
 
 
 class Upload(RowModel, extra="forbid"):
-    """A file of the browser's machine."""
+    """An uploaded file."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     text: Annotated[str, Field(max_length=12_000_000)]
 
 
 class Uploaded(RowModel):
-    """Where it is now."""
+    """Path of the uploaded file on the server."""
 
     path: str
 
 
 def router(site: AppState) -> APIRouter:
-    """What New Evaluation asks."""
+    """The routes of the New Evaluation page."""
     routes = APIRouter(prefix="/api/evaluations", tags=["evaluations"], responses=ERRORS)
 
-    @routes.get("/evaluators", summary="The evaluators that can be named")
+    @routes.get("/evaluators", summary="List evaluators")
     def evaluators() -> EvaluatorsAnswer:
         judge = str(site.evaluation.get("judge") or "")
         return EvaluatorsAnswer(evaluators=evaluator_shapes(site), judge=judge)
 
-    @routes.get("/sources", summary="Where sessions have arrived")
+    @routes.get("/sources", summary="List sources of received sessions")
     def sources() -> SourcesAnswer:
         build_sessions(site.store, site.now())
         rows = evaluations.log_groups(site.store.read)
@@ -222,20 +222,20 @@ def router(site: AppState) -> APIRouter:
             arrived=[ReceivedTraces.model_validate(row) for row in rows], file_kinds=import_kinds()
         )
 
-    @routes.post("/preview", summary="The sessions a source comes to")
+    @routes.post("/preview", summary="Preview the sessions of a source")
     def preview(source: SessionSource) -> SessionPreview:
         return _preview(site, source)
 
-    @routes.post("/truth", summary="What is wrong with ground truth, or what it says")
+    @routes.post("/truth", summary="Check ground truth")
     def truth(typed: GroundTruthText) -> GroundTruthCheck:
         return _check_truth(typed.text)
 
-    @routes.post("/files", status_code=201, summary="Bring a file of records to be judged")
+    @routes.post("/files", status_code=201, summary="Upload a file of sessions to evaluate")
     def upload(uploaded: Upload) -> Uploaded:
         if site.store.data_keys.is_encrypted:
             raise UsageError(
-                "the store is sealed, and a file that is brought here would lie open beside it\n"
-                "Bring it into the store:  proctor import auto FILE"
+                "the store is encrypted, and an uploaded file would not be\n"
+                "Import it into the store:  proctor import auto FILE"
             )
         safe = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(uploaded.name).name).strip(".-") or "records"
         folder = site.kept / "uploads" / secrets.token_hex(6)
@@ -243,7 +243,7 @@ def router(site: AppState) -> APIRouter:
         (folder / safe).write_text(uploaded.text, encoding="utf-8", errors="replace")
         return Uploaded(path=str(folder / safe))
 
-    @routes.post("/check", summary="What a job is going to take; start nothing")
+    @routes.post("/check", summary="Check and estimate an evaluation; start nothing")
     async def check(evaluation: NewEvaluation) -> CheckedEvaluation:
         try:
             return await asyncio.wait_for(asyncio.to_thread(_check, site, evaluation), CHECK_SECONDS)
@@ -253,9 +253,9 @@ def router(site: AppState) -> APIRouter:
         except UsageError as error:
             return CheckedEvaluation(problems=problems_of(error))
 
-    @routes.post("", status_code=201, summary="Start a job")
+    @routes.post("", status_code=201, summary="Start an evaluation")
     def start(new: NewEvaluation) -> StartedEvaluation:
-        """Answers as soon as the job is written down and its process has begun."""
+        """Responds as soon as the evaluation is in the store and its process has started."""
         prepared = prepare(new.pending(site.folder), site.context)
         evaluation = open_prepared(prepared, site.context, is_detached=True)
         execute_evaluation(site, evaluation.id)

@@ -1,14 +1,4 @@
-"""Who may call, and what a browser may do with the answers.
-
-Every request passes here before anything of it is read. A page of another site must not be able to make
-this one act (its `Origin` is not ours, its `Host` may be a name that was pointed here), a caller without
-the token learns nothing where there is one, and no page of ours runs a script that is not a file of ours.
-
-Routes that tell callers apart by themselves (by signature, by bearer) are exempt from the token, never
-from the rest.
-
-Knows nothing of what the routes do.
-"""
+"""Responses: pages from templates, errors in one shape, security headers."""
 
 from functools import cache
 from typing import Any
@@ -36,11 +26,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-"""On every answer. A route that sends a document of its own may set another policy, which then stays."""
-
-
-# How answers look: pages from templates, errors in one shape.
-
+"""Headers of every response; a route may set another content security policy."""
 
 NAVIGATION = (
     ("/", "Batches"),
@@ -53,7 +39,7 @@ NAVIGATION = (
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong, and what to do about it."""
+    """A problem and its remedy."""
 
     problem: str
     remedy: str = ""
@@ -62,27 +48,27 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """The body of every answer that is no success."""
+    """The body of every error response."""
 
     error: ErrorDetail
 
 
-# Declared for one status, referred to for the others: for each anew, it would take most of a server's start.
+# A reference for all statuses but one: a model for each would slow down the start of the server.
 _ERROR = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}}}
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"description": "It cannot be had so.", "model": ErrorAnswer},
-    404: {"description": "There is no such thing.", "content": _ERROR},
-    422: {"description": "The request is not well formed.", "content": _ERROR},
-    500: {"description": "The server, or its machine, could not do it.", "content": _ERROR},
-    502: {"description": "Whoever was asked for it did not answer well.", "content": _ERROR},
-    503: {"description": "The store cannot be read, or not without its key.", "content": _ERROR},
+    400: {"description": "The request is invalid.", "model": ErrorAnswer},
+    404: {"description": "Not found.", "content": _ERROR},
+    422: {"description": "The request does not match the schema.", "content": _ERROR},
+    500: {"description": "Internal server error.", "content": _ERROR},
+    502: {"description": "An external service or command failed.", "content": _ERROR},
+    503: {"description": "The store is unavailable, or its key is missing.", "content": _ERROR},
 }
-"""For `responses=` of a route that can fail."""
+"""`responses=` of routes that can fail."""
 
 
 def page(request: Request, template: str, *, title: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """A page: a template of ours that extends `base.html`."""
+    """A page from a template."""
     html = (
         _templates()
         .get_template(template)
@@ -98,7 +84,7 @@ def error_response(status: int, problem: str, remedy: str = "", **place: int | N
 
 
 def install_errors(app: FastAPI) -> None:
-    """Have whatever goes wrong in a route answered in words: as JSON, or as a page to whoever wants one."""
+    """Install the exception handlers: JSON errors for the API, error pages for browsers."""
 
     @app.exception_handler(ProctorError)
     async def _proctor(request: Request, error: ProctorError) -> Response:
@@ -128,23 +114,23 @@ def install_errors(app: FastAPI) -> None:
     @app.exception_handler(OSError)
     async def _machine(request: Request, error: OSError) -> Response:
         where = f" at {error.filename}" if error.filename else ""
-        problem = f"the machine did not let the server do it{where}: {error.strerror or type(error).__name__}"
-        remedy = "Look whether Proctor's home is there, may be written to, and has room left."
+        problem = f"operating system error{where}: {error.strerror or type(error).__name__}"
+        remedy = "Check that Proctor's home exists, is writable, and has free space."
         return _answer(request, 500, problem, remedy)
 
     @app.exception_handler(Exception)
     async def _internal(request: Request, _: Exception) -> Response:
-        # Nothing of the error itself: it may hold what somebody said. Where the server runs, it is printed.
-        problem, remedy = "the server made a mistake", "What it was is told where `proctor serve` runs."
+        # Without the exception, which may contain transcripts; `proctor serve` prints it.
+        problem, remedy = "internal server error", "See the output of `proctor serve`."
         answer = _answer(request, 500, problem, remedy)
-        # Sent from outside of the guard, which would else put them on.
+        # Sent outside of the middleware that adds them.
         answer.headers.update({**HEADERS, "cache-control": "no-store"})
         return answer
 
 
 def _problem_and_remedy(request: Request, error: HTTPException) -> tuple[str, str]:
-    """Problem and remedy of what no route of ours has said."""
-    path, every = request.url.path, "Every address of the HTTP interface is told at /api/docs."
+    """Problem and remedy of an error that Starlette raised."""
+    path, every = request.url.path, "The HTTP interface is documented at /api/docs."
     if error.status_code == 404:
         return f"there is nothing at {path}", every
     if error.status_code == 405:
@@ -162,7 +148,7 @@ def _answer(request: Request, status: int, problem: str, remedy: str) -> Respons
 
 @cache
 def _templates() -> Environment:
-    # A name that is not given is a mistake of ours; it must not become an empty place on a page.
+    # A missing variable is a bug and must not render as empty text.
     return Environment(
         loader=PackageLoader("proctor.web"),
         autoescape=True,

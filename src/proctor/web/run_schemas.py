@@ -1,7 +1,4 @@
-"""The answers about a session, its transcript and its branch, member by member.
-
-Knows nothing of where the answers come from.
-"""
+"""Response schemas of runs, items and sessions. Their descriptions are part of the API manual."""
 
 from typing import Annotated, Any
 
@@ -9,67 +6,59 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-# What the answers about runs and sessions have in common, member by member, as the interface documents it.
-
-
-RunId = Annotated[str, Path(description="The run's id, or an unambiguous beginning of it.", max_length=200)]
-SessionId = Annotated[
-    str, Path(description="The session's id, or an unambiguous beginning of it.", max_length=300)
-]
+RunId = Annotated[str, Path(description="Run ID or an unambiguous prefix.", max_length=200)]
+SessionId = Annotated[str, Path(description="Session ID or an unambiguous prefix.", max_length=300)]
 
 
 class RowModel(BaseModel):
-    """An answer whose members are spelled as in the tables."""
+    """A schema with camel-case members, as in the tables."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, from_attributes=True)
 
 
 class ChartShape(RowModel):
-    """A plot."""
+    """A chart."""
 
     caption: str
     svg: str
 
 
 class ChartsAnswer(RowModel):
-    """The plots of a run, or of a session."""
+    """The charts of a run or session."""
 
     by: str = ""
-    remark: str = Field(default="", description="Why there is no plot where one might be expected.")
+    remark: str = Field(default="", description="Why a chart is missing.")
     charts: list[ChartShape]
 
 
 class TextShape(RowModel):
-    """A text, or the beginning of a long one."""
+    """A text, or the start of a long one."""
 
     text: str
-    size: int = Field(description="Of the whole: characters; bytes where only the beginning was read.")
-    is_cut: bool = Field(description="Whether there is more behind it.")
+    size: int = Field(description="Characters of the whole text; bytes if only the start was read.")
+    is_cut: bool = Field(description="Whether the text is truncated.")
 
 
 class TextAnswer(TextShape):
-    """A piece of a long text."""
+    """Part of a long text."""
 
     offset: int
 
 
-# The answers about a run and its items, member by member.
-
-
 class PoolShape(RowModel):
-    """What is asked of one provider and model."""
+    """Concurrency of calls to one provider and model."""
 
     name: str
-    limit: int = Field(description="Calls at once; what was found out so far.")
+    limit: int = Field(description="Current limit of concurrent calls.")
     in_use: int
     waiting: int
-    refused: int = Field(description="How often the provider said that it was too much.")
+    refused: int = Field(description="Rate-limit errors of the provider.")
     waited_seconds: float
-    held_seconds: float = Field(description="Until calls are let through again; 0 when they are.")
+    held_seconds: float = Field(description="Seconds until calls resume; 0: not paused.")
 
 
 class RunningShape(RowModel):
-    """An item under way."""
+    """A running item."""
 
     item_id: str
     session_id: str
@@ -82,30 +71,30 @@ class RunningShape(RowModel):
 
 
 class RunState(RowModel):
-    """How far a run is: what changes while it is carried out."""
+    """State of a run: what changes while it is executed."""
 
     run_id: str
     status: str
     reason: str
     finished_at: str | None
-    is_stopping: bool = Field(description="Somebody has asked it to stop, and it has not yet.")
-    counts: dict[str, int] = Field(description="Items by status; every status is there.")
+    is_stopping: bool = Field(description="A stop was requested and has not completed.")
+    counts: dict[str, int] = Field(description="Items by status, with every status.")
     item_count: int
     finished_count: int
     tokens: int
-    cost_usd: float | None = Field(description="Null: no price is known, which is not the same as free.")
+    cost_usd: float | None = Field(description="Null: unknown price.")
     budget_usd: float | None
-    spent_usd: float = Field(description="What was charged to the budget.")
-    reserved_usd: float = Field(description="What is set aside for attempts under way.")
+    spent_usd: float = Field(description="Charged to the budget.")
+    reserved_usd: float = Field(description="Reserved for running attempts.")
     elapsed_seconds: float
     items_per_minute: float | None
     eta_seconds: float | None
     pools: list[PoolShape]
-    running: list[RunningShape] = Field(description="Those that take longest, at most ten.")
+    running: list[RunningShape] = Field(description="The ten longest-running items.")
 
 
 class AgentModelShape(RowModel):
-    """An agent and a model that work together, and how many items they have."""
+    """An agent and model, and the number of their items."""
 
     agent: str
     model: str
@@ -113,7 +102,7 @@ class AgentModelShape(RowModel):
 
 
 class StandInShape(RowModel):
-    """An agent or model that only rehearsed."""
+    """A mock agent or model."""
 
     agent: str
     model: str
@@ -131,19 +120,19 @@ class RunAnswer(RunState):
     proctor_version: str
     makers: list[AgentModelShape]
     stand_ins: list[StandInShape]
-    factors: list[str] = Field(description="What its items can be grouped by.")
-    has_analysis: bool = Field(description="Whether this kind of job has an analysis of its own.")
+    factors: list[str] = Field(description="Factors to group items by.")
+    has_analysis: bool = Field(description="Whether its job has an analysis.")
 
 
 class PlanAnswer(RowModel):
-    """The plan a run was made from."""
+    """The plan of a run."""
 
     path: str
     text: str
 
 
 class ItemShape(RowModel):
-    """An item, with the beginning of its prompt and of its error."""
+    """An item, with the start of its prompt and error."""
 
     id: str
     position: int
@@ -158,8 +147,8 @@ class ItemShape(RowModel):
     error: str
     started_at: str | None
     finished_at: str | None
-    seconds: float | None = Field(description="From its start to its end.")
-    session_id: str | None = Field(description="Of its last attempt.")
+    seconds: float | None = Field(description="Duration.")
+    session_id: str | None = Field(description="Session of its last attempt.")
     iter_sha: str | None
     tokens_total: int
     tool_calls: int
@@ -171,19 +160,19 @@ class ItemsAnswer(RowModel):
 
     items: list[ItemShape]
     offset: int
-    total: int = Field(description="How many items there are in these statuses that hold the text.")
-    counts: dict[str, int] = Field(description="The items that hold the text, by status.")
+    total: int = Field(description="Items that match search and statuses.")
+    counts: dict[str, int] = Field(description="Items that match the search, by status.")
 
 
 class SteeringAnswer(RowModel):
-    """What became of a run that was asked to stop or to go on."""
+    """Status of a run after a stop, resume or retry."""
 
     run_id: str
     status: str
 
 
 class AttemptShape(RowModel):
-    """One attempt at the same item."""
+    """One attempt at the item."""
 
     id: str
     attempt: int
@@ -195,7 +184,7 @@ class AttemptShape(RowModel):
 
 
 class StepShape(RowModel):
-    """One step of a session: an agent's run, a turn, a trace."""
+    """One step of a session: an agent iteration, turn or trace."""
 
     step: int
     start_time: str | None
@@ -217,10 +206,10 @@ class StepShape(RowModel):
 
 
 class ScoreShape(RowModel):
-    """One judgement."""
+    """One score."""
 
-    session_id: str = Field(description="The session it was recorded with.")
-    judged_session_id: str = Field(description="The session it is about; empty: that same one.")
+    session_id: str = Field(description="Session that recorded the score.")
+    judged_session_id: str = Field(description="Evaluated session; empty: the same.")
     evaluator: str
     level: str
     target: str
@@ -234,7 +223,7 @@ class ScoreShape(RowModel):
 
 
 class MergeShape(RowModel):
-    """One try to bring the work onto the base branch."""
+    """One merge attempt."""
 
     started_at: str | None
     base_branch: str
@@ -248,7 +237,7 @@ class MergeShape(RowModel):
 
 
 class MetricShape(RowModel):
-    """A number or a label measured at one step."""
+    """A numeric or categorical metric of one step."""
 
     name: str
     step: int
@@ -257,18 +246,18 @@ class MetricShape(RowModel):
 
 
 class ItemOfSession(RowModel):
-    """What a session was asked to do."""
+    """The item of a session."""
 
     id: str
     prompt: TextShape
     repeat: int
     status: str
     factors: dict[str, Any]
-    details: dict[str, Any] = Field(description="What else was asked; empty when it is long.")
+    details: dict[str, Any] = Field(description="Further settings; empty if long.")
 
 
 class SessionAnswer(RowModel):
-    """A session: everything but its transcript."""
+    """A session without its transcript."""
 
     id: str
     run_id: str | None
@@ -310,13 +299,13 @@ class SessionAnswer(RowModel):
     steps: list[StepShape]
     scores: list[ScoreShape]
     merges: list[MergeShape]
-    metrics: list[MetricShape] = Field(description="At most two thousand.")
+    metrics: list[MetricShape] = Field(description="At most 2,000.")
     last_position: int
     event_count: int
 
 
 class EventShape(RowModel):
-    """Something that was said or done. Which members it has depends on `kind`."""
+    """A message, tool call or model call. Its members depend on `kind`."""
 
     kind: str = Field(description="`message`, `tool_call` or `model_call`.")
     position: int
@@ -350,36 +339,36 @@ class EventsAnswer(RowModel):
     """The next events of a session."""
 
     events: list[EventShape]
-    last_position: int = Field(description="Of the last of these; ask for what comes after it next.")
+    last_position: int = Field(description="Position of the last event; continue after it.")
     has_more: bool
 
 
 class HitShape(RowModel):
-    """A place where a text occurs: the first in one text of an event."""
+    """A search hit: the first occurrence in one text of an event."""
 
     kind: str = Field(description="`message` or `tool_call`.")
     position: int
-    name: str = Field(description="Who said it, or the tool.")
-    part: str = Field(description="Which text of the event: `content`, `argsJson` or `result`.")
-    offset: int = Field(description="In characters from the beginning of that text.")
+    name: str = Field(description="Speaker or tool.")
+    part: str = Field(description="Text of the event: `content`, `argsJson` or `result`.")
+    offset: int = Field(description="Offset in the text, in characters.")
     before: str
     match: str
     behind: str
 
 
 class SearchAnswer(RowModel):
-    """Where a text occurs in a session."""
+    """Search hits in a session."""
 
     hits: list[HitShape]
-    last_position: int = Field(description="As far as it was looked; ask for what comes after it next.")
+    last_position: int = Field(description="Position searched up to; continue after it.")
     has_more: bool
 
 
 class DiffAnswer(RowModel):
-    """What a session changed, and where that is."""
+    """The diff of a session and the state of its branch."""
 
     state: str = Field(
-        description="`none` (it has no branch), `published`, `merged`, `gone` (discarded) or `unavailable`."
+        description="`none` (no branch), `published`, `merged`, `gone` (discarded) or `unavailable`."
     )
     branch: str
     base_branch: str
@@ -390,7 +379,7 @@ class DiffAnswer(RowModel):
 
 
 class BranchAnswer(RowModel):
-    """What became of a session's branch."""
+    """Result of a merge or discard."""
 
     session_id: str
     result: str
@@ -398,7 +387,7 @@ class BranchAnswer(RowModel):
 
 
 class TurnsAnswer(RowModel):
-    """Turns of a scenario, as they were played."""
+    """Turns of a scenario."""
 
     turns: list[dict[str, Any]]
     total: int
