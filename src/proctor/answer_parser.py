@@ -15,20 +15,10 @@ from proctor.errors import UsageError
 from proctor.json_values import parse_json
 
 KINDS = ("text", "integer", "number", "truth", "list")
-
-
 _KIND = re.compile(r"(text|integer|number|truth|list)(?:\s+(-?[\d.]+)\s*\.\.\s*(-?[\d.]+))?")
-
-
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-
-
 _TRUE, _FALSE = ("yes", "true", "1", "correct"), ("no", "false", "0", "incorrect")
-
-
 LONGEST_TEXT = 20_000
-
-
 MOST_ENTRIES = 50
 
 
@@ -230,8 +220,6 @@ def _number(value: object, expected: AnswerField) -> float | int | None:
 
 
 _OPENED = re.compile(r"\A\s*<(think|thinking)>", re.IGNORECASE)
-
-
 _CLOSED = re.compile(r"</(?:think|thinking)>", re.IGNORECASE)
 
 

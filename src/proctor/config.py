@@ -19,28 +19,18 @@ from proctor.secrets import KEY_VARIABLE
 from proctor.store.keys import SOURCES
 
 FILE = "proctor.toml"
-
-
 SECTIONS = {
     "providers": ("base_url", "key"),
     "prices": ("input", "cached", "cache_write", "output"),
     "limits": ("concurrency",),
 }
 """Sections with named entries, and the settings of an entry."""
-
-
 SERVE = ("log_group", "region", "account")
 """Settings of `[serve]`, besides `access_keys`."""
-
-
 EVALUATION = ("judge", "harmful_value", "limits", "lambdas")
 """Settings of `[evaluation]`."""
-
-
 ENCRYPTION = (*SOURCES, "keys")
 """Settings of `[encryption]`."""
-
-
 SINGLE = ("serve", "budget", "evaluation", "encryption")
 """Sections with settings but no entries."""
 

@@ -90,6 +90,5 @@ class Evaluator(Protocol):
 
 FindEvaluator = Callable[[str, Mapping[str, Any], Model], Evaluator]
 """Finds an evaluator by name for one attempt, with its settings and the models it calls."""
-
 FindReference = Callable[[str, str], Reference | None]
 """Ground truth of a session by its external id and its scenario; None: there is none."""

@@ -18,11 +18,7 @@ from proctor.score import Score
 
 # Bounds the cost of a slow expression.
 SEARCHED_CHARACTERS = 200_000
-
-
 SHOWN_CHARACTERS = 60
-
-
 FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
 
 

@@ -8,14 +8,8 @@ import re
 from collections import deque
 
 _HAN_OR_HIRAGANA = "\u3005\u3007\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-
-
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
-
-
 _UNSPACED = re.compile(f"[{_HAN_OR_HIRAGANA}]|[{_KATAKANA}]+")
-
-
 _SPACED = re.compile(r"\S*\w\S*")
 
 
@@ -45,25 +39,17 @@ def figure(value: float | None) -> str:
 
 UNKNOWN = "–"
 
-
 # Control characters but for line ends and tabs; marks that reverse or hide text.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
 )
-
-
 _SPACE = re.compile(r"\s+")
-
 
 # Marks that mean something anywhere; those that do at the start of a line, between words, or in a link.
 _MARKDOWN = re.compile(
     r"[\\`*\[\]|~$]|\A[#+=-]|\A\d+(?=[.)])|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.|@", re.IGNORECASE
 )
-
-
 _TERMINAL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-
-
 _TERMINAL_BUT_LINES = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
 )

@@ -16,8 +16,6 @@ from proctor.formatting import clipped
 
 TIME_LIMIT_SECONDS = 300
 """For one call. The slowest is checking out a large repository on a slow disk."""
-
-
 _CONFIG = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -32,7 +30,6 @@ _CONFIG = (
     "merge.ff=true",
     "rebase.autoStash=false",
 )
-
 
 _IDENTITY = {
     "GIT_AUTHOR_NAME": "Proctor",

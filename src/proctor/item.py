@@ -11,18 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 QUEUED, RUNNING = "queued", "running"
-
-
 SUCCESS, FAIL, TIMEOUT, ERROR = "success", "fail", "timeout", "error"
-
-
 FINISHED = (SUCCESS, FAIL, TIMEOUT, ERROR)
 """`fail`: the work did not pass its check. `error`: Proctor or the infrastructure failed."""
-
-
 STATUSES = (QUEUED, RUNNING, *FINISHED)
-
-
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 

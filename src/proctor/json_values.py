@@ -46,8 +46,6 @@ def _finite(digits: str) -> float | None:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_nothing, parse_float=_finite)
-
-
 SHORT = 2000
 """Maximum length of a short text, such as a question or an error."""
 
@@ -120,8 +118,6 @@ def content_text(content: object) -> str:
 
 # Seconds since 1970 are below this until the year 5138; milliseconds are above it since 1973.
 _MILLISECONDS_FROM = 1e11
-
-
 _MEDIA = {
     **dict.fromkeys(("image", "image_url", "input_image", "output_image"), "[image]"),
     **dict.fromkeys(("audio", "input_audio"), "[audio]"),

@@ -22,7 +22,6 @@ Keep = Literal["messages", "call", "bodies"]
 `call`: the call only; its bodies too where the answer contains reasoning, which is not shown elsewhere;
 `bodies`: the call with the prompt and the answer in it.
 """
-
 _TOKEN_COUNTS = tuple(each.name for each in fields(Usage))
 _UNLIMITED: AbstractAsyncContextManager[None] = nullcontext()
 

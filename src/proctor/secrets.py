@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 KEY_VARIABLE = "_KEY_VARIABLE"
 """Suffix of a variable that names the variable with a provider's key."""
-
-
 HARMLESS = frozenset(
     {
         *("PATH", "LANG", "LANGUAGE", "TERM", "TZ", "USER", "LOGNAME", "SHELL", "COLUMNS", "LINES", "CI"),
@@ -18,13 +16,8 @@ HARMLESS = frozenset(
     }
 )
 """Variables that every agent gets: program paths, locale, certificates."""
-
-
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
-
-
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
-
 
 # Shorter values are words like `true`, whose removal would ruin every transcript.
 SHORTEST_SECRET = 8

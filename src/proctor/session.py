@@ -171,12 +171,8 @@ class Merge:
 
 
 Event = Message | ToolCall | ModelCall | Intervention | Metric | Note | Iteration | Workspace | Merge
-
-
 Record = Callable[[Event], None]
 """Passed to agents and runners; call it with each event as it happens."""
-
-
 DEFAULT_LOG_GROUP = "/proctor/sessions"
 """Log group of sessions that are imported without one."""
 

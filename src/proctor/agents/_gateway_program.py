@@ -23,8 +23,6 @@ from proctor.session import Record
 
 # The slowest takes four seconds to print its version on a busy machine.
 VERSION_SECONDS = 20
-
-
 _VERSION_CHARACTERS = 80
 
 
@@ -101,7 +99,6 @@ LITELLM_VARIABLES: Final = {
     "PYTHONUNBUFFERED": "1",
 }
 
-
 _MODEL_ERRORS = frozenset(
     {
         *("APIConnectionError", "APIError", "APIResponseValidationError", "AuthenticationError"),
@@ -128,14 +125,10 @@ def is_model_error(name: str) -> bool:
 # Linux rejects a single argument beyond 128 KiB.
 LONGEST_ARGUMENT_BYTES = 120_000
 
-
 # A trajectory with every answer in it has been seen at some megabytes.
 LARGEST_FILE = 64 * 1024 * 1024
-
-
 UNNAMED_MODEL = "default"
 """Model name for programs that require one when the plan has none."""
-
 
 # The gateway is on loopback; a proxy could not reach it.
 DIRECTLY = "127.0.0.1,localhost"

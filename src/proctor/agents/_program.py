@@ -23,7 +23,6 @@ from proctor.session import Intervention, Message, Note, Record, ToolCall, Works
 # Programs write lines at once; only a prompt for input stays unfinished.
 REST_SECONDS = 2.0
 
-
 # Long enough for a question the agent answers itself, short compared with any time limit.
 UNANSWERED_SECONDS = 30.0
 
@@ -128,17 +127,11 @@ _OVERFLOW = re.compile(
     r"context.{0,2}(length|window|overflow|limit)|prompt.{0,4}too.{0,2}long|maximum context|too many tokens",
     re.IGNORECASE,
 )
-
-
 _RATE_LIMIT = re.compile(r"rate.{0,2}limit|too.many.requests|resource.exhausted", re.IGNORECASE)
-
-
 _REFUSED = re.compile(
     r"authenticat|unauthori[sz]ed|forbidden|permission.?denied|(invalid|incorrect).{0,10}api.?key",
     re.IGNORECASE,
 )
-
-
 _STATUS = re.compile(r"\b([45]\d\d)\b")
 
 

@@ -26,8 +26,6 @@ from proctor.session import Intervention, ModelCall, Usage
 REFUSED = re.compile(
     r"requested permissions?|haven't granted|requires? approval|rejected by (the )?user", re.IGNORECASE
 )
-
-
 ASKING_TYPES = re.compile(r"permission|awaiting|input_required|needs_input", re.IGNORECASE)
 
 

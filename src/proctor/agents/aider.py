@@ -29,17 +29,9 @@ from proctor.json_values import json_object
 from proctor.session import Record
 
 _LITELLM_ERROR = re.compile(r"^litellm\.(\w+): ")
-
-
 _APPLIED = re.compile(r"^Applied edit to (.+)$")
-
-
 _REFUSED_EDIT = re.compile(r"^The LLM did not conform to the edit format")
-
-
 _LONGEST_COMPLAINT_LINES = 4
-
-
 _LITTER = ".aider*"
 """Its cache of the repository map, which it leaves in the tree."""
 

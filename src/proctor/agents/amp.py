@@ -15,8 +15,6 @@ from proctor.agents._stream_json import StreamJson
 from proctor.session import Note, Record
 
 PROGRAM = Installable("amp", "amp", "npm install -g @sourcegraph/amp", also_named_by=("AMP_CLI_PATH",))
-
-
 MODEL_SWITCHES: Mapping[str, tuple[str, ...]] = {"": (), "default": (), "gpt-5": ("--try-gpt5",)}
 """Modes of Amp, which decide the model. By default Amp chooses."""
 

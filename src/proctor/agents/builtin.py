@@ -21,16 +21,9 @@ from proctor.processes import CouldNotStart, run
 from proctor.session import Message, ModelCall, Record, ToolCall
 
 LARGEST_FILE_BYTES = 2 * 1024 * 1024
-
-
 LINES_AT_ONCE = 400
-
-
 FILES_AT_ONCE = 400
-
-
 SEARCH_SECONDS = 30.0
-
 
 # Maximum length of a result for the model: half from its beginning, half from its end.
 SHOWN_CHARACTERS = 16_000
@@ -208,8 +201,6 @@ def _put(path: Path, text: str) -> None:
 
 
 PATH = "a path relative to the folder"
-
-
 TOOLS: Mapping[str, Tool] = {
     "read_file": Tool(
         "Show a text file with line numbers.",
@@ -233,15 +224,10 @@ TOOLS: Mapping[str, Tool] = {
     "run": Tool("Run a shell command in the folder and show what it prints.", {"command": "it"}, _run),
     "finish": Tool("Say that the work is over.", {"summary": "what was done, or why not"}, _finish),
 }
-
-
 SYSTEM_PROMPT = Path(__file__).with_name("builtin_system.txt")
-
 
 # Enough of an old result to remember what it was about.
 REMEMBERED_CHARACTERS = 200
-
-
 CUT_OFF = "Your last answer was cut off at its length limit. Go on in smaller steps."
 
 

@@ -21,11 +21,7 @@ from proctor.agents._program import EventReader
 from proctor.json_values import as_map, as_text, content_text
 
 _KNOWN = ("agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update")
-
-
 _PIECE = '{"type":"message_update"'
-
-
 _KNOWN_STARTS = ("tool_execution_", "auto_retry_", "compaction_")
 
 

@@ -14,8 +14,6 @@ from proctor.agents._stream_json import StreamJson
 from proctor.json_values import as_map, as_whole_number, content_text
 
 _API_ERROR = "[API Error"
-
-
 _EXIT_CODE = re.compile(r"^Exit Code: (\d+)$", re.MULTILINE)
 
 

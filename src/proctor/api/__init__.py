@@ -51,7 +51,6 @@ __all__ = [
     "run",
     "run_async",
 ]
-
 T = TypeVar("T")
 CONCURRENCY = 10
 """Items in parallel when neither the plan nor the call says."""

@@ -26,7 +26,6 @@ EvaluatorFunction = Callable[..., Any]
 """`function(evidence)`: returns a bool, a number, a label or a mapping with value, label, explanation."""
 Items = Iterable[Item] | Callable[[], Iterable[Item]]
 """Items, or a function that generates them."""
-
 MODEL_PREFIX = "python/"
 """Provider of functions that stand as models."""
 

@@ -61,8 +61,6 @@ def _priced(timed: TimedEvent, at: datetime) -> TimedEvent:
 
 
 LONGEST_ERROR = 500
-
-
 DOCUMENTS_AT_ONCE = 2_000
 """Documents per transaction. A span takes some 4 kB until it is compressed."""
 
@@ -132,8 +130,6 @@ def _unreadable(name: SessionName, error: Exception) -> Session:
 
 
 OTLP, AUTO = "otlp", "auto"
-
-
 MOST_NAMED = 1_000
 """Unreadable records that are listed; all are counted."""
 

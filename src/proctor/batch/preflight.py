@@ -43,8 +43,6 @@ SHELL_WORDS = frozenset(
         *("ulimit", "umask", "unset", "until", "wait", "while"),
     }
 )
-
-
 _ASSIGNMENT = re.compile(r"^\w+=")
 
 

@@ -1,14 +1,17 @@
-"""`proctor resume`: resume a run of any job by its id alone.
+"""`proctor resume`: resume a run of any job by its id; and the internal command of detached runs.
 
 The command of a job may add a live view of its own (`JobObserver`) and print more than the summary
 (`present`); its module is loaded only when one of its runs resumes.
 """
 
+import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated
 
 import typer
 
+from proctor.api.launch import COMMAND, LaunchRequest, execute
 from proctor.batch import lifecycle
 from proctor.cli.main import COMMANDS
 from proctor.cli.output import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run
@@ -18,8 +21,21 @@ from proctor.jobs import find_job
 from proctor.lazy_import import load
 from proctor.store import RetrySelection
 
+launched_app = typer.Typer(add_completion=False)
+
+
+@launched_app.command()
+def launched(context: typer.Context, as_json: JsonAtEnd = False) -> int:
+    """Start or resume the run of the request on standard input."""
+    request = LaunchRequest.from_json(sys.stdin.buffer.read())
+    output = OutputOptions(as_json=as_json)
+    folders = [] if request.plan_text is None else [Path(request.folder), Path.cwd()]
+    with terminal_context(context.obj, list(dict.fromkeys(folders))) as ctx:
+        return run_command(ctx, execute(request, ctx, TerminalObserver(ctx, output)), output)
+
+
 resume_app = typer.Typer(add_completion=False)
-apps = {"resume": resume_app}
+apps = {"resume": resume_app, COMMAND: launched_app}
 
 
 @resume_app.command()

@@ -104,7 +104,6 @@ _ENGLISH = _ModeratorText(
     some_left="{left} turns are left in this session. Please begin to bring it to a close.",
 )
 
-
 _TEXTS: Mapping[str, _ModeratorText] = {
     "en": _ENGLISH,
     "de": _ModeratorText(

@@ -16,11 +16,7 @@ from proctor.session import Message
 
 MARK = "[Moderator]"
 """Prefix of the moderator's messages in every language; roles recognize them by it."""
-
-
 CLIENT, THERAPIST = "client", "therapist"
-
-
 SIDES = (CLIENT, THERAPIST)
 """The two sides of a dialogue, whatever they are called in its field: a customer is a client, the
 support agent who answers is on the therapist's side."""
@@ -90,11 +86,7 @@ def every_step(steps: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]
 
 LONGEST_REPLY = 20_000
 """Maximum characters of an utterance."""
-
-
 RECENT = 8
-
-
 TEMPLATE_NAMES = (
     *("profile", "options", "data", "heard", "turn", "turns_left"),
     *("transcript", "recent", "said_by_me", "titles"),
@@ -122,12 +114,8 @@ class RolePrompt:
 
 
 Ask = Callable[[RolePrompt], Awaitable[str]]
-
-
 MakeRandom = Callable[[int], random.Random]
 """Random generator of one turn, so that a conversation can resume anywhere."""
-
-
 AddNote = Callable[[str], None]
 """Adds a note to the session."""
 

@@ -26,8 +26,6 @@ from proctor.dialogue.templating import evaluate, value_of
 from proctor.errors import AgentError
 
 _HOLE = re.compile(r"\{(\d+)\}")
-
-
 LONGEST_HEARD = 2_000
 
 
@@ -73,12 +71,8 @@ def _drawn(replies: str | Sequence[str], rng: random.Random) -> str:
 
 
 KINDS = ("ask", "set", "draw", "rules", "say", "for", "repeat", "end")
-
-
 MOST_STEPS = 200
 """Maximum steps of one turn."""
-
-
 TRIES = 2
 """Attempts at a reply, and at an answer with all fields."""
 

@@ -98,8 +98,6 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "max": max,
     "average": lambda numbers: sum(numbers) / len(numbers) if numbers else 0.0,
 }
-
-
 _ENVIRONMENT = ImmutableSandboxedEnvironment(
     undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
 )

@@ -9,11 +9,7 @@ from proctor.judging.question import Question, Scale, numerical, plain_question
 from proctor.score import Level
 
 PREFIX = "Builtin."
-
-
 YES_NO = {"Yes": 1.0, "No": 0.0}
-
-
 FIVE = {
     "Not At All": 0.0,
     "Not Generally": 0.25,

@@ -30,11 +30,7 @@ from proctor.processes import CouldNotStart, Program, started
 from proctor.score import Level, Score
 
 TIMEOUT_SECONDS = 60.0
-
-
 MOST_OUTPUT = 4 * 1024 * 1024
-
-
 MOST_SAID = 500
 """Characters of standard error in an error message."""
 
@@ -127,15 +123,9 @@ def _is_installed(file: Path) -> bool:
 
 MOST_AT_ONCE = 4
 """Processes per function. More would only compete for cores."""
-
-
 IDLE_SECONDS = 30.0
-
-
 START_SECONDS = 30.0
 """For a process to connect; importing the function's module counts as the function's time."""
-
-
 LONGEST_ANSWER = 4 * 1024 * 1024
 
 
@@ -287,8 +277,6 @@ class FunctionPool:
 
 # Evaluators are created per item; the processes outlive them, and belong to their event loop.
 _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[FunctionJob, FunctionPool]] = WeakKeyDictionary()
-
-
 _ending: set[asyncio.Future[None]] = set()
 
 

@@ -19,17 +19,11 @@ from proctor.judging.question import PLACEHOLDERS, places_in
 from proctor.score import Level
 
 BEDROCK, RESPONSES = "bedrockEvaluatorModelConfig", "responsesEvaluatorModelConfig"
-
-
 _MEMBERS = {
     BEDROCK: ("modelId", "inferenceConfig", "additionalModelRequestFields"),
     RESPONSES: ("modelId", "maxOutputTokens", "temperature", "topP", "reasoning"),
 }
-
-
 _INFERENCE = ("maxTokens", "temperature", "topP", "stopSequences")
-
-
 _NAMES = {
     "maxTokens": "max_tokens",
     "maxOutputTokens": "max_tokens",
@@ -113,34 +107,18 @@ def _default_route(kind: str, model: str) -> str:
 
 LEVELS: Mapping[str, Level] = {"SESSION": "session", "TRACE": "trace", "TOOL_CALL": "tool_call"}
 """Levels as the API names them → as scores do."""
-
-
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,47}")
-
-
 FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
 LAMBDA_ARN = re.compile(
     r"arn:(aws[a-zA-Z-]*)?:lambda:([a-z]{2}(-gov)?-[a-z]+-\d):(\d{12}):function:([a-zA-Z0-9-_.]+)"
     r"(:(\$LATEST|[a-zA-Z0-9-_]+))?"
 )
-
-
 BASE = re.compile(
     r"Builtin\.[a-zA-Z0-9._-]+|ThirdParty\.[a-zA-Z0-9_-]+\.[a-zA-Z0-9_-]+|[a-zA-Z][a-zA-Z0-9-_]{0,99}-[a-zA-Z0-9]{10}"
 )
-
-
 MEMBERS = ("evaluatorName", "level", "description", "evaluatorConfig")
-
-
 API_ONLY_MEMBERS = ("clientToken", "kmsKeyArn", "tags", "evaluatorId")
-
-
 LONGEST_INSTRUCTIONS = 100_000
-
-
 MOST_DIMENSIONS = 50
 
 
@@ -391,8 +369,6 @@ def _suggestion(name: str, known: Sequence[str]) -> str:
 
 
 KINDS = ("judge", "function", "command")
-
-
 _JUDGE = """# Try it:  proctor evaluators test {name} --session SESSION --judge provider/model
 evaluatorName: {name}
 level: {level}
@@ -417,13 +393,11 @@ evaluatorConfig:
     #   bedrockEvaluatorModelConfig: {{modelId: anthropic/claude-sonnet-4-5}}
 """
 
-
 _SHOWN = {
     "SESSION": "",
     "TRACE": "\n      The answer to judge:\n      {assistant_turn}\n",
     "TOOL_CALL": "\n      The tool call to judge:\n      {tool_turn}\n",
 }
-
 
 _CODE = """# Try it:  proctor evaluators test {name} --session SESSION
 evaluatorName: {name}
@@ -434,7 +408,6 @@ evaluatorConfig:
     {run}
     timeoutSeconds: 60
 """
-
 
 _FUNCTION = '''"""Counts the words of the agent's answers."""
 
@@ -451,7 +424,6 @@ def judge(event):
     words = sum(len(answer.split()) for answer in answers)
     return {{"label": "short" if words < 100 else "long", "value": words, "explanation": f"{{words}} words"}}
 '''
-
 
 _COMMAND = '''"""Counts the words of the agent's answers: an event on standard input, a score on output."""
 

@@ -17,8 +17,6 @@ from proctor.session import Message, Role, ToolCall
 from proctor.telemetry.span_writer import spans_of
 
 SCHEMA_VERSION = "1.0"
-
-
 LEVEL_WORDS = {"session": "SESSION", "trace": "TRACE", "tool_call": "TOOL_CALL"}
 
 
@@ -206,8 +204,6 @@ def _text(value: Any) -> str:
 
 
 LONGEST_LABEL, LONGEST_EXPLANATION = 1000, 20_000
-
-
 INVALID = "InvalidResult"
 
 

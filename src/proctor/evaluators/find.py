@@ -26,7 +26,6 @@ from proctor.score import Level
 
 ONE_VOTE_TEMPERATURE = 0.0
 
-
 # At 0, three votes of most models are one vote counted three times.
 SEVERAL_VOTES_TEMPERATURE = 0.7
 
@@ -66,11 +65,7 @@ class EvaluationSettings:
 
 
 SUFFIXES = (".yaml", ".yml", ".json")
-
-
 LARGEST_DEFINITION_BYTES = 4 * 1024 * 1024
-
-
 Definitions = Callable[[str], Mapping[str, Any] | None]
 """A stored definition by id or name; None when there is none."""
 

@@ -26,11 +26,7 @@ from proctor.judging.question import RULES, fenced
 from proctor.score import Level, Score
 
 OTHER = "other"
-
-
 _BETWEEN = "-category-"
-
-
 CATEGORIES: Mapping[str, str] = {
     "execution-error-category-authentication": "a call was refused for want of credentials or rights",
     "execution-error-category-resource-not-found": "something that was asked for is not there",
@@ -83,18 +79,10 @@ def kind_of(category: str) -> str:
 FAILURES, INTENT, SUMMARY = (
     f"Builtin.Insight.{name}" for name in ("FailureAnalysis", "UserIntent", "ExecutionSummary")
 )
-
-
 NO_FAILURE = "none"
 """Label of a session without a failure."""
-
-
 MOST_MESSAGES, LONGEST_MESSAGE, LONGEST_NAME = 5, 500, 200
-
-
 TEXT = AnswerField(kind="text")
-
-
 FIELDS: Mapping[str, Mapping[str, AnswerField]] = {
     FAILURES: {
         "evidence": TEXT,
@@ -111,8 +99,6 @@ FIELDS: Mapping[str, Mapping[str, AnswerField]] = {
     SUMMARY: {"approach_taken": TEXT, "final_outcome": TEXT, "approach": TEXT},
 }
 """Fields of the answer by insight; reasons come before the label."""
-
-
 LABELS = {FAILURES: "category", INTENT: "intent", SUMMARY: "approach"}
 
 

@@ -26,12 +26,8 @@ from proctor.score import Level, Score
 
 MOST_INPUT_TOKENS = 200_000
 """Maximum prompt size of one target; the API's own limit."""
-
-
 AT_ONCE = 4
 """Targets of one session that are scored concurrently."""
-
-
 ERROR_CODES = {"rate_limit": "ThrottlingException", "bad_request": "ValidationException"}
 
 

@@ -13,11 +13,7 @@ from proctor.session import Message, ToolCall
 
 LOADERS = frozenset({"skill", "skills", "loadskill", "useskill", "invokeskill", "activateskill", "readskill"})
 """Names of tools that load a skill, normalized (no case, `_` or `-`)."""
-
-
 NAMED_BY = ("skill", "skill_name", "skillName", "name", "command")
-
-
 _FILE = re.compile(r"([^/\\\s\"']+)[/\\]SKILL\.md\b")
 
 

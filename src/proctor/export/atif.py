@@ -23,12 +23,8 @@ from proctor.item import digest_of
 from proctor.session import ModelCall, Session, ToolCall, Usage
 
 VERSION = "ATIF-v1.7"
-
-
 UNKNOWN = "unknown"
 """For what the format demands and nobody said."""
-
-
 _SOURCES = {"assistant": "agent", "user": "user", "system": "system", "tool": "system"}
 
 

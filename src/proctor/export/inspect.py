@@ -249,24 +249,12 @@ def _seconds(session: Session) -> float | None:
 
 VERSION = 2
 """Of Inspect's log format."""
-
-
 SUMMARIES_AT_ONCE = 100
-
-
 MOST_LOGS = 100
 """Files that are open at once; what further agents and models did goes into one log together."""
-
-
 SEVERAL = ("", "several")
-
-
 UNKNOWN = "unknown"
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 _SHORT = ("id", "epoch", "target", "scores", "model_usage", "uuid", "total_time", "working_time")
 
 

@@ -20,15 +20,11 @@ from proctor.store.tables import COLUMNS, OF_A_SESSION
 
 
 Row = dict[str, Any]
-
-
 TABLES = (
     *("sessions", "iterations", "tool_calls", "merge_history", "batches", "batch_items"),
     *("messages", "model_calls", "metrics", "scores"),
 )
 """Everything that can be exported, in the order of the files."""
-
-
 DOCUMENTED = {
     "batches": ("runId", "createdAt", "defaultsJson"),
     "batch_items": (
@@ -37,19 +33,11 @@ DOCUMENTED = {
     ),
 }
 """Columns that come first, as the documents have them."""
-
-
 NOT_EXPORTED = ("owner", "heartbeatAt")
 """How processes find each other: of no use in a file."""
-
-
 FLAGS = ("success", "standIn")
-
-
 OBJECTS = ("factors", "details", "settings", "notes")
 """Columns of JSON text that are objects or lists in formats that have those."""
-
-
 OF_A_STEP = ("tool_calls", "messages", "model_calls")
 
 
@@ -102,24 +90,15 @@ WHOLE = (
     *("reasoningTokens", "totalTokens", "tokensTotal", "toolCalls", "modelCalls", "unpricedCalls"),
     "interventions",
 )
-
-
 REAL = (
     *("budgetUsd", "costUsd", "workSeconds", "waitingSeconds", "testDurationMs", "durationMs"),
     *("latencyMs", "waitingMs", "value"),
 )
-
-
 FLAG = ("success", "standIn")
-
 
 # Spreadsheets run text that begins so. A plain number may: nothing comes of it.
 _FORMULA = re.compile(r"[=+\-@\t\r]")
-
-
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?\Z")
-
-
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -220,8 +199,6 @@ def _cell(value: Any) -> Any:
 
 
 FORMATS = ("json", "ndjson", "csv", "parquet")
-
-
 CSV_TABLES = ("iterations", "tool_calls")
 """What CSV holds unless told otherwise, as documented."""
 

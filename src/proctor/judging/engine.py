@@ -21,11 +21,8 @@ from proctor.session import ModelCall
 
 TRIES = 2
 
-
 # Providers accept 31-bit seeds; the seeds of votes only have to differ.
 FIRST_SEED = 1
-
-
 T = TypeVar("T")
 
 
@@ -214,8 +211,6 @@ def _majority(scale: Scale, ratings: Sequence[Rating], mean: float | None) -> st
 
 
 LEVELS = ("session", "turn")
-
-
 LONGEST_TRANSCRIPT = 200_000
 
 

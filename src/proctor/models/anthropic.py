@@ -11,11 +11,8 @@ from proctor.session import Usage
 
 API_VERSION = "2023-06-01"
 
-
 # A limit is required; every current model allows this one.
 DEFAULT_MAX_TOKENS = 4096
-
-
 FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -23,8 +20,6 @@ FINISH_REASONS = {
     "tool_use": "tool_calls",
 }
 """Anthropic's stop reason → ours."""
-
-
 UNKNOWN_HERE = frozenset(
     {
         *("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs", "n", "seed"),

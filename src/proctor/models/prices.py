@@ -15,12 +15,8 @@ from typing import Any, NamedTuple
 from proctor.session import Usage
 
 FREE_PROVIDERS = frozenset({"scripted", "replay", "ollama", "local", "lmstudio", "vllm"})
-
-
 TABLE_PROVIDERS = {"gemini": "google", "xai": "x-ai"}
 """Our name of a provider → the table's, where they differ."""
-
-
 PER_TOKEN = 1e-6
 
 
@@ -148,17 +144,10 @@ def _rate(price: Any, input_tokens: int) -> float:
 # English has four letters per token, source code three, and Chinese one character of three bytes.
 BYTES_PER_TOKEN = 3
 
-
 # Highest cost of an image seen so far; its size in bytes says nothing about it.
 TOKENS_PER_IMAGE = 2000
-
-
 IMAGE_KEYS = ("data", "image_url", "url")
-
-
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
-
-
 USUAL_LIMITS = (
     (r"claude-3-(opus|haiku|sonnet)", 4096),
     (r"claude-3", 8192),

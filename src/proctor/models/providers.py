@@ -12,11 +12,38 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from proctor.errors import NotFound
+from proctor.model import Request, WireAnswer
 from proctor.secrets import KEY_VARIABLE
+
+if TYPE_CHECKING:
+    from proctor.models.providers import Endpoint
+
+
+class WireFormat(Protocol):
+    """One HTTP format of models."""
+
+    def url(self, endpoint: "Endpoint") -> str:
+        """URL of requests."""
+
+    def models_url(self, endpoint: "Endpoint") -> str:
+        """URL of the list of models."""
+
+    def headers(self, endpoint: "Endpoint") -> dict[str, str]:
+        """Headers of each request; the only place that contains a key."""
+
+    def body(self, request: Request, endpoint: "Endpoint") -> dict[str, Any]:
+        """The request in this format."""
+
+    def not_sent(self, request: Request) -> tuple[str, ...]:
+        """Parameters that this format does not support."""
+
+    def read(self, answer: Mapping[str, Any]) -> WireAnswer:
+        """Parse an answer. Missing or wrong values raise the natural error."""
+
 
 Wire = Literal["openai", "anthropic"]
 
@@ -116,12 +143,8 @@ PROVIDERS: Mapping[str, Provider] = {
         base_url="https://api.x.ai/v1", base_variables=("XAI_BASE_URL",), key_variables=("XAI_API_KEY",)
     ),
 }
-
-
 BESIDES = ("scripted", "replay", "litellm")
 """Prefixes of names that are not providers."""
-
-
 BARE_NAMES = (
     (r"(gpt-(?!oss)|chatgpt-|o[1-9](-|$))", "openai"),
     (r"claude-", "anthropic"),
@@ -129,12 +152,8 @@ BARE_NAMES = (
     (r"grok-", "xai"),
 )
 """Families of model names that only one provider uses."""
-
-
 ANYONE = ("groq", "lmstudio", "ollama", "openrouter", "together", "vllm")
 """Providers of open-weight models."""
-
-
 SHARED_NAMES = (
     (r"deepseek", ("deepseek", *ANYONE)),
     (r"mistral|ministral|mixtral|codestral|devstral|magistral", ("mistral", *ANYONE)),
@@ -144,8 +163,6 @@ SHARED_NAMES = (
     ),
 )
 """Families of model names that several providers use, so that a bare one is ambiguous."""
-
-
 THROUGH_LITELLM = ("bedrock", "sagemaker", "vertex_ai", "watsonx")
 
 

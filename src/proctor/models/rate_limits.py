@@ -18,29 +18,16 @@ from typing import NamedTuple, TypeVar
 from proctor.errors import RateLimited
 
 T = TypeVar("T")
-
-
 Waited = Callable[[float], None]
-
-
 SLICE_SECONDS = 1.0
 """A wait of unknown length is reported in slices, and corrected when it is over."""
-
-
 TRIES_WITHOUT_HINT = 20
 """Give up after this many 429 responses without a `Retry-After`."""
 
-
 # Thirty years in seconds: no usage window is as long, and all Unix times since 2000 are greater.
 _FIRST_TIMESTAMP = 946_684_800
-
-
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,9})?")
-
-
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-
-
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 

@@ -22,14 +22,8 @@ VOLATILE_KEYS = frozenset(
     {"model", "user", "metadata", "prompt_cache_key", "safety_identifier", "client_metadata"}
 )
 """Keys of a request that do not affect the answer: user, session, name of the model."""
-
-
 _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
-
-
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
-
-
 _VOLATILE_TEXT = re.compile(
     "|".join(
         (
@@ -47,7 +41,6 @@ _VOLATILE_TEXT = re.compile(
         )
     )
 )
-
 
 # Maximum length of a text shown when two requests differ.
 SHOWN_CHARACTERS = 80
@@ -131,12 +124,8 @@ def _excerpt(value: Any) -> str:
 
 
 VERSION = 1
-
-
 Channel = Literal["gateway", "process"]
 """How the calls of an attempt arrive: over HTTP, or in this process. Each is numbered separately."""
-
-
 IN_PROCESS = "proctor"
 """Wire format of calls within this process: our own request and answer as JSON."""
 

@@ -36,16 +36,13 @@ if TYPE_CHECKING:
     from proctor.models.gateway.access import Caller
     from proctor.models.gateway.server import Gateway
     from proctor.models.local import LocalServer
-    from proctor.models.providers import Endpoint
+    from proctor.models.providers import Endpoint, WireFormat
     from proctor.models.recording import RecordedTake, RecordingOrReplay, ReplayedTake
-    from proctor.models.wire import WireFormat
 
     Take = RecordedTake | ReplayedTake
 
 MOCK_PREFIXES = (scripted.PREFIX, "replay/")
 """Models that are scripted or replayed; reports mark their results."""
-
-
 Say = Callable[[str], None]
 """Called with a note for the session."""
 

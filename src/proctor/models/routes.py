@@ -22,10 +22,9 @@ from proctor.session import ModelCall, Usage
 if TYPE_CHECKING:
     from proctor.models.client import CallTarget, Client, Waited
     from proctor.models.local import LocalServer
-    from proctor.models.providers import Endpoint
+    from proctor.models.providers import Endpoint, WireFormat
     from proctor.models.recording import RecordedTake, Replay, ReplayedTake
     from proctor.models.scripted import ScriptedModel
-    from proctor.models.wire import WireFormat
 
 PREFIX = "litellm/"
 PYTHON_PREFIX = "python/"
@@ -271,7 +270,7 @@ class RemoteRoute:
         try:
             reading = self._wire.read(posted.answer)
         except (LookupError, TypeError, AttributeError) as cause:
-            from proctor.models.errors import clean
+            from proctor.models.client import clean
 
             began = clean(posted.body[:200].decode(errors="replace"), endpoint)
             raise ModelError(

@@ -31,23 +31,13 @@ from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.session import Usage
 
 PREFIX = "scripted/"
-
-
 BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "echo": {"rules": [{"reply": "{prompt}"}]},
     "ok": {"rules": [{"reply": "OK"}]},
 }
-
-
 SCRIPT_KEYS = ("rules", "latency_seconds", "failures")
-
-
 RULE_KEYS = ("match", "after", "reply", "tool", "tools", "usage")
-
-
 LARGEST_SCRIPT_BYTES = 4 * 1024 * 1024
-
-
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 

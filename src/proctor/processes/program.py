@@ -30,12 +30,8 @@ from proctor.processes.streams import (
 )
 
 T = TypeVar("T")
-
-
 ATTEMPT_MARKER = "PROCTOR_ATTEMPT"
 """In the environment of everything an attempt starts, so that it can be found again."""
-
-
 PROGRAM_MARKER = "PROCTOR_PROGRAM"
 """The same for one program: ending one must not end another of the same attempt."""
 

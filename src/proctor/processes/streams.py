@@ -13,8 +13,6 @@ from proctor.formatting import Clip
 
 LINE_LIMIT = 8 * 1024 * 1024
 """Bytes of one line that are kept; a model's answer with everything in it has been seen at 3 MB."""
-
-
 HELD_BYTES = 1024 * 1024
 """Output that may be buffered before the program has to wait for the reader."""
 

@@ -25,10 +25,8 @@ from collections.abc import Callable, Iterable
 
 PR_SET_CHILD_SUBREAPER = 36
 
-
 # What the program leaves behind often ends by itself within a moment: the rest of a pipeline.
 SETTLING_SECONDS = 0.05
-
 
 # How long killing is tried. A process that survives this is stuck in the kernel or has another owner.
 KILLING_SECONDS = 10.0

@@ -15,12 +15,8 @@ from proctor.session import Session, Unreadable
 
 MOST_BYTES = 256 * 1024 * 1024
 """Of a file that is one JSON value, of one line, or of one unpacked sample."""
-
-
 HEAD_BYTES = 64 * 1024
 """Of a file that are looked at to tell what it is."""
-
-
 Read = Iterator[Session | Unreadable]
 
 
@@ -110,17 +106,9 @@ def place_of(path: Path, name: str) -> str:
 
 
 _ZSTANDARD = 93
-
-
 _LOCAL = struct.Struct("<4s5H3I2H")
-
-
 _CHUNK = 1024 * 1024
-
-
 MOST_MEMBERS = 1_000_000
-
-
 _BROKEN = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OverflowError),
     # How zipfile says that it knows no such packing, and that a member is encrypted.

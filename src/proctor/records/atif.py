@@ -29,11 +29,7 @@ from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
 
 kind = "atif"
-
-
 ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "agent": "assistant"}
-
-
 OURS = "proctor"
 """Where in `extra` our own exports keep what the format has no place for."""
 

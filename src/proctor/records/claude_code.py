@@ -26,17 +26,10 @@ from proctor.session import ModelCall, Session, Unreadable, Usage
 
 kind = "claude-code"
 
-
 # Written by the program in place of a model's answer.
 _SYNTHETIC = "<synthetic>"
-
-
 _INTERRUPTED = "[Request interrupted by user"
-
-
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
 _ABOUT = ("cwd", "gitBranch", "entrypoint")
 
 

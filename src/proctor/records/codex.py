@@ -26,24 +26,15 @@ from proctor.records._transcript import TranscriptBuilder
 from proctor.session import ModelCall, Session, Unreadable, Usage
 
 kind = "codex"
-
-
 _ENVELOPES = (b'"session_meta"', b'"response_item"', b'"record_type"', b'"turn_context"')
-
 
 # Text that the program sends in the user's name.
 _INSTRUCTIONS = (
     *("<environment_context>", "<user_instructions>", "<permissions instructions>", "<skills_instructions>"),
     *("# AGENTS.md instructions", "<INSTRUCTIONS>", "<collaboration_mode>"),
 )
-
-
 _EXIT = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d{1,10})\b", re.MULTILINE)
-
-
 _DESCRIBED = ("cwd", "originator", "model_provider")
-
-
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 

@@ -31,15 +31,9 @@ from proctor.session import ModelCall, Role, Session, Usage
 
 OURS = "proctor"
 """Where in `metadata` our own exports keep what Inspect has no place for."""
-
-
 ATTACHED = "attachment://"
-
-
 GRADES: Mapping[str, float] = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """Correct, partial, incorrect, no answer: what Inspect's own metrics make of its letters."""
-
-
 _LIMITS: Mapping[str, tuple[str, str]] = {
     "time": ("timeout", "timeout"),
     "working": ("timeout", "timeout"),
@@ -47,8 +41,6 @@ _LIMITS: Mapping[str, tuple[str, str]] = {
     "cost": ("fail", "cost_limit"),
     "operator": ("error", "aborted"),
 }
-
-
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -300,11 +292,7 @@ def _ending(sample: Mapping[str, Any], scores: list[Score], ours: Mapping[str, A
 
 
 kind = "inspect"
-
-
 endings = (".eval",)
-
-
 HEADER, START, SAMPLES = "header.json", "_journal/start.json", "samples/"
 
 

@@ -24,20 +24,10 @@ from proctor.records._transcript import TranscriptBuilder, add_message
 from proctor.session import ModelCall, Session, Usage
 
 kind = "mini-swe-agent"
-
-
 SUFFIXES = (".traj.json", ".json")
-
-
 SHELL = "bash"
-
-
 _COMMAND = re.compile(r"```(?:bash|mswea_bash_command)\s*\n(.*?)\n```", re.DOTALL)
-
-
 _RESULT = re.compile(r"<returncode>(-?\d{1,10})</returncode>")
-
-
 _ENDINGS: Mapping[str, tuple[str, str]] = {
     "Submitted": ("success", "completed"),
     "LimitsExceeded": ("fail", "cost_limit"),

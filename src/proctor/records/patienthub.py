@@ -24,13 +24,8 @@ from proctor.records._transcript import TranscriptBuilder, exported_scores
 from proctor.session import ModelCall, Role, Session, Usage
 
 kind = "patienthub"
-
-
 CLIENT, THERAPIST = "client", "therapist"
-
-
 SUMMARY = "batch_summary.json"
-
 
 # Names of the sides in our own files.
 _STATUSES = {"error": "error", "fail": "fail", "timeout": "timeout", "success": "success"}

@@ -28,16 +28,9 @@ from proctor.score import Score
 from proctor.session import ModelCall, Session, Usage
 
 kind = "swe-agent"
-
-
 SUFFIX = ".traj"
-
-
 endings = (SUFFIX,)
-
-
 SHELL = "bash"
-
 
 # Commands from before function calling; any other first word of an action is a shell command.
 _COMMANDS = frozenset(
@@ -45,7 +38,6 @@ _COMMANDS = frozenset(
     + ("scroll_up", "scroll_down", "str_replace_editor", "view_image", "filemap", "exit_forfeit")
     + ("connect_start", "connect_sendline", "connect_exec", "debug_start", "debug_exec")
 )
-
 
 _ENDINGS: Mapping[str, tuple[str, str]] = {
     "submitted": ("success", "completed"),

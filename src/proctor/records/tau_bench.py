@@ -30,18 +30,11 @@ from proctor.score import Score
 from proctor.session import ModelCall, Session, Unreadable, Usage
 
 kind = "tau-bench"
-
-
 RESULTS, SIMULATIONS = "results.json", "simulations"
-
-
 USER = "user"
-
 
 # File names of tau-bench: `tool-calling-gpt-4o-0.0_range_0--1_user-gpt-4o-llm_0820.json`.
 _NAMED = re.compile(r"(tool-calling|act|react|few-shot)-(.+)-\d+\.\d+_range_")
-
-
 _ENDINGS: Mapping[str, tuple[str, str]] = {
     "timeout": ("timeout", "timeout"),
     "max_steps": ("fail", "agent_failed"),

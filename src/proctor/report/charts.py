@@ -18,33 +18,18 @@ from proctor.stats.outcomes import ByFactor, Factor, Tally
 from proctor.stats.usage import Durations, ModelUsage
 
 _TEMPLATES = files("proctor.report").joinpath("templates")
-
-
 STYLE = _TEMPLATES.joinpath("charts.css").read_text(encoding="utf-8")
-
-
 COLOURS = _TEMPLATES.joinpath("colours.css").read_text(encoding="utf-8")
-
-
 _ALONE = (
     'svg.chart { font-family: system-ui, "Segoe UI", Roboto, sans-serif; } .c-paper { fill: var(--paper); }'
 )
-
-
 WIDTH = 480
 """Of the drawing; a page scales it. Narrow, so that its letters can be read on a phone."""
 
-
 # Approximate width of a letter in the label font.
 LETTER = 6.6
-
-
 ROW = 30
-
-
 SMALLEST = 1e-300
-
-
 Say = Callable[[float], str]
 
 
@@ -337,8 +322,6 @@ def _bottom(values: Sequence[float | None]) -> float:
 
 
 ORDER = (SUCCESS, FAIL, TIMEOUT, ERROR, RUNNING, QUEUED)
-
-
 DRAWN_MODELS = 15
 
 

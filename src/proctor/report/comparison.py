@@ -104,8 +104,6 @@ def _plot(comparison: Comparison, metric: str) -> str:
 
 
 LOWER_IS_BETTER = ("cost", "time", "tokens")
-
-
 _VERBS = {
     "success": ("succeeds more often", "succeeds less often"),
     "cost": ("costs more", "costs less"),

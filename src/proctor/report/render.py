@@ -119,8 +119,6 @@ def _sha256(style: str) -> str:
 
 PLOTS = "plots"
 """The folder beside a Markdown report in which its plots are."""
-
-
 Drawn = tuple[str, str]
 """What a plot shows, in words, and the plot, or its file."""
 

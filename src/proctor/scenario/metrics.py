@@ -18,14 +18,12 @@ _NUMBER = re.compile(
     r"|[-+−]?\.\d+"
 )
 
-
 # Groups that capture, the innermost; and what in one can hold an answer: a yes or no, a class, anything.
 _GROUPS = re.compile(r"\((?!\?)([^()]*)\)|\(\?P<\w+>([^()]*)\)")
 _ANY_WORD = re.compile(r"\b(?:true|yes|y|1|on|false|no|n|0|off|not)\b|\\[wWSd]|(?<!\\)[.\[]", re.IGNORECASE)
 _POWER = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(?:\^|\*\*)\s*([-+]?\d+(?:\.\d+)?)")
 _YES = frozenset({"true", "yes", "y", "1", "on"})
 _NO = frozenset({"false", "no", "n", "0", "off", "not"})
-
 
 # A scenario's pattern can take exponential time on long texts.
 LONGEST_TEXT = 100_000

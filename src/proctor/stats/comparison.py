@@ -32,13 +32,9 @@ from proctor.store import StoreReader
 
 
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
-
-
 _GATE = re.compile(
     r"\s*(?P<metric>.+?)\s*(?P<sign>>=|<=|>|<)\s*(?P<number>[+-]?\d*\.?\d+)\s*(?P<share>%?)\s*"
 )
-
-
 _SIGNS: Mapping[str, Callable[[float, float], bool]] = {">=": ge, ">": gt, "<=": le, "<": lt}
 
 
@@ -135,8 +131,6 @@ def gate_of(text: str) -> Gate:
 
 
 LEANING = ("cost", "time", "tokens")
-
-
 LISTED = 20
 """Items on which two groups disagree most that are told."""
 

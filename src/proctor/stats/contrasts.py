@@ -13,11 +13,7 @@ from statistics import NormalDist, fmean, pstdev, stdev, variance
 from proctor.stats.intervals import f_tail, student_cdf, student_quantile, wilson
 
 POWER = 0.8
-
-
 LEVEL = 0.05
-
-
 PAIRED, WELCH, FISHER = "paired t-test", "Welch's t-test", "Fisher's exact test"
 
 
@@ -213,16 +209,11 @@ def _residual(values: Sequence[float], rows: Sequence[Sequence[float]]) -> tuple
 
 
 MCNEMAR, BOOTSTRAP = "McNemar's exact test", "sign flips, bootstrap interval"
-
-
 FEWEST_TO_RESAMPLE = 8
 """Below this a bootstrap sees too little of the distribution; Student's interval is wider and safer."""
 
-
 # Enough for two digits of a 95% interval; more values need fewer draws for the same.
 MOST_DRAWS, FEWEST_DRAWS, WORK = 2000, 500, 1_000_000
-
-
 FLIPPED_ALONE = 60
 """Above so many pairs Student's test is as good as sign flips, and takes no time."""
 

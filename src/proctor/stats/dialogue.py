@@ -30,11 +30,7 @@ from proctor.store import StoreReader, aggregates
 
 
 SPOKEN = {ROW: "client", COLUMN: "therapist", PAIRING: "pairing", REPEAT: "repeat"}
-
-
 SIDES = ("client", "therapist")
-
-
 NOT_MEASURES = frozenset({"run_id", "seed"})
 
 

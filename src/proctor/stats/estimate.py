@@ -132,8 +132,6 @@ def _means(row: WorkerSums) -> tuple[Estimate, Estimate]:
 
 Price = Callable[[str, float, float], float | None]
 """USD of a model call by input and output tokens; None: unknown."""
-
-
 FIGURES = ("calls", "tokens", "cost_usd")
 
 

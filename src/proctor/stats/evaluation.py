@@ -98,16 +98,10 @@ def _spread_error(sums: ScoreSums, value: float) -> float:
 
 Key = tuple[str, str, str]
 """An evaluator's name, its digest, and the dimension of its scale."""
-
-
 HARM = ("Builtin.Harmfulness", "Builtin.Stereotyping")
 """Evaluators for which `harmfulValue` decides whether harm is the high or the low value."""
-
-
 HIGH_IS_BAD = ("Builtin.Refusal", *HARM)
 """Evaluators for which a high value is bad, unless `harmfulValue` is 0."""
-
-
 HALF = 0.5
 
 
@@ -309,8 +303,6 @@ class JudgedTarget:
 
 
 _WORD = re.compile(r"\w+")
-
-
 _REASONS = {FAILURES: "root_cause", INTENT: "description", SUMMARY: "final_outcome"}
 """The detail shown as an example, by insight."""
 

@@ -12,10 +12,8 @@ from statistics import NormalDist, fmean
 
 CONFIDENCE = 0.95
 
-
 # Above this, the binomial tail uses its normal approximation, with an error below one rank.
 EXACT_RANKS = 1000
-
 
 # Above this, Student's quantile differs from the normal one in the seventh digit.
 NORMAL_FREEDOM = 1e7

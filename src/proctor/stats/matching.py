@@ -17,11 +17,7 @@ from proctor.store import StoreReader, aggregates
 from proctor.store.aggregates import ItemWithTime, MeanScore, MeasuredValue
 
 FIGURES = ("success", "cost", "time", "tokens")
-
-
 PAIRINGS = ("item", "scenario", "session")
-
-
 SCORE, MEASURE = "score:", "metric:"
 
 

@@ -18,7 +18,6 @@ RATE_SECONDS = 30
 """The rate is that of the last half minute: long enough for items of some seconds, short enough to
 notice that a provider has slowed down."""
 
-
 # Below this, a single item would change the rate too much.
 SHORTEST_RATE_SECONDS = 2
 

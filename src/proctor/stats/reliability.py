@@ -19,11 +19,7 @@ from proctor.stats.intervals import CONFIDENCE, Estimate, student_quantile
 
 
 Metric = Literal["nominal", "ordinal", "interval"]
-
-
 Pair = tuple[str, str]
-
-
 RESAMPLES = 2000
 
 
@@ -164,8 +160,6 @@ class Component:
 
 
 Key = Callable[[Observation], Hashable]
-
-
 _KEYS: Mapping[str, Key] = {
     ROW: lambda o: o.row,
     COLUMN: lambda o: o.column,

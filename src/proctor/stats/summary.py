@@ -10,8 +10,16 @@ from datetime import datetime
 from functools import partial
 
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT
-from proctor.stats.failures import AttemptCounts, Failure, MockUsage, attempts, failures, stand_ins
-from proctor.stats.outcomes import Outcomes, outcomes_of
+from proctor.stats.outcomes import (
+    AttemptCounts,
+    Failure,
+    MockUsage,
+    Outcomes,
+    attempts,
+    failures,
+    outcomes_of,
+    stand_ins,
+)
 from proctor.stats.usage import (
     Cost,
     Durations,
@@ -33,7 +41,6 @@ from proctor.store.aggregates import Selection, call_arguments, select
 from proctor.store.tables import BatchRow
 
 LISTED_BATCHES = 50
-
 
 # The database works outside the GIL, so two queries at a time take half as long. Kept for the
 # life of the process: each thread holds a connection to the store, and new threads would open more.

@@ -10,7 +10,6 @@ from proctor.store.aggregates import MergeCount, ModelSums, RankedDuration, Step
 
 WANTED_BINS = 12
 
-
 # A longer tail, in 99th percentiles, would compress everything else into one bar.
 LONG_TAIL = 1.5
 

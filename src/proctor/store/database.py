@@ -20,16 +20,11 @@ from proctor.errors import StoreError, StoreUnavailable
 Row = dict[str, Any]
 R = TypeVar("R")
 
-
 # Longer than the longest transaction measured with 100,000 items.
 LOCK_TIMEOUT_SECONDS = 30
-
-
 SCRIPT_LOCK = 5_077_628
 TURN_LOCK = 5_077_629
 """Advisory locks in PostgreSQL; arbitrary numbers."""
-
-
 _PASSWORD = re.compile(r"(?<=[^:/@]):[^:/@]+(?=@)|(?<=[?&])password=[^&]*&?", re.IGNORECASE)
 
 

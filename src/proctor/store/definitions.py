@@ -22,7 +22,6 @@ from proctor.store.writer import is_alive, timestamp
 
 T = TypeVar("T")
 Transaction = Callable[[Callable[[Connection], T]], T]
-
 EVALUATORS, CONFIGS = "evaluator_definitions", "online_configs"
 _ENABLED = f'SELECT "id", "documentJson" FROM "{CONFIGS}" WHERE "enabled" = ?'
 MOST_TAGS = 50

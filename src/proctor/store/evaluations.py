@@ -32,12 +32,8 @@ from proctor.store.writer import timestamp
 
 T = TypeVar("T")
 Transaction = Callable[[Callable[[Connection], T]], T]
-
-
 KMS_CONTEXT = "aws:bedrock-agentcore:batchEvaluationArn"
 """Encryption context of an evaluation's own key."""
-
-
 LISTED = tuple(name for name in COLUMNS["evaluations"] if not name.startswith("metadataJson"))
 """Columns of a list: all but the metadata, which may be long."""
 

@@ -144,19 +144,12 @@ class _Rows:
 T = TypeVar("T")
 Transaction = Callable[[Callable[[Connection], T]], T]
 Document = dict[str, Any]
-
-
 SessionBuilder = Callable[[SessionName, Sequence[Document], int], Session | None]
 """Builds a session from its documents; the number is that of the documents left out."""
-
 MOST_DOCUMENTS = 20_000
 """Of one session that are used; the limit of the AgentCore API."""
-
-
 TRACES_AT_ONCE = 50
 """Traces in one transaction; other writers wait for it."""
-
-
 _CHUNK = 400
 _SOURCE = "otlp"
 _MARKED = tuple(name for name in COLUMNS["arrivals"] if name != "data")
@@ -387,7 +380,6 @@ _UPSERT = (
     + ', "isNew" = 1 WHERE '
     + " OR ".join(f'"arrivals"."{name}" <> excluded."{name}"' for name in _CHANGING)
 )
-
 
 # Log groups and streams that clients write to.
 

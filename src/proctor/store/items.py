@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from proctor.session import Session
 
 SEARCHED = ("id", "repo", "prompt", "model", "agent", "error")
-
-
 CALL_FIGURES = ", ".join(
     f'"{name}"'
     for name in COLUMNS["model_calls"]
@@ -590,30 +588,18 @@ def _known(table: str) -> str:
 
 SHOWN_CHARACTERS = 300
 """Of a prompt or an error in a list."""
-
-
 PLAIN = (
     *("id", "position", "repeat", "repo", "agent", "model", "factors", "status", "reason", "startedAt"),
     *("finishedAt", "sessionId", "iterSha", "tokensTotal", "toolCalls", "costUsd"),
 )
-
-
 CUT = ("prompt", "error")
-
-
 PAGE_COLUMNS = ", ".join(
     [f'"{name}"' for name in PLAIN] + [f'SUBSTR("{name}", 1, {SHOWN_CHARACTERS}) AS "{name}"' for name in CUT]
 )
-
-
 SECONDS = "seconds"
 """Orders by duration."""
-
-
 FACTOR = "factor:"
 """Prefix of an order by the level of a factor."""
-
-
 _IN_A_PATH = re.compile(r'[^"\\\x00-\x1f]+')
 """Names that can be quoted in a JSON path."""
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 INLINE_CHARACTERS = 4096
 """Longer text goes to `blobs`. Most messages of real agents are shorter, most tool results are not."""
-
-
 BlobRow = tuple[str, int, bytes]
 """Digest, size and data, in the order of the columns of `blobs`."""
 
@@ -49,8 +47,6 @@ def split_long_text(text: str) -> tuple[str, BlobRow | None]:
 
 MOST_NOTES = 100
 """Notes kept of a session. All interventions are counted, however many."""
-
-
 FREE = frozenset({"rate_limit", "auth", "bad_request", "model_failed", "quota", "cost_limit", "halted"})
 """Statuses of calls that are not charged: rejected, unanswered or never sent."""
 

@@ -17,8 +17,6 @@ from proctor.store.tables import BatchRow
 from proctor.store.writer import is_alive
 
 SEARCHED = ("runId", "planPath", "planText")
-
-
 SHOWN = ", ".join(
     f'"{name}"'
     for name in (

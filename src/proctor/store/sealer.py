@@ -45,23 +45,15 @@ ENCRYPTED: dict[str, tuple[str, ...]] = {
     "log_events": ("message",),
 }
 """By table, in the order of its columns."""
-
-
 DETERMINISTIC = frozenset(
     {"batch_items.prompt", "sessions.name", "scores.label", "questions.prompt", "arrivals.data"}
 )
 """Encrypted so that equal texts with one key have equal ciphertexts: queries group by them or compare them.
 The disk reveals which of them are equal, and no more."""
-
-
 LEVELS = frozenset({"batch_items.factors"})
 """JSON objects of which each text is encrypted by itself, deterministically: queries group by one of them."""
-
-
 PLAIN_LEVELS = frozenset({"model", "agent", "evaluator", "service", "client", "therapist"})
 """Factors whose levels are names that are in other columns too or are searched for."""
-
-
 PLAIN: dict[str, tuple[str, ...]] = {
     "an id, which other rows refer to and queries look for": (
         *("batches.runId", "batch_items.runId", "batch_items.id", "batch_items.sessionId", "sessions.id"),
@@ -139,8 +131,6 @@ PLAIN: dict[str, tuple[str, ...]] = {
     "what is needed to open the rest": ("data_keys.contextJson", "data_keys.wrapped"),
 }
 """Columns that hold text and stay readable, by the reason."""
-
-
 EMPTY = ("", "{}", "[]")
 """Not encrypted: queries test whether there is an error, a label, a note."""
 
@@ -155,8 +145,6 @@ def is_digest(table: str, column: str) -> bool:
 MARK = "sealed:1:"
 """Prefix of an encrypted value."""
 MARK_BYTES = MARK.encode()
-
-
 KEYED = "keyed:"
 """Prefix of the digest of an encrypted long text."""
 
@@ -228,19 +216,12 @@ def _derived(secret: bytes, use: str) -> bytes:
 STORE: Mapping[str, str] = {"proctor": "store"}
 """Encryption context of the store's own data keys."""
 
-
 # A missing key is not requested again for each of a thousand values.
 RETRY_SECONDS = 10.0
-
-
 OWN_KEY_SECONDS = 300.0
 """How long the unwrapped key of a run or an evaluator is cached: access to it may be revoked."""
-
-
 MOST_CACHED = 4096
 """JSON objects whose encrypted form is cached."""
-
-
 MOST_UNKNOWN = 10_000
 """Unknown key ids that are looked up only once."""
 

@@ -68,8 +68,6 @@ def parsed(text: str, kind: type[Kind]) -> Kind:
 
 
 TraceEvent = Message | ToolCall
-
-
 ATTRIBUTES = ("job", "agent", "model", "source", "service", "logGroup", "status", "runId", "itemId", "name")
 """Columns of a session that are attributes of its evidence."""
 

@@ -118,8 +118,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("id", "scope", "masterKeyId", "contextJson", "wrapped", "createdAt", "retiredAt", "emptiedAt"),
     ),
 }
-
-
 OF_A_SESSION = ("iterations", "messages", "tool_calls", "model_calls", "metrics", "scores", "merge_history")
 """Tables whose rows belong to one session, by `sessionId`."""
 
@@ -603,7 +601,6 @@ ROWS: dict[str, type] = {
 }
 """The shape of the rows of each table. A `…Blob` column is the digest of a long text; it is absent once
 the text is in its place."""
-
 
 # Sanitizing values from agents.
 

@@ -24,11 +24,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "tool_calls": ("argsJson", "result"),
     "model_calls": ("request", "response"),
 }
-
-
 KINDS = {"messages": "message", "tool_calls": "tool_call", "model_calls": "model_call"}
-
-
 _PLAIN = {
     "messages": ("position", "step", "timestamp", "role", "name"),
     "tool_calls": ("position", "step", "timestamp", "toolName", "success", "durationMs"),
@@ -304,14 +300,9 @@ def _quoted(names: Sequence[str]) -> str:
 
 AROUND_CHARACTERS = 80
 """Context before and after a hit."""
-
-
 READ_CHARACTERS = 20_000_000
 """For one request; takes some tenths of a second."""
-
-
 EVENTS_AT_ONCE = 200
-
 
 # The bodies of model calls repeat what the messages say, and are many times as long.
 SEARCHED: Mapping[str, tuple[str, tuple[str, ...]]] = {

@@ -24,12 +24,9 @@ from proctor.store.database import Connection, Database, insertion
 
 T = TypeVar("T")
 Key = tuple[str, ...]
-
 GATHER_SECONDS = 0.02
 """Pause before a commit, which costs about as much as writing two hundred rows."""
 HEARTBEAT_SECONDS = 1.0
-
-
 KEYS = {"batches": ("runId",), "batch_items": ("runId", "id"), "sessions": ("id",)}
 """Tables whose rows change after they are written, with their primary keys."""
 

@@ -15,25 +15,16 @@ from typing import Any
 from proctor.json_values import as_list, as_map
 
 Document = dict[str, Any]
-
-
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
-
-
 STATUSES = ("UNSET", "OK", "ERROR")
-
-
 SESSION_KEYS = (
     *("session.id", "gen_ai.conversation.id"),
     *("traceloop.association.properties.session_id", "ai.telemetry.metadata.sessionId"),
 )
 """Where the name of a session stands; the first that is there counts."""
 
-
 # Nanoseconds in a signed 64-bit column go to the year 2262; a larger number is not a time.
 LATEST_NANOSECONDS = 2**63
-
-
 LONGEST_NAME = 512
 """Characters of an id, a service's or a log group's name that are kept."""
 
@@ -232,8 +223,6 @@ _PLAIN = {
     "kvlistValue": _pairs,
     "bytesValue": _as_it_is,
 }
-
-
 _SNAKE = {name: name.replace("Value", "_value") for name in _PLAIN}
 
 

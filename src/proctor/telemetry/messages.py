@@ -195,48 +195,32 @@ def _literal(text: str) -> Any:
 
 
 _UNSAID = frozenset(("reasoning", "thinking", "redacted_thinking"))
-
-
 _PICTURES = frozenset(
     (
         *("image", "image_url", "input_image", "input_file", "file", "blob", "uri", "audio", "input_audio"),
         *("document", "video"),
     )
 )
-
-
 _CALL_TYPES = frozenset(("tool_use", "tool_call", "tool-call", "function_call", "server_tool_call"))
-
-
 _RESULT_TYPES = frozenset(
     (
         *("tool_result", "tool_call_response", "tool-result", "function_call_output"),
         "server_tool_call_response",
     )
 )
-
-
 _TYPES = _UNSAID | _PICTURES | _CALL_TYPES | _RESULT_TYPES | {"text", "input_text", "output_text", "refusal"}
-
-
 _KEYS = (
     *("toolUse", "toolResult", "reasoningContent", "functionCall", "function_call", "functionResponse"),
     *("function_response", "inlineData", "cachePoint", "guardContent"),
 )
-
-
 ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("user", "human", "humanmessage", "humanmessagechunk"), "user"),
     **dict.fromkeys(("assistant", "ai", "model", "agent", "aimessage", "aimessagechunk"), "assistant"),
     **dict.fromkeys(("tool", "function", "toolmessage", "tool_message", "ipython"), "tool"),
     **dict.fromkeys(("system", "developer", "systemmessage"), "system"),
 }
-
-
 DEEPEST = 24
 """How far one shape may be wrapped in another. The deepest seen is seven."""
-
-
 WRAPPERS = (
     *("messages", "message", "new_message", "inputs", "outputs", "input", "output", "generations", "kwargs"),
     *("user_msg", "query_str", "question", "prompt", "query", "response", "text", "result", "value"),

@@ -16,20 +16,12 @@ from proctor.json_values import parse_json
 from proctor.telemetry.documents import KINDS, STATUSES, Document, attributes_of, normalised, says_something
 
 TRACES, LOGS, METRICS = "traces", "logs", "metrics"
-
-
 SIGNALS = (TRACES, LOGS, METRICS)
-
-
 _TOP = {"resourceSpans": TRACES, "resourceLogs": LOGS, "resourceMetrics": METRICS}
-
-
 _SCOPES = {
     TRACES: ("scopeSpans", "instrumentationLibrarySpans", "spans"),
     LOGS: ("scopeLogs", "instrumentationLibraryLogs", "logRecords"),
 }
-
-
 _CHUNK = 1 << 16
 
 

@@ -17,22 +17,14 @@ from proctor.telemetry.span import Span, SpanReading, span_of
 from proctor.telemetry.transcript import UNKNOWN_MODEL, SpanTranscript, TraceReader
 
 SOURCE = "otlp"
-
-
 MOST_ATTRIBUTES = 100
-
-
 LONGEST_ATTRIBUTE = 200
-
-
 _TELLING = (
     *("message", "prompt", "completion", "input", "output", "content", "value", "instructions", "entity"),
     *("arguments", "args", "result", "definitions", "text", "exception", "parameters", "description"),
     *("json_schema", "query", "response", "body", "tools", "metadata"),
 )
 """Parts of the names of attributes that hold what was said, which belongs into the transcript alone."""
-
-
 _FIGURES = ("usage", "token_count", "duration", "time")
 """Parts of the names of figures that are of one span and not of the session."""
 

@@ -30,21 +30,12 @@ from proctor.telemetry.otlp import LOGS, TRACES, DecodedSpans, decode_message, d
 
 MOST_BYTES = 256 * 1024 * 1024
 """Of one line, or of a file that is one value. A collector's largest message is a few megabytes."""
-
-
 HEAD_BYTES = 64 * 1024
 """Of a file that are looked at to tell what it is."""
-
-
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".log", ".pb", ".bin", ".binpb", ".otlp", ".gz")
 """Of files in a folder that are looked at."""
-
-
 _TELLTALES = (b"resourceSpans", b"resourceLogs", b"resource_spans", b"resource_logs", b"traceId")
-
-
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
-
 
 # CloudWatch's exports to S3 put the time before each event: 2026-04-23T07:37:44.011Z {…}
 _STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\S+\s+(?=[\[{])")

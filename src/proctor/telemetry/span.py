@@ -160,12 +160,8 @@ _USAGE = {
         *("llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens"),
     ),
 }
-
-
 _MODEL = (
     *("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
     *("ai.response.model", "ai.model.id", "llm.request.model"),
 )
-
-
 _PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "ai.model.provider")

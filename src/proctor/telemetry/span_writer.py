@@ -16,12 +16,8 @@ from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent
 from proctor.telemetry.documents import Document
 
 SCOPE = "proctor"
-
-
 BEGINNING = 1_000_000_000
 """Nanoseconds. When a session begins whose record has no times: they say only what came first."""
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

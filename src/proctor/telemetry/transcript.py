@@ -148,14 +148,9 @@ def _key(message: ParsedMessage) -> tuple[str, ...]:
 
 
 UNKNOWN_MODEL = "unknown"
-
-
 NANOSECONDS_PER_MILLISECOND = 1_000_000
-
-
 DEEPEST = 100
 """Spans above a span that are looked at. Agents nest a dozen deep; a chain of thousands is an attack."""
-
 
 # Order of simultaneous events.
 _AGENT_ASKED, _MODEL_ASKED, _MODEL_ANSWERED, _TOOL_USED, _AGENT_ANSWERED = range(5)

@@ -12,11 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 Value = TypeVar("Value")
-
-
 POLL_SECONDS = 0.01
-
-
 GIT_SETTINGS = (
     "user.name=Test",
     "user.email=test@localhost",

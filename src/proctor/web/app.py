@@ -54,7 +54,6 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
 """Functions that make the routes of pages and API."""
 OPEN_ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (otlp.router, agentcore.router)
 """Functions that make routes with their own authentication."""
-
 TOPICS: Sequence[tuple[str, MakeTopic]] = (
     ("runs", live.RunsTopic),
     ("run", RunTopic),

@@ -32,7 +32,6 @@ from proctor.web.state import AppState
 ALGORITHM = "AWS4-HMAC-SHA256"
 CLOCKS_DIFFER_AT_MOST = timedelta(minutes=15)
 UNRESERVED = "-_.~"
-
 _FIELDS = re.compile(
     rf"{ALGORITHM} +Credential=(?P<key>[^/,\s]+)/(?P<day>\d{{8}})/(?P<region>[^/,\s]+)/(?P<service>[^/,\s]+)"
     r"/aws4_request, *SignedHeaders=(?P<headers>[^,\s]+), *Signature=(?P<signature>[0-9a-f]{64})"

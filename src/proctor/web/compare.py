@@ -48,26 +48,20 @@ MOST_REPEATS = 10
 MOST_CACHED = 8
 """Cached comparisons; each has the values of all its items."""
 Text = Annotated[str, Query(max_length=300)]
-
 Runs = Annotated[
     list[str],
     Query(alias="run", max_length=MOST_RUNS, description="The first is the baseline."),
 ]
-
 By = Annotated[str, Query(max_length=200, description="Compare the levels of a factor of one run.")]
-
 Metrics = Annotated[
     list[str],
     Query(alias="metric", max_length=50, description="success, cost, time, tokens, score:NAME, metric:NAME."),
 ]
-
 Pair = Annotated[Literal["", "item", "scenario", "session"], Query(description="Empty: automatic.")]
-
 Gates = Annotated[
     list[Annotated[str, Field(max_length=300)]],
     Query(alias="gate", max_length=20, description="Condition on the difference: success>=-0.02."),
 ]
-
 Mixed = Annotated[bool, Query(description="Also compare scores of different versions of an evaluator.")]
 
 

@@ -250,7 +250,6 @@ MOST_ITEMS = 300
 """Changed items that are sent one by one; a page shows fewer than a hundred."""
 MOST_LOOKED_AT = 1000
 """Items compared in each poll; beyond that, pages reload the items they show."""
-
 PASSING: Any = {
     "elapsed_seconds": True,
     "eta_seconds": True,
@@ -264,7 +263,6 @@ MOST_VERSIONS = 200
 """Versions a page can catch up on: about a minute of a busy run."""
 BETWEEN_LOOKS = timedelta(milliseconds=150)
 BETWEEN_SUMS = timedelta(seconds=2)
-
 
 # Clocks of processes may differ, and a commit takes time.
 OVERLAP = timedelta(seconds=2)

@@ -38,7 +38,6 @@ from proctor.web.state import AppState
 CHECK_SECONDS = 120
 SHOWN = 5
 """Sessions that a preview names."""
-
 Word = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Words = Annotated[list[Word], Field(max_length=500)]
 Moment = Annotated[str, Field(max_length=40, pattern=r"^[0-9T:.Z+ -]*$")]

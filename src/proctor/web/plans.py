@@ -35,7 +35,6 @@ START_SECONDS = 30
 GROUND_TRUTH = "ground truth"
 TYPED_NAMES = ("plan", "task.md", GROUND_TRUTH)
 """How problems name a text that was typed."""
-
 Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 

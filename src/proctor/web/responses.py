@@ -17,7 +17,6 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -27,7 +26,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 """Headers of every response; a route may set another content security policy."""
-
 NAVIGATION = (
     ("/", "Batches"),
     ("/new", "New Batch"),
@@ -55,7 +53,6 @@ class ErrorAnswer(BaseModel):
 
 # A reference for all statuses but one: a model for each would slow down the start of the server.
 _ERROR = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}}}
-
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"description": "The request is invalid.", "model": ErrorAnswer},
     404: {"description": "Not found.", "content": _ERROR},

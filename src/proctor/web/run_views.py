@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from proctor.cache import ResultCache
 from proctor.errors import NotFound
 from proctor.item import ERROR, RUNNING, STATUSES
-from proctor.stats.failures import stand_ins
+from proctor.stats.outcomes import stand_ins
 from proctor.stats.progress import Progress, progress
 from proctor.store import Scope, items, runs
 from proctor.store.aggregates import mock_sessions, select

@@ -214,13 +214,11 @@ def batches_router(site: AppState) -> APIRouter:
 
 CHUNK = 256 * 1024
 
-
 # A report has its own style and no scripts; it is sandboxed.
 REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; sandbox allow-popups allow-top-navigation-by-user-activation"
 )
-
 TYPES = {
     "json": "application/json",
     "ndjson": "application/x-ndjson",

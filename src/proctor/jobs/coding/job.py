@@ -1,19 +1,149 @@
 """The coding job: repositories × prompts × agents, or plain prompts."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from proctor.batch.preflight import PreflightContext
+from proctor import secrets
+from proctor.batch.preflight import (
+    PreflightContext,
+    check_agent,
+    check_model,
+    has_own_models,
+    missing_program,
+)
 from proctor.context import ModelOptions, RunContext
-from proctor.errors import PlanError
+from proctor.errors import PlanError, Problem, WorkspaceError
 from proctor.item import Item
 from proctor.job import Job, JobPlan, PlanText, Starter, StoredPlan, top_level_keys
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, Overrides, read_plan
-from proctor.jobs.coding.preflight import inspect
 from proctor.models import ModelRouter
+from proctor.runner import agent_settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightResult:
+    """What the preflight check of a plan found."""
+
+    items: int
+    problems: list[Problem] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    """Notes that do not prevent the run."""
+
+
+Finding = tuple[str, str, str]
+"""The plan's key, what is wrong with it, and the remedy."""
+
+
+def inspect(plan: CodingPlan, overrides: Overrides, context: PreflightContext) -> PreflightResult:
+    """Find everything a plan names that does not exist."""
+    check = _PreflightCheck(context, plan.budget(overrides) is not None)
+    problems, count = list[Problem](), 0
+    for position, item in enumerate(plan.items(overrides)):
+        count += 1
+        problems += [plan.problem(position, *finding) for finding in check.at(item)]
+    return PreflightResult(items=count, problems=problems, remarks=sorted(check.remarks))
+
+
+class _PreflightCheck:
+    """Looks each thing up once, however many items name it."""
+
+    def __init__(self, context: PreflightContext, has_budget: bool) -> None:
+        self._context = context
+        self._has_budget = has_budget
+        self._seen: set[Any] = set()
+        self.remarks: set[str] = set()
+
+    def at(self, item: Item) -> Iterator[Finding]:
+        details, settings = item.details, item.settings
+        if repo := settings.get("repo"):
+            yield from self._once(self._repository, repo, details["baseBranch"])
+            yield from self._once(self._agent, item.agent, _Settings(item))
+            for key in ("scriptCommand", "setup"):
+                if key in details:
+                    yield from self._once(self._command, key, details[key], "setup" in details)
+        if item.model and (not item.agent or self._calls_models(item)):
+            yield from self._once(self._model, item.model)
+        if "env" in details:
+            yield from self._once(self._variables, tuple(details["env"].items()))
+        if "expect" in details:
+            yield from self._once(self._expectation, repr(details["expect"]), details["expect"])
+
+    def _once(self, check: Callable[..., Iterator[Finding]], *what: Any) -> Iterator[Finding]:
+        key = (check.__name__, *(part for part in what if not isinstance(part, dict)))
+        if key not in self._seen:
+            self._seen.add(key)
+            yield from check(*what)
+
+    def _repository(self, repo: str, base: str) -> Iterator[Finding]:
+        # Loaded here: plans of plain prompts have no repository.
+        from proctor.workspace.source_repository import open_source
+
+        try:
+            source = open_source(Path(repo), self._context.environment)
+        except WorkspaceError as error:
+            yield "repo", str(error), "Give the path of a git repository."
+            return
+        try:
+            source.base_commit(base)
+        except WorkspaceError as error:
+            problem, _, branches = str(error).partition(". ")
+            yield "baseBranch", problem, branches
+
+    def _calls_models(self, item: Item) -> bool:
+        return not has_own_models(item.agent, _Settings(item).given, self._context)
+
+    def _agent(self, name: str, settings: "_Settings") -> Iterator[Finding]:
+        for problem, remedy in check_agent(name, settings.given, self._context, self.remarks):
+            yield "agent", problem, remedy
+
+    def _command(self, key: str, command: str, prepared: bool) -> Iterator[Finding]:
+        word = missing_program(command, self._context)
+        if not word:
+            return
+        problem = f"there is no program `{word}`, with which `{command}` begins"
+        if prepared:
+            self.remarks.add(f"{problem}; `setup` must install it")
+        else:
+            yield key, problem, f"Install {word}, or add a `setup` command that does."
+
+    def _model(self, model: str) -> Iterator[Finding]:
+        for problem, remedy in check_model(model, self._context.models, needs_price=self._has_budget):
+            yield "model", problem, remedy
+
+    def _variables(self, variables: tuple[tuple[str, str], ...]) -> Iterator[Finding]:
+        for name, value in variables:
+            for variable in secrets.referenced([str(value)]) - self._context.environment.keys():
+                yield (
+                    "env",
+                    f"`{name}` refers to {variable}, which is not set",
+                    f"Set it: export {variable}=…",
+                )
+            if secrets.is_secret(name) and len(value) >= secrets.SHORTEST_SECRET and "${" not in value:
+                remedy = f"What a plan holds is stored. Write `{name}: ${{{name}}}` and set it outside."
+                yield "env", f"`{name}` looks like a secret that is written out", remedy
+
+    def _expectation(self, _: str, expect: Mapping[str, Any]) -> Iterator[Finding]:
+        from proctor.expect import problems_of
+
+        for problem in problems_of(expect):
+            yield "expect", problem, ""
+
+
+class _Settings:
+    """An agent's settings, hashable by value."""
+
+    def __init__(self, item: Item) -> None:
+        self.given = agent_settings(item)
+        self._key = repr(self.given)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Settings) and other._key == self._key
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,6 @@ from proctor.store.items import mock_models
 from proctor.store.tables import MetricRow
 
 PAGE = 500
-
-
 INTERRUPTIONS = ("cost_limit", "halted", "rate_limit")
 """End reasons, besides errors and timeouts, of dialogues that are not finished."""
 
@@ -90,8 +88,6 @@ def _standing(steps: Sequence[Mapping[str, Any]]) -> ConversationCheckpoint | No
 
 
 SUMMARY = "batch_summary.json"
-
-
 _USED = ("prompt_tokens", "completion_tokens", "total_tokens", "total_cost")
 
 

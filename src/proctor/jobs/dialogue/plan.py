@@ -20,8 +20,6 @@ from proctor.plan.source import refuse
 from proctor.plan.validate import did_you_mean
 
 TEMPERATURE = "temperature"
-
-
 STAND_IN_MODEL = "scripted/lines"
 """The model name of a scripted role."""
 
@@ -153,11 +151,7 @@ def _from_file(role: RoleFolder, path: Path) -> dict[str, Mapping[str, Any]]:
 
 
 DEFAULT_MODEL = ("OPENAI", "gpt-4o")
-
-
 MOST_ITEMS = 1_000_000
-
-
 COMPLETE_NAMES = ("scripted/", "replay/", "litellm/")
 
 

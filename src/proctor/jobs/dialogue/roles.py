@@ -155,11 +155,7 @@ def _templates_used(data: Mapping[str, Any]) -> list[str]:
 
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
-
-
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-
-
 Expression = str | int | float | bool
 
 
@@ -232,8 +228,6 @@ class RoleFile(BaseModel):
 
 
 ROLE_KEYS = tuple(RoleFile.model_fields)
-
-
 STEP_KEYS = tuple(field.alias or name for name, field in RoleStep.model_fields.items())
 
 
@@ -249,11 +243,7 @@ def vocabulary(path: KeyPath) -> SectionLabel | None:
 
 
 BUILT_IN = Path(str(files("proctor").joinpath("roles")))
-
-
 FALLBACK = "en"
-
-
 SUFFIXES = (".yaml", ".yml", ".json")
 
 

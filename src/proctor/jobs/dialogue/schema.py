@@ -13,14 +13,8 @@ from proctor.plan.validate import SectionLabel, check_shape
 from proctor.plan.yaml_loader import read_source
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
-
-
 Count = Annotated[int, Field(ge=1)]
-
-
 Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")]
-
-
 Temperature = Annotated[float, Field(ge=0, le=5)]
 
 
@@ -32,8 +26,6 @@ def as_list(value: Any) -> Any:
 
 
 _AS_LIST = BeforeValidator(as_list)
-
-
 Names = Annotated[list[str], Field(min_length=1), _AS_LIST]
 
 
@@ -136,8 +128,6 @@ DEFAULTS = SimulationFile().model_dump(exclude={"clients": True, "therapists": T
     "clients": ["patientPsi"],
     "therapists": ["CBT"],
 }
-
-
 CONFIG_KEYS = tuple(SimulationFile.model_fields)
 
 

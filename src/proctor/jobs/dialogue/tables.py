@@ -70,24 +70,14 @@ SESSION_COLUMNS = (
     *("client", "therapist", "run_id", "combination", "status", "end_reason", "caused_by"),
     *("client_model", "therapist_model", "seed", "total_tokens", "cost_usd"),
 )
-
-
 NUMBERS = ("num_turns", "total_messages", "therapist_words", "client_words", "total_tokens", "cost_usd")
-
-
 TURN_COLUMNS = ("session_file", "turn_idx", "role", "content", "word_count")
-
-
 NAMED_IN = (
     *(("name",), ("persona", "name"), ("profile", "name"), ("basic_profile", "name")),
     *(("patient_profile", "name"), ("profile", "demographics", "name"), ("clinical_profile", "name")),
 )
 """Paths of the name in the profiles of different clients."""
-
-
 UNKNOWN_NAMES = ("", "cannot be identified", "n/a", "unknown")
-
-
 LARGEST_BYTES = 64 * 1024 * 1024
 
 

@@ -15,14 +15,20 @@ from pydantic import ValidationError
 
 from proctor.errors import Problem, UsageError
 from proctor.jobs.scenario.reader_rules import (
+    FolderReader,
     Metrics,
+    Steps,
+    as_text,
+    as_texts,
     black_swans,
     conditions_of,
+    find_file,
     read_events,
+    read_file,
     read_metrics,
     read_validation,
+    refuse,
 )
-from proctor.jobs.scenario.sources import FolderReader, Steps, as_text, as_texts, find_file, read_file, refuse
 from proctor.plan.source import PlanSource, ValuePlace
 from proctor.plan.validate import did_you_mean, expected_value, value_text
 from proctor.scenario.definition import SHORT_NAME, Actor, Plain, Scenario, names_of, scenario_of

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from aiohttp import web
 
 from proctor.model import WireAnswer
-from proctor.models.errors import KEY_SHAPES, without_key
+from proctor.models.client import KEY_SHAPES, without_key
 from proctor.models.gateway import chat, gemini, messages, responses
 from proctor.models.gateway.access import OpenAccess
 from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest, WireDialect
@@ -25,8 +25,6 @@ from proctor.models.routes import Route
 from proctor.session import ModelCall, Usage
 
 NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-
-
 PASSED_HEADERS = (
     "content-type",
     "retry-after",
@@ -36,11 +34,7 @@ PASSED_HEADERS = (
     "x-should-retry",
 )
 """Headers of a provider's response that clients need, besides the families below."""
-
-
 PASSED_HEADER_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
-
-
 RECORDED_HEADERS = ("content-type", "retry-after", "retry-after-ms")
 """Headers that a recorded response needs."""
 
@@ -128,22 +122,14 @@ class GatewayRoute(NamedTuple):
 
 
 HEALTH = GatewayRoute("health", "chat", "health")
-
-
 POSTED: Mapping[str, GatewayRoute] = {
     "/chat/completions": GatewayRoute("answer", "chat", "chat/completions"),
     "/responses": GatewayRoute("answer", "responses", "responses"),
     "/messages": GatewayRoute("answer", "messages", "messages"),
     "/messages/count_tokens": GatewayRoute("count", "messages", "messages/count_tokens"),
 }
-
-
 _VERSIONS = re.compile(r"(?:/(?:v1beta|v1alpha|v1))+(?=/|$)")
-
-
 _GEMINI = re.compile(r"/models/(?P<model>.+):(?P<operation>\w+)")
-
-
 GEMINI_KINDS: Mapping[str, Kind] = {
     "generateContent": "answer",
     "streamGenerateContent": "answer",
@@ -186,11 +172,7 @@ DIALECTS: Mapping[str, WireDialect] = {
     "messages": messages,
     "gemini": gemini,
 }
-
-
 CUT_OFF = ("", "cut_off")
-
-
 STREAM_ENDED = "the stream ended before the answer did"
 
 

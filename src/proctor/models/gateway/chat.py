@@ -10,8 +10,6 @@ from proctor.models.gateway.dialect import NOTHING, ClientRequest, Frame, event,
 from proctor.session import Usage
 
 NOT_PARAMETERS = frozenset({"model", "messages", "tools", "stream", "stream_options", "seed"})
-
-
 ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",

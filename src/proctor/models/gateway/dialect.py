@@ -97,8 +97,6 @@ def _is_text(part: Mapping[str, Any]) -> bool:
 
 
 CONTENT_TYPE = "text/event-stream"
-
-
 _BETWEEN = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 

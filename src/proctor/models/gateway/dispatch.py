@@ -11,8 +11,7 @@ from datetime import datetime
 from proctor.errors import ModelError
 from proctor.model import Answer, ToolRequest, WireAnswer
 from proctor.models import anthropic, openai
-from proctor.models.client import CallTarget, ResponseStream
-from proctor.models.errors import without_key
+from proctor.models.client import CallTarget, ResponseStream, without_key
 from proctor.models.gateway import chat
 from proctor.models.gateway.call import GatewayCall, passed_headers, redacted_error
 from proctor.models.gateway.dialect import CONTENT_TYPE, ClientRequest, CollectedStream, Frame, read_events
@@ -23,15 +22,9 @@ from proctor.models.router import ModelRouter
 from proctor.models.routes import ReplayRoute, Route, encode
 
 JSON = {"content-type": "application/json"}
-
-
 STREAM = {"content-type": CONTENT_TYPE}
-
-
 PASSED_UP = ("anthropic-", "openai-")
 """Prefixes of client headers that are passed to the provider."""
-
-
 STATUSES = {
     "auth": 401,
     "bad_request": 400,

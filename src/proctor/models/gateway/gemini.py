@@ -28,11 +28,7 @@ SETTINGS = {
     "stopSequences": "stop",
 }
 """Gemini's name of a setting → ours."""
-
-
 SHAPE_SETTINGS = frozenset({"responseMimeType", "responseSchema", "responseJsonSchema", "seed"})
-
-
 UNDERSTOOD = frozenset(
     {
         "contents",
@@ -44,17 +40,9 @@ UNDERSTOOD = frozenset(
         "model",
     }
 )
-
-
 MODES = {"AUTO": "auto", "ANY": "required", "NONE": "none"}
-
-
 FINISH_REASONS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
-
-
 OUR_REASONS = {"STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "content_filter"}
-
-
 STATUSES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",

@@ -24,11 +24,7 @@ UNDERSTOOD = frozenset(
         *("stop_sequences", "stream", "metadata", "output_config", "context_management"),
     }
 )
-
-
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
-
-
 ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",

@@ -203,11 +203,7 @@ UNDERSTOOD = frozenset(
         *("safety_identifier", "service_tier", "truncation", "prompt_cache_retention", "background"),
     }
 )
-
-
 FREEFORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-
-
 error = chat.error
 
 

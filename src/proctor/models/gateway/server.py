@@ -57,10 +57,8 @@ def _entry(name: str, wire: str) -> dict[str, Any]:
 LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
 """Images make requests large; no model reads more."""
 
-
 # Agents keep connections open between calls while their tools run, for minutes.
 KEEPALIVE_SECONDS = 3600
-
 
 # Long enough for the bytes of cancelled answers, short enough to end a batch at once.
 SHUTDOWN_SECONDS = 0.5

@@ -19,11 +19,7 @@ TRANSPORT = (
     "botocore",
 )
 """Instrumentations of what lies below an agent: they see requests, not turns."""
-
-
 _PREFIXES = ("opentelemetry.instrumentation.", "openinference.instrumentation.")
-
-
 PROMPT, RESPONSE = "agentcore.invocation.user_prompt", "agentcore.invocation.agent_response"
 
 

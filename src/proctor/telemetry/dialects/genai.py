@@ -17,26 +17,18 @@ from proctor.telemetry.messages import (
 from proctor.telemetry.span import Span, SpanReading, first
 
 Kind = Literal["agent", "inference", "tool"]
-
-
 OPERATIONS: Mapping[str, Kind] = {
     **dict.fromkeys(("invoke_agent", "invoke_workflow"), "agent"),
     **dict.fromkeys(("chat", "generate_content", "text_completion", "completion"), "inference"),
     "execute_tool": "tool",
 }
-
-
 TRACELOOP: Mapping[str, Kind] = {"workflow": "agent", "agent": "agent", "tool": "tool"}
-
-
 MESSAGE_EVENTS: Mapping[str, Role] = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
     "gen_ai.assistant.message": "assistant",
     "gen_ai.tool.message": "tool",
 }
-
-
 DETAILS = ("gen_ai.client.inference.operation.details", "gen_ai.client.operation.details")
 
 

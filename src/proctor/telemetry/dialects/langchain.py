@@ -16,7 +16,6 @@ SCOPES = (
     "@aws/aws-distro-opentelemetry-instrumentation-langchain",
 )
 
-
 # A tool's message as Python prints it: content='sunny' name='weather' tool_call_id='call_1'
 _PRINTED = re.compile(r"content=(?P<quote>['\"])(?P<text>.*)(?P=quote) name=", re.DOTALL)
 

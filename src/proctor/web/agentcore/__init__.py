@@ -19,7 +19,6 @@ OPERATIONS = (
     *(*jobs.OPERATIONS, *evaluate.OPERATIONS),
     *(*evaluators.OPERATIONS, *online.OPERATIONS, *evaluators.TAG_OPERATIONS),
 )
-
 PLACES = (
     *("/evaluations/batch-evaluate", "/evaluations/batch-evaluate/{rest:path}"),
     *("/evaluations/evaluate/{rest:path}", "/evaluators", "/evaluators/{rest:path}"),

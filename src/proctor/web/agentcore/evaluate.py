@@ -120,7 +120,6 @@ MOST_RESULTS = 10
 """Targets evaluated in one call: the last ones."""
 MOST_TEXT = 2048
 TARGETS = {"trace": "traceIds", "tool_call": "spanIds"}
-
 CODES = {
     "rate_limit": "ThrottlingException",
     "timeout": "TimeoutException",

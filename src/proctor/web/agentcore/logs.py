@@ -443,7 +443,6 @@ OPERATIONS = (
     _operation("CreateLogGroup", CREATE_LOG_GROUP, create_log_group),
     _operation("CreateLogStream", CREATE_LOG_STREAM, create_log_stream),
 )
-
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 

@@ -29,16 +29,13 @@ from proctor.web.agentcore.shapes import (
 )
 
 LABEL = Text(least=1, most=100)
-
 NUMERICAL = Many(
     of=Structure(
         {"definition": Text(), "value": Number(least=0), "label": LABEL},
         required=["definition", "value", "label"],
     )
 )
-
 CATEGORICAL = Many(of=Structure({"definition": Text(), "label": LABEL}, required=["definition", "label"]))
-
 DIMENSION = Structure(
     {
         "dimensionName": NAME,
@@ -123,20 +120,16 @@ _EVALUATOR_MEMBERS: dict[str, Shape] = {
     "level": LEVEL,
     "kmsKeyArn": KMS_KEY_ARN,
 }
-
 CREATE_EVALUATOR = Structure(
     {"evaluatorName": NAME, **_EVALUATOR_MEMBERS, "tags": TAGS},
     required=["evaluatorName", "evaluatorConfig", "level"],
 )
-
 UPDATE_EVALUATOR = Structure({"evaluatorId": EVALUATOR, **_EVALUATOR_MEMBERS}, required=["evaluatorId"])
 ONE_EVALUATOR = Structure({"evaluatorId": EVALUATOR}, required=["evaluatorId"])
-
 GET_EVALUATOR = Structure(
     {"evaluatorId": EVALUATOR, "includedData": Text(words=("ALL_DATA", "METADATA_ONLY"))},
     required=["evaluatorId"],
 )
-
 FILTER = Structure(
     {
         "key": Text(least=1, most=256, pattern=r"[a-zA-Z0-9._-]+"),
@@ -215,21 +208,17 @@ UPDATE_ONLINE = Structure(
     },
     required=["onlineEvaluationConfigId"],
 )
-
 ONE_ONLINE = Structure({"onlineEvaluationConfigId": ID}, required=["onlineEvaluationConfigId"])
-
 RESOURCE_ARN = Text(
     least=20,
     most=1011,
     pattern=r"arn:(?:[^:]+)?:bedrock-agentcore:[a-z0-9-]+:[0-9]{12}:([a-z-]+/[^/]+)(?:/[a-z-]+/[^/]+)*",
 )
-
 TAG_RESOURCE = Structure({"resourceArn": RESOURCE_ARN, "tags": TAGS}, required=["resourceArn", "tags"])
 UNTAG_RESOURCE = Structure(
     {"resourceArn": RESOURCE_ARN, "tagKeys": Many(of=TAG_KEY, most=200)}, required=["resourceArn", "tagKeys"]
 )
 LIST_TAGS = Structure({"resourceArn": RESOURCE_ARN}, required=["resourceArn"])
-
 
 # What callers send to judge sessions: batch evaluations, and one session at once.
 
@@ -238,12 +227,10 @@ TRACE_ID = Text(least=32, most=32)
 CONTENT = Union({"text": Text(least=1, most=100_000)})
 ASSERTIONS = Many(of=CONTENT, least=1, most=100)
 TRAJECTORY = Structure({"toolNames": Many(of=Text(least=1, most=500), most=1000)})
-
 SESSION_TRACES = Structure(
     {"sessionId": Text(), "traceIds": Many(of=TRACE_ID, least=1, most=100)},
     required=["sessionId", "traceIds"],
 )
-
 SESSIONS_FILTER = Structure(
     {
         "sessionIds": Many(of=Text(), most=500),
@@ -270,9 +257,7 @@ SOURCE = Union(
         ),
     }
 )
-
 TURN = Structure({"input": Union({"prompt": Text(most=4000)}), "expectedResponse": CONTENT})
-
 GROUND_TRUTH = Union(
     {
         "inline": Structure(
@@ -312,9 +297,7 @@ START = Structure(
     },
     required=["batchEvaluationName", "dataSourceConfig"],
 )
-
 ONE_JOB = Structure({"batchEvaluationId": ID}, required=["batchEvaluationId"])
-
 CONTEXT = Union(
     {
         "spanContext": Structure(
@@ -348,7 +331,6 @@ EVALUATE = Structure(
     required=["evaluatorId", "evaluationInput"],
 )
 
-
 # What callers send to read and write log streams.
 
 
@@ -361,12 +343,10 @@ EVENTS_LIMIT = Number(least=1, most=10_000, whole=True)
 DESCRIBE_LIMIT = Number(least=1, most=50, whole=True)
 _GROUP: dict[str, Shape] = {"logGroupName": GROUP, "logGroupIdentifier": IDENTIFIER}
 _SPAN: dict[str, Shape] = {"startTime": TIME, "endTime": TIME, "nextToken": TOKEN, "limit": EVENTS_LIMIT}
-
 GET_LOG_EVENTS = Structure(
     {**_GROUP, "logStreamName": STREAM, **_SPAN, "startFromHead": Flag(), "unmask": Flag()},
     required=["logStreamName"],
 )
-
 FILTER_LOG_EVENTS = Structure(
     {
         **_GROUP,
@@ -410,7 +390,6 @@ PUT_LOG_EVENTS = Structure(
     },
     required=["logGroupName", "logStreamName", "logEvents"],
 )
-
 CREATE_LOG_GROUP = Structure({"logGroupName": GROUP}, required=["logGroupName"])
 CREATE_LOG_STREAM = Structure(
     {"logGroupName": GROUP, "logStreamName": STREAM}, required=["logGroupName", "logStreamName"]
