@@ -198,7 +198,7 @@ def test_what_the_machine_does_not_allow_is_told_in_the_shape_of_all_errors(serv
 
     assert refused.status == 500
     assert refused.json["error"]["problem"].endswith("serve/plans: Not a directory")
-    assert "may be written to" in refused.json["error"]["remedy"]
+    assert "is writable" in refused.json["error"]["remedy"]
     assert served.get("/api/runs").json["all"] == 0
 
 
