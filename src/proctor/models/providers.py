@@ -12,15 +12,12 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from proctor.errors import NotFound
 from proctor.model import Request, WireAnswer
 from proctor.secrets import KEY_VARIABLE
-
-if TYPE_CHECKING:
-    from proctor.models.providers import Endpoint
 
 
 class WireFormat(Protocol):

@@ -75,7 +75,7 @@ def as_texts(value: Any) -> Any:
     if isinstance(value, dict):
         return [f"{name}: {_words(level)}" for name, level in value.items()]
     if isinstance(value, list):
-        return [entry for part in value for entry in _entries(part)]
+        return [entry for part in value for entry in _list_entries(part)]
     return value
 
 
@@ -94,7 +94,7 @@ def refuse(findings: FolderReader) -> None:
         sources.refuse(findings.problems)
 
 
-def _entries(part: Any) -> list[Any]:
+def _list_entries(part: Any) -> list[Any]:
     if isinstance(part, dict):
         return [f"{name}: {_words(level)}" for name, level in part.items()]
     return [part]
