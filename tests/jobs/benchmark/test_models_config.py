@@ -7,7 +7,7 @@ import pytest
 from proctor.errors import PlanError
 from proctor.jobs.benchmark.models import ModelsConfig, read_models_config
 
-SAMPLE = Path(__file__).parents[2] / "examples" / "benchmark" / "models_config.yaml"
+SAMPLE = Path(__file__).parents[3] / "examples" / "benchmark" / "models_config.yaml"
 
 
 def read(text: str) -> ModelsConfig:

@@ -8,7 +8,7 @@ from proctor.jobs.benchmark.models import BatchSettings, ModelEntry
 from proctor.jobs.benchmark.tasks import Header
 from proctor.plan.validate import names_of
 
-MANUAL = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+MANUAL = (Path(__file__).parents[3] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", [*names_of(Header), *names_of(ModelEntry), *names_of(BatchSettings)])
