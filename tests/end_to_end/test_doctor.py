@@ -152,7 +152,7 @@ async def test_a_stand_in_is_named_as_one(patient):
             "auth",
             "the provider rejected the key in OPENAI_API_KEY",
         ),
-        (failure(429, retry_after=30), "rate_limit", "Retry after 30.0 s; batches wait automatically."),
+        (failure(429, retry_after=30), "rate_limit", "Retry after 30 s; batches wait automatically."),
         (NO_QUOTA, "quota", "the account has no credit left"),
         (failure(500, "broken"), "model_failed", "broken"),
         (failure(404, "no model gpt-4x"), "bad_request", "Did you mean `openai/gpt-4o`"),

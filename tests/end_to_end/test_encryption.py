@@ -124,7 +124,7 @@ def test_nothing_that_was_said_can_be_read_from_the_disk_and_all_of_it_with_the_
     assert "is encrypted with the key local:" in shown.stderr and SAID not in shown.stderr + shown.stdout
     proctor.environment["PROCTOR_ENCRYPTION_KEY"] = base64.b64encode(os.urandom(32)).decode()
     wrong = proctor("batch", "plan.yaml", "--resume")
-    assert wrong.returncode == 2 and "the key given is local:" in wrong.stderr
+    assert wrong.returncode == 2 and "the configured key is local:" in wrong.stderr
 
 
 def test_what_comes_in_through_the_server_lies_open_nowhere(proctor, desk):

@@ -128,7 +128,7 @@ def test_what_a_person_says_replaces_what_the_same_person_said(store):
 
 
 def test_a_label_says_something(store):
-    with pytest.raises(UsageError, match="neither"):
+    with pytest.raises(UsageError, match="needs a word or a value"):
         store.save_label(Label(session_id="abc123", evaluator="e", who="ana"), NOON)
 
 

@@ -24,6 +24,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[2]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDED = Path(__file__).parent / "recorded"
 RECORD_VARIABLE = "PROCTOR_RECORD_SNAPSHOTS"
@@ -244,7 +245,7 @@ class Desk:
         return sorted(groups.values(), key=lambda group: group["names"])
 
     def _masking(self) -> "Masking":
-        texts = {str(self.folder): "<folder>", sys.executable: "<python>"}
+        texts = {str(self.folder): "<folder>", str(ROOT): "<repository>", sys.executable: "<python>"}
         if (self.folder / "home" / "proctor.db").exists():
             for row in self.query('SELECT "id", "name" FROM "evaluations"'):
                 texts[row["id"]] = f"<evaluation {row['name']}>"

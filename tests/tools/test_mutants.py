@@ -100,7 +100,7 @@ def test_a_change_leaves_the_rest_of_the_file_as_it_is() -> None:
     ("path", "package", "module"),
     [
         ("src/proctor/git.py", "git", "proctor.git"),
-        ("src/proctor/store/reading.py", "store", "proctor.store.items"),
+        ("src/proctor/store/reading.py", "store", "proctor.store.reading"),
         ("src/proctor/models/gateway/__init__.py", "models", "proctor.models.gateway"),
         ("src/proctor/__init__.py", "__init__", "proctor"),
     ],

@@ -38,7 +38,10 @@ def test_a_source_is_counted_before_anything_is_judged(served, proctor):
     assert count(sessionIds=["oslo-1"])["examples"] == ["oslo-1"]
     assert count(end="2020-01-01")["sessions"] == 0
     assert count(start="yesterday")["error"]["problem"].startswith("body.start")
-    assert "say which sessions" in served.post("/api/evaluations/preview", {"kind": "runs"}).json["problem"]
+    assert (
+        "no sessions are selected"
+        in served.post("/api/evaluations/preview", {"kind": "runs"}).json["problem"]
+    )
     missing = served.post("/api/evaluations/preview", {"kind": "files", "paths": ["nowhere.jsonl"]}).json
     assert "nowhere.jsonl" in missing["problem"]
 

@@ -247,7 +247,9 @@ def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor
 
 
 def test_a_run_that_cannot_go_on_says_why(served, site):
-    row = {"runId": "lost", "createdAt": timestamp(NOW), "job": "benchmark", "status": "halted"}
+    options = json.dumps({"output": "/nowhere/experiment", "experiment": "lost"})
+    row = {"runId": "lost", "createdAt": timestamp(NOW), "job": "scenario", "status": "halted"}
+    row |= {"optionsJson": options, "planPath": "/nowhere/config.yaml"}
     site.store.create_batch(row, [])
 
     refused = served.post("/api/runs/lost/resume")
@@ -257,7 +259,7 @@ def test_a_run_that_cannot_go_on_says_why(served, site):
 
 
 def test_who_watches_a_run_is_told_the_items_that_changed_and_no_others(served, proctor):
-    guess(proctor, "right", seconds=0.5)
+    guess(proctor, "right", seconds=1.5)
     (proctor.folder / "plan.yaml").write_text(GUESSES.replace("[one, two, three]", "[a, b, c, d, e, f]"))
     running = proctor.start("batch", "plan.yaml")
     served.wait_for("guesses", "running", "completed")
