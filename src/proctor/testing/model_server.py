@@ -7,8 +7,6 @@
 
 The answers are given in turn; the last one is repeated. A function is called with each request
 and may decide for itself. What was asked is kept, so that a test can look at it.
-
-Knows nothing of who asks.
 """
 
 import asyncio
