@@ -8,8 +8,8 @@ from importlib.resources import files
 
 import duckdb
 import pytest
-from filled import HOSTILE, NOW, add_batch, carry_out, items, new_store
 
+from filled import HOSTILE, NOW, add_batch, carry_out, items, new_store
 from proctor.errors import UsageError
 from proctor.export import TABLES, export_tables
 from proctor.export.tables import columns, parquet_type, write_parquet

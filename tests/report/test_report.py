@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
 import pytest
-from filled import NOW, filled_store, new_store
 
+from filled import NOW, filled_store, new_store
 from proctor.report import html, markdown
 from proctor.stats import summarise
 from proctor.store import Scope

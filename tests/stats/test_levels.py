@@ -1,8 +1,8 @@
 """The levels of one factor beside each other."""
 
 import pytest
-from filled import add_batch, new_store
 
+from filled import add_batch, new_store
 from proctor.item import Item
 from proctor.report.charts import plots
 from proctor.stats.outcomes import by_factor

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 import pytest
-from filled import NOW, filled_store, new_store
 
+from filled import NOW, filled_store, new_store
 from proctor.stats.progress import progress
 from proctor.store import timestamp
 

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 import pytest
-from filled import MODELS, NOW, add_batch, carry_out, filled_store, items, new_store
 
+from filled import MODELS, NOW, add_batch, carry_out, filled_store, items, new_store
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.session import ModelCall
