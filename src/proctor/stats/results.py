@@ -26,7 +26,8 @@ Mask = NDArray[np.bool_]
 FIGURES = ("success", "cost", "time", "tokens")
 """Metrics every item may have; lower is better for all but the first."""
 SCORE, MEASURE = "score:", "metric:"
-PAIRINGS = ("item", "scenario", "session")
+PAIRINGS = BY_ITEM, BY_SCENARIO, BY_SESSION = ("item", "scenario", "session")
+"""What two items have in common that are compared with each other."""
 LONGEST_LABEL = 400
 TREATMENT = ("agent", "model")
 """Inputs that say who worked, not on what."""
@@ -124,18 +125,18 @@ class Results:
             raise NotFound(f"the items have no factor {name}\nThere are: {known}.")
         return self.factors[name]
 
-    def tasks(self, groups: Labels | None = None, pair: str = "item") -> tuple[Labels, tuple[str, ...]]:
+    def tasks(self, groups: Labels | None = None, pair: str = BY_ITEM) -> tuple[Labels, tuple[str, ...]]:
         """The task of each row, and the inputs that vary between the groups and are no part of it.
 
         Without groups, agent and model and what differs with them are left out: they do not make a task.
         """
         if pair not in PAIRINGS:
             raise UsageError(f"items cannot be paired by {pair}\nThere are: {', '.join(PAIRINGS)}.")
-        if pair == "scenario":
+        if pair == BY_SCENARIO:
             column = self.factors.get("scenario") or self.factors.get("task")
             empty = np.full(len(self), -1, dtype=np.int64)
             return column or Labels(empty, ()), ()
-        if pair == "session":
+        if pair == BY_SESSION:
             at = self.paths.index("session") if "session" in self.paths else self.paths.index("prompt")
             return self._coded(self.inputs[:, [at]]), ()
         varied = self._varied(groups) if groups else self._treatment()
@@ -157,14 +158,14 @@ class Results:
     def pairing(self) -> str:
         """How rows pair unless somebody says otherwise: sessions that were evaluated by their scenario."""
         if not len(self) or not bool(self.is_evaluation.all()):
-            return "item"
+            return BY_ITEM
         scenarios = self.factors.get("scenario")
         if scenarios is None:
-            return "session"
+            return BY_SESSION
         shared = set(scenarios.codes[self.runs.codes == 0])
         for run in range(1, len(self.runs.labels)):
             shared &= set(scenarios.codes[self.runs.codes == run])
-        return "scenario" if shared - {-1} else "session"
+        return BY_SCENARIO if shared - {-1} else BY_SESSION
 
     def _coded(self, inputs: NDArray[np.uint64]) -> Labels:
         """One code for each distinct row of digests, in order of appearance, with the first row's label."""

@@ -33,7 +33,7 @@ class ResultRow(TypedDict):
     standIn: int | None
 
 
-class SessionScore(TypedDict):
+class MeanSessionScore(TypedDict):
     """The mean of one evaluator and dimension in one session; of several evaluations, each."""
 
     sessionId: str
@@ -66,7 +66,7 @@ def result_rows(read: StoreReader, run_ids: Sequence[str]) -> Iterator[ResultRow
         )
 
 
-def session_scores(read: StoreReader, run_ids: Sequence[str]) -> Iterator[SessionScore]:
+def session_scores(read: StoreReader, run_ids: Sequence[str]) -> Iterator[MeanSessionScore]:
     """The mean scores of the last attempts of runs: those of later evaluations first, then their own.
 
     Within each, the oldest first; so the last value of a session and evaluator is the one that counts.
@@ -76,7 +76,7 @@ def session_scores(read: StoreReader, run_ids: Sequence[str]) -> Iterator[Sessio
         ("sessionId", "1 = 1"),
     ):
         yield from read.stream(
-            SessionScore,
+            MeanSessionScore,
             f'SELECT sc."{column}" AS "sessionId", sc."evaluator", sc."evaluatorDigest", sc."dimension", '
             'AVG(sc."value") AS "mean", MAX(sc."timestamp") AS "at" FROM "batch_items" i '
             f'JOIN "scores" sc ON sc."{column}" = i."sessionId" '
