@@ -61,7 +61,7 @@ USED_TWICE = {"Judge", "Settings", "Table", "_Dialogue"}
 JOBS = {"coding", "benchmark", "scenario", "dialogue", "evaluation"}
 
 COMPARES_A_JOB = {
-    "store/evaluations.py": "sessions of evaluations are not evaluated unless they are asked for",
+    "store/session_selection.py": "sessions of evaluations are not evaluated unless they are asked for",
     "stats/matching.py": "`runner` and `pair` have values with the same names; they are not jobs",
     "web/compare.py": "the runner `evaluation` shows the session it judged",
     "web/sessions.py": "only scenarios have a world to show, until a job lists its pages",
@@ -330,7 +330,17 @@ def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):
     plan = tmp_path / "plan.yaml"
     plan.write_text("runId: one\nmatrix: [{prompt: Say OK, model: scripted/ok}]\n")
     others = {"aiohttp", "genai_prices", "jinja2", "cryptography", "numpy", "fastapi", "tomllib"}
-    parts = ("aggregates", "definitions", "evaluations", "intake", "key_rotation", "sessions", "transcripts")
+    parts = (
+        "aggregates",
+        "definitions",
+        "evaluations",
+        "intake",
+        "key_rotation",
+        "labels",
+        "scores",
+        "sessions",
+    )
+    parts += ("session_selection", "transcripts")
     unused = others | {f"proctor.store.{part}" for part in parts}
     families = ("proctor.telemetry", "proctor.records", "proctor.evaluators")
 

@@ -29,9 +29,10 @@ from proctor.session import (
 )
 from proctor.store import ItemFilter, Resource, Store
 from proctor.store.definitions import Token
-from proctor.store.evaluations import EvaluationRecord, Label
+from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey, key_in, new_key_text, read_keys
+from proctor.store.labels import Label
 from proctor.store.sealer import DETERMINISTIC, ENCRYPTED, PLAIN, Sealer
 from proctor.store.tables import COLUMNS
 from proctor.telemetry.documents import SessionMark
@@ -439,7 +440,7 @@ def test_no_query_looks_into_a_sealed_column_in_a_way_that_is_not_known():
     ]
 
     # Levels of factors that are names are not sealed, and may be looked for.
-    assert [each for each in found if each != 'evaluations.py: i.\\"factors\\" LIKE'] == []
+    assert [each for each in found if each != 'session_selection.py: i.\\"factors\\" LIKE'] == []
 
 
 def test_without_a_key_nothing_of_sealing_is_loaded(tmp_path):

@@ -38,15 +38,20 @@ from proctor.store import (
     aggregates,
     evaluations,
     items,
+    labels,
+    reader,
     runs,
+    scores,
     timestamp,
     transcripts,
 )
 from proctor.store.definitions import Token
-from proctor.store.evaluations import EvaluationRecord, JudgedFilter, Label
+from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey
+from proctor.store.labels import Label
 from proctor.store.ledger import exchange
+from proctor.store.scores import JudgedFilter
 from proctor.store.tables import COLUMNS, OF_A_SESSION, ROWS
 from proctor.telemetry.documents import SessionMark
 
@@ -272,7 +277,7 @@ def reader_queries(read: StoreReader) -> tuple[Any, ...]:
             items.item_states(read, "run"),
         ),
         *(items.item_results(read, "run", [ITEM.id]), items.mock_models(read, "run")),
-        *(items.factor_names(read, "run"), items.uses_postgres(read)),
+        *(items.factor_names(read, "run"), reader.uses_postgres(read)),
         runs.count_batches(read, runs.RunFilter(statuses=["running"], search="plan"), NOW),
         runs.page_of_batches(read, runs.RunFilter(jobs=["scenario"]), NOW, limit=5),
         *(runs.batches_by_id(read, ["run"], NOW), runs.batch_states(read, NOW)),
@@ -302,13 +307,13 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.finished_prefix(read, "run"), aggregates.sums_between(read, "run", 0, 5)),
         *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
         *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),
-        *(aggregates.scenario_items(read, "town"), aggregates.items_with_time(read, "run")),
+        *(aggregates.scenario_items(read, "town"), items.items_with_time(read, "run")),
         aggregates.worker_sums(read, "scenario", "amp", "m", ["success"]),
-        *(aggregates.mean_scores(read, ["s1", "s2"]), aggregates.measured_values(read, ["s1"])),
-        *(aggregates.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
-        *(aggregates.labeled_evaluators(read), aggregates.labeled_scores(read, "tidy")),
-        aggregates.dialogue_items(read, "run"),
-        aggregates.item_scores(read, "run"),
+        *(scores.mean_scores(read, ["s1", "s2"]), scores.measured_values(read, ["s1"])),
+        *(items.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
+        *(labels.labeled_evaluators(read), labels.labeled_scores(read, "tidy")),
+        items.dialogue_items(read, "run"),
+        scores.item_scores(read, "run"),
     )
 
 
@@ -326,9 +331,9 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         *(transcripts.text_part(read, "s1", 1, "content", offset=0, limit=5), transcripts.steps(read, "s1")),
         *(transcripts.step_text(read, "s1", 1, "output"), transcripts.scores(read, "s1")),
         transcripts.search(read, "s1", "long"),
-        evaluations.sessions_page(read, "run", JudgedFilter(evaluator="tidy"), limit=5, offset=0),
-        evaluations.scores_by_session(read, "run", ["town"]),
-        *(evaluations.verdicts_of(read, "run", "s1"), evaluations.jobs_page(read, "job", limit=5, offset=0)),
+        scores.sessions_page(read, "run", JudgedFilter(evaluator="tidy"), limit=5, offset=0),
+        scores.scores_by_session(read, "run", ["town"]),
+        *(scores.verdicts_of(read, "run", "s1"), evaluations.jobs_page(read, "job", limit=5, offset=0)),
         *(evaluations.log_groups(read), store.evaluations.row("job-1"), store.evaluations.page()),
         *(store.evaluations.metadata("job-1"), store.evaluations.of_stream("g", "out")),
         *(

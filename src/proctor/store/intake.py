@@ -15,8 +15,8 @@ from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
 from proctor.session import Iteration, ModelCall, Note, Session, Step
 from proctor.store.database import Connection, Row, insertion, places
-from proctor.store.items import StoreReader
 from proctor.store.key_rotation import delete_unused_blobs
+from proctor.store.reader import StoreReader
 from proctor.store.recorder import Recorder, split_long_text
 from proctor.store.tables import COLUMNS, OF_A_SESSION, LogEventRow, LogStreamRow, clean
 from proctor.store.writer import timestamp
