@@ -204,7 +204,7 @@ def test_sql_is_in_the_store_alone():
 
 
 def test_only_the_store_names_the_shapes_of_queries():
-    """`StoreReader.query` is left for those whose queries have not moved; `rows` and `stream` are private."""
+    """`StoreReader.rows` and `stream` take SQL: they are for the store alone."""
     outside = [
         f"{name_of(file)}:{node.lineno}"
         for file in FILES
@@ -212,7 +212,7 @@ def test_only_the_store_names_the_shapes_of_queries():
         for node in ast.walk(tree_of(file))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("query", "rows", "stream")
+        and node.func.attr in ("rows", "stream")
         and ast.unparse(node.func.value).endswith(("read", "reader", "_read"))
     ]
     assert outside == []

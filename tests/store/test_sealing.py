@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from stocked import NOW, add_batch, owned, session
 
+from databases import query
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
 from proctor.item import Item
 from proctor.score import Score
@@ -133,7 +134,7 @@ def everything(store):
     for table in COLUMNS:
         if table in ("blobs", "data_keys"):
             continue
-        rows = store.read.with_long_texts(store.read.query(f'SELECT * FROM "{table}"'))
+        rows = store.read.with_long_texts(query(store, f'SELECT * FROM "{table}"'))
         found[table] = sorted(repr(sorted((row | {"heartbeatAt": ""}).items())) for row in rows)
     return found
 
@@ -376,7 +377,7 @@ def test_equal_texts_are_kept_once_and_their_digest_says_nothing(url, sealed):
         session(writer, name).record(Message(role="user", content=LONG))
     writer.close()
 
-    (row,) = sealed.read.query('SELECT "digest" FROM "blobs"')
+    (row,) = query(sealed, 'SELECT "digest" FROM "blobs"')
     assert hashlib.sha256(LONG.encode()).hexdigest() not in row["digest"]
 
 

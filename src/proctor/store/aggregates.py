@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, TIMEOUT
-from proctor.store.database import R, places
-from proctor.store.items import level_of
+from proctor.store.database import R, literals, places
+from proctor.store.items import SHOWN_CHARACTERS, level_of
 from proctor.store.reader import CountRow, RunIdRow, Scope, StoreReader, session_where, uses_postgres
 from proctor.store.recorder import FREE
 
@@ -19,13 +19,11 @@ KEPT_RANKS = 1000
 SLOWEST = 10
 LISTED_FAILURES = 200
 LISTED_MOCKS = 100
-# Of long texts in lists.
-SHOWN_CHARACTERS = 300
 SHOWN_RUNNING = 10
 MOST_RUNS = 200
 """Earlier runs of a scenario that are read, the latest first: more would not change the estimate."""
-_NOT_PASSED = ", ".join(f"'{status}'" for status in (FAIL, TIMEOUT, ERROR))
-_FINISHED = ", ".join(f"'{status}'" for status in FINISHED)
+_NOT_PASSED = literals((FAIL, TIMEOUT, ERROR))
+_FINISHED = literals(FINISHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +168,6 @@ class ModelSums(TypedDict):
 
 def model_sums(selection: Selection) -> list[ModelSums]:
     """The calls, tokens and cost of each model."""
-    free = ", ".join(f"'{status}'" for status in sorted(FREE))
     return selection.of_events(
         ModelSums,
         "model_calls",
@@ -179,7 +176,8 @@ def model_sums(selection: Selection) -> list[ModelSums]:
         'SUM(t."promptTokens") AS "prompt", SUM(t."cachedTokens") AS "cached", '
         'SUM(t."completionTokens") AS "completion", SUM(t."reasoningTokens") AS "reasoning", '
         'SUM(t."costUsd") AS "cost", '
-        f'SUM(CASE WHEN t."costUsd" IS NULL AND t."status" NOT IN ({free}) THEN 1 ELSE 0 END) AS "unpriced"',
+        f'SUM(CASE WHEN t."costUsd" IS NULL AND t."status" NOT IN ({literals(sorted(FREE))}) '
+        'THEN 1 ELSE 0 END) AS "unpriced"',
         'GROUP BY t."model"',
     )
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NotRequired, TypedDict, TypeVar, cast
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import RUNNING
@@ -291,29 +291,30 @@ class UnfinishedEvaluation(TypedDict):
 
 def unfinished_evaluations(read: StoreReader) -> list[UnfinishedEvaluation]:
     """Evaluations whose batch is recorded as running, whether or not a process executes it; oldest first."""
-    rows = read.query(
+    return read.rows(
+        UnfinishedEvaluation,
         'SELECT e."id", e."requestJson", b."optionsJson" FROM "evaluations" e '
         'JOIN "batches" b ON b."runId" = e."id" '
         'WHERE e."deletedAt" IS NULL AND b."status" = ? ORDER BY e."createdAt"',
         (RUNNING,),
     )
-    return cast("list[UnfinishedEvaluation]", rows)
 
 
 def count_evaluations(read: StoreReader) -> int:
     """How many evaluations are listed."""
-    (row,) = read.query(
+    (row,) = read.rows(
+        CountRow,
         'SELECT COUNT(*) AS "n" FROM "evaluations" e JOIN "batches" b ON b."runId" = e."id" '
-        'WHERE e."deletedAt" IS NULL'
+        'WHERE e."deletedAt" IS NULL',
     )
     return int(row["n"])
 
 
 def is_token_used(read: StoreReader, client_token: str) -> bool:
     """Whether an evaluation was opened with a client token."""
-    return bool(
-        client_token and read.query('SELECT 1 FROM "evaluations" WHERE "clientToken" = ?', (client_token,))
-    )
+    if not client_token:
+        return False
+    return bool(read.rows(IdRow, 'SELECT "id" FROM "evaluations" WHERE "clientToken" = ?', (client_token,)))
 
 
 # Log streams that results are read from.
@@ -330,11 +331,11 @@ class OutputStream(TypedDict):
 
 def output_streams(read: StoreReader) -> list[OutputStream]:
     """Every log stream that evaluations write to."""
-    rows = read.query(
+    return read.rows(
+        OutputStream,
         'SELECT "outputGroup", "outputStream", MIN("createdAt") AS "at" FROM "evaluations" '
-        'GROUP BY "outputGroup", "outputStream"'
+        'GROUP BY "outputGroup", "outputStream"',
     )
-    return cast("list[OutputStream]", rows)
 
 
 class SessionLogGroup(TypedDict):
@@ -347,12 +348,12 @@ class SessionLogGroup(TypedDict):
 
 def session_log_groups(read: StoreReader) -> list[SessionLogGroup]:
     """Every log group that sessions came from."""
-    rows = read.query(
+    return read.rows(
+        SessionLogGroup,
         'SELECT "logGroup", MIN("startedAt") AS "at" FROM "sessions" WHERE "logGroup" <> ? '
         'GROUP BY "logGroup"',
         ("",),
     )
-    return cast("list[SessionLogGroup]", rows)
 
 
 class ResultPeriod(TypedDict):
@@ -366,11 +367,11 @@ class ResultPeriod(TypedDict):
 def result_periods(read: StoreReader, group: str, streams: Sequence[str] | None = None) -> list[ResultPeriod]:
     """Times of the results in the streams of a log group; None: all of its streams."""
     marks = "" if streams is None else f'AND e."outputStream" IN ({", ".join("?" * len(streams))})'
-    rows = read.query(
+    return read.rows(
+        ResultPeriod,
         'SELECT e."outputStream" AS "stream", MIN(sc."timestamp") AS "first", MAX(sc."timestamp") AS "last" '
         'FROM "evaluations" e JOIN "batch_items" i ON i."runId" = e."id" '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
         f'WHERE e."outputGroup" = ? {marks} GROUP BY e."outputStream"',
         (group, *(streams or ())),
     )
-    return cast("list[ResultPeriod]", rows)

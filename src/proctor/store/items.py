@@ -10,7 +10,7 @@ from typing import TypedDict
 
 from proctor.errors import NotFound
 from proctor.item import RUNNING, STATUSES
-from proctor.store.database import extended, places
+from proctor.store.database import extended, id_pages, places
 from proctor.store.reader import IdRow, ItemFilter, StoreReader, item_where, uses_postgres
 from proctor.store.tables import ItemRow
 
@@ -265,8 +265,7 @@ class ItemResult(TypedDict):
 def item_results(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[ItemResult]:
     """Items of a batch by their whole ids, with their sessions."""
     results = list[ItemResult]()
-    for start in range(0, len(ids), 500):
-        part = ids[start : start + 500]
+    for part in id_pages(ids):
         results += read.rows(
             ItemResult,
             'SELECT "id", "runner", "settings", "sessionId", "status" FROM "batch_items" '

@@ -10,6 +10,7 @@ from proctor.score import Level
 from proctor.store.database import Connection, insertion, places
 from proctor.store.reader import StoreReader
 from proctor.store.recorder import split_long_text
+from proctor.store.runs import last_change
 from proctor.store.tables import COLUMNS, LabelRow, clean, finite, short
 from proctor.store.writer import timestamp
 
@@ -71,6 +72,11 @@ def labels(read: StoreReader, *, evaluator: str = "", session_ids: Sequence[str]
     return list(read.with_long_texts(rows))
 
 
+class _LabelCount(TypedDict):
+    n: int
+    at: str | None
+
+
 class LabelsState(TypedDict):
     """Fingerprint of labels and results, to detect changes."""
 
@@ -87,8 +93,10 @@ class LabelsState(TypedDict):
 def labels_state(read: StoreReader, evaluator: str = "") -> LabelsState:
     """Changes whenever there may be new labels for an evaluator (empty: for any), or new scores."""
     where, parameters = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
-    (row,) = read.query(f'SELECT COUNT(*) AS "n", MAX("at") AS "at" FROM "labels" {where}', parameters)
-    (batch,) = read.query('SELECT MAX("createdAt") AS "at", MAX("finishedAt") AS "end" FROM "batches"')
+    (row,) = read.rows(
+        _LabelCount, f'SELECT COUNT(*) AS "n", MAX("at") AS "at" FROM "labels" {where}', parameters
+    )
+    batch = last_change(read)
     return LabelsState(n=row["n"], at=row["at"], created=batch["at"], finished=batch["end"])
 
 

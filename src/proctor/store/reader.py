@@ -503,10 +503,6 @@ class StoreReader:
         rows = self.rows(_BlobData, 'SELECT "data" FROM "blobs" WHERE "digest" = ?', (digest,))
         return zlib.decompress(rows[0]["data"]).decode() if rows else ""
 
-    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
-        """The rows of any query. Use a method that names their shape instead."""
-        return self._connection.rows(sql, parameters)
-
 
 @dataclass(frozen=True, slots=True)
 class _SessionRows:

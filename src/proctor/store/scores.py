@@ -3,22 +3,24 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict
 
 from proctor.item import FINISHED, SUCCESS
 from proctor.score import Level
-from proctor.store.database import Row, extended, places, substring_pattern
+from proctor.store.database import extended, id_pages, literals, places, substring_pattern
 from proctor.store.reader import CountRow, StoreReader
 from proctor.store.tables import ScoreRow
 
-_FINISHED = ", ".join(f"'{status}'" for status in FINISHED)
+_FINISHED = literals(FINISHED)
+_SCORES = (
+    'FROM "batch_items" i JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
+    f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED})'
+)
+"""The scores `sc` of the finished items `i` of one run."""
 FIRST_ITEMS = 500
 """Items in which the evaluators are looked up; every session has all of them."""
 MOST_VOTES = 5000
 """Results whose votes are read; more would not change the estimate of the judge's noise."""
-
-IDS_AT_ONCE = 500
-"""Ids in one statement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,23 +167,26 @@ class EvaluationItem(TypedDict):
 
 def items_page(read: StoreReader, run_id: str, position: int, size: int) -> list[EvaluationItem] | None:
     """The items of a run from a position on; None: there are no items from there on."""
-    rows = read.query(
+    rows = read.rows(
+        EvaluationItem,
         'SELECT "id", "sessionId", "details", "settings", "factors" FROM "batch_items" '
         'WHERE "runId" = ? AND "position" >= ? AND "position" < ? ORDER BY "position"',
         (run_id, position, position + size),
     )
     if not rows:
-        (further,) = read.query(
+        (further,) = read.rows(
+            CountRow,
             'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE "runId" = ? AND "position" >= ?',
             (run_id, position),
         )
         return [] if further["n"] else None
-    return cast("list[EvaluationItem]", rows)
+    return rows
 
 
-def scores_of_attempts(read: StoreReader, attempts: Sequence[str]) -> list[Row]:
+def scores_of_attempts(read: StoreReader, attempts: Sequence[str]) -> list[ScoreRow]:
     """All scores of these attempts, whole, in their order."""
-    rows = read.query(
+    rows = read.rows(
+        ScoreRow,
         f'SELECT * FROM "scores" WHERE "sessionId" IN ({places(attempts)}) ORDER BY "sessionId", "position"',
         tuple(attempts),
     )
@@ -198,10 +203,12 @@ class EvaluatedSession(TypedDict):
 
 def evaluated_sessions(read: StoreReader, ids: Sequence[str]) -> dict[str, EvaluatedSession]:
     """Sessions by id; those that were deleted are missing."""
-    rows = read.query(
-        f'SELECT "id", "externalId", "service" FROM "sessions" WHERE "id" IN ({places(ids)})', tuple(ids)
+    rows = read.rows(
+        EvaluatedSession,
+        f'SELECT "id", "externalId", "service" FROM "sessions" WHERE "id" IN ({places(ids)})',
+        tuple(ids),
     )
-    return {row["id"]: cast("EvaluatedSession", row) for row in rows}
+    return {row["id"]: row for row in rows}
 
 
 class EvaluatedCall(TypedDict):
@@ -216,21 +223,25 @@ class EvaluatedCall(TypedDict):
 
 def evaluated_calls(read: StoreReader, ids: Sequence[str]) -> dict[tuple[str, str], EvaluatedCall]:
     """The tool calls of sessions, by session and call id."""
-    rows = read.query(
+    rows = read.rows(
+        EvaluatedCall,
         'SELECT c."sessionId", c."callId", c."position", c."toolName", t."traceId" FROM "tool_calls" c '
         'LEFT JOIN "iterations" t ON t."sessionId" = c."sessionId" AND t."step" = c."step" '
         f'WHERE c."sessionId" IN ({places(ids)})',
         tuple(ids),
     )
-    return {
-        (row["sessionId"], row["callId"] or f"call-{row['position']}"): cast("EvaluatedCall", row)
-        for row in rows
-    }
+    return {(row["sessionId"], row["callId"] or f"call-{row['position']}"): row for row in rows}
+
+
+class _FailedSessions(TypedDict):
+    total: int
+    failed: int
 
 
 def failed_sessions(read: StoreReader, run_id: str) -> tuple[int, int]:
     """How many sessions have an item that did not succeed, and how many sessions there are."""
-    (row,) = read.query(
+    (row,) = read.rows(
+        _FailedSessions,
         'SELECT COUNT(*) AS "total", COALESCE(SUM("bad"), 0) AS "failed" FROM (SELECT '
         'MAX(CASE WHEN "status" = ? THEN 0 ELSE 1 END) AS "bad" FROM "batch_items" WHERE "runId" = ? '
         'GROUP BY "prompt") s',
@@ -248,8 +259,16 @@ class ResultHeader(TypedDict):
 
 def result_header(read: StoreReader, run_id: str) -> ResultHeader:
     """What results need of an evaluation's row; defaults for a run that has none."""
-    rows = read.query('SELECT "sessionsIgnored", "requestJson" FROM "evaluations" WHERE "id" = ?', (run_id,))
-    return cast("ResultHeader", rows[0]) if rows else ResultHeader(sessionsIgnored=0, requestJson="{}")
+    rows = read.rows(
+        ResultHeader, 'SELECT "sessionsIgnored", "requestJson" FROM "evaluations" WHERE "id" = ?', (run_id,)
+    )
+    return rows[0] if rows else ResultHeader(sessionsIgnored=0, requestJson="{}")
+
+
+class _SessionStates(TypedDict):
+    open: int
+    bad: int
+    n: int
 
 
 class SessionCounts(TypedDict):
@@ -262,7 +281,8 @@ class SessionCounts(TypedDict):
 
 def session_counts(read: StoreReader, run_id: str) -> SessionCounts:
     """Count the sessions of an evaluation by state."""
-    rows = read.query(
+    rows = read.rows(
+        _SessionStates,
         'SELECT "open", "bad", COUNT(*) AS "n" FROM (SELECT '
         f'MAX(CASE WHEN "status" IN ({_FINISHED}) THEN 0 ELSE 1 END) AS "open", '
         f'MAX(CASE WHEN "status" IN ({_FINISHED}) AND "status" <> ? THEN 1 ELSE 0 END) AS "bad" '
@@ -319,11 +339,10 @@ def score_sums(read: StoreReader, run_id: str) -> list[ScoreSums]:
         'COUNT(sc."value") AS "valued", COALESCE(SUM(sc."value"), 0.0) AS "total", '
         'SUM(CASE WHEN sc."value" IN (0, 1) THEN 1 ELSE 0 END) AS "binary", '
         'SUM(sc."inputTokens") AS "read", SUM(sc."outputTokens") AS "written", SUM(sc."costUsd") AS "cost" '
-        'FROM "batch_items" i JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
-        f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) '
-        'GROUP BY sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."judgedSessionId"'
+        f'{_SCORES} GROUP BY sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."judgedSessionId"'
     )
-    rows = read.query(
+    return read.rows(
+        ScoreSums,
         'SELECT "evaluator", "evaluatorDigest", "dimension", MAX("level") AS "level", SUM("n") AS "n", '
         'SUM("failed") AS "failed", SUM("valued") AS "valued", SUM("total") AS "total", '
         'SUM(CASE WHEN "valued" > 0 THEN 1 ELSE 0 END) AS "groups", '
@@ -335,7 +354,6 @@ def score_sums(read: StoreReader, run_id: str) -> list[ScoreSums]:
         f'FROM ({by_session}) s GROUP BY "evaluator", "evaluatorDigest", "dimension"',
         (run_id,),
     )
-    return cast("list[ScoreSums]", rows)
 
 
 class FirstItem(TypedDict):
@@ -347,11 +365,11 @@ class FirstItem(TypedDict):
 
 def first_items(read: StoreReader, run_id: str) -> list[FirstItem]:
     """The first items of an evaluation, which name all of its evaluators."""
-    rows = read.query(
+    return read.rows(
+        FirstItem,
         'SELECT "details", "settings" FROM "batch_items" WHERE "runId" = ? ORDER BY "position" LIMIT ?',
         (run_id, FIRST_ITEMS),
     )
-    return cast("list[FirstItem]", rows)
 
 
 class LabelCount(TypedDict):
@@ -366,15 +384,14 @@ class LabelCount(TypedDict):
 
 def label_counts(read: StoreReader, run_id: str) -> list[LabelCount]:
     """The labels of each evaluator, the most frequent first."""
-    rows = read.query(
+    return read.rows(
+        LabelCount,
         'SELECT sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."label", COUNT(*) AS "n" '
-        'FROM "batch_items" i JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
-        f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) AND sc."label" <> \'\' AND sc."error" = \'\' '
+        f"{_SCORES} AND sc.\"label\" <> '' AND sc.\"error\" = '' "
         'GROUP BY sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."label" '
         'ORDER BY "n" DESC, sc."label"',
         (run_id,),
     )
-    return cast("list[LabelCount]", rows)
 
 
 class ScoreVotes(TypedDict):
@@ -389,26 +406,23 @@ class ScoreVotes(TypedDict):
 
 def score_votes(read: StoreReader, run_id: str) -> list[ScoreVotes]:
     """Results that several votes went into."""
-    rows = read.query(
+    return read.rows(
+        ScoreVotes,
         'SELECT sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."votes" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" WHERE i."runId" = ? AND sc."votes" <> ? LIMIT ?',
         (run_id, "[]", MOST_VOTES),
     )
-    return cast("list[ScoreVotes]", rows)
 
 
-def mock_judges(read: StoreReader, run_id: str) -> list[str]:
-    """The scripted or replayed models that judged in an evaluation."""
-    rows = read.query(
-        'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "standIn" = 1 ORDER BY "model"',
-        (run_id,),
-    )
-    return [row["model"] for row in rows]
+class _Ignored(TypedDict):
+    evaluator: str
+    ignored: str
 
 
 def ignored_references(read: StoreReader, run_id: str) -> list[tuple[str, list[str]]]:
     """Evaluators with members of the ground truth that they did not use."""
-    rows = read.query(
+    rows = read.rows(
+        _Ignored,
         'SELECT sc."evaluator", sc."ignored" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" WHERE i."runId" = ? '
         'GROUP BY sc."evaluator", sc."ignored" ORDER BY sc."evaluator", sc."ignored"',
@@ -424,14 +438,24 @@ _TARGETS = {
 }
 
 
+class TargetRow(ScoreRow):
+    """A score with the session it is about."""
+
+    details: str
+    """Of the item, as JSON."""
+    externalId: str | None
+    """None: the session was deleted."""
+
+
 def result_targets(
     read: StoreReader, run_id: str, which: str, key: tuple[str, str, str], *, limit: int
-) -> list[Row]:
+) -> list[TargetRow]:
     """Scores of an evaluator, whole: the `lowest`, the `highest` or the `failed`.
 
     `key` is its name, its digest and the dimension.
     """
-    rows = read.query(
+    rows = read.rows(
+        TargetRow,
         'SELECT sc.*, i."details", j."externalId" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
         'LEFT JOIN "sessions" j ON j."id" = sc."judgedSessionId" '
@@ -449,20 +473,21 @@ class InsightRow(TypedDict):
     label: str
     explanation: str
     """JSON."""
+    explanationBlob: NotRequired[str | None]
     judgedSessionId: str
     details: str
 
 
 def insight_rows(read: StoreReader, run_id: str, insight: str) -> list[InsightRow]:
     """The findings of an insight, in the order of the sessions."""
-    rows = read.query(
+    rows = read.rows(
+        InsightRow,
         'SELECT sc."label", sc."explanation", sc."explanationBlob", sc."judgedSessionId", i."details" '
-        'FROM "batch_items" i JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
-        f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) AND sc."evaluator" = ? AND sc."error" = \'\' '
+        f'{_SCORES} AND sc."evaluator" = ? AND sc."error" = \'\' '
         'ORDER BY i."position", sc."position"',
         (run_id, insight),
     )
-    return cast("list[InsightRow]", list(read.with_long_texts(rows)))
+    return list(read.with_long_texts(rows))
 
 
 class MeanScore(TypedDict):
@@ -493,7 +518,7 @@ def mean_scores(read: StoreReader, session_ids: Sequence[str]) -> Iterator[MeanS
         ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"'),
         ("sessionId", "1 = 1"),
     ):
-        for page in _pages(session_ids):
+        for page in id_pages(session_ids):
             yield from read.rows(
                 MeanScore,
                 f'SELECT sc."{column}" AS "about", sc."evaluator", sc."evaluatorDigest", sc."dimension", '
@@ -507,18 +532,13 @@ def mean_scores(read: StoreReader, session_ids: Sequence[str]) -> Iterator[MeanS
 
 def measured_values(read: StoreReader, session_ids: Sequence[str]) -> Iterator[MeasuredValue]:
     """The numbers measured in sessions, in the order of their steps."""
-    for page in _pages(session_ids):
+    for page in id_pages(session_ids):
         yield from read.rows(
             MeasuredValue,
             f'SELECT "sessionId", "name", "value" FROM "metrics" WHERE "sessionId" IN ({places(page)}) '
             'AND "value" IS NOT NULL ORDER BY "step", "position"',
             page,
         )
-
-
-def _pages(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    every = list(dict.fromkeys(ids))
-    return (tuple(every[at : at + IDS_AT_ONCE]) for at in range(0, len(every), IDS_AT_ONCE))
 
 
 class ItemScore(TypedDict):

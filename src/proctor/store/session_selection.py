@@ -9,12 +9,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 from proctor.errors import UsageError
 from proctor.item import ERROR, RUNNING
 from proctor.store.database import escape_like, places
-from proctor.store.reader import StoreReader
+from proctor.store.reader import IdRow, StoreReader
 from proctor.store.writer import timestamp
 
 
@@ -70,7 +70,8 @@ Sessions = LogGroupSessions | OwnSessions | FileSessions
 def session_ids(read: StoreReader, sessions: Sessions) -> list[str]:
     """Ids of the finished sessions of a source, the most recent first."""
     where, parameters = _source_condition(sessions)
-    rows = read.query(
+    rows = read.rows(
+        IdRow,
         f'SELECT s."id" FROM "sessions" s WHERE {where} AND s."status" <> ? '
         'ORDER BY COALESCE(s."finishedAt", s."startedAt") DESC, s."id"',
         (*parameters, RUNNING),
@@ -193,13 +194,14 @@ class SessionHead(TypedDict):
 
 def session_heads(read: StoreReader, ids: Sequence[str]) -> dict[str, SessionHead]:
     """Sessions by id."""
-    rows = read.query(
+    rows = read.rows(
+        SessionHead,
         'SELECT s."id", s."externalId", s."source", s."service", s."logGroup", s."model", s."runId", '
         's."attributesJson", i."factors" FROM "sessions" s LEFT JOIN "batch_items" i '
         f'ON i."runId" = s."runId" AND i."id" = s."itemId" WHERE s."id" IN ({places(ids)})',
         tuple(ids),
     )
-    return {row["id"]: cast("SessionHead", row) for row in rows}
+    return {row["id"]: row for row in rows}
 
 
 class SessionContent:
@@ -219,31 +221,67 @@ class SessionContent:
         return self._digest.hexdigest()[:32]
 
 
+class _MessageContent(TypedDict):
+    sessionId: str
+    step: int
+    role: str
+    name: str
+    content: str
+    contentBlob: str | None
+    size: int | None
+
+
+class _CallContent(TypedDict):
+    sessionId: str
+    step: int
+    toolName: str
+    argsJson: str
+    argsJsonBlob: str | None
+    result: str
+    resultBlob: str | None
+    callId: str
+    success: int | None
+    size: int | None
+
+
+class _StepTrace(TypedDict):
+    sessionId: str
+    step: int
+    traceId: str | None
+
+
 def session_contents(read: StoreReader, ids: Sequence[str]) -> dict[str, SessionContent]:
     """Digest and size of sessions, by id."""
     contents = {session_id: SessionContent() for session_id in ids}
     mine = f'WHERE t."sessionId" IN ({places(ids)}) ORDER BY t."sessionId", t.'
-    for row in read.query(
+    for message in read.rows(
+        _MessageContent,
         'SELECT t."sessionId", t."step", t."role", t."name", t."content", t."contentBlob", '
         f'{_text_size("content")} AS "size" FROM "messages" t {_text_blob("content")} {mine}"position"',
         tuple(ids),
     ):
-        contents[row["sessionId"]].characters += row["size"] or 0
-        contents[row["sessionId"]].add(*list(row.values())[1:-1])
-    for row in read.query(
+        content = contents[message["sessionId"]]
+        content.characters += message["size"] or 0
+        content.add(*list(message.values())[1:-1])
+    for call in read.rows(
+        _CallContent,
         'SELECT t."sessionId", t."step", t."toolName", t."argsJson", t."argsJsonBlob", t."result", '
         't."resultBlob", t."callId", t."success", '
         f'{_text_size("result")} AS "size" FROM "tool_calls" t {_text_blob("result")} {mine}"position"',
         tuple(ids),
     ):
-        contents[row["sessionId"]].characters += (row["size"] or 0) + len(row["argsJson"])
-        contents[row["sessionId"]].tool_calls += 1
-        contents[row["sessionId"]].add(*list(row.values())[1:-1])
-    for row in read.query(
-        f'SELECT t."sessionId", t."step", t."traceId" FROM "iterations" t {mine}"step"', tuple(ids)
+        content = contents[call["sessionId"]]
+        content.characters += (call["size"] or 0) + len(call["argsJson"])
+        content.tool_calls += 1
+        content.add(*list(call.values())[1:-1])
+    for step in read.rows(
+        _StepTrace,
+        f'SELECT t."sessionId", t."step", t."traceId" FROM "iterations" t {mine}"step"',
+        tuple(ids),
     ):
-        contents[row["sessionId"]].traces += 1
-        contents[row["sessionId"]].add(row["step"], row["traceId"])
+        content = contents[step["sessionId"]]
+        content.traces += 1
+        content.add(step["step"], step["traceId"])
     return contents
 
 
@@ -281,7 +319,8 @@ def quiet_sessions(
     """Received sessions whose last span came in this time and that a configuration has not decided about."""
     groups, parameters = _in_log_groups(log_groups, prefixes)
     columns = ", ".join(f's."{name}"' for name in QuietSession.__annotations__)
-    rows = read.query(
+    return read.rows(
+        QuietSession,
         f'SELECT {columns} FROM "sessions" s WHERE s."runId" IS NULL AND s."service" = ? '
         f'AND ({groups}) AND s."id" IN '
         '(SELECT a."sessionId" FROM "arrivals" a WHERE a."arrivedAt" >= ? AND a."arrivedAt" <= ?) '
@@ -290,4 +329,3 @@ def quiet_sessions(
         'WHERE o."configId" = ? AND o."sessionId" = s."id")',
         (service, *parameters, since, until, until, config_id),
     )
-    return cast("list[QuietSession]", rows)

@@ -31,6 +31,7 @@ from proctor.stats.evaluation import (
     insights_of,
 )
 from proctor.store import Store, StoreReader
+from proctor.store.items import mock_models
 from proctor.store.scores import (
     EvaluatedCall,
     EvaluatedSession,
@@ -42,7 +43,6 @@ from proctor.store.scores import (
     insight_rows,
     items_page,
     label_counts,
-    mock_judges,
     result_header,
     result_targets,
     score_sums,
@@ -50,6 +50,7 @@ from proctor.store.scores import (
     scores_of_attempts,
     session_counts,
 )
+from proctor.store.tables import ScoreRow
 
 PAGE = 200
 MOST_NAMED = 4
@@ -97,7 +98,7 @@ def _remarks(read: StoreReader, run_id: str, summaries: Sequence[EvaluatorResult
     for name, versions in digests.items():
         if len(versions) > 1:
             yield f"{name}: results of {len(versions)} versions, which are not comparable; listed separately"
-    if mocks := mock_judges(read, run_id):
+    if mocks := mock_models(read, run_id):
         are = "is a mock model" if len(mocks) == 1 else "are mock models"
         yield f"{', '.join(mocks)} {are}; these scores say nothing about real judges"
     for result in summaries:
@@ -279,7 +280,7 @@ def _page(store: Store, job: Mapping[str, Any], position: int, size: int) -> lis
         return None if items is None else []
     started = {item["sessionId"]: item for item in items if item["sessionId"]}
     scores = scores_of_attempts(read, list(started))
-    by_attempt: dict[str, list[Row]] = {}
+    by_attempt: dict[str, list[ScoreRow]] = {}
     for score in scores:
         by_attempt.setdefault(score["sessionId"], []).append(score)
     sessions = evaluated_sessions(read, sorted({score["judgedSessionId"] for score in scores}))
@@ -295,7 +296,7 @@ def _page(store: Store, job: Mapping[str, Any], position: int, size: int) -> lis
 def _record(
     job: Mapping[str, Any],
     item: EvaluationItem,
-    score: Mapping[str, Any],
+    score: ScoreRow,
     session: EvaluatedSession | None,
     calls: Mapping[tuple[str, str], EvaluatedCall],
 ) -> Row:
@@ -341,7 +342,7 @@ def _record(
     return _without_nothing(record)
 
 
-def _verdict(score: Mapping[str, Any]) -> Row:
+def _verdict(score: ScoreRow) -> Row:
     if score["error"]:
         code = score["errorCode"] or "InternalServerException"
         throttled = code == "ThrottlingException"
@@ -358,7 +359,7 @@ def _verdict(score: Mapping[str, Any]) -> Row:
     }
 
 
-def _scale(score: Mapping[str, Any]) -> str | None:
+def _scale(score: ScoreRow) -> str | None:
     if score["error"]:
         return None
     return "Categorical" if score["value"] is None else "Numerical"
@@ -368,7 +369,9 @@ def _without_nothing(values: Mapping[str, Any]) -> Row:
     return {name: value for name, value in values.items() if value is not None and value != ""}
 
 
-def _nanoseconds(stamp: str) -> int:
+def _nanoseconds(stamp: str | None) -> int | None:
+    if stamp is None:
+        return None
     moment = datetime.fromisoformat(stamp)
     # Through microseconds: a float of seconds would lose the last digits.
     return (int(moment.timestamp()) * 1_000_000 + moment.microsecond) * 1000
