@@ -11,6 +11,11 @@ from typing import Any
 
 from proctor.session import Usage
 
+JsonObject = dict[str, object]
+"""A JSON object that we build."""
+JsonMap = Mapping[str, object]
+"""A JSON object that we read: untrusted, so its members go through the accessors below."""
+
 # No model reads a billion tokens; a column holds far more.
 MOST = 10**12
 
