@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 from proctor.errors import ProctorError
 from proctor.formatting import KEPT_CHARACTERS, Clip
@@ -308,7 +308,7 @@ def end_marked(marker: str, grace_seconds: float) -> list[str]:
     return names
 
 
-async def at_most(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+async def at_most(seconds: float, work: Coroutine[object, object, None]) -> None:
     """Wait for `work` for this long at most, then cancel it silently."""
     try:
         async with asyncio.timeout(seconds):
