@@ -5,7 +5,7 @@ from typing import TypedDict
 
 from proctor.item import FINISHED
 from proctor.store.database import places
-from proctor.store.items import StoreReader
+from proctor.store.reader import StoreReader
 
 _FINISHED = ", ".join(f"'{status}'" for status in FINISHED)
 
