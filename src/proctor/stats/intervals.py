@@ -29,6 +29,15 @@ class Estimate:
     """None, as `high`: too few numbers to say."""
     high: float | None = None
     n: int = 0
+    runs: int = 0
+    sem: float | None = None
+    level: float = CONFIDENCE
+    scope: str = ""
+    left_out: int = 0
+    method: str = ""
+    p: float | None = None
+    note: str = ""
+    needs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
