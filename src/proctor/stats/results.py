@@ -75,9 +75,7 @@ class Results:
     """By name: `success`, `cost`, `time`, `tokens`, `score:EVALUATOR`, `metric:NAME`. NaN: no value."""
     evaluators: Mapping[str, Labels]
     """The digests of the evaluators behind the scores, by metric."""
-    inputs: NDArray[np.uint64]
-    """Digests of the inputs, a column for each of `paths`; 0: the row does not have it."""
-    paths: tuple[str, ...]
+    inputs: "Inputs"
     is_evaluation: Mask
     """Rows that evaluate a session: whether they ended well says nothing about the session."""
     stand_ins: tuple[str, ...] = ()
@@ -112,7 +110,7 @@ class Results:
             repeat=self.repeat[mask],
             metrics={name: values[mask] for name, values in self.metrics.items()},
             evaluators={name: column.where(mask) for name, column in self.evaluators.items()},
-            inputs=self.inputs[mask],
+            inputs=Inputs(self.inputs.digests[mask], self.inputs.paths),
             is_evaluation=self.is_evaluation[mask],
         )
 
@@ -137,23 +135,16 @@ class Results:
             empty = np.full(len(self), -1, dtype=np.int64)
             return column or Labels(empty, ()), ()
         if pair == BY_SESSION:
-            at = self.paths.index("session") if "session" in self.paths else self.paths.index("prompt")
-            return self._coded(self.inputs[:, [at]]), ()
-        varied = self._varied(groups) if groups else self._treatment()
-        same = [at for at in range(len(self.paths)) if at not in varied]
-        return self._coded(self.inputs[:, same]), tuple(sorted(self.paths[at] for at in varied))
+            codes = self.inputs.coded("session" if "session" in self.inputs.paths else "prompt")
+            return self._named(codes), ()
+        varied = self.inputs.varied(groups.codes) if groups else self.inputs.treatment()
+        same = [path for path in self.inputs.paths if path not in varied]
+        return self._named(self.inputs.coded(*same)), tuple(sorted(varied))
 
-    def _varied(self, groups: Labels) -> set[int]:
-        """The inputs of which no two groups have a value in common."""
-        if len(groups.labels) < 2:
-            return set()
-        return {at for at in range(len(self.paths)) if _is_varied(self.inputs[:, at], groups.codes)}
-
-    def _treatment(self) -> set[int]:
-        """Agent and model, and the inputs that differ with them."""
-        chosen = [at for at, path in enumerate(self.paths) if path in TREATMENT]
-        groups = [self._coded(self.inputs[:, [at]]) for at in chosen] + [self._coded(self.inputs[:, chosen])]
-        return set(chosen).union(*map(self._varied, groups))
+    def _named(self, codes: Ints) -> Labels:
+        """Codes with the label of the first row of each."""
+        _, first = np.unique(codes, return_index=True)
+        return Labels(codes, tuple(self.labels[row] for row in first))
 
     def pairing(self) -> str:
         """How rows pair unless somebody says otherwise: sessions that were evaluated by their scenario."""
@@ -167,22 +158,79 @@ class Results:
             shared &= set(scenarios.codes[self.runs.codes == run])
         return BY_SCENARIO if shared - {-1} else BY_SESSION
 
-    def _coded(self, inputs: NDArray[np.uint64]) -> Labels:
-        """One code for each distinct row of digests, in order of appearance, with the first row's label."""
-        if not len(self):
-            return Labels(np.zeros(0, dtype=np.int64), ())
-        if not inputs.shape[1]:
-            return Labels(np.zeros(len(self), dtype=np.int64), self.labels[:1])
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What items were given, as digests: one row an item, one column for each path."""
+
+    digests: NDArray[np.uint64]
+    """0: the row does not have it."""
+    paths: tuple[str, ...]
+
+    def coded(self, *paths: str) -> Ints:
+        """One code for each distinct row of some paths, in order of appearance."""
         # One number for each row: sorting rows of many columns would take seconds.
-        mixed = np.zeros(len(inputs), dtype=np.uint64)
-        for at in range(inputs.shape[1]):
-            mixed = _mix(mixed ^ inputs[:, at])
+        mixed = np.zeros(len(self.digests), dtype=np.uint64)
+        for path in paths:
+            mixed = _mix(mixed ^ self.digests[:, self.paths.index(path)])
         _, first, inverse = np.unique(mixed, return_index=True, return_inverse=True)
-        order = np.argsort(first, kind="stable")
-        places = np.empty_like(order)
-        places[order] = np.arange(len(order))
-        labels = tuple(self.labels[row] for row in first[order])
-        return Labels(np.asarray(places[inverse], dtype=np.int64), labels)
+        places = np.empty(len(first), dtype=np.int64)
+        places[np.argsort(first, kind="stable")] = np.arange(len(first))
+        return np.asarray(places[inverse], dtype=np.int64)
+
+    def varied(self, groups: Ints) -> set[str]:
+        """The paths of which no two groups have a value in common."""
+        if len(np.unique(groups)) < 2:
+            return set()
+        return {path for at, path in enumerate(self.paths) if _is_varied(self.digests[:, at], groups)}
+
+    def treatment(self) -> set[str]:
+        """Agent and model, and the paths that differ with them."""
+        chosen = [path for path in self.paths if path in TREATMENT]
+        groups = [self.coded(path) for path in chosen] + [self.coded(*chosen)]
+        return set(chosen).union(*map(self.varied, groups))
+
+
+class InputReader:
+    """Collects the inputs of items as digests; texts are not kept."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, int] = {}
+        self._rows: list[NDArray[np.uint64]] = []
+        self._lines: dict[str, NDArray[np.uint64]] = {}
+        self._digests: dict[str, int] = {}
+
+    def add(self, digest: str, top: Mapping[str, str], details: str) -> None:
+        """The next item: the digest of its inputs, those every item has, and the others as JSON."""
+        line = self._lines.get(digest)
+        if line is None:
+            opened: object = json.loads(details)
+            # Details of the same name win, as they do in the item's digest.
+            flat = {**top, **{path: value for path, value in _flat("", opened) if path}}
+            numbers = [self._paths.setdefault(path, len(self._paths)) for path in flat]
+            line = np.zeros(len(self._paths), dtype=np.uint64)
+            line[numbers] = [self._digest(value) for value in flat.values()]
+            if len(self._lines) >= CACHED_INPUTS:
+                self._lines.clear()
+            self._lines[digest] = line
+        self._rows.append(line)
+
+    def inputs(self) -> Inputs:
+        """All of them."""
+        digests = np.zeros((len(self._rows), len(self._paths)), dtype=np.uint64)
+        for at, line in enumerate(self._rows):
+            digests[at, : len(line)] = line
+        return Inputs(digests, tuple(self._paths))
+
+    def _digest(self, value: object) -> int:
+        """A 64-bit digest of an input, never 0."""
+        text = f"s{value}" if isinstance(value, str) else f"j{json.dumps(value, sort_keys=True)}"
+        digest = self._digests.get(text)
+        if digest is None:
+            digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) or 1
+            if len(text) <= LONGEST_LABEL and len(self._digests) < CACHED_INPUTS:
+                self._digests[text] = digest
+        return digest
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -232,10 +280,7 @@ class _Reader:
         self._stand_ins: dict[str, None] = {}
         self._levels: dict[str, dict[str, int]] = {}
         self._codes: dict[str, list[int]] = {}
-        self._paths: dict[str, int] = {}
-        self._inputs: list[NDArray[np.uint64]] = []
-        self._lines: dict[str, NDArray[np.uint64]] = {}
-        self._digests: dict[str, int] = {}
+        self._inputs = InputReader()
         self._factors: dict[str, tuple[tuple[tuple[str, int], ...], str]] = {}
 
     def add(self, row: ResultRow) -> None:
@@ -254,7 +299,7 @@ class _Reader:
         is_evaluation = row["runner"] == EVALUATION
         self._evaluations.append(is_evaluation)
         self._figures.append((np.nan,) * 4 if is_evaluation else _figures(row))
-        self._inputs.append(self._inputs_of(row))
+        self._inputs.add(row["digest"], _top(row), row["details"])
         if row["sessionId"]:
             self.rows_of_session[row["sessionId"]] = at
         if row["standIn"]:
@@ -275,37 +320,6 @@ class _Reader:
             self._factors[text] = tuple(pairs), levels.get("scenario") or levels.get("task") or ""
         return self._factors[text]
 
-    def _inputs_of(self, row: ResultRow) -> NDArray[np.uint64]:
-        """The digests of all inputs of a row, by the number of their path. Repeats have the same."""
-        line = self._lines.get(row["digest"])
-        if line is None:
-            opened: object = json.loads(row["details"])
-            top = {
-                "runner": row["runner"],
-                "agent": row["agent"],
-                "model": row["model"],
-                "prompt": row["prompt"],
-            }
-            # Details of the same name win, as they do in the item's digest.
-            flat = {**top, **{path: value for path, value in _flat("", opened) if path}}
-            numbers = [self._paths.setdefault(path, len(self._paths)) for path in flat]
-            line = np.zeros(len(self._paths), dtype=np.uint64)
-            line[numbers] = [self._digest(value) for value in flat.values()]
-            if len(self._lines) >= CACHED_INPUTS:
-                self._lines.clear()
-            self._lines[row["digest"]] = line
-        return line
-
-    def _digest(self, value: object) -> int:
-        """A 64-bit digest of an input, never 0."""
-        text = f"s{value}" if isinstance(value, str) else f"j{json.dumps(value, sort_keys=True)}"
-        digest = self._digests.get(text)
-        if digest is None:
-            digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) or 1
-            if len(text) <= LONGEST_LABEL and len(self._digests) < CACHED_INPUTS:
-                self._digests[text] = digest
-        return digest
-
     def results(
         self,
         run_ids: Sequence[str],
@@ -314,9 +328,6 @@ class _Reader:
         unfinished: Mapping[str, int],
     ) -> Results:
         n = len(self._ids)
-        inputs = np.zeros((n, len(self._paths)), dtype=np.uint64)
-        for at, line in enumerate(self._inputs):
-            inputs[at, : len(line)] = line
         for codes in self._codes.values():
             codes.extend([-1] * (n - len(codes)))
         figures = np.asarray(self._figures, dtype=np.float64).reshape(n, len(FIGURES))
@@ -338,12 +349,20 @@ class _Reader:
             evaluators={
                 name: Labels.of(rows.get(at) for at in range(n)) for name, rows in sorted(digests.items())
             },
-            inputs=inputs,
-            paths=tuple(self._paths),
+            inputs=self._inputs.inputs(),
             is_evaluation=np.asarray(self._evaluations, dtype=np.bool_),
             stand_ins=tuple(sorted(self._stand_ins)),
             unfinished={run_id: left for run_id, left in unfinished.items() if left},
         )
+
+
+def _top(row: ResultRow) -> dict[str, str]:
+    return {
+        "runner": row["runner"],
+        "agent": row["agent"],
+        "model": row["model"],
+        "prompt": row["prompt"],
+    }
 
 
 def _figures(row: ResultRow) -> tuple[float, float, float, float]:
