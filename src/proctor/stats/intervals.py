@@ -10,7 +10,7 @@ Plain runs load this module, so numpy and scipy are imported inside the function
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Literal
 
@@ -147,7 +147,7 @@ def mean(
         outside = int(((data.values < lo) | (data.values > hi)).sum())
         if outside:
             note = f"{outside} of {data.runs} values lie outside the scale {lo:g} to {hi:g}: no interval."
-            return _estimate(data, level, scope_name, note=note)
+            return replace(_blank(data, level, scope_name), value=float(data.means.mean()), note=note)
         if scope == "these":
             return _mean_of_these(data, lo, hi, level)
         return of_tasks(data.means, lo, hi, level=level, runs=data.runs, left_out=data.left_out)
@@ -161,24 +161,23 @@ def of_tasks(
     from proctor.stats.samples import plus_interval, standard_error
 
     tasks, value = len(means), float(means.mean())
-    about = {"n": tasks, "runs": runs or tasks, "level": level, "left_out": left_out, "scope": LIKE}
+    estimate = Estimate(value=value, n=tasks, runs=runs or tasks, level=level, left_out=left_out)
     if tasks < 2:
         note = f"One task: no interval for tasks like these; needs at least {FEWEST_TASKS}."
-        return Estimate(value=value, note=note, needs=FEWEST_TASKS, **about)  # type: ignore[arg-type]
+        return replace(estimate, note=note, needs=FEWEST_TASKS)
     low, high = map(float, plus_interval(means, lo, hi).interval(level))
     sem = standard_error(means)
     notes = [] if sem else [NO_SPREAD]
     if tasks < FEWEST_TASKS:
         notes.append(f"Fewer than {FEWEST_TASKS} tasks: no verdict.")
-    return Estimate(
-        value=value,
+    return replace(
+        estimate,
         low=min(low, value),
         high=max(high, value),
         sem=sem or None,
         method="plus",
         note=" ".join(notes),
         needs=FEWEST_TASKS if tasks < FEWEST_TASKS else None,
-        **about,  # type: ignore[arg-type]
     )
 
 
@@ -192,8 +191,13 @@ def _mean_of_these(data: "Sample", lo: float, hi: float, level: float) -> Estima
     sem = None
     if data.within is not None and bool((data.counts > 1).all()):
         sem = math.sqrt(data.within / trials)
-    return _estimate(
-        data, level, THESE, value=value, low=min(low, value), high=max(high, value), sem=sem, method="Wilson"
+    return replace(
+        _blank(data, level, THESE),
+        value=value,
+        low=min(low, value),
+        high=max(high, value),
+        sem=sem,
+        method="Wilson",
     )
 
 
@@ -205,31 +209,33 @@ def _unbounded(data: "Sample", lo: float | None, hi: float | None, level: float,
     if scope == THESE:
         within = data.within
         if within is None or not bool((data.counts > 1).all()):
-            return _estimate(
-                data, level, scope, value=value, note="These tasks: needs repeats of every task."
+            return replace(
+                _blank(data, level, scope), value=value, note="These tasks: needs repeats of every task."
             )
         freedom = data.runs - data.tasks
         sem = math.sqrt(within * float((1 / data.counts).sum())) / data.tasks
     else:
         if data.tasks < 2:
             note = f"One task: no interval for tasks like these; needs at least {FEWEST_TASKS}."
-            return _estimate(data, level, scope, value=value, note=note, needs=FEWEST_TASKS)
+            return replace(_blank(data, level, scope), value=value, note=note, needs=FEWEST_TASKS)
         freedom, sem = data.tasks - 1, standard_error(data.means)
     if sem <= 1e-12 * abs(value):
-        return _estimate(
-            data, level, scope, value=value, note="All values are equal: no interval. Declare the scale."
+        return replace(
+            _blank(data, level, scope),
+            value=value,
+            note="All values are equal: no interval. Declare the scale.",
         )
     if data.tasks < FEWEST_COSTS and scope == LIKE:
         note = f"Fewer than {FEWEST_COSTS} tasks: no interval without a declared scale."
-        return _estimate(data, level, scope, value=value, sem=sem, note=note, needs=FEWEST_COSTS)
+        return replace(_blank(data, level, scope), value=value, sem=sem, note=note, needs=FEWEST_COSTS)
     reach = float(t_quantile(0.5 + level / 2, freedom)) * sem
     low = value - reach if lo is None else max(lo, value - reach)
     high = value + reach if hi is None else min(hi, value + reach)
     note = ""
     if data.tasks < FEWEST_NORMAL:
         note = f"Fewer than {FEWEST_NORMAL} tasks: valid only for roughly normal values."
-    return _estimate(
-        data, level, scope, value=value, low=low, high=high, sem=sem, method="Student's t", note=note
+    return replace(
+        _blank(data, level, scope), value=value, low=low, high=high, sem=sem, method="Student's t", note=note
     )
 
 
@@ -257,24 +263,22 @@ def typical(
     not_positive = int((data.means <= 0).sum())
     if not_positive:
         note = f"{not_positive} of {data.tasks} tasks have no positive value: no geometric mean."
-        return _estimate(data, level, LIKE, value=None, note=note)
+        return replace(_blank(data, level, LIKE), value=None, note=note)
     logs = np.log(data.means)
     center, sem = float(logs.mean()), standard_error(logs)
     value = math.exp(center)
     if data.tasks < FEWEST_TYPICAL:
         note = f"Fewer than {FEWEST_TYPICAL} tasks: no interval."
-        return _estimate(data, level, LIKE, value=value, note=note, needs=FEWEST_TYPICAL)
+        return replace(_blank(data, level, LIKE), value=value, note=note, needs=FEWEST_TYPICAL)
     if not sem:
         note = "All tasks have the same value: no interval."
-        return _estimate(data, level, LIKE, value=value, note=note)
+        return replace(_blank(data, level, LIKE), value=value, note=note)
     reach = float(t_quantile(0.5 + level / 2, data.tasks - 1)) * sem
     low, high, open_end = math.exp(center - reach), _exp(center + reach), ""
     if high is None:
         open_end = "No upper limit: the values spread too far."
-    return _estimate(
-        data,
-        level,
-        LIKE,
+    return replace(
+        _blank(data, level, LIKE),
         value=value,
         low=low,
         high=high,
@@ -313,15 +317,15 @@ def bill(
     means, tasks = data.means, data.tasks
     value, sem = float(means.mean()), standard_error(means)
     if float(means.min()) < 0:
-        return _estimate(
-            data, level, LIKE, value=value, note="Negative values: no interval of a cost or a time."
+        return replace(
+            _blank(data, level, LIKE), value=value, note="Negative values: no interval of a cost or a time."
         )
     if tasks < FEWEST_COSTS:
         note = f"Fewer than {FEWEST_COSTS} tasks: no interval of a mean cost or time."
-        return _estimate(data, level, LIKE, value=value, sem=sem or None, note=note, needs=FEWEST_COSTS)
+        return replace(_blank(data, level, LIKE), value=value, sem=sem or None, note=note, needs=FEWEST_COSTS)
     if not sem:
         note = "All tasks have the same value: no interval."
-        return _estimate(data, level, LIKE, value=value, note=note)
+        return replace(_blank(data, level, LIKE), value=value, note=note)
     quantile = float(t_quantile(0.5 + level / 2, tasks - 1))
     relative = sem / value
     if tasks > MOST_RESAMPLED:
@@ -344,10 +348,8 @@ def bill(
         notes.append("No upper limit: too few distinct values.")
     if tasks < FEWEST_SKEWED:
         notes.append(f"Provided that no rare, very expensive item is missing from these {tasks} tasks.")
-    return _estimate(
-        data,
-        level,
-        LIKE,
+    return replace(
+        _blank(data, level, LIKE),
         value=value,
         low=min(low, value),
         high=None if high is None else max(high, value),
@@ -416,14 +418,14 @@ def per_success(
         return _nothing(spent if spent.problem or not passed.problem else passed, level, LIKE)
     total, number, tasks = float(spent.sums.sum()), float(passed.sums.sum()), spent.tasks
     if float(spent.values.min()) < 0 or float(passed.values.min()) < 0:
-        return _estimate(spent, level, LIKE, value=None, note="Negative values: no cost per success.")
+        return replace(_blank(spent, level, LIKE), value=None, note="Negative values: no cost per success.")
     if number == 0:
         note = f"No success in {spent.runs} runs: more than the total cost of {total:.6g} per success."
-        return _estimate(spent, level, LIKE, value=None, note=note)
+        return replace(_blank(spent, level, LIKE), value=None, note=note)
     value = total / number
     if tasks < FEWEST_COSTS:
         note = f"Fewer than {FEWEST_COSTS} tasks: no interval of a cost per success."
-        return _estimate(spent, level, LIKE, value=value, note=note, needs=FEWEST_COSTS)
+        return replace(_blank(spent, level, LIKE), value=value, note=note, needs=FEWEST_COSTS)
     # In units of their means, so that neither tiny nor huge costs lose digits.
     c, s = spent.sums / (total / tasks or 1.0), passed.sums / (number / tasks)
     covariance = np.cov(c, s) / tasks if total else np.zeros((2, 2))
@@ -431,7 +433,7 @@ def per_success(
     residual = max(0.0, v_c - 2 * c_cs + v_s)
     if residual <= 1e-20:
         note = "Every task has the same cost per success: no interval."
-        return _estimate(spent, level, LIKE, value=value, note=note)
+        return replace(_blank(spent, level, LIKE), value=value, note=note)
     t2 = float(t_quantile(0.5 + level / 2, tasks - 1)) ** 2
     a, b, e = 1 - t2 * v_s, 1 - t2 * c_cs, 1 - t2 * v_c
     root = math.sqrt(max(0.0, b * b - a * e))
@@ -440,14 +442,17 @@ def per_success(
         # The set of ratios that fit is open above; it reaches down to 0 where the mean cost may be 0 as well.
         low = max(0.0, (b - root) / a) if e > 0 and a < 0 else 0.0
         note = "No upper limit: too few successes."
-        return _estimate(
-            spent, level, LIKE, value=value, low=min(value, value * low), sem=sem, method="Fieller", note=note
+        return replace(
+            _blank(spent, level, LIKE),
+            value=value,
+            low=min(value, value * low),
+            sem=sem,
+            method="Fieller",
+            note=note,
         )
     low, high = max(0.0, (b - root) / a), (b + root) / a
-    return _estimate(
-        spent,
-        level,
-        LIKE,
+    return replace(
+        _blank(spent, level, LIKE),
         value=value,
         low=min(value, value * low),
         high=max(value, value * high),
@@ -523,26 +528,13 @@ def _check(level: float, lo: float | None = None, hi: float | None = None) -> No
 
 
 def _nothing(data: "Sample", level: float, scope: str) -> Estimate:
-    return _estimate(data, level, scope, value=None, note=data.problem or "No values.")
+    return replace(_blank(data, level, scope), value=None, note=data.problem or "No values.")
 
 
-_MEAN = object()
-
-
-def _estimate(
-    data: "Sample", level: float, scope: str, *, value: object = _MEAN, note: str = "", **members: object
-) -> Estimate:
-    """An estimate from a sample; without `value`, of its mean."""
-    number = float(data.means.mean()) if value is _MEAN else value
+def _blank(data: "Sample", level: float, scope: str) -> Estimate:
+    """An estimate without a value, with the counts of a sample."""
     return Estimate(
-        value=number,  # type: ignore[arg-type]
-        n=data.tasks,
-        runs=data.runs,
-        level=level,
-        scope=scope,
-        left_out=data.left_out,
-        note=note,
-        **members,  # type: ignore[arg-type]
+        value=None, n=data.tasks, runs=data.runs, level=level, scope=scope, left_out=data.left_out
     )
 
 

@@ -89,8 +89,8 @@ def sample(
 
     `None` is a missing value: it is left out and counted, as is a value whose task is `None`. In a pandas
     Series NaN and NA are missing, as they are in pandas; elsewhere NaN and infinity make the sample
-    unusable, and `problem` says so. Booleans count as 0 and 1. Text raises TypeError. `present` marks the values to use, others
-    count as missing.
+    unusable, and `problem` says so. Booleans count as 0 and 1. Text raises TypeError. `present` marks the
+    values to use, others count as missing.
     """
     numbers, has_value = parse(values)
     present = has_value if present is None else has_value & present
