@@ -265,7 +265,8 @@ def groups_by(results: Results, factor: str, *, pair: str = "", against: str = "
         known = ", ".join(levels.labels)
         raise NotFound(f"no item has {against} as its {factor}\nThere are: {known}.")
     if len(levels.labels) < 2:
-        raise UsageError(f"all items have the same {factor}\nThere is nothing to compare.")
+        runs = ", ".join(results.runs.labels)
+        raise UsageError(f"all items of {runs} have the same {factor}\nThere is nothing to compare.")
     return _grouped(results, levels, pair, against)
 
 
@@ -387,8 +388,11 @@ def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed:
     first, second = _side(groups, values, baseline), _side(groups, values, candidate)
     shared = np.intersect1d(first.tasks, second.tasks)
     only = len(np.unique(first.tasks)) + len(np.unique(second.tasks)) - 2 * len(shared)
-    is_paired = len(shared) > 1 or (len(shared) == 1 and not only)
+    is_paired = len(shared) > 1
     remarks = _same_name(groups, first.tasks, second.tasks, shared) if is_paired else []
+    if not is_paired:
+        first, second, remark = _independent(groups, values, baseline, candidate)
+        remarks.append(remark)
     scale = scale_of(metric, values)
     found: Difference | None = None
     versions = _versions(groups, metric, baseline, candidate)
@@ -397,11 +401,9 @@ def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed:
     if versions and not mixed:
         remarks.append("such scores are not comparable; --mixed compares them all the same")
     elif len(first.values) and len(second.values):
-        if not is_paired:
-            remarks.append("fewer than two tasks pair: the groups are compared as independent samples")
         found = _difference(metric, first, second, scale, is_paired)
     else:
-        remarks.append("one of them has no value")
+        remarks = ["one of them has no value"]
     if is_paired:
         # Means are of the tasks that are compared, as the difference is.
         sides = [_kept(side, shared) for side in (first, second)]
@@ -421,6 +423,16 @@ def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed:
         disagreements=_largest(groups, metric, baseline, candidate) if is_paired else (),
         remarks=tuple(remarks),
     )
+
+
+def _independent(groups: Groups, values: Floats, *names: str) -> tuple[_Side, _Side, str]:
+    """Two groups that do not pair, by the names of their tasks; of a single task, by its repeats."""
+    named = replace(groups, tasks=Labels.of(groups.results.labels))
+    first, second = (_side(named, values, name) for name in names)
+    if len(np.union1d(first.tasks, second.tasks)) > 1:
+        return first, second, "fewer than two tasks pair: the groups are compared as independent samples"
+    repeats = [replace(side, tasks=np.arange(len(side.values), dtype=np.int64)) for side in (first, second)]
+    return repeats[0], repeats[1], "there is only one task: this speaks of that task alone"
 
 
 def _kept(side: _Side, shared: Ints) -> _Side:
@@ -459,9 +471,11 @@ def _with_errors(
     is_error = groups.results.is_error
     if scale is None or not bool((is_error & (groups.rows(baseline) | groups.rows(candidate))).any()):
         return None
-    values = groups.results.metrics[metric]
-    lowest = np.where(is_error, scale[0], values)
-    first, second = (_side(groups, lowest, name) for name in (baseline, candidate))
+    lowest = np.where(is_error, scale[0], groups.results.metrics[metric])
+    if is_paired:
+        first, second = (_side(groups, lowest, name) for name in (baseline, candidate))
+    else:
+        first, second, _ = _independent(groups, lowest, baseline, candidate)
     return _difference(metric, first, second, scale, is_paired)
 
 
@@ -614,6 +628,10 @@ def _verdict(one: Gate, contrast: Contrast) -> GateVerdict:
     if found is None:
         words = "; ".join(contrast.remarks)
         return GateVerdict(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=words)
+    if one.metric in SKEWED and contrast.baseline_mean.value == 0 == contrast.candidate_mean.value:
+        words = f"both have a {one.metric} of 0 in every task"
+        verdict = PASS if one.threshold >= 0 or not one.wants_less else FAIL
+        return GateVerdict(gate=one.text, candidate=contrast.candidate, verdict=verdict, words=words)
     margin = one.margin(contrast)
     if margin is None:
         words = "the baseline's mean is 0, of which nothing is a share"

@@ -624,11 +624,13 @@ def _gate_needs(difference: Difference, threshold: float, least: int) -> int | N
     if threshold <= 0 or not math.isfinite(threshold):
         return least if difference.n < least else None
     spread, se = difference.spread, difference.se
-    variance = spread**2 if spread else (se or 0.0) ** 2 * max(difference.n, 1)
+    if spread is None:
+        spread = (se or 0.0) * math.sqrt(max(difference.n, 1))
     tasks = least
-    if variance > 0:
+    # Without any spread so far, what the gate needs at least is all that can be said.
+    if spread > 0:
         needed = required_tasks(
-            variance,
+            spread**2,
             threshold,
             level=difference.level,
             family=difference.family,

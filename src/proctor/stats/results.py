@@ -119,7 +119,7 @@ class Results:
         if name == "run":
             return self.runs
         if name not in self.factors:
-            known = ", ".join(["run", *self.factors])
+            known = ", ".join(self.factors) or "none"
             raise NotFound(f"the items have no factor {name}\nThere are: {known}.")
         return self.factors[name]
 
@@ -266,7 +266,9 @@ def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Resu
     named = [(read, read.batch(run, now)["runId"]) for read, run in sources]
     ids = [run_id for _, run_id in named]
     if len(set(ids)) < len(ids):
-        raise UsageError("a run is named twice\nName each run once; --by compares parts of one run.")
+        raise UsageError(
+            "a run cannot be compared with itself\nName each run once; --by compares parts of one run."
+        )
     reader = _Reader()
     for read, run_id in named:
         totals = read.totals(run_id)
