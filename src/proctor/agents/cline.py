@@ -31,12 +31,7 @@ class Cline(GatewayProgram):
     installable: ClassVar[Installable] = Installable("cline", "cline", "npm install -g cline@3.0.65")
 
     def call(self, run: ProgramRun) -> ProgramCall:
-        settings = {
-            "provider": _PROVIDER,
-            "apiKey": run.token,
-            "model": run.model,
-            "baseUrl": run.openai_url,
-        }
+        settings = {"provider": _PROVIDER, "apiKey": run.token, "model": run.model, "baseUrl": run.openai_url}
         document = {
             "version": 1,
             "lastUsedProvider": _PROVIDER,

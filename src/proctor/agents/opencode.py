@@ -10,15 +10,7 @@ from typing import ClassVar
 
 from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
 from proctor.agents._program import EventReader
-from proctor.json_values import (
-    JsonMap,
-    JsonObject,
-    as_amount,
-    as_integer,
-    as_map,
-    as_text,
-    short_text,
-)
+from proctor.json_values import JsonMap, JsonObject, as_amount, as_integer, as_map, as_text, short_text
 from proctor.session import Intervention
 
 _MODEL_ERRORS = ("APIError", "ContextOverflowError", "ProviderAuthError")
@@ -44,9 +36,7 @@ class Opencode(GatewayProgram):
         file = run.home / ".config" / "opencode" / "opencode.json"
         write_json(file, self._configuration(run))
         return ProgramCall(
-            arguments=[
-                *("run", "--format", "json", "-m", f"proctor/{run.model}", *self.arguments),
-            ],
+            arguments=[*("run", "--format", "json", "-m", f"proctor/{run.model}", *self.arguments)],
             variables={
                 "OPENCODE_CONFIG": str(file),
                 "OPENCODE_DISABLE_MODELS_FETCH": "1",

@@ -200,8 +200,7 @@ def _instructions(where: str, instructions: object, level: Level | None) -> Iter
     for name in dict.fromkeys(used):
         if name not in known:
             yield DefinitionProblem(
-                where,
-                f"has no placeholder {{{name}}} at this level{_suggestion(name, known)}; use {choices}",
+                where, f"has no placeholder {{{name}}} at this level{_suggestion(name, known)}; use {choices}"
             )
     if not used:
         yield DefinitionProblem(where, f"should use at least one placeholder: {choices}")

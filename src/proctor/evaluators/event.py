@@ -252,10 +252,7 @@ def _with_value(about: Score, value: object, label: str, explanation: str) -> Sc
     if not math.isfinite(number):
         return _invalid(about, f"its value is not a number: {str(value)[:80]}")
     return replace(
-        about,
-        value=number,
-        label=label[:LONGEST_LABEL],
-        explanation=explanation[:LONGEST_EXPLANATION],
+        about, value=number, label=label[:LONGEST_LABEL], explanation=explanation[:LONGEST_EXPLANATION]
     )
 
 

@@ -91,11 +91,7 @@ def builtin_names() -> list[str]:
 
 
 def find_evaluator(
-    name: str,
-    *,
-    models: Model,
-    settings: EvaluationSettings,
-    definitions: Definitions = lambda _: None,
+    name: str, *, models: Model, settings: EvaluationSettings, definitions: Definitions = lambda _: None
 ) -> Evaluator:
     """The evaluator of a name; `EvaluatorNotFound`, or `UsageError` when it cannot be used."""
     return _EvaluatorFactory(models, settings, definitions).named(name)

@@ -155,10 +155,7 @@ ANYONE = ("groq", "lmstudio", "ollama", "openrouter", "together", "vllm")
 SHARED_NAMES = (
     (r"deepseek", ("deepseek", *ANYONE)),
     (r"mistral|ministral|mixtral|codestral|devstral|magistral", ("mistral", *ANYONE)),
-    (
-        r"gpt-oss|llama|code-?llama|qwen|qwq|gemma|phi|smollm|kimi|glm|olmo|granite|nemotron",
-        ANYONE,
-    ),
+    (r"gpt-oss|llama|code-?llama|qwen|qwq|gemma|phi|smollm|kimi|glm|olmo|granite|nemotron", ANYONE),
 )
 """Families of model names that several providers use, so that a bare one is ambiguous."""
 THROUGH_LITELLM = ("bedrock", "sagemaker", "vertex_ai", "watsonx")

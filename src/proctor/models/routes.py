@@ -322,10 +322,7 @@ def priced(
         response=response,
     )
     return Answer(
-        text=reading.text,
-        call=call,
-        tool_requests=reading.tool_requests,
-        finish_reason=reading.finish_reason,
+        text=reading.text, call=call, tool_requests=reading.tool_requests, finish_reason=reading.finish_reason
     )
 
 

@@ -64,13 +64,7 @@ class TranscriptBuilder:
         self._extend_time(at)
 
     def say(
-        self,
-        role: Role,
-        text: str,
-        at: datetime | None = None,
-        name: str = "",
-        *,
-        even_nothing: bool = False,
+        self, role: Role, text: str, at: datetime | None = None, name: str = "", *, even_nothing: bool = False
     ) -> None:
         """Add a message. One without text is skipped unless it is known to be a message."""
         if not text and not even_nothing:
@@ -94,12 +88,7 @@ class TranscriptBuilder:
         `known_as` is what the record's results call it, where that is not its id.
         """
         self._calls += 1
-        call = ToolCall(
-            name=name or "unnamed",
-            args=args,
-            call_id=call_id,
-            success=success,
-        )
+        call = ToolCall(name=name or "unnamed", args=args, call_id=call_id, success=success)
         entry = self._add(call, at)
         if success is None:
             self._open[known_as or call_id or f"\0{self._calls}"] = entry

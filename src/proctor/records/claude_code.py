@@ -168,12 +168,7 @@ class _ClaudeCodeSession:
         return entry.get("isSidechain") is True and not self._is_sidechain
 
     def _count(
-        self,
-        entry: JsonMap,
-        message: JsonMap,
-        model: str,
-        place: tuple[int, int],
-        at: datetime | None,
+        self, entry: JsonMap, message: JsonMap, model: str, place: tuple[int, int], at: datetime | None
     ) -> None:
         used, cost = as_map(message, "usage"), as_cost(entry.get("costUSD"))
         written = as_whole_number(used.get("cache_creation_input_tokens"))

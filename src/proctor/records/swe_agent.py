@@ -102,11 +102,7 @@ def _session(path: Path) -> Session:
     )
 
 
-def _tell(
-    transcript: TranscriptBuilder,
-    trajectory: Sequence[JsonMap],
-    history: Sequence[JsonMap],
-) -> None:
+def _tell(transcript: TranscriptBuilder, trajectory: Sequence[JsonMap], history: Sequence[JsonMap]) -> None:
     real = [each for each in history if each.get("is_demo") is not True]
     if not trajectory:
         for message in real:
@@ -171,12 +167,7 @@ def _spend(transcript: TranscriptBuilder, info: JsonMap, model: str) -> list[str
     cost = as_cost(spent.get("instance_cost")) or None
     if not usage.total_tokens and cost is None:
         return []
-    call = ModelCall(
-        model=model,
-        usage=usage,
-        cost_usd=cost,
-        price_source="" if cost is None else "agent",
-    )
+    call = ModelCall(model=model, usage=usage, cost_usd=cost, price_source="" if cost is None else "agent")
     transcript.spend(call, before=(0, 0))
     calls = as_whole_number(spent.get("api_calls"))
     return (

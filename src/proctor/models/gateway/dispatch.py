@@ -26,13 +26,7 @@ JSON = {"content-type": "application/json"}
 STREAM = {"content-type": CONTENT_TYPE}
 PASSED_UP = ("anthropic-", "openai-")
 """Prefixes of client headers that are passed to the provider."""
-STATUSES = {
-    "auth": 401,
-    "bad_request": 400,
-    "quota": 429,
-    "rate_limit": 429,
-    "not_recorded": 409,
-}
+STATUSES = {"auth": 401, "bad_request": 400, "quota": 429, "rate_limit": 429, "not_recorded": 409}
 """HTTP status by reason of a `ModelError`; 502 for the rest."""
 
 

@@ -48,11 +48,7 @@ ECHOED: JsonMap = {
 def answer(reading: WireAnswer, frame: Frame) -> JsonObject:
     """A response with its text and its tool calls as items."""
     status = "incomplete" if reading.finish_reason == "length" else "completed"
-    ended: JsonObject = {
-        "status": status,
-        "output": _items(reading, frame),
-        "usage": _usage(reading.usage),
-    }
+    ended: JsonObject = {"status": status, "output": _items(reading, frame), "usage": _usage(reading.usage)}
     if status == "incomplete":
         ended["incomplete_details"] = {"reason": "max_output_tokens"}
     return _framed(frame) | ended
