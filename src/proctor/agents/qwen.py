@@ -56,7 +56,7 @@ class _QwenReader(StreamJson):
 
     def read_event(self, event: JsonMap) -> bool:
         if event.get("type") == "assistant" and _is_api_error(as_map(event, "message")):
-            self.report_model_failure(content_text(as_map(event, "message").get("content")))
+            self.report_model_failure(content_text(event, "message", "content"))
             return True
         if self.model_error and event.get("type") == "result" and event.get("result") == self.failure:
             return True
@@ -84,5 +84,5 @@ class _QwenReader(StreamJson):
 
 def _is_api_error(message: JsonMap) -> bool:
     """Whether a text is an error message. A model could write it too, but then there are output tokens."""
-    written = as_whole_number(as_map(message, "usage").get("output_tokens"))
-    return not written and content_text(message.get("content")).startswith(_API_ERROR)
+    written = as_whole_number(message, "usage", "output_tokens")
+    return not written and content_text(message, "content").startswith(_API_ERROR)

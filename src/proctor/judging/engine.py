@@ -360,15 +360,15 @@ def criterion_of(document: JsonMap) -> Criterion:
     usual = Criterion(
         name=require_text(document["name"]), instructions=require_text(document["instructions"])
     )
-    low, high = as_integer(document.get("low")), as_integer(document.get("high"))
+    low, high = as_integer(document, "low"), as_integer(document, "high")
     return replace(
         usual,
-        scale=as_text(document.get("scale")) or usual.scale,
-        level=as_text(document.get("level")) or usual.level,
-        target=as_text(document.get("target")),
+        scale=as_text(document, "scale") or usual.scale,
+        level=as_text(document, "level") or usual.level,
+        target=as_text(document, "target"),
         low=usual.low if low is None else low,
         high=usual.high if high is None else high,
-        labels=tuple(texts_in(document.get("labels"))),
+        labels=tuple(texts_in(document, "labels")),
         sees_profile=document.get("sees_profile") is True,
-        passes_at=as_number(document.get("passes_at")),
+        passes_at=as_number(document, "passes_at"),
     )
