@@ -61,7 +61,7 @@ USED_TWICE = {"Judge", "Settings", "Table", "_Dialogue"}
 JOBS = {"coding", "benchmark", "scenario", "dialogue", "evaluation"}
 
 COMPARES_A_JOB = {
-    "store/evaluations.py": "sessions of evaluations are not evaluated unless they are asked for",
+    "store/session_selection.py": "sessions of evaluations are not evaluated unless they are asked for",
     "stats/matching.py": "`runner` and `pair` have values with the same names; they are not jobs",
     "web/compare.py": "the runner `evaluation` shows the session it judged",
     "web/sessions.py": "only scenarios have a world to show, until a job lists its pages",
@@ -204,7 +204,7 @@ def test_sql_is_in_the_store_alone():
 
 
 def test_only_the_store_names_the_shapes_of_queries():
-    """`StoreReader.query` is left for those whose queries have not moved; `rows` and `stream` are private."""
+    """`StoreReader.rows` and `stream` take SQL: they are for the store alone."""
     outside = [
         f"{name_of(file)}:{node.lineno}"
         for file in FILES
@@ -212,7 +212,7 @@ def test_only_the_store_names_the_shapes_of_queries():
         for node in ast.walk(tree_of(file))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("query", "rows", "stream")
+        and node.func.attr in ("rows", "stream")
         and ast.unparse(node.func.value).endswith(("read", "reader", "_read"))
     ]
     assert outside == []
@@ -330,7 +330,17 @@ def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):
     plan = tmp_path / "plan.yaml"
     plan.write_text("runId: one\nmatrix: [{prompt: Say OK, model: scripted/ok}]\n")
     others = {"aiohttp", "genai_prices", "jinja2", "cryptography", "numpy", "fastapi", "tomllib"}
-    parts = ("aggregates", "definitions", "evaluations", "intake", "key_rotation", "sessions", "transcripts")
+    parts = (
+        "aggregates",
+        "definitions",
+        "evaluations",
+        "intake",
+        "key_rotation",
+        "labels",
+        "scores",
+        "sessions",
+    )
+    parts += ("session_selection", "transcripts")
     unused = others | {f"proctor.store.{part}" for part in parts}
     families = ("proctor.telemetry", "proctor.records", "proctor.evaluators")
 

@@ -18,7 +18,8 @@ from proctor.stats.progress import Progress, progress
 from proctor.store import Scope, items, runs
 from proctor.store.aggregates import mock_sessions, select
 from proctor.store.database import Row, extended
-from proctor.store.items import ItemTotals, Listing, PageItem
+from proctor.store.items import Listing, PageItem
+from proctor.store.reader import ItemTotals
 from proctor.store.runs import ListedBatch
 from proctor.store.tables import BatchRow
 from proctor.web.run_schemas import (

@@ -30,7 +30,7 @@ from proctor.plan.validate import (
     names_of,
 )
 from proctor.plan.yaml_loader import read_source
-from proctor.store.evaluations import FileSessions, LogGroupSessions, OwnSessions, Period, Sessions
+from proctor.store.session_selection import FileSessions, LogGroupSessions, OwnSessions, Period, Sessions
 
 JUDGE = "openai/gpt-4o-mini"
 """Default judge."""
