@@ -93,14 +93,12 @@ class _GeminiReader(EventReader):
         self._pieces.clear()
 
     def _tool_result(self, event: JsonMap) -> None:
-        identity = as_text(event, "tool_id")
-        name = self._pending[identity].name if identity in self._pending else ""
-        success: bool | None = event.get("status") == "success"
-        if success and name == _SHELL:
-            # Reported for every command that could be started, whatever its exit code.
-            success = None
         result = as_text(event, "output") or short_text(event.get("error") or "")
-        self.end_tool(identity, success=success, result=result)
+        self.end_tool(as_text(event, "tool_id"), success=event.get("status") == "success", result=result)
+
+    def has_succeeded(self, tool: str, result: str) -> bool | None:  # noqa: ARG002
+        """Success is reported for every command that could be started, whatever its exit code."""
+        return None if tool == _SHELL else True
 
     def _error(self, error: JsonMap) -> None:
         message = as_text(error, "message")

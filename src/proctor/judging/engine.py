@@ -142,9 +142,6 @@ async def _send(judge: Judge, request: Request, usage: JudgeUsage) -> str:
     return answer.text
 
 
-# Evaluators: a question with one or more scales, aggregated over votes.
-
-
 async def verdicts(
     judge: Judge, question: Question, messages: Sequence[Mapping[str, str]], usage: JudgeUsage
 ) -> dict[str, DimensionVerdict]:
@@ -214,9 +211,6 @@ def _majority(scale: Scale, ratings: Sequence[Rating], mean: float | None) -> st
     if mean is None:
         return tied[0].label
     return min(tied, key=lambda rating: abs((rating.value or 0.0) - mean)).label
-
-
-# Criteria of plans: one instruction, one scale, about a conversation or each message of a side.
 
 
 LEVELS = ("session", "turn")

@@ -168,9 +168,6 @@ def _finished(step: _Step) -> Step:
     )
 
 
-# Messages in the shape of chat completions.
-
-
 def add_message(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None = None) -> None:
     """Add one chat message: its text, tool calls, or tool result."""
     role, text = message.get("role"), message_text(message, "content")
@@ -193,9 +190,6 @@ def add_calls(transcript: TranscriptBuilder, message: JsonMap, at: datetime | No
         transcript.call(as_text(function, "name"), args_of(function, "arguments"), as_name(call, "id"), at)
     if old := as_map(message, "function_call"):
         transcript.call(as_text(old, "name"), args_of(old, "arguments"), at=at)
-
-
-# Scores as our exports write them to other tools' files.
 
 
 def exported_scores(value: object) -> list[Score]:

@@ -19,9 +19,9 @@ from proctor.json_values import (
     maps_in,
     message_text,
 )
-from proctor.records._files import Read, head_of, json_lines, unreadable
+from proctor.records._files import Read, head_of, read_lines
 from proctor.records._transcript import TranscriptBuilder
-from proctor.session import ModelCall, Session, Unreadable, Usage
+from proctor.session import ModelCall, Session, Usage
 
 kind = "claude-code"
 
@@ -40,19 +40,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> Read:
     """The session of a file, and lines of it that could not be read."""
-    session = _ClaudeCodeSession(path)
-    try:
-        for line in json_lines(path):
-            if line.is_unfinished:
-                session.notes.append("the last line is not finished: the file was being written")
-            elif line.problem:
-                yield Unreadable(path=str(path), line=line.number, problem=line.problem)
-            else:
-                session.take(as_map(line.value))
-    except OSError as error:
-        yield unreadable(path, error)
-        return
-    yield session.finish() if session.transcript.steps else unreadable(path, "it has no messages")
+    return read_lines(path, _ClaudeCodeSession(path))
 
 
 class _ClaudeCodeSession:

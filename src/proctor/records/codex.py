@@ -21,9 +21,9 @@ from proctor.json_values import (
     message_text,
     parse_json,
 )
-from proctor.records._files import Read, head_of, json_lines, unreadable
+from proctor.records._files import Read, head_of, read_lines
 from proctor.records._transcript import TranscriptBuilder
-from proctor.session import ModelCall, Session, Unreadable, Usage
+from proctor.session import ModelCall, Session, Usage
 
 kind = "codex"
 _ENVELOPES = (b'"session_meta"', b'"response_item"', b'"record_type"', b'"turn_context"')
@@ -49,19 +49,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> Read:
     """The session of a file, and lines of it that could not be read."""
-    session = _CodexSession(path)
-    try:
-        for line in json_lines(path):
-            if line.is_unfinished:
-                session.notes.append("the last line is not finished: the file was being written")
-            elif line.problem:
-                yield Unreadable(path=str(path), line=line.number, problem=line.problem)
-            else:
-                session.take(as_map(line.value))
-    except OSError as error:
-        yield unreadable(path, error)
-        return
-    yield session.finish() if session.transcript.steps else unreadable(path, "it has no messages")
+    return read_lines(path, _CodexSession(path))
 
 
 class _CodexSession:

@@ -13,9 +13,6 @@ from dataclasses import dataclass, replace
 from proctor.json_values import JsonMap, JsonObject, as_list, as_map, parse_json
 from proctor.session import Role
 
-# Parts of messages: text, tool calls and results, in the notation of every provider.
-
-
 LONGEST_LITERAL = 200_000
 """Characters of Python notation that are read; it costs much more than JSON."""
 

@@ -240,9 +240,6 @@ def _value(value: "AnyValue") -> object:
     return None if kind == "double_value" and not math.isfinite(content) else content
 
 
-# Encoding as OTLP JSON, as collectors read and write it.
-
-
 TRACE_DIGITS, SPAN_DIGITS = 32, 16
 
 
