@@ -384,6 +384,13 @@ class BenchmarkJob(Job):
             imports_results=plan.imports_results,
         )
 
+    def analysis(self, run_id: str, ctx: RunContext) -> str:
+        """The leaderboard."""
+        from proctor.jobs.benchmark.report import benchmark_html
+        from proctor.stats.leaderboard import compare
+
+        return benchmark_html(compare(ctx.store.read, run_id, ctx.now()), {}, ctx.now())
+
 
 JOB = BenchmarkJob()
 
